@@ -1,0 +1,30 @@
+# Each target does all its own set-up, and is quick the second time.
+.DEFAULT_GOAL := help
+PY := .venv/bin/python
+export PYTHONPATH := src
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup:
+	@scripts/setup.sh run
+dev:
+	@scripts/setup.sh dev
+
+lint: dev  ## style, types, walls between rooms, formatting
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache
+
+format: dev  ## lay the code out as the linter wants it
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+check: lint  ## lint and the quick tests
+	$(PY) -m pytest -m 'not slow' -n 2
+
+lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
+	scripts/lock.sh
+
+.PHONY: help setup dev lint format check lock

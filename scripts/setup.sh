@@ -1,0 +1,51 @@
+#!/bin/sh
+# Makes or refreshes .venv. Usage: setup.sh run|dev
+# "run" holds what `dayfly` itself needs; "dev" adds what tests and linters need.
+# Quick the second time: a stamp newer than the locked requirements means there is nothing to do.
+set -eu
+kind=${1:-run}
+root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
+venv="$root/.venv"
+stamp="$venv/.stamp-$kind"
+wish="$root/requirements/$kind.txt"
+[ -e "$stamp" ] && [ "$stamp" -nt "$wish" ] && exit 0
+
+say() { printf 'dayfly: %s\n' "$1" >&2; }
+fresh_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+python=
+for candidate in "${DAYFLY_PYTHON:-python3}" python3.13 python3.12 python3.11 /usr/bin/python3; do
+    if command -v "$candidate" >/dev/null 2>&1 && fresh_enough "$candidate"; then python=$candidate; break; fi
+done
+[ -n "$python" ] || { say 'Python 3.11 or newer is needed; install it or name it in DAYFLY_PYTHON.'; exit 1; }
+
+# Two calls at once (make -j, two terminals) must not share a half-made environment.
+mkdir -p "$root/.cache"
+exec 9>"$root/.cache/setup.lock"
+command -v flock >/dev/null 2>&1 && flock 9
+[ -e "$stamp" ] && [ "$stamp" -nt "$wish" ] && exit 0
+
+say "setting up $venv ($kind), once"
+if [ ! -x "$venv/bin/pip" ]; then
+    rm -rf "$venv"
+    if ! "$python" -m venv "$venv" >"$root/.cache/venv.log" 2>&1; then
+        # Debian ships Python without ensurepip.
+        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+            apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv >&2
+            rm -rf "$venv"
+            "$python" -m venv "$venv"
+        else
+            cat "$root/.cache/venv.log" >&2
+            say 'could not make a virtual environment; install python3-venv and try again.'
+            exit 1
+        fi
+    fi
+fi
+"$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$wish" >&2
+site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+printf '%s\n' "$root/src" >"$site/dayfly-checkout.pth"
+# Where PYTHONDONTWRITEBYTECODE is set, nothing else would ever cache our own modules.
+"$venv/bin/python" -m compileall -q "$root/src" >&2 || true
+touch "$stamp"
+[ "$kind" = dev ] && touch "$venv/.stamp-run"
+exit 0
