@@ -1,0 +1,145 @@
+"""What may be asked of a host: ledger moves, committed together in one compare-and-swap, and only then effects."""
+
+import msgspec
+
+from dayfly.spec.run import Request, Result
+
+
+class _Action(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    pass
+
+
+# --- moves: what the ledger is asked to record ------------------------------------------------------------------
+
+
+class Claim(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """Permit one attempt to start."""
+
+    unit: str
+    attempt: int
+    ref: str
+    generation: str = ""
+    at: int
+
+
+class Doubt(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """The attempt's outcome cannot be known now."""
+
+    unit: str
+    attempt: int
+    reason: str
+    message: str
+
+
+class Record(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """The attempt ended so."""
+
+    unit: str
+    attempt: int
+    result: Result
+
+
+class Void(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """The attempt never ran and never will."""
+
+    unit: str
+    attempt: int
+    reason: str
+    message: str
+    at: int
+
+
+class Close(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """From here on no create unit can start."""
+
+    request: Request
+
+
+class GiveUp(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """Somebody has decided that cleanup shall not be waited for, and says why."""
+
+    request: Request
+
+
+class Finish(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """The run's end: cleaned, or abandoned if that was asked for."""
+
+    at: int
+
+
+Move = Claim | Doubt | Record | Void | Close | GiveUp | Finish
+
+# --- effects: what the host is asked to do ----------------------------------------------------------------------
+
+
+class Prepare(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """Make the attempt ready behind its gate."""
+
+    unit: str
+    attempt: int
+
+
+class Launch(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """Let the claimed attempt go."""
+
+    unit: str
+    attempt: int
+
+
+class Fence(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """See to it that the attempt can never start; what comes of that is the next turn's fact."""
+
+    unit: str
+    attempt: int
+    reason: str
+    message: str
+
+
+class Cancel(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """Ask a running attempt to end, and force it after its grace."""
+
+    unit: str
+    attempt: int
+    reason: str
+    message: str
+
+
+class Release(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """The attempt's result is in the ledger: its evidence may vanish."""
+
+    unit: str
+    attempt: int
+
+
+class Dissolve(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """Nothing is left to do: let the target go, then the ledger."""
+
+
+Effect = Prepare | Launch | Fence | Cancel | Release | Dissolve
+
+
+class Wait(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """Why nothing is asked for a unit (or, with an empty `unit`, for the run) at this moment.
+
+    `on` names what it waits for; `until` is when to look again without news (0: only on news).
+    """
+
+    unit: str
+    reason: str
+    message: str
+    on: tuple[str, ...] = ()
+    since: int = 0
+    until: int = 0
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn's answer."""
+
+    moves: tuple[Move, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    waits: tuple[Wait, ...] = ()
+
+    @property
+    def wake_at(self) -> int:
+        """The earliest moment at which time alone changes the answer; 0 if only news can."""
+        return min((wait.until for wait in self.waits if wait.until), default=0)

@@ -1,0 +1,125 @@
+"""A closed run: create units come to rest, preStop, the forks go, postStop until it is confirmed, the ledger ends."""
+
+from dayfly.plan import words
+from dayfly.plan.actions import Finish, Wait
+from dayfly.plan.desk import Desk
+from dayfly.plan.opening import FORK, end, ready_again, tell
+from dayfly.plan.retry import Standing, standing
+from dayfly.plan.sealed import Step
+from dayfly.plan.words import Reason
+from dayfly.plan.world import Sealed
+from dayfly.spec.lifecycle import Event
+from dayfly.spec.run import State
+
+ALIVE = (State.CLAIMED, State.UNKNOWN)
+
+
+def proceed(desk: Desk) -> None:
+    """Take the cleanup one step further, in its order, and say what holds it up."""
+    creating = [step.id for step in desk.plan.steps.values() if step.creates]
+    if desk.abandon is not None:
+        _give_up(desk)
+        return
+    if not _rest(desk, creating):
+        return
+    forks = [name for name in desk.run.units if name.startswith(FORK)]
+    if forks and not _pre_stop(desk):
+        return
+    if not _rest(desk, forks):
+        return
+    if _post_stop(desk):
+        desk.move(Finish(at=desk.now))
+
+
+def _give_up(desk: Desk) -> None:
+    """Nobody wants the cleanup any more: end what runs, then end the ledger. What cannot be seen is not waited for."""
+    names = [name for name, record in desk.run.units.items() if record.state is State.CLAIMED]
+    if _rest(desk, names):
+        desk.move(Finish(at=desk.now))
+
+
+def _rest(desk: Desk, names: list[str]) -> bool:
+    """End the attempts among these that live; true once none does, and each end is proven."""
+    resting = True
+    request = desk.abandon or desk.run.closed
+    for name in names:
+        record = desk.unit(name)
+        if record.state in ALIVE:
+            end(desk, name, record, Reason.CANCELLED, words.cancelled(request))
+            resting = False
+        elif isinstance(desk.fact(name), Sealed):
+            desk.wait(Wait(unit=name, reason=Reason.STOPPING, message="its processes are still ending"))
+            resting = False
+    return resting
+
+
+def _pre_stop(desk: Desk) -> bool:
+    """Run the preStop units; true once each has succeeded or has been given up."""
+    done = True
+    for step in desk.plan.events[Event.PRE_STOP]:
+        at = standing(step, desk.unit(step.id))
+        if at is Standing.SUCCEEDED or (at is Standing.FAILED and not isinstance(desk.fact(step.id), Sealed)):
+            continue
+        done = False
+        _stop_step(desk, step, at)
+    return done
+
+
+def _post_stop(desk: Desk) -> bool:
+    """Run the postStop units that are owed; true once all of them have succeeded."""
+    unfinished = {document.resource: _unfinished(desk, document.resource) for document in desk.plan.documents}
+    for resource, steps in unfinished.items():
+        readers = tuple(sorted(name for name in desk.plan.readers.get(resource, ()) if unfinished.get(name)))
+        for step in steps:
+            if readers:
+                message = words.waits_for_readers(tuple(name or "the sandbox's hooks" for name in readers))
+                on = tuple(other.id for name in readers for other in unfinished[name])
+                desk.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_READERS, message=message, on=on))
+            else:
+                _stop_step(desk, step, standing(step, desk.unit(step.id)))
+    return not any(unfinished.values())
+
+
+def _unfinished(desk: Desk, resource: str) -> tuple[Step, ...]:
+    if not owed(desk, resource):
+        return ()
+    return tuple(
+        step
+        for step in desk.plan.of(resource, Event.POST_STOP)
+        if standing(step, desk.unit(step.id)) is not Standing.SUCCEEDED or isinstance(desk.fact(step.id), Sealed)
+    )
+
+
+def owed(desk: Desk, resource: str) -> bool:
+    """Whether a document's postStop must run: something it could undo was ever permitted to start.
+
+    For a resource that is any of its own create units, or, if it has none, anything of the run. The target's own hooks
+    surround everything.
+    """
+    own = [step for step in desk.plan.steps.values() if step.creates and step.resource == resource]
+    if resource and own:
+        return any(desk.unit(step.id).attempt for step in own)
+    return any(record.attempt for name, record in desk.run.units.items() if name.startswith(FORK) or desk.creates(name))
+
+
+def _stop_step(desk: Desk, step: Step, at: Standing) -> None:
+    if at not in (Standing.FRESH, Standing.AGAIN):
+        tell(desk, step, at)
+        return
+    missing = tuple(name for name in step.needs if not _through(desk, desk.plan.steps[name]))
+    if missing:
+        message = words.waits_for_input(missing)
+        desk.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_INPUT, message=message, on=missing))
+    elif ready_again(desk, step):
+        desk.claim(step)
+
+
+def _through(desk: Desk, step: Step) -> bool:
+    """Whether a stop unit is over as far as its readers are concerned."""
+    at = standing(step, desk.unit(step.id))
+    if at is Standing.SUCCEEDED:
+        return True
+    # preStop is given up after its tries, and skipped where no fork was ever claimed; postStop never is.
+    if step.event is not Event.PRE_STOP:
+        return False
+    return at is Standing.FAILED or not any(name.startswith(FORK) for name in desk.run.units)

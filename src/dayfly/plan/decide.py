@@ -1,0 +1,147 @@
+"""`decide(plan, world, now)`: one total function. It reads facts into the ledger, then says what each unit may do next.
+
+The order is always the same: whether the run closes is settled; what has ended is recorded; then an open run claims
+what is ready, a closed one stops and cleans. The projected ledger (`Desk.run`) lets a result and the claims that follow
+from it go into one write.
+"""
+
+from dayfly.plan import closing, opening, words
+from dayfly.plan.actions import Cancel, Close, Decision, Dissolve, Doubt, Fence, GiveUp, Launch, Record, Release, Void
+from dayfly.plan.desk import Desk
+from dayfly.plan.sealed import Plan
+from dayfly.plan.words import Reason
+from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Stalled, Unclear, Waiting, World
+from dayfly.spec.lifecycle import Timeouts
+from dayfly.spec.run import Phase, Request, Result, State, UnitRecord
+
+# The runner ends a step at its own deadline; the host steps in only when the runner itself hangs.
+BELT_MS = 5_000
+
+
+def decide(plan: Plan, world: World, now: int) -> Decision:
+    """What to record, what to do and what is being waited for, given all that is known at `now` (unix milliseconds)."""
+    desk = Desk(plan, world, now)
+    if world.run.phase in (Phase.CLEANED, Phase.ABANDONED):
+        _release(desk)
+        desk.effects.append(Dissolve())
+        return desk.decision()
+    _settle_wish(desk)
+    _absorb(desk)
+    if desk.phase is Phase.OPEN:
+        opening.proceed(desk)
+    else:
+        closing.proceed(desk)
+    _release(desk)
+    return desk.decision()
+
+
+def _absorb(desk: Desk) -> None:
+    """Read the news of each attempt that the ledger believes alive."""
+    for name, record in desk.world.run.units.items():
+        if record.state is not State.CLAIMED and record.state is not State.UNKNOWN:
+            continue
+        fact = desk.world.facts.get((name, record.attempt))
+        match fact:
+            case Ended(result=result) | Sealed(result=result):
+                desk.move(Record(unit=name, attempt=record.attempt, result=result))
+            case NeverRan(reason=reason, message=message):
+                desk.move(Void(unit=name, attempt=record.attempt, reason=reason, message=message, at=desk.now))
+            case Unclear():
+                _doubt(desk, name, record, fact)
+            case Held(ref=ref) if ref == record.ref and (desk.phase is Phase.OPEN or not desk.creates(name)):
+                # A peer claimed it and ended before letting it go: anyone may finish that.
+                desk.effects.append(Launch(unit=name, attempt=record.attempt))
+            case Stalled():
+                desk.effects.append(
+                    Fence(unit=name, attempt=record.attempt, reason=Reason.STALLED, message=words.stalled())
+                )
+            case Waiting(since=since):
+                _start_deadline(desk, name, record, since)
+            case Running(since=since):
+                _run_deadline(desk, name, record, since)
+            case _:
+                pass
+
+
+def _doubt(desk: Desk, name: str, record: UnitRecord, fact: Unclear) -> None:
+    if desk.now >= fact.dead_by:
+        result = Result(
+            outcome="failed",
+            reason=Reason.LOST,
+            message=words.lost(fact.message),
+            started_at=record.claimed_at,
+            ended_at=desk.now,
+        )
+        desk.move(Record(unit=name, attempt=record.attempt, result=result))
+    elif record.state is State.CLAIMED:
+        desk.move(Doubt(unit=name, attempt=record.attempt, reason=fact.reason, message=fact.message))
+
+
+def _timeouts(desk: Desk, name: str) -> Timeouts | None:
+    step = desk.plan.steps.get(name)
+    return step.unit.timeouts if step else None
+
+
+def _start_deadline(desk: Desk, name: str, record: UnitRecord, since: int) -> None:
+    limits = _timeouts(desk, name)
+    if limits is None:
+        return
+    limit = limits.schedule_ms + limits.pull_ms
+    due = max(record.claimed_at, since) + limit
+    if desk.now >= due:
+        desk.effects.append(
+            Fence(
+                unit=name,
+                attempt=record.attempt,
+                reason=Reason.START_DEADLINE,
+                message=words.start_deadline(limit),
+            )
+        )
+    else:
+        desk.wake(due)
+
+
+def _run_deadline(desk: Desk, name: str, record: UnitRecord, since: int) -> None:
+    limits = _timeouts(desk, name)
+    if limits is None or not limits.run_ms:
+        return
+    due = since + limits.run_ms + limits.grace_ms + BELT_MS
+    if desk.now >= due:
+        desk.effects.append(
+            Cancel(
+                unit=name,
+                attempt=record.attempt,
+                reason=Reason.RUN_DEADLINE,
+                message=words.run_deadline(limits.run_ms),
+            )
+        )
+    else:
+        desk.wake(due)
+
+
+def _settle_wish(desk: Desk) -> None:
+    """Close the run when its owner, its time to live or its lease says so; note that it is given up."""
+    wish = desk.world.wish
+    if desk.phase is Phase.OPEN:
+        request = wish.stop or wish.abandon
+        if request is None and 0 < wish.expires_at <= desk.now:
+            request = Request(at=desk.now, reason=Reason.EXPIRED, message=words.expired())
+        if request is None and 0 < wish.lease_until <= desk.now:
+            request = Request(at=desk.now, reason=Reason.LEASE_LAPSED, message=words.lease_lapsed())
+        if request is not None:
+            desk.move(Close(request=request))
+        else:
+            desk.wake(wish.expires_at)
+            desk.wake(wish.lease_until)
+    if desk.phase is Phase.CLOSED and wish.abandon is not None and desk.abandon is None:
+        desk.move(GiveUp(request=wish.abandon))
+
+
+def _release(desk: Desk) -> None:
+    """Evidence may vanish once the ledger holds the result. Only a proven end lets go of it."""
+    for (name, attempt), fact in desk.world.facts.items():
+        if not isinstance(fact, (Ended, NeverRan)):
+            continue
+        record = desk.world.run.unit(name)
+        if attempt < record.attempt or (attempt == record.attempt and record.state in (State.DONE, State.VOID)):
+            desk.effects.append(Release(unit=name, attempt=attempt))

@@ -1,0 +1,88 @@
+"""The desk on which one decision is written: moves and effects so far, and the ledger as it will be after the moves."""
+
+from dayfly.plan import table
+from dayfly.plan.actions import Claim, Decision, Effect, Launch, Move, Prepare, Wait
+from dayfly.plan.sealed import ForkStep, Plan, Step
+from dayfly.plan.words import Reason, waits_for_slot
+from dayfly.plan.world import Fact, Held, World
+from dayfly.spec.run import Phase, Request, Run, UnitRecord
+
+
+class Desk:
+    """Collects one turn's answer. It is made, filled and dropped within `decide`; nothing of it outlives the call."""
+
+    def __init__(self, plan: Plan, world: World, now: int) -> None:
+        self.plan = plan
+        self.world = world
+        self.now = now
+        self.moves: list[Move] = []
+        self.effects: list[Effect] = []
+        self.waits: list[Wait] = []
+        self.slots = world.slots
+        self._run = world.run
+
+    @property
+    def run(self) -> Run:
+        """The ledger as it will be once this turn's moves are written."""
+        return self._run
+
+    @property
+    def phase(self) -> Phase:
+        return self._run.phase
+
+    @property
+    def abandon(self) -> Request | None:
+        return self._run.abandon
+
+    def unit(self, name: str) -> UnitRecord:
+        return self._run.unit(name)
+
+    def fact(self, name: str) -> Fact | None:
+        """The news of the attempt that the ledger is at."""
+        return self.world.facts.get((name, self._run.unit(name).attempt))
+
+    def move(self, move: Move) -> None:
+        """Ask for a ledger move, and go on as if it were written."""
+        self.moves.append(move)
+        self._run = table.apply(self._run, (move,), self.creates)
+
+    def creates(self, name: str) -> bool:
+        """Whether a closed run may not claim this unit: create steps and forks."""
+        step = self.plan.steps.get(name)
+        return step is None or step.creates
+
+    def wait(self, wait: Wait) -> None:
+        self.waits.append(wait)
+
+    def wake(self, at: int) -> None:
+        """Look again at that moment even without news; 0 and the past ask for nothing."""
+        if at > self.now:
+            self.waits.append(Wait(unit="", reason="", message="", until=at))
+
+    def claim(self, step: Step | ForkStep) -> bool:
+        """Claim the step's next attempt and let it go, if the host can take it now; else say why it waits."""
+        objection = self.world.objections.get(step.id)
+        if objection is not None:
+            self.wait(Wait(unit=step.id, reason=objection.reason, message=objection.message, since=objection.since))
+            return False
+        is_fork = isinstance(step, ForkStep)
+        if self.slots <= 0 and not is_fork:
+            self.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_SLOT, message=waits_for_slot()))
+            return False
+        attempt = self.unit(step.id).attempt + 1
+        ref = self.world.ref
+        if self.world.gated:
+            fact = self.world.facts.get((step.id, attempt))
+            if not isinstance(fact, Held):
+                if fact is None:
+                    self.effects.append(Prepare(unit=step.id, attempt=attempt))
+                return False
+            ref = fact.ref
+        self.slots -= not is_fork
+        generation = step.generation if isinstance(step, ForkStep) else ""
+        self.move(Claim(unit=step.id, attempt=attempt, ref=ref, generation=generation, at=self.now))
+        self.effects.append(Launch(unit=step.id, attempt=attempt))
+        return True
+
+    def decision(self) -> Decision:
+        return Decision(moves=tuple(self.moves), effects=tuple(self.effects), waits=tuple(self.waits))

@@ -1,0 +1,181 @@
+"""An open run: preStart units as their inputs appear, then the forks, then postStart units."""
+
+from dayfly.plan import words
+from dayfly.plan.actions import Cancel, Fence, Wait
+from dayfly.plan.desk import Desk
+from dayfly.plan.retry import FORK_BACKOFF_MAX_MS, FORK_BACKOFF_MS, Standing, again_at, backoff, standing
+from dayfly.plan.sealed import ForkStep, Step
+from dayfly.plan.words import Reason
+from dayfly.plan.world import Held, Running, Sealed, Unclear, Waiting
+from dayfly.spec.lifecycle import Event
+from dayfly.spec.run import State, UnitRecord
+
+FORK = "fork:"
+
+
+def proceed(desk: Desk) -> None:
+    """Claim what is ready; say of everything else what it waits for."""
+    if not _event(desk, Event.PRE_START):
+        return
+    waiting = tuple(fork.id for fork in desk.plan.forks.values() if not _keep(desk, fork))
+    _dismiss(desk)
+    if waiting:
+        for step in desk.plan.events[Event.POST_START]:
+            desk.wait(
+                Wait(unit=step.id, reason=Reason.WAITING_FOR_FORKS, message=words.waits_for_forks(waiting), on=waiting)
+            )
+        return
+    _event(desk, Event.POST_START)
+
+
+def _event(desk: Desk, event: Event) -> bool:
+    """Take each unit of the event a step further; true once all of them have succeeded."""
+    steps = desk.plan.events[event]
+    where = {step.id: standing(step, desk.unit(step.id)) for step in steps}
+    failed = tuple(name for name, at in where.items() if at is Standing.FAILED)
+    doubtful = tuple(
+        step.id for step in desk.plan.steps.values() if step.creates and desk.unit(step.id).state is State.UNKNOWN
+    )
+    for step in steps:
+        at = where[step.id]
+        if at in (Standing.FRESH, Standing.AGAIN):
+            _try(desk, step, failed, doubtful)
+        elif at is not Standing.SUCCEEDED:
+            tell(desk, step, at)
+    return all(at is Standing.SUCCEEDED for at in where.values())
+
+
+def _try(desk: Desk, step: Step, failed: tuple[str, ...], doubtful: tuple[str, ...]) -> None:
+    missing = tuple(
+        name for name in step.needs if standing(desk.plan.steps[name], desk.unit(name)) is not Standing.SUCCEEDED
+    )
+    if failed:
+        message = words.stopped_by_failure(failed)
+        desk.wait(Wait(unit=step.id, reason=Reason.STOPPED_BY_FAILURE, message=message, on=failed))
+    elif missing:
+        message = words.waits_for_input(missing)
+        desk.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_INPUT, message=message, on=missing))
+    elif doubtful:
+        message = words.stopped_by_doubt(doubtful)
+        desk.wait(Wait(unit=step.id, reason=Reason.STOPPED_BY_DOUBT, message=message, on=doubtful))
+    elif ready_again(desk, step):
+        desk.claim(step)
+
+
+def ready_again(desk: Desk, step: Step) -> bool:
+    """Whether a unit that was tried before may be tried now: its last attempt proven ended, its back-off over."""
+    record = desk.unit(step.id)
+    if record.attempt == 0:
+        return True
+    if isinstance(desk.fact(step.id), Sealed):
+        message = words.starting(record.attempt, "its result is known, its processes are still ending")
+        desk.wait(Wait(unit=step.id, reason=Reason.STOPPING, message=message))
+        return False
+    due = again_at(step, record)
+    if desk.now < due:
+        message = words.waits_to_retry(record, due - desk.now)
+        desk.wait(Wait(unit=step.id, reason=Reason.WAITING_TO_RETRY, message=message, since=record.ended_at, until=due))
+        return False
+    return True
+
+
+def tell(desk: Desk, step: Step | ForkStep, at: Standing) -> None:
+    """Say what an attempt that is under way, or in doubt, is doing."""
+    record, fact = desk.unit(step.id), desk.fact(step.id)
+    if at is Standing.ALIVE:
+        desk.wait(_alive(step.id, record, fact, desk.now))
+    elif at is Standing.UNKNOWN and isinstance(fact, Unclear):
+        message = words.unknown(record, fact.message, fact.dead_by - desk.now)
+        desk.wait(
+            Wait(unit=step.id, reason=Reason.OUTCOME_UNKNOWN, message=message, since=fact.since, until=fact.dead_by)
+        )
+    elif at is Standing.UNKNOWN:
+        desk.wait(_alive(step.id, record, fact, desk.now))
+
+
+def _alive(name: str, record: UnitRecord, fact: object, now: int) -> Wait:
+    match fact:
+        case Running(since=since):
+            return Wait(
+                unit=name, reason=Reason.RUNNING, message=words.running(record.attempt, now - since), since=since
+            )
+        case Waiting(since=since, reason=reason, message=message):
+            return Wait(unit=name, reason=reason, message=words.starting(record.attempt, message), since=since)
+        case _:
+            return Wait(
+                unit=name, reason=Reason.NO_NEWS, message=words.no_news(record.attempt), since=record.claimed_at
+            )
+
+
+def _keep(desk: Desk, fork: ForkStep) -> bool:
+    """Keep one fork as it is wished for; true when it answers."""
+    record = desk.unit(fork.id)
+    match record.state:
+        case State.CLAIMED:
+            return _watch(desk, fork, record)
+        case State.UNKNOWN:
+            tell(desk, fork, Standing.UNKNOWN)
+        case _:
+            _start_fork(desk, fork, record)
+    return False
+
+
+def _watch(desk: Desk, fork: ForkStep, record: UnitRecord) -> bool:
+    if record.generation != fork.generation:
+        end(desk, fork.id, record, Reason.REPLACED, words.replaced())
+        return False
+    fact = desk.fact(fork.id)
+    if isinstance(fact, Running) and fact.ready:
+        return True
+    if isinstance(fact, Running):
+        message = f"runs for {words.span(desk.now - fact.since)} and does not answer yet"
+        desk.wait(Wait(unit=fork.id, reason=Reason.NOT_ANSWERING, message=message, since=fact.since))
+    else:
+        desk.wait(_alive(fork.id, record, fact, desk.now))
+    return False
+
+
+def _start_fork(desk: Desk, fork: ForkStep, record: UnitRecord) -> None:
+    if isinstance(desk.fact(fork.id), Sealed):
+        desk.wait(Wait(unit=fork.id, reason=Reason.STOPPING, message="its former process is still ending"))
+        return
+    due = _fork_due(record) if record.generation == fork.generation else 0
+    if desk.now < due:
+        message = words.waits_to_retry(record, due - desk.now)
+        desk.wait(Wait(unit=fork.id, reason=Reason.WAITING_TO_RETRY, message=message, since=record.ended_at, until=due))
+    else:
+        desk.claim(fork)
+
+
+def _fork_due(record: UnitRecord) -> int:
+    """A process that had run for long starts again soon; one that keeps ending is given more and more time."""
+    if record.attempt == 0:
+        return 0
+    lived = record.started_at and record.ended_at - record.started_at >= FORK_BACKOFF_MAX_MS
+    return record.ended_at + (
+        FORK_BACKOFF_MS if lived else backoff(FORK_BACKOFF_MS, record.attempt, FORK_BACKOFF_MAX_MS)
+    )
+
+
+def _dismiss(desk: Desk) -> None:
+    """End forks that the target no longer wishes for."""
+    for name, record in desk.run.units.items():
+        if name.startswith(FORK) and name not in desk.plan.forks and record.state in (State.CLAIMED, State.UNKNOWN):
+            end(desk, name, record, Reason.REPLACED, words.removed())
+
+
+def end(desk: Desk, name: str, record: UnitRecord, reason: str, message: str) -> None:
+    """Ask an attempt that the ledger believes alive to end: fence what has not started, cancel what runs."""
+    fact = desk.fact(name)
+    match fact:
+        case Held() | Waiting():
+            desk.effects.append(Fence(unit=name, attempt=record.attempt, reason=reason, message=message))
+        case Running():
+            desk.effects.append(Cancel(unit=name, attempt=record.attempt, reason=reason, message=message))
+        case _:
+            pass
+    if isinstance(fact, Unclear):
+        text = words.unknown(record, fact.message, fact.dead_by - desk.now)
+        desk.wait(Wait(unit=name, reason=Reason.OUTCOME_UNKNOWN, message=text, since=fact.since, until=fact.dead_by))
+    else:
+        desk.wait(Wait(unit=name, reason=Reason.STOPPING, message=message, since=record.claimed_at))

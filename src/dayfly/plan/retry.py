@@ -1,0 +1,72 @@
+"""What follows the end of an attempt. Rules, no exceptions to them; times are milliseconds.
+
+Create: at most once, unless declared idempotent. Stop: again until it is confirmed, but preStop gives up after five.
+An attempt that never ran is no attempt: it may be repeated by anyone, a few times for a create, without end for a stop.
+"""
+
+import enum
+from typing import Final
+
+from dayfly.plan.sealed import Step
+from dayfly.spec.lifecycle import Event
+from dayfly.spec.run import State, UnitRecord
+
+PRE_STOP_TRIES: Final = 5
+STUCK_AFTER: Final = 5
+VOID_LIMIT: Final = 3
+BACKOFF_MAX_MS: Final = 600_000
+FORK_BACKOFF_MS: Final = 1_000
+FORK_BACKOFF_MAX_MS: Final = 60_000
+
+
+class Standing(enum.Enum):
+    """A unit's place in its event, all attempts considered."""
+
+    FRESH = "fresh"  # never claimed
+    ALIVE = "alive"  # claimed, not known to have ended
+    UNKNOWN = "unknown"  # may have run, outcome not known
+    AGAIN = "again"  # ended without success, may be tried again
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"  # ended without success, for good
+
+
+REST: Final = frozenset({Standing.FRESH, Standing.AGAIN, Standing.SUCCEEDED, Standing.FAILED})
+
+
+def standing(step: Step, record: UnitRecord) -> Standing:
+    """Where the unit stands."""
+    match record.state:
+        case State.NONE:
+            return Standing.FRESH
+        case State.CLAIMED:
+            return Standing.ALIVE
+        case State.UNKNOWN:
+            return Standing.UNKNOWN
+        case State.VOID:
+            return Standing.AGAIN if not step.creates or record.voids < VOID_LIMIT else Standing.FAILED
+        case State.DONE:
+            if record.outcome == "succeeded":
+                return Standing.SUCCEEDED
+            return Standing.AGAIN if record.failures < tries(step) else Standing.FAILED
+
+
+def tries(step: Step) -> float:
+    """How many failed attempts the unit may have before it has failed for good."""
+    retry = step.unit.retry
+    if step.event is Event.POST_STOP:
+        return float("inf")
+    if step.event is Event.PRE_STOP:
+        return PRE_STOP_TRIES
+    if not retry.idempotent:
+        return 1
+    return retry.limit or float("inf")
+
+
+def again_at(step: Step, record: UnitRecord) -> int:
+    """The moment from which the next attempt may be claimed."""
+    return record.ended_at + backoff(step.unit.retry.backoff_ms, record.failures + record.voids, BACKOFF_MAX_MS)
+
+
+def backoff(first_ms: int, times: int, most_ms: int) -> int:
+    """Twice as long after each attempt, never longer than `most_ms`."""
+    return min(first_ms << min(max(times - 1, 0), 20), max(most_ms, first_ms))

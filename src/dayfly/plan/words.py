@@ -1,0 +1,155 @@
+"""Every reason and every sentence that people read: in conditions, events, logs, the command line and the page alike.
+
+A reason is one constant word; its sentence carries the numbers and, where somebody can do something, what to do next.
+"""
+
+import enum
+
+from dayfly.spec.run import Request, UnitRecord
+
+
+class Reason(enum.StrEnum):
+    """The constant words. Clients of the public API know the first two by heart."""
+
+    READY = "AllDesiredWorkloadsReady"
+    RESOURCE_FAILED = "ResourceFailed"
+    RESOURCES_PENDING = "ResourcesPending"
+    HOOKS_PENDING = "HooksPending"
+    FORKS_PENDING = "ForksPending"
+    HOOK_FAILED = "HookFailed"
+    DELETING = "Deleting"
+    CLEANUP_STUCK = "CleanupStuck"
+    OUTCOME_UNKNOWN = "OutcomeUnknown"
+    CLEANED = "Cleaned"
+    ABANDONED = "Abandoned"
+
+    WAITING_FOR_INPUT = "WaitingForInput"
+    WAITING_FOR_STEPS = "WaitingForSteps"
+    WAITING_FOR_FORKS = "WaitingForForks"
+    WAITING_FOR_READERS = "WaitingForReaders"
+    WAITING_FOR_SLOT = "WaitingForSlot"
+    WAITING_TO_RETRY = "WaitingToRetry"
+    RUNNING = "Running"
+    STARTING = "Starting"
+    NO_NEWS = "NoNews"
+    STOPPING = "Stopping"
+    NOT_ANSWERING = "NotAnswering"
+    STOPPED_BY_FAILURE = "StoppedByFailure"
+    STOPPED_BY_DOUBT = "StoppedByDoubt"
+
+    DELETED = "Deleted"
+    EXPIRED = "Expired"
+    LEASE_LAPSED = "LeaseLapsed"
+    START_DEADLINE = "StartDeadlineExceeded"
+    RUN_DEADLINE = "RunDeadlineExceeded"
+    CANCELLED = "Cancelled"
+    REPLACED = "Replaced"
+    LOST = "Lost"
+    STALLED = "Stalled"
+
+
+def span(milliseconds: int) -> str:
+    """`350 ms`, `4 s`, `3 min 20 s`, `2 h 5 min`: the two largest units, no more."""
+    if milliseconds < 1000:
+        return f"{max(milliseconds, 0)} ms"
+    seconds = milliseconds // 1000
+    parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
+    while parts[0][0] == 0:
+        parts.pop(0)
+    return " ".join(f"{number} {unit}" for number, unit in parts[:2] if number)
+
+
+def names(units: tuple[str, ...], most: int = 4) -> str:
+    """`a, b and c`, with the tail counted where there are many."""
+    shown = list(units[:most])
+    if len(units) > most:
+        shown.append(f"{len(units) - most} more")
+    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1] if shown else "nothing"
+
+
+def waits_for_input(units: tuple[str, ...]) -> str:
+    return f"needs an output of {names(units)}"
+
+
+def waits_for_steps(units: tuple[str, ...]) -> str:
+    return f"comes after {names(units)}"
+
+
+def waits_for_readers(resources: tuple[str, ...]) -> str:
+    return f"is read by {names(resources)}, which must be cleaned up first"
+
+
+def waits_for_forks(forks: tuple[str, ...]) -> str:
+    return f"comes once {names(forks)} answer{'s' if len(forks) == 1 else ''}"
+
+
+def waits_for_slot() -> str:
+    return "waits for a free place: the host runs as many steps at once as it may"
+
+
+def waits_to_retry(record: UnitRecord, wait_ms: int) -> str:
+    tried = f"attempt {record.attempt} {'failed' if record.state == 'done' else 'never ran'}"
+    return f"{tried} ({record.reason or 'failed'}: {record.message or 'no detail'}); tries again in {span(wait_ms)}"
+
+
+def running(attempt: int, for_ms: int) -> str:
+    return f"attempt {attempt} has been running for {span(for_ms)}"
+
+
+def starting(attempt: int, message: str) -> str:
+    return f"attempt {attempt} is starting" + (f": {message}" if message else "")
+
+
+def no_news(attempt: int) -> str:
+    return f"attempt {attempt} was let go; nothing has been heard of it yet"
+
+
+def unknown(record: UnitRecord, message: str, wait_ms: int) -> str:
+    return (
+        f"attempt {record.attempt} may have run and its outcome is not known ({message}); "
+        f"it is certain to have ended in {span(wait_ms)}, then cleanup can go on. Nothing is started again meanwhile"
+    )
+
+
+def stopped_by_failure(units: tuple[str, ...]) -> str:
+    return f"is not started because {names(units)} failed; delete the sandbox to clean up"
+
+
+def stopped_by_doubt(units: tuple[str, ...]) -> str:
+    return f"is not started while the outcome of {names(units)} is unknown"
+
+
+def start_deadline(limit_ms: int) -> str:
+    return f"did not start within {span(limit_ms)}"
+
+
+def run_deadline(limit_ms: int) -> str:
+    return f"ran longer than its {span(limit_ms)}"
+
+
+def cancelled(request: Request | None) -> str:
+    return f"asked to end: {request.message or request.reason}" if request else "asked to end"
+
+
+def replaced() -> str:
+    return "its wish or its baseline has changed"
+
+
+def removed() -> str:
+    return "is no longer wished for"
+
+
+def stalled() -> str:
+    return "was permitted to start, but whoever was to start it ended first"
+
+
+def lost(message: str) -> str:
+    return f"its outcome was never reported ({message}); by its deadline it has ended"
+
+
+def expired() -> str:
+    return "its time to live is over"
+
+
+def lease_lapsed() -> str:
+    return "nobody renewed its lease: whoever used it is gone"

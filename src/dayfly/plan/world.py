@@ -1,0 +1,104 @@
+"""What may be known when deciding: the ledger, facts about attempts, what the target's owner and the host say."""
+
+import msgspec
+
+from dayfly.spec.run import Request, Result, Run
+
+
+class _Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    pass
+
+
+class Held(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
+    """Prepared behind a gate, not started; anyone may let it go once the ledger holds this very `ref`."""
+
+    ref: str
+
+
+class Stalled(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
+    """Claimed, not started, and whoever was to start it is gone. Only a fence can tell whether it still may start."""
+
+    since: int
+
+
+class Waiting(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
+    """Let go, not yet started: being placed, or fetching its image."""
+
+    since: int
+    reason: str
+    message: str = ""
+
+
+class Running(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
+    """Started and not ended. `ready` is meant for forks: it answers."""
+
+    since: int
+    ready: bool = True
+
+
+class Sealed(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
+    """Its receipt is known; that every process of it is gone is not yet proven."""
+
+    result: Result
+
+
+class Ended(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
+    """Every process of it is proven gone."""
+
+    result: Result
+
+
+class NeverRan(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
+    """Proof that it did not start and never will."""
+
+    reason: str
+    message: str = ""
+
+
+class Unclear(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
+    """It may have started and cannot be seen. At `dead_by` its own deadline has ended it, whatever it was."""
+
+    since: int
+    reason: str
+    message: str
+    dead_by: int
+
+
+Fact = Held | Stalled | Waiting | Running | Sealed | Ended | NeverRan | Unclear
+AttemptKey = tuple[str, int]
+
+
+class Objection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Why the host cannot take a unit at this moment; it may later."""
+
+    reason: str
+    message: str
+    since: int = 0
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What the target's owner wants now: `stop` once it is to go, `abandon` once nobody wants the cleanup any more.
+
+    `expires_at` and `lease_until` are unix milliseconds; 0 means never.
+    """
+
+    stop: Request | None = None
+    abandon: Request | None = None
+    expires_at: int = 0
+    lease_until: int = 0
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything known in one turn, gathered once. An attempt without a fact is one without news.
+
+    `gated` says that this host prepares an attempt behind a gate before it is claimed; otherwise the claim comes first
+    and `ref` is what it binds (the boot id). `slots` is how many claims this run may make in this turn.
+    """
+
+    run: Run
+    wish: Wish = Wish()
+    facts: dict[AttemptKey, Fact] = {}
+    gated: bool = False
+    ref: str = ""
+    slots: int = 1 << 30
+    objections: dict[str, Objection] = {}

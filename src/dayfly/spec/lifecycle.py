@@ -1,0 +1,198 @@
+"""The compiled document, ObjectLifecycleMethods: for each event the work units; all that an executor understands.
+
+A run is governed by several documents: one for each resource and one for the target itself (its own hooks).
+References cross documents by resource name. Documents are immutable; their digest is what a run pins. All durations
+are milliseconds.
+"""
+
+import enum
+import hashlib
+from typing import Any
+
+import msgspec
+
+API_VERSION = "dayfly.dev/v1alpha1"
+MAX_UNITS_PER_RUN = 256
+MAX_DOCUMENT_BYTES = 1 << 20
+
+
+class Event(enum.StrEnum):
+    """The four moments around the target's own start and stop, in the order in which they happen."""
+
+    PRE_START = "preStart"
+    POST_START = "postStart"
+    PRE_STOP = "preStop"
+    POST_STOP = "postStop"
+
+
+CREATING = frozenset({Event.PRE_START, Event.POST_START})
+
+
+class Kind(enum.StrEnum):
+    """What a unit's work is. A host refuses a document with a kind it cannot run; the core does not care."""
+
+    EXEC = "exec"
+    WEBHOOK = "webhook"
+    OBJECT = "object"
+    FORK = "fork"
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """Frozen wire data: camelCase outside, unknown fields refused, defaults left out."""
+
+
+class Target(Struct):
+    """The object to whose life the hooks are tied."""
+
+    api_version: str = ""
+    kind: str
+    namespace: str = ""
+    name: str
+    uid: str
+
+
+class Ref(Struct):
+    """An output of another unit. Without `resource` it is a unit of the same document."""
+
+    unit: str
+    output: str
+    resource: str = ""
+
+
+class As(Struct):
+    """Where an input appears in the unit: an environment variable, a file, or both."""
+
+    env: str = ""
+    path: str = ""
+
+
+class Input(Struct):
+    """One named input: a constant, another unit's output, or (neither) a value that was not given."""
+
+    name: str
+    value: str | None = None
+    from_: Ref | None = msgspec.field(name="from", default=None)
+    as_: As = msgspec.field(name="as", default=As())
+
+
+class Output(Struct):
+    """One named output: the file at `path`, byte for byte, once the unit's work has ended."""
+
+    name: str
+    path: str = ""
+    sensitive: bool = False
+
+
+class Retry(Struct):
+    """May the unit start again after a failed attempt, how often (0 = without end), and how soon."""
+
+    idempotent: bool = False
+    limit: int = 1
+    backoff_ms: int = 5_000
+
+
+class Timeouts(Struct):
+    """Three clocks (time to be placed, time to fetch, time to run) and the grace between asking and forcing."""
+
+    schedule_ms: int = 600_000
+    pull_ms: int = 600_000
+    run_ms: int = 3_600_000
+    grace_ms: int = 10_000
+
+
+class Exec(Struct):
+    """A script in a container, or in a process of the embedded host. `env` is the built-in environment."""
+
+    script: str
+    image: str = ""
+    namespace: str = ""
+    pod_template: dict[str, Any] | None = None
+    env: dict[str, str] = {}
+
+
+class Baseline(Struct):
+    """The workload a fork derives from."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class EnvChange(Struct):
+    """One ordered change to a fork's environment: a constant or the value of the input of that name."""
+
+    name: str
+    value: str = ""
+    input: str = ""
+    container: str = ""
+    delete: bool = False
+
+
+class Fork(Struct):
+    """An object derived from a baseline, kept as long as the target lives."""
+
+    baseline: Baseline
+    env: tuple[EnvChange, ...] = ()
+    images: tuple[dict[str, Any], ...] = ()
+    patch: dict[str, Any] | None = None
+
+
+class Unit(Struct):
+    """One step of one event."""
+
+    name: str
+    kind: str
+    inputs: tuple[Input, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    retry: Retry = Retry()
+    timeouts: Timeouts = Timeouts()
+    exec: Exec | None = None
+    webhook: dict[str, Any] | None = None
+    object: dict[str, Any] | None = None
+    fork: Fork | None = None
+
+
+class Lifecycle(Struct):
+    """One document's `spec`. `resource` is the resource it makes; empty means the target's own hooks."""
+
+    target: Target
+    resource: str = ""
+    pre_start: tuple[Unit, ...] = ()
+    post_start: tuple[Unit, ...] = ()
+    pre_stop: tuple[Unit, ...] = ()
+    post_stop: tuple[Unit, ...] = ()
+
+    def units(self, event: Event) -> tuple[Unit, ...]:
+        """The units of one event, in the order they were written."""
+        match event:
+            case Event.PRE_START:
+                return self.pre_start
+            case Event.POST_START:
+                return self.post_start
+            case Event.PRE_STOP:
+                return self.pre_stop
+            case Event.POST_STOP:
+                return self.post_stop
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def canonical(value: msgspec.Struct | tuple[msgspec.Struct, ...]) -> bytes:
+    """The one byte form of a document, on which its digest rests."""
+    return _encoder.encode(value)
+
+
+def digest(value: msgspec.Struct | tuple[msgspec.Struct, ...]) -> str:
+    """`sha256:<hex>` of the canonical form."""
+    return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
+
+
+def unit_id(resource: str, unit: str) -> str:
+    """A unit's name within its run: `db/seed` for a resource's step, plain `seed` for the target's own hook."""
+    return f"{resource}/{unit}" if resource else unit
+
+
+def fork_id(baseline: Baseline) -> str:
+    """A fork's name within its run. The colon keeps it apart from every unit name."""
+    return f"fork:{baseline.namespace}/{baseline.name}"

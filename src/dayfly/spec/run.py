@@ -1,0 +1,106 @@
+"""The ledger of one target object on one host: what was allowed to start, how it ended, and nothing that status says.
+
+Times are unix milliseconds. Values of outputs are never here, only their digest and size.
+"""
+
+import enum
+from typing import Literal
+
+import msgspec
+
+from dayfly.spec.lifecycle import Struct, Target
+
+Outcome = Literal["", "succeeded", "failed"]
+
+
+class State(enum.StrEnum):
+    """Of a unit's latest attempt. `unknown` is not final; a new attempt begins a new life at `claimed`."""
+
+    NONE = "none"
+    CLAIMED = "claimed"
+    UNKNOWN = "unknown"
+    DONE = "done"
+    VOID = "void"
+
+
+class Phase(enum.StrEnum):
+    """Of a run. Closing is the moment after which no create unit can start."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    CLEANED = "cleaned"
+    ABANDONED = "abandoned"
+
+
+class OutputRecord(Struct):
+    """That an output exists, and which bytes it is."""
+
+    digest: str
+    size: int
+    sensitive: bool = False
+
+
+class UnitRecord(Struct):
+    """One unit's line in the ledger: its latest attempt and the count of those before."""
+
+    attempt: int = 0
+    state: State = State.NONE
+    outcome: Outcome = ""
+    reason: str = ""
+    message: str = ""
+    # What was let go: a pod's UID, or the boot id of the machine. Identity is this, never a name.
+    ref: str = ""
+    # For a fork: digest of the wish it was started from.
+    generation: str = ""
+    claimed_at: int = 0
+    started_at: int = 0
+    ended_at: int = 0
+    failures: int = 0
+    voids: int = 0
+    outputs: dict[str, OutputRecord] = {}
+
+
+class Request(Struct):
+    """Who asked for something irrevocable, when, and why."""
+
+    at: int
+    reason: str
+    message: str = ""
+    by: str = ""
+
+
+class Run(Struct):
+    """The ledger document. It changes only by compare-and-swap on `seq`, which rises by one with each commit."""
+
+    uid: str
+    target: Target
+    plan: str
+    seq: int = 0
+    phase: Phase = Phase.OPEN
+    born_at: int = 0
+    units: dict[str, UnitRecord] = {}
+    closed: Request | None = None
+    abandon: Request | None = None
+    ended_at: int = 0
+
+    def unit(self, uid: str) -> UnitRecord:
+        """The unit's record; one that was never claimed has an empty one."""
+        return self.units.get(uid, NEVER)
+
+
+NEVER = UnitRecord()
+
+
+class Result(Struct):
+    """How an attempt ended, as its receipt or its host tells. `reason` is empty for a plain success."""
+
+    outcome: Outcome
+    reason: str = ""
+    message: str = ""
+    started_at: int = 0
+    ended_at: int = 0
+    outputs: dict[str, OutputRecord] = {}
+
+
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder(Run).decode
