@@ -1,0 +1,269 @@
+"""The ledger of the embedded host: runs, the values of their outputs and their history, in one SQLite file.
+
+Each change is a compare-and-swap on the run's `seq` inside a transaction that is durable when it returns. This class is
+synchronous and knows no thread; `embedded.writer` groups its commits.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from dayfly.plan import table
+from dayfly.plan.actions import Claim, Close, Doubt, Finish, GiveUp, Move, Record, Void
+from dayfly.plan.sealed import Plan, seal
+from dayfly.plan.world import Wish
+from dayfly.spec import run as ledger
+from dayfly.spec.lifecycle import Lifecycle, Unit
+from dayfly.spec.run import Run
+
+SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE run (
+    uid TEXT PRIMARY KEY, name TEXT NOT NULL, seq INTEGER NOT NULL, phase TEXT NOT NULL,
+    ledger BLOB NOT NULL, documents BLOB NOT NULL, forks BLOB NOT NULL, wish BLOB NOT NULL
+) STRICT;
+CREATE TABLE output (
+    run TEXT NOT NULL, unit TEXT NOT NULL, name TEXT NOT NULL, attempt INTEGER NOT NULL, value BLOB NOT NULL,
+    PRIMARY KEY (run, unit, name)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE history (
+    run TEXT NOT NULL, seq INTEGER NOT NULL, at INTEGER NOT NULL, unit TEXT NOT NULL, attempt INTEGER NOT NULL,
+    move TEXT NOT NULL, reason TEXT NOT NULL, message TEXT NOT NULL
+) STRICT;
+CREATE INDEX history_of_run ON history (run, seq);
+CREATE TABLE ended (
+    uid TEXT PRIMARY KEY, name TEXT NOT NULL, at INTEGER NOT NULL, ledger BLOB NOT NULL
+) STRICT;
+CREATE INDEX ended_by_time ON ended (at);
+"""
+
+_HISTORY = "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+
+Values = dict[tuple[str, str], bytes]  # (unit, output) -> value
+Hook = Callable[[str], None]
+
+
+class LedgerError(Exception):
+    """The ledger cannot be used: its file is damaged, of another version, or the disk refuses."""
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as it lies in the ledger."""
+
+    run: Run
+    name: str
+    documents: tuple[Lifecycle, ...]
+    forks: tuple[Unit, ...]
+    wish: Wish
+
+    def plan(self) -> Plan:
+        """The sealed documents with today's forks, indexed."""
+        return seal(self.documents, self.forks)
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a run's history."""
+
+    seq: int
+    at: int
+    unit: str
+    attempt: int
+    move: str
+    reason: str
+    message: str
+
+
+_encode = msgspec.json.Encoder().encode
+_documents = msgspec.json.Decoder(tuple[Lifecycle, ...]).decode
+_forks = msgspec.json.Decoder(tuple[Unit, ...]).decode
+_wish = msgspec.json.Decoder(Wish).decode
+
+
+class Ledger:
+    """Synchronous access to the ledger file.
+
+    `hook` is called with the name of each write, before it begins and after it is durable; tests end the process there.
+    """
+
+    def __init__(self, path: Path | str, *, hook: Hook | None = None) -> None:
+        self._hook = hook or (lambda _: None)
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._prepare()
+        except sqlite3.DatabaseError as error:
+            raise LedgerError(f"{path}: {error}") from error
+
+    def _prepare(self) -> None:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            with self._db:
+                self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        elif version != SCHEMA_VERSION:
+            raise LedgerError(
+                f"the ledger is of version {version}, this Dayfly knows {SCHEMA_VERSION}; use the Dayfly that made it"
+            )
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def transaction(self, what: str) -> Iterator[None]:
+        """Everything inside becomes durable together when the block is left, or not at all.
+
+        Raises:
+            LedgerError: the disk refused; nothing was changed.
+        """
+        self._hook(f"before {what}")
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        except sqlite3.DatabaseError as error:
+            raise LedgerError(f"the ledger cannot be written: {error}") from error
+        self._hook(f"after {what}")
+
+    # --- inside a transaction -----------------------------------------------------------------------------------
+
+    def birth(self, stored: Stored) -> bool:
+        """Seal a run: open, without claims. False if a run of that uid exists, or has existed."""
+        uid = stored.run.uid
+        if self._db.execute("SELECT 1 FROM ended WHERE uid = ?", (uid,)).fetchone():
+            return False
+        cursor = self._db.execute(
+            "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                uid,
+                stored.name,
+                stored.run.seq,
+                stored.run.phase.value,
+                ledger.encode(stored.run),
+                _encode(stored.documents),
+                _encode(stored.forks),
+                _encode(stored.wish),
+            ),
+        )
+        if cursor.rowcount:
+            run = stored.run
+            self._db.execute(_HISTORY, (uid, run.seq, run.born_at, "", 0, "Born", "", run.plan))
+        return bool(cursor.rowcount)
+
+    def commit(self, run: Run, plan: Plan, moves: tuple[Move, ...], values: Values, at: int) -> Run | None:
+        """Apply the moves to `run` if the ledger still holds it at that `seq`; None if it has moved on.
+
+        `values` are the outputs of the attempts that the moves record.
+
+        Raises:
+            IllegalMoveError: a move that the table does not hold; nothing is changed.
+        """
+        after = table.apply(run, moves, lambda unit: unit not in plan.steps or plan.steps[unit].creates)
+        cursor = self._db.execute(
+            "UPDATE run SET seq = ?, phase = ?, ledger = ? WHERE uid = ? AND seq = ?",
+            (after.seq, after.phase.value, ledger.encode(after), run.uid, run.seq),
+        )
+        if not cursor.rowcount:
+            return None
+        for (unit, name), value in values.items():
+            self._db.execute(
+                "INSERT OR REPLACE INTO output VALUES (?, ?, ?, ?, ?)",
+                (run.uid, unit, name, after.unit(unit).attempt, value),
+            )
+        self._db.executemany(_HISTORY, _lines(after, moves, at))
+        return after
+
+    def set_wish(self, uid: str, wish: Wish) -> bool:
+        """Replace what the target's owner wants; false if there is no such run."""
+        return bool(self._db.execute("UPDATE run SET wish = ? WHERE uid = ?", (_encode(wish), uid)).rowcount)
+
+    def set_forks(self, uid: str, forks: tuple[Unit, ...], at: int) -> bool:
+        """Write a new revision of the forks; false if there is no such run or it is no longer open."""
+        cursor = self._db.execute("UPDATE run SET forks = ? WHERE uid = ? AND phase = 'open'", (_encode(forks), uid))
+        if cursor.rowcount:
+            self._db.execute(
+                "INSERT INTO history SELECT uid, seq, ?, '', 0, 'Revise', '', 'forks' FROM run WHERE uid = ?", (at, uid)
+            )
+        return bool(cursor.rowcount)
+
+    def dissolve(self, run: Run, name: str) -> None:
+        """Forget a finished run and its values; its history and its last ledger stay for the record."""
+        self._db.execute("DELETE FROM run WHERE uid = ? AND phase IN ('cleaned', 'abandoned')", (run.uid,))
+        self._db.execute("DELETE FROM output WHERE run = ?", (run.uid,))
+        self._db.execute(
+            "INSERT OR IGNORE INTO ended VALUES (?, ?, ?, ?)", (run.uid, name, run.ended_at, ledger.encode(run))
+        )
+
+    def forget(self, before: int) -> list[str]:
+        """Drop the record of runs that ended before that moment; returns their uids, whose logs can go too."""
+        gone = [uid for (uid,) in self._db.execute("SELECT uid FROM ended WHERE at < ?", (before,))]
+        self._db.executemany("DELETE FROM history WHERE run = ?", [(uid,) for uid in gone])
+        self._db.executemany("DELETE FROM ended WHERE uid = ?", [(uid,) for uid in gone])
+        return gone
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def load(self, uid: str) -> Stored | None:
+        """The run, or None."""
+        row = self._db.execute("SELECT name, ledger, documents, forks, wish FROM run WHERE uid = ?", (uid,)).fetchone()
+        if row is None:
+            return None
+        name, run, documents, forks, wish = row
+        return Stored(
+            run=ledger.decode(run),
+            name=name,
+            documents=_documents(documents),
+            forks=_forks(forks),
+            wish=_wish(wish),
+        )
+
+    def uids(self) -> list[str]:
+        """All runs that have not ended."""
+        return [uid for (uid,) in self._db.execute("SELECT uid FROM run ORDER BY rowid")]
+
+    def last(self, uid: str) -> Run | None:
+        """The last ledger of a run that has ended."""
+        row = self._db.execute("SELECT ledger FROM ended WHERE uid = ?", (uid,)).fetchone()
+        return ledger.decode(row[0]) if row else None
+
+    def values(self, uid: str) -> Values:
+        """The recorded values of all outputs of a run."""
+        rows = self._db.execute("SELECT unit, name, value FROM output WHERE run = ?", (uid,))
+        return {(unit, name): value for unit, name, value in rows}
+
+    def history(self, uid: str) -> list[Entry]:
+        """What was written to the run's ledger, in order; kept after the run has ended."""
+        rows = self._db.execute(
+            "SELECT seq, at, unit, attempt, move, reason, message FROM history WHERE run = ? ORDER BY rowid", (uid,)
+        )
+        fields = Entry.__struct_fields__
+        return [Entry(**dict(zip(fields, row, strict=True))) for row in rows]
+
+
+def _lines(run: Run, moves: tuple[Move, ...], at: int) -> Iterator[tuple[str, int, int, str, int, str, str, str]]:
+    for move in moves:
+        name = type(move).__name__
+        match move:
+            case Claim(unit=unit, attempt=attempt):
+                yield run.uid, run.seq, at, unit, attempt, name, "", ""
+            case Record(unit=unit, attempt=attempt, result=result):
+                yield run.uid, run.seq, at, unit, attempt, name, result.reason or result.outcome, result.message
+            case Doubt(unit=unit, attempt=attempt, reason=reason, message=message):
+                yield run.uid, run.seq, at, unit, attempt, name, reason, message
+            case Void(unit=unit, attempt=attempt, reason=reason, message=message):
+                yield run.uid, run.seq, at, unit, attempt, name, reason, message
+            case Close(request=request) | GiveUp(request=request):
+                yield run.uid, run.seq, at, "", 0, name, request.reason, _signed(request)
+            case Finish():
+                yield run.uid, run.seq, at, "", 0, name, run.phase.value, ""
+
+
+def _signed(request: ledger.Request) -> str:
+    return request.message + (f" (by {request.by})" if request.by else "")

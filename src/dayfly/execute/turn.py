@@ -1,0 +1,55 @@
+"""One turn of the wheel, the same on every host: gather once, decide, commit the moves, perform the effects."""
+
+from typing import Protocol
+
+import msgspec
+
+from dayfly.plan.actions import Decision, Effect, Finish, Move
+from dayfly.plan.decide import decide
+from dayfly.plan.sealed import Plan
+from dayfly.plan.world import World
+
+# A commit is refused when somebody else moved the ledger first. Each refusal is somebody's progress, so few suffice.
+ROUNDS = 8
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """What one turn sees. `now` is read once, here, in unix milliseconds."""
+
+    plan: Plan
+    world: World
+    now: int
+
+
+class Host(Protocol):
+    """What a turn needs of the host it runs on."""
+
+    async def gather(self, run: str) -> Scene | None:
+        """The world of one run, or nothing if there is no such run."""
+
+    async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
+        """Write the moves as one compare-and-swap; false if the ledger has moved since the scene was gathered."""
+
+    async def perform(self, scene: Scene, effect: Effect) -> None:
+        """Bring one effect about, or begin to. What comes of it, failure too, is a fact of a later turn."""
+
+
+async def turn(run: str, host: Host) -> Decision | None:
+    """Take one run a step further; the decision says what it waits for. None if there is no such run.
+
+    Effects come only after the moves they rest on are durable. When the run has just finished, the turn goes on at once
+    to dissolve it.
+    """
+    for _ in range(ROUNDS):
+        scene = await host.gather(run)
+        if scene is None:
+            return None
+        decision = decide(scene.plan, scene.world, scene.now)
+        if decision.moves and not await host.commit(scene, decision.moves):
+            continue
+        for effect in decision.effects:
+            await host.perform(scene, effect)
+        if any(isinstance(move, Finish) for move in decision.moves):
+            continue
+        return decision
+    return Decision()
