@@ -41,7 +41,7 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """Frozen wire data: camelCase outside, unknown fields refused, defaults left out."""
 
 
-class Target(Struct):
+class Target(Struct, frozen=True, kw_only=True):
     """The object to whose life the hooks are tied."""
 
     api_version: str = ""
@@ -51,7 +51,7 @@ class Target(Struct):
     uid: str
 
 
-class Ref(Struct):
+class Ref(Struct, frozen=True, kw_only=True):
     """An output of another unit. Without `resource` it is a unit of the same document."""
 
     unit: str
@@ -59,14 +59,14 @@ class Ref(Struct):
     resource: str = ""
 
 
-class As(Struct):
+class As(Struct, frozen=True, kw_only=True):
     """Where an input appears in the unit: an environment variable, a file, or both."""
 
     env: str = ""
     path: str = ""
 
 
-class Input(Struct):
+class Input(Struct, frozen=True, kw_only=True):
     """One named input: a constant, another unit's output, or (neither) a value that was not given."""
 
     name: str
@@ -75,7 +75,7 @@ class Input(Struct):
     as_: As = msgspec.field(name="as", default=As())
 
 
-class Output(Struct):
+class Output(Struct, frozen=True, kw_only=True):
     """One named output: the file at `path`, byte for byte, once the unit's work has ended."""
 
     name: str
@@ -83,7 +83,7 @@ class Output(Struct):
     sensitive: bool = False
 
 
-class Retry(Struct):
+class Retry(Struct, frozen=True, kw_only=True):
     """May the unit start again after a failed attempt, how often (0 = without end), and how soon."""
 
     idempotent: bool = False
@@ -91,7 +91,7 @@ class Retry(Struct):
     backoff_ms: int = 5_000
 
 
-class Timeouts(Struct):
+class Timeouts(Struct, frozen=True, kw_only=True):
     """Three clocks (time to be placed, time to fetch, time to run) and the grace between asking and forcing."""
 
     schedule_ms: int = 600_000
@@ -100,7 +100,7 @@ class Timeouts(Struct):
     grace_ms: int = 10_000
 
 
-class Exec(Struct):
+class Exec(Struct, frozen=True, kw_only=True):
     """A script in a container, or in a process of the embedded host. `env` is the built-in environment."""
 
     script: str
@@ -110,7 +110,7 @@ class Exec(Struct):
     env: dict[str, str] = {}
 
 
-class Baseline(Struct):
+class Baseline(Struct, frozen=True, kw_only=True):
     """The workload a fork derives from."""
 
     kind: str
@@ -118,7 +118,7 @@ class Baseline(Struct):
     name: str
 
 
-class EnvChange(Struct):
+class EnvChange(Struct, frozen=True, kw_only=True):
     """One ordered change to a fork's environment: a constant or the value of the input of that name."""
 
     name: str
@@ -128,7 +128,7 @@ class EnvChange(Struct):
     delete: bool = False
 
 
-class Fork(Struct):
+class Fork(Struct, frozen=True, kw_only=True):
     """An object derived from a baseline, kept as long as the target lives."""
 
     baseline: Baseline
@@ -137,7 +137,7 @@ class Fork(Struct):
     patch: dict[str, Any] | None = None
 
 
-class Unit(Struct):
+class Unit(Struct, frozen=True, kw_only=True):
     """One step of one event."""
 
     name: str
@@ -152,7 +152,7 @@ class Unit(Struct):
     fork: Fork | None = None
 
 
-class Lifecycle(Struct):
+class Lifecycle(Struct, frozen=True, kw_only=True):
     """One document's `spec`. `resource` is the resource it makes; empty means the target's own hooks."""
 
     target: Target

@@ -32,7 +32,7 @@ class Phase(enum.StrEnum):
     ABANDONED = "abandoned"
 
 
-class OutputRecord(Struct):
+class OutputRecord(Struct, frozen=True, kw_only=True):
     """That an output exists, and which bytes it is."""
 
     digest: str
@@ -40,7 +40,7 @@ class OutputRecord(Struct):
     sensitive: bool = False
 
 
-class UnitRecord(Struct):
+class UnitRecord(Struct, frozen=True, kw_only=True):
     """One unit's line in the ledger: its latest attempt and the count of those before."""
 
     attempt: int = 0
@@ -60,7 +60,7 @@ class UnitRecord(Struct):
     outputs: dict[str, OutputRecord] = {}
 
 
-class Request(Struct):
+class Request(Struct, frozen=True, kw_only=True):
     """Who asked for something irrevocable, when, and why."""
 
     at: int
@@ -69,7 +69,7 @@ class Request(Struct):
     by: str = ""
 
 
-class Run(Struct):
+class Run(Struct, frozen=True, kw_only=True):
     """The ledger document. It changes only by compare-and-swap on `seq`, which rises by one with each commit."""
 
     uid: str
@@ -91,7 +91,7 @@ class Run(Struct):
 NEVER = UnitRecord()
 
 
-class Result(Struct):
+class Result(Struct, frozen=True, kw_only=True):
     """How an attempt ended, as its receipt or its host tells. `reason` is empty for a plain success."""
 
     outcome: Outcome

@@ -1,0 +1,224 @@
+"""What is said of a run: one reason, one sentence, and a line for each unit. Spoken each time anew, never read back."""
+
+from dayfly.plan.actions import Decision, Wait
+from dayfly.plan.retry import STUCK_AFTER, Standing, standing
+from dayfly.plan.sealed import ForkStep, Plan, Step
+from dayfly.plan.words import Reason
+from dayfly.plan.world import Running, World
+from dayfly.spec.lifecycle import CREATING, Event, Struct
+from dayfly.spec.run import Phase, Request, State, UnitRecord
+
+
+class UnitReport(Struct, frozen=True, kw_only=True):
+    """One unit as people see it. `state` is a word of `STATES`; times are unix milliseconds, 0 for not yet."""
+
+    id: str
+    resource: str = ""
+    name: str
+    event: str
+    kind: str
+    state: str
+    attempt: int = 0
+    reason: str = ""
+    message: str = ""
+    since: int = 0
+    started_at: int = 0
+    ended_at: int = 0
+    reads: tuple[str, ...] = ()
+    waits_on: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """A run as people see it. `done` of `total` counts the units of the phase it is in (creating, or cleaning up)."""
+
+    uid: str
+    phase: Phase
+    ready: bool
+    reason: str
+    message: str
+    done: int
+    total: int
+    units: tuple[UnitReport, ...]
+    closed: Request | None = None
+    abandon: Request | None = None
+    born_at: int = 0
+
+
+# waiting: not yet its turn; running; succeeded; failed: for good; retrying: will be tried again; unknown: may have run;
+# stopped: ended because the run closes; skipped: will not be run
+STATES = ("waiting", "running", "succeeded", "failed", "retrying", "unknown", "stopped", "skipped")
+
+
+def describe(plan: Plan, world: World, decision: Decision) -> Report:
+    """Put the run and what `decide` said of it into words."""
+    waits = {wait.unit: wait for wait in reversed(decision.waits) if wait.unit}
+    units = tuple(_step(world, step, waits.get(step.id)) for step in plan.steps.values())
+    forks = tuple(_fork(world, fork, waits.get(fork.id)) for fork in plan.forks.values())
+    run = world.run
+    open_ = run.phase is Phase.OPEN
+    counted = [unit for unit in units if (unit.event in CREATING) == open_ and unit.state != "skipped"]
+    done = sum(unit.state in ("succeeded", "stopped") for unit in counted)
+    total = len(counted)
+    if open_:
+        done, total = done + sum(fork.state == "running" for fork in forks), total + len(forks)
+    reason, message = _opening(units, forks) if open_ else _closing(world, units, forks)
+    return Report(
+        uid=run.uid,
+        phase=run.phase,
+        ready=reason is Reason.READY,
+        reason=reason,
+        message=message,
+        done=done,
+        total=total,
+        units=units + forks,
+        closed=run.closed,
+        abandon=run.abandon,
+        born_at=run.born_at,
+    )
+
+
+def _opening(units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tuple[Reason, str]:
+    """The first of these that holds is the run's own reason: the deepest trouble first, progress last."""
+    creating = [unit for unit in units if unit.event in CREATING]
+    before = [unit for unit in creating if unit.event == Event.PRE_START]
+    after = [unit for unit in creating if unit.event == Event.POST_START]
+    if failed := _with(before, "failed"):
+        return Reason.RESOURCE_FAILED, _first(failed)
+    if doubtful := _with(creating, "unknown"):
+        return Reason.OUTCOME_UNKNOWN, _first(doubtful)
+    if pending := [unit for unit in before if unit.state != "succeeded"]:
+        resources = any(unit.resource for unit in pending)
+        return (Reason.RESOURCES_PENDING if resources else Reason.HOOKS_PENDING), _busiest(pending)
+    if pending := [fork for fork in forks if fork.state != "running"]:
+        return Reason.FORKS_PENDING, _busiest(pending)
+    if failed := _with(after, "failed"):
+        return Reason.HOOK_FAILED, _first(failed)
+    if pending := [unit for unit in after if unit.state != "succeeded"]:
+        return Reason.HOOKS_PENDING, _busiest(pending)
+    return Reason.READY, "All desired workloads are available."
+
+
+def _closing(world: World, units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tuple[Reason, str]:
+    run = world.run
+    if run.phase is Phase.ABANDONED or run.abandon is not None:
+        request = run.abandon or run.closed
+        why = request.message or request.reason if request else ""
+        return (
+            Reason.ABANDONED,
+            f"cleanup was given up: {why}; what its delete steps would have removed may be left over",
+        )
+    if run.phase is Phase.CLEANED:
+        return Reason.CLEANED, "every delete step has succeeded; nothing is left"
+    stopping = [unit for unit in units if unit.event not in CREATING]
+    if doubtful := _with([*units, *forks], "unknown"):
+        return Reason.OUTCOME_UNKNOWN, _first(doubtful)
+    stuck = [unit for unit in _with(stopping, "retrying") if run.unit(unit.id).failures >= STUCK_AFTER]
+    if stuck:
+        return Reason.CLEANUP_STUCK, _first(stuck)
+    active = [unit for unit in (*units, *forks) if unit.state in ("running", "retrying")]
+    pending = active or [unit for unit in stopping if unit.state == "waiting"]
+    because = (run.closed.message or run.closed.reason) if run.closed else ""
+    return Reason.DELETING, _busiest(pending) if pending else f"is being cleaned up: {because}"
+
+
+def _with(units: list[UnitReport], state: str) -> list[UnitReport]:
+    return [unit for unit in units if unit.state == state]
+
+
+def _first(units: list[UnitReport]) -> str:
+    more = f" (and {len(units) - 1} more)" if len(units) > 1 else ""
+    return _sentence(units[0]) + more
+
+
+def _busiest(units: list[UnitReport]) -> str:
+    """What is under way says more than what waits for it."""
+    rank = {"retrying": 0, "running": 1}
+    return _first(sorted(units, key=lambda unit: rank.get(unit.state, 2)))
+
+
+def _sentence(unit: UnitReport) -> str:
+    return f"{unit.id}: {unit.message or unit.state}"
+
+
+def _step(world: World, step: Step, wait: Wait | None) -> UnitReport:
+    record = world.run.unit(step.id)
+    state = _state(world, step, record)
+    message, reason = record.message, record.reason
+    if wait is not None and state in ("waiting", "running", "retrying", "unknown"):
+        message, reason = wait.message, wait.reason
+    elif state == "failed":
+        message = f"{record.reason}: {record.message}" if record.message else record.reason
+    return UnitReport(
+        id=step.id,
+        resource=step.resource,
+        name=step.unit.name,
+        event=step.event,
+        kind=step.unit.kind,
+        state=state,
+        attempt=record.attempt,
+        reason=reason,
+        message=message,
+        since=(wait.since if wait else 0) or record.claimed_at,
+        started_at=_started(world, step.id, record),
+        ended_at=record.ended_at,
+        reads=step.reads,
+        waits_on=wait.on if wait else (),
+        outputs=tuple(record.outputs),
+    )
+
+
+def _state(world: World, step: Step, record: UnitRecord) -> str:
+    closed = world.run.phase is not Phase.OPEN
+    match standing(step, record):
+        case Standing.FRESH:
+            over = world.run.phase in (Phase.CLEANED, Phase.ABANDONED)
+            return "skipped" if (closed and step.creates) or over else "waiting"
+        case Standing.ALIVE:
+            return "running"
+        case Standing.UNKNOWN:
+            return "unknown"
+        case Standing.AGAIN:
+            return "stopped" if closed and step.creates else "retrying"
+        case Standing.SUCCEEDED:
+            return "succeeded"
+        case Standing.FAILED:
+            return "stopped" if record.reason == Reason.CANCELLED else "failed"
+
+
+def _fork(world: World, fork: ForkStep, wait: Wait | None) -> UnitReport:
+    record = world.run.unit(fork.id)
+    fact = world.facts.get((fork.id, record.attempt))
+    answering = isinstance(fact, Running) and fact.ready and record.generation == fork.generation
+    match record.state:
+        case State.CLAIMED if answering:
+            state = "running"
+        case State.UNKNOWN:
+            state = "unknown"
+        case State.DONE | State.VOID if world.run.phase is Phase.OPEN:
+            state = "retrying"
+        case State.DONE | State.VOID:
+            state = "stopped"
+        case _:
+            state = "waiting"
+    baseline = fork.unit.fork.baseline.name if fork.unit.fork else fork.id
+    return UnitReport(
+        id=fork.id,
+        name=baseline,
+        event="start",
+        kind="fork",
+        state=state,
+        attempt=record.attempt,
+        reason=wait.reason if wait else record.reason,
+        message=wait.message if wait else record.message,
+        since=(wait.since if wait else 0) or record.claimed_at,
+        started_at=_started(world, fork.id, record),
+        ended_at=record.ended_at,
+        reads=fork.reads,
+        waits_on=wait.on if wait else (),
+    )
+
+
+def _started(world: World, name: str, record: UnitRecord) -> int:
+    fact = world.facts.get((name, record.attempt))
+    return fact.since if isinstance(fact, Running) else record.started_at
