@@ -1,0 +1,297 @@
+"""From a document to a wish and back: what kind it is, its typed and checked form, its form on the wire.
+
+for document in text.parse(data, file="x.yaml"):
+    wish = documents.load(template.expand(document, variables, read))
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+
+import msgspec
+
+from dayfly.spec import semver, template, text
+from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.plugin import Plugin, PluginSpec, check_plugin
+from dayfly.spec.sandbox import EVENTS, Sandbox, SandboxSpec, check_sandbox
+from dayfly.spec.workload import Workload, check_workload, from_deployment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dayfly.spec.text import Document
+
+Kind: TypeAlias = Literal["ResourcePlugin", "Sandbox", "Deployment"]
+Wish: TypeAlias = Plugin | Sandbox | Workload
+T = TypeVar("T")
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_PLACE = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]")
+_FAULT = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?")
+_EXPECTED = {
+    "str": "a string",
+    "int": "a whole number",
+    "bool": "true or false",
+    "object": "a mapping",
+    "array": "a list",
+}
+
+
+def classify(document: Document) -> Kind:
+    """What a document is: what its `kind` says, else what its `spec` holds.
+
+    Raises:
+        SpecError: no mapping, an unknown kind, or nothing to tell it by.
+    """
+    data = document.data
+    if not isinstance(data, dict):
+        raise document.error(f"must be a mapping with name and spec, not {text.kind_of(data)}")
+    if (kind := data.get("kind")) is not None:
+        for known in KINDS:
+            if kind == known:
+                return known
+        raise document.error(f"{quote(str(kind))} is not known; write one of {', '.join(KINDS)}", ("kind",))
+    spec = data.get("spec")
+    if not data.get("name") or not isinstance(spec, dict):
+        raise document.error("missing name or spec fields")
+    if spec.keys() & {"runner", "create", "delete"} and "cluster" not in spec:
+        return "ResourcePlugin"
+    if "cluster" in spec:
+        return "Sandbox"
+    problem = "cannot tell what this is; a plugin's spec has create or delete, a sandbox's has cluster"
+    raise document.error(f"{problem}; or add kind: {' or '.join(KINDS)}", ("spec",))
+
+
+def load(document: Document) -> Wish:
+    """The wish in a document, typed and checked by every rule that needs no second document.
+
+    Raises:
+        SpecError: the first fault, with its line and column.
+    """
+    kind = classify(document)
+    if kind == "Sandbox":
+        document = template.integer_ports(document)
+    try:
+        return _build(kind, document.data, document.spelled)
+    except SpecError as fault:
+        raise document.error(fault.problem, fault.keys) from None
+
+
+def from_wire(body: Any, kind: Kind, *, name: str = "") -> Wish:
+    """The wish in a decoded request body; errors carry the way to the value but no line.
+
+    Args:
+        body: What the JSON decoder gave.
+        kind: What the address says it is.
+        name: The name in the address. It replaces a sandbox's own; a plugin's own (without version) must agree.
+
+    Raises:
+        SpecError: as `load`, or past the bounds of `text`.
+    """
+    text.check_bounds(body)
+    if not isinstance(body, dict):
+        raise SpecError(f"the body must be a mapping with name and spec, not {text.kind_of(body)}")
+    if name and kind == "Sandbox":
+        body = body | {"name": name}
+    wish = _build(kind, body, {})
+    if name and wish.name != name:
+        raise SpecError(f"{quote(wish.name)} is not the name in the address, {quote(name)}", ("name",))
+    return wish
+
+
+def export(wish: Wish) -> dict[str, Any]:
+    """A wish in its form on the wire: camelCase, plain data, lists always there, other defaults left out."""
+    data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(wish))
+    if isinstance(wish, Workload):
+        return {"kind": wish.kind, **data}
+    spec = data["spec"]
+    if isinstance(wish, Plugin):
+        return {"name": wish.wire_name, "spec": _with_lists_of_plugin(spec)}
+    for field in ("forks", "resources", "endpoints", "local", "virtual", "middleware"):
+        spec.setdefault(field, [])
+    for resource in spec["resources"]:
+        if "spec" in resource:
+            _with_lists_of_plugin(resource["spec"])
+    for event in EVENTS:
+        _with_lists_of_steps(spec.get("hooks", {}).get(event, []))
+    return {"name": wish.name, "spec": spec}
+
+
+def only_name(document: Document) -> Document:
+    """The document with nothing but what names it, so that deleting by file needs only the variables of its name."""
+    data = document.data
+    if isinstance(data, dict):
+        data = {key: value for key, value in data.items() if key in {"kind", "name"}}
+        metadata = document.data.get("metadata")
+        if isinstance(metadata, dict) and "name" in metadata:
+            data["metadata"] = {"name": metadata["name"]}
+    return msgspec.structs.replace(document, data=data)
+
+
+def name_of(document: Document) -> str:
+    """The name a document gives, at the top or in `metadata`; a plugin's may carry its version.
+
+    Raises:
+        SpecError: no name, or one that is no string.
+    """
+    try:
+        return _name(document.data, document.spelled)
+    except SpecError as fault:
+        raise document.error(fault.problem, fault.keys) from None
+
+
+def _with_lists_of_plugin(spec: dict[str, Any]) -> dict[str, Any]:
+    spec.setdefault("runner", {})
+    for workflow in ("create", "delete"):
+        _with_lists_of_steps(spec.setdefault(workflow, []))
+    return spec
+
+
+def _with_lists_of_steps(steps: list[dict[str, Any]]) -> None:
+    for step in steps:
+        step.setdefault("inputs", [])
+        step.setdefault("outputs", [])
+
+
+def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Wish:
+    if kind == "Deployment":
+        return _workload(data, spelled)
+    name = _name(data, spelled)
+    spec = data.get("spec")
+    if spec is None:
+        raise SpecError("missing name or spec fields")
+    if kind == "ResourcePlugin":
+        bare, version = semver.split_name(name, ("name",))
+        plugin = Plugin(name=bare, version=version, spec=_convert(spec, PluginSpec, ("spec",), spelled))
+        check_plugin(plugin)
+        return plugin
+    ttl = spec.get("ttl") if isinstance(spec, dict) else None
+    if isinstance(ttl, dict) and ttl.get("offsetFrom") == "":
+        spec = spec | {"ttl": {key: value for key, value in ttl.items() if key != "offsetFrom"}}
+    sandbox = Sandbox(name=name, spec=_convert(spec, SandboxSpec, ("spec",), spelled))
+    check_sandbox(sandbox)
+    return sandbox
+
+
+def _name(data: Any, spelled: Mapping[Path, str]) -> str:
+    keys: Path = ("name",)
+    name = data.get("name") if isinstance(data, dict) else None
+    if name is None and isinstance(data, dict) and isinstance(data.get("metadata"), dict):
+        keys = ("metadata", "name")
+        name = data["metadata"].get("name")
+    if name is None:
+        raise SpecError("missing name or spec fields")
+    if not isinstance(name, str):
+        raise _wrong_type("str", name, keys, spelled)
+    return name
+
+
+def _workload(data: dict[str, Any], spelled: Mapping[Path, str]) -> Workload:
+    places: dict[str, Path] = {}
+    if "spec" in data:
+        data, places = from_deployment(data)
+    else:
+        data = {key: value for key, value in data.items() if key != "apiVersion"}
+    try:
+        workload = _convert(data, Workload, (), spelled)
+        check_workload(workload)
+    except SpecError as fault:
+        where = places.get(str(fault.keys[0])) if fault.keys else None
+        raise SpecError(fault.problem, where or fault.keys) from None
+    return workload
+
+
+def _convert(data: Any, type_: type[T], keys: Path, spelled: Mapping[Path, str]) -> T:
+    data = _without_nulls(data)
+    try:
+        return msgspec.convert(data, type_)
+    except msgspec.ValidationError as fault:
+        raise _explain(str(fault), data, type_, keys, spelled) from None
+
+
+def _without_nulls(value: Any) -> Any:
+    """Null, absent and empty are alike: a mapping's nulls are left out."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _explain(message: str, data: Any, type_: type[Any], keys: Path, spelled: Mapping[Path, str]) -> SpecError:
+    """The decoder's complaint in our words, with the way to the value."""
+    match = _FAULT.fullmatch(message)
+    assert match is not None, "any line fits"
+    within = _way(match["path"] or "", message, data, type_)
+    what, quoted = match["what"], re.findall(r"`([^`]*)`", match["what"])
+    if what.startswith("Object missing required field"):
+        return SpecError(f"missing required field {quote(quoted[0])}", keys + within)
+    if what.startswith("Object contains unknown field"):
+        known = ", ".join(_fields_at(type_, within))
+        return SpecError(f"unknown field {quote(quoted[0])}; known here: {known}", (*keys, *within, quoted[0]))
+    assert what.startswith("Expected"), what
+    return _wrong_type(quoted[0], _at(data, within), keys + within, spelled)
+
+
+def _wrong_type(expected: str, value: Any, keys: Path, spelled: Mapping[Path, str]) -> SpecError:
+    wanted = [name for name in expected.split(" | ") if name in _EXPECTED]
+    kind = text.kind_of(value)
+    if "str" in wanted and keys in spelled:
+        word = quote(spelled[keys])
+        return SpecError(f"{word} is {kind} in YAML; write {word} in quotes", keys)
+    return SpecError(f"must be {' or '.join(_EXPECTED[name] for name in wanted)}, not {kind}", keys)
+
+
+def _way(path: str, message: str, data: Any, type_: type[Any]) -> Path:
+    """The keys of msgspec's path. It writes `[...]` for a mapping's entry: the shortest run of entries that fails ends
+    with the one at fault.
+    """
+    keys: list[str | int] = []
+    for match in _PLACE.finditer(path):
+        if match[3] is None:
+            keys.append(match[1] or int(match[2]))
+            continue
+        entries = list(_at(data, tuple(keys)).items())
+
+        def fails(count: int, entries: list[Any] = entries, before: Path = tuple(keys)) -> bool:
+            try:
+                msgspec.convert(_replaced(data, before, dict(entries[:count])), type_)
+            except msgspec.ValidationError as fault:
+                return str(fault) == message
+            return False
+
+        count = bisect.bisect_left(range(1, len(entries)), x=True, key=fails)
+        keys.append(entries[count][0])
+    return tuple(keys)
+
+
+def _replaced(data: Any, keys: Path, value: Any) -> Any:
+    if not keys:
+        return value
+    copy = data.copy()
+    copy[keys[0]] = _replaced(data[keys[0]], keys[1:], value)
+    return copy
+
+
+def _at(data: Any, keys: Path) -> Any:
+    for key in keys:
+        data = data[key]
+    return data
+
+
+def _fields_at(type_: Any, keys: Path) -> list[str]:
+    """The fields of the struct to which a path leads."""
+    struct = _struct_in(type_)
+    for key in keys:
+        fields = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
+        if key in fields:
+            struct = _struct_in(fields[str(key)])
+    return [field.encode_name for field in msgspec.structs.fields(struct)]
+
+
+def _struct_in(type_: Any) -> Any:
+    """The one struct that a field's type is, or holds as an element or an alternative; None if it holds none."""
+    if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+        return type_
+    return next((found for part in get_args(type_) if (found := _struct_in(part))), None)

@@ -1,0 +1,58 @@
+"""The one error of this room: the writer's fault, said with its place."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Path: TypeAlias = "tuple[str | int, ...]"
+"""The way from a document's root to one value: mapping keys and list indexes (from 0)."""
+
+
+class SpecError(Exception):
+    """What somebody wrote is wrong; nothing was changed because of it.
+
+    Attributes:
+        problem: What is wrong and what to write instead, without the place.
+        keys: The way to the value at fault; empty for the document itself.
+        file: Name of the file as the caller gave it; empty when the text came in a request.
+        line: Line in that file, from 1; 0 when unknown.
+        column: Column in that line, from 1; 0 when unknown.
+    """
+
+    def __init__(self, problem: str, keys: Path = (), *, file: str = "", line: int = 0, column: int = 0) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.keys = keys
+        self.file = file
+        self.line = line
+        self.column = column
+
+    @property
+    def path(self) -> str:
+        """The way to the value at fault as people write it: `spec.create[0].script`."""
+        return render_path(self.keys)
+
+    def __str__(self) -> str:
+        place = self.file
+        if self.line:
+            place += f":{self.line}:{self.column}" if place else f"line {self.line}, column {self.column}"
+        return ": ".join(part for part in (place, self.path, self.problem) if part)
+
+
+def render_path(keys: Path) -> str:
+    """Write a way through a document: dots for plain keys, brackets for indexes and keys that hold dots or the like."""
+    text = ""
+    for key in keys:
+        if isinstance(key, int):
+            text += f"[{key}]"
+        elif key.replace("-", "").replace("_", "").isalnum():
+            text += f".{key}" if text else key
+        else:
+            text += f"[{quote(key)}]"
+    return text
+
+
+def quote(value: str, *, limit: int = 60) -> str:
+    """A user's text in double quotes, on one line, cut after `limit` characters."""
+    shown = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in value[:limit])
+    return f'"{shown}..."' if len(value) > limit else f'"{shown}"'

@@ -1,0 +1,96 @@
+"""Which names, environment variables and paths are legal, and the sentences that say why one is not."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from dayfly.spec.errors import Path, SpecError, quote
+
+Kind: TypeAlias = Literal["plugin", "sandbox", "resource", "step", "input", "output", "fork", "endpoint"]
+
+LIMITS: dict[Kind, int] = {
+    "plugin": 253,
+    "sandbox": 30,
+    "resource": 30,
+    "step": 30,
+    "input": 30,
+    "output": 30,
+    "fork": 63,
+    "endpoint": 63,
+}
+"""The most characters a name of each kind may have. All are ASCII, so characters are bytes."""
+
+LONGEST_PATH = 4095
+LONGEST_PART = 255
+
+FORBIDDEN_FOLDERS = ("/proc", "/sys", "/dev", "/run/secrets", "/var/run/secrets")
+"""A step's files may not lie here: kernel interfaces, devices and the pod's own credentials."""
+
+
+def check(kind: Kind, name: str, keys: Path = ()) -> None:
+    """Refuse a name that is empty, too long or not `^[a-zA-Z]([a-zA-Z0-9-]*[a-zA-Z0-9])?$`.
+
+    Raises:
+        SpecError: with the rule and the name in its sentence, at `keys`.
+    """
+    article = "an" if kind[0] in "aeiou" else "a"
+    if not name:
+        raise SpecError(f"{article} {kind} name cannot be empty", keys)
+    limit = LIMITS[kind]
+    if len(name) > limit:
+        raise SpecError(f"{quote(name)} has {len(name)} characters; {article} {kind} name has at most {limit}", keys)
+    plain = name.isascii() and name.replace("-", "").isalnum()
+    if not (plain and name[0].isalpha() and name[-1].isalnum()):
+        raise SpecError(
+            f'{quote(name)} is not {article} {kind} name: write letters, digits and "-", '
+            "with a letter first and a letter or digit last",
+            keys,
+        )
+
+
+def check_environment(name: str, keys: Path = ()) -> None:
+    """Refuse a name that a shell could not read as a variable: `^[A-Za-z_][A-Za-z0-9_]*$`."""
+    plain = name.isascii() and name.replace("_", "a").isalnum()
+    if not plain or name[0].isdigit():
+        raise SpecError(
+            f'{quote(name)} is not an environment variable name: write letters, digits and "_", not a digit first', keys
+        )
+
+
+def check_path(path: str, keys: Path = ()) -> None:
+    """Refuse a path that is not absolute, not in its shortest form, or under one of `FORBIDDEN_FOLDERS`."""
+    if not path.startswith("/"):
+        raise SpecError(f'{quote(path)} is not an absolute path: begin it with "/"', keys)
+    parts = path[1:].split("/")
+    if ".." in parts:
+        raise SpecError(f'{quote(path)} contains "..": write the path without it', keys)
+    if "" in parts or "." in parts:
+        raise SpecError(
+            f'{quote(path)} is not a plain path to a file: leave out "//", "/./" and a "/" at the end', keys
+        )
+    if "\0" in path or len(path.encode()) > LONGEST_PATH or max(len(part.encode()) for part in parts) > LONGEST_PART:
+        raise SpecError(f"{quote(path)} is no path a kernel takes: at most {LONGEST_PATH} bytes, no NUL", keys)
+    for folder in FORBIDDEN_FOLDERS:
+        if path == folder or path.startswith(folder + "/"):
+            raise SpecError(
+                f"{quote(path)} lies under {folder}, which no step may use: choose a path like /tmp/x", keys
+            )
+
+
+def check_output_key(key: str, keys: Path = ()) -> None:
+    """Refuse an address of an output that is not `<step>.<output>`."""
+    step, dot, output = key.partition(".")
+    if not dot or not step or not output or "." in output:
+        raise SpecError(f'{quote(key)} does not address an output: write "<step>.<output>"', keys)
+    check("step", step, keys)
+    check("output", output, keys)
+
+
+def check_unique(what: str, found: list[tuple[str, Path]]) -> None:
+    """Refuse the second of two equal names; `found` pairs each name with the way to it, in the document's order."""
+    first: dict[str, Path] = {}
+    for name, keys in found:
+        if name in first:
+            where = SpecError("", first[name]).path
+            raise SpecError(f"{what} {quote(name)} is there twice; the first is {where}", keys)
+        first[name] = keys

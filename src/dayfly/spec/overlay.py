@@ -1,0 +1,102 @@
+"""`podTemplateOverlay`: text that must be a partial pod template and must not contradict what Dayfly sets itself.
+
+Whether the merged pod is allowed on a cluster is the business of the host that merges it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dayfly.spec import text
+from dayfly.spec.errors import Path, SpecError, quote, render_path
+
+MAIN = "main"
+RUNNER_NAMESPACES = ("", "signadot", "dayfly-runners")
+"""Three spellings of the namespace in which steps run unless the plugin says otherwise."""
+
+_RESERVED_PREFIX = "dayfly-"
+_RESERVED = {
+    "volumes": "signadot-execunit-io",
+    "initContainers": "signadot-execunit-input-manager",
+    "containers": "signadot-execunit-output-manager",
+}
+_TEMPLATE_FIELDS = {"apiVersion", "kind", "metadata", "spec"}
+
+
+def parse_overlay(overlay: str) -> dict[str, Any]:
+    """The partial pod template in an overlay's text; empty text is an empty template.
+
+    Raises:
+        SpecError: not YAML or not a mapping; places and keys are counted within the overlay.
+    """
+    documents = text.parse(overlay, file="")
+    if not documents:
+        return {}
+    if len(documents) > 1:
+        raise SpecError(f"holds {len(documents)} documents; write one")
+    data = documents[0].data
+    if not isinstance(data, dict):
+        raise SpecError(f"must be a mapping with metadata or spec, not {text.kind_of(data)}")
+    return data
+
+
+def check_overlay(overlay: str, keys: Path, *, image: str, namespace: str) -> None:
+    """Hold an overlay to the rules of a pod template.
+
+    Args:
+        overlay: The YAML text.
+        keys: The way to it, for the error.
+        image: The runner's image, which the overlay must not contradict.
+        namespace: The runner's namespace, likewise.
+
+    Raises:
+        SpecError: at `keys`; what lies inside the overlay is named in the sentence.
+    """
+    try:
+        _check_template(parse_overlay(overlay), image, namespace)
+    except SpecError as fault:
+        place = f"line {fault.line} of the overlay: " if fault.line else ""
+        inner = f"{render_path(fault.keys)}: " if fault.keys else ""
+        raise SpecError(f"{place}{inner}{fault.problem}", keys) from None
+
+
+def _check_template(template: dict[str, Any], image: str, namespace: str) -> None:
+    if unknown := set(template) - _TEMPLATE_FIELDS:
+        raise SpecError(f"a pod template has metadata and spec, no {quote(min(unknown))}")
+    _check_metadata(_mapping(template, "metadata"), namespace)
+    _check_spec(_mapping(template, "spec"), image)
+
+
+def _mapping(template: dict[str, Any], field: str) -> dict[str, Any]:
+    value = template.get(field) or {}
+    if not isinstance(value, dict):
+        raise SpecError(f"must be a mapping, not {text.kind_of(value)}", (field,))
+    return value
+
+
+def _check_metadata(metadata: dict[str, Any], namespace: str) -> None:
+    if metadata.get("name"):
+        raise SpecError("leave the name out; each step's pod gets its own", ("metadata", "name"))
+    own = metadata.get("namespace") or namespace
+    same = own == namespace or {own, namespace} <= set(RUNNER_NAMESPACES)
+    if not same:
+        problem = f"{own} contradicts the runner's namespace {namespace or RUNNER_NAMESPACES[1]}; leave it out here"
+        raise SpecError(problem, ("metadata", "namespace"))
+
+
+def _check_spec(spec: dict[str, Any], image: str) -> None:
+    if spec.get("restartPolicy") not in (None, "", "Never"):
+        raise SpecError("must be Never or left out: a step starts at most once", ("spec", "restartPolicy"))
+    for field, reserved in _RESERVED.items():
+        items = spec.get(field) or []
+        if not isinstance(items, list):
+            raise SpecError(f"must be a list, not {text.kind_of(items)}", ("spec", field))
+        for index, item in enumerate(items):
+            here: Path = ("spec", field, index)
+            if not isinstance(item, dict) or not isinstance(item.get("name"), str):
+                raise SpecError("must be a mapping with a name, by which it is merged", here)
+            name = item["name"]
+            if name == reserved or name.startswith(_RESERVED_PREFIX):
+                raise SpecError(f"{quote(name)} is a reserved name; choose another", (*here, "name"))
+            if field == "containers" and name == MAIN and image and item.get("image") not in (None, "", image):
+                raise SpecError("contradicts the runner's image; give the image in one place", (*here, "image"))

@@ -1,0 +1,287 @@
+"""What a platform team writes: a plugin's runner and its steps, with every rule that one plugin alone can break.
+
+Unknown references and cycles between steps are found by `compile`, where hooks and other resources are known too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dayfly.spec import names, semver
+from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.lifecycle import Struct
+from dayfly.spec.overlay import check_overlay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_SCRIPT_BYTES = 128 * 1024
+
+_UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000}
+LONGEST_DURATION_MS = 7 * 24 * 3_600_000
+
+
+class Runner(Struct, frozen=True, kw_only=True):
+    """Where steps run on a cluster: image and namespace of their pods, and a partial pod template as YAML text.
+
+    The embedded host needs none of it, so no field is required here; a cluster without an image says so.
+    """
+
+    image: str = ""
+    namespace: str = ""
+    pod_template_overlay: str = ""
+
+
+class StepOutput(Struct, frozen=True, kw_only=True):
+    """An output of another step of the same plugin, or of another hook of the same sandbox."""
+
+    name: str
+    output: str
+
+
+class ResourceOutput(Struct, frozen=True, kw_only=True):
+    """An output of a resource: `output_key` is `<step>.<output>`."""
+
+    name: str
+    output_key: str
+
+
+class ValueFrom(Struct, frozen=True, kw_only=True):
+    """A value that another resource of the same sandbox makes."""
+
+    resource: ResourceOutput
+
+
+class Injection(Struct, frozen=True, kw_only=True):
+    """Where an input appears: an environment variable, a file with the value as its bytes, or both."""
+
+    env: str = ""
+    path: str = ""
+
+
+class Input(Struct, frozen=True, kw_only=True):
+    """One input of a step, with exactly one source.
+
+    A plugin's step takes it from the sandbox's params or another step; a hook from a constant, another hook or a
+    resource.
+    """
+
+    name: str
+    type: str = ""
+    value: str | None = None
+    value_from_sandbox: bool = False
+    value_from_step: StepOutput | None = None
+    value_from: ValueFrom | None = None
+    as_: Injection | None = msgspec.field(name="as", default=None)
+
+    @property
+    def env(self) -> str:
+        """The variable that carries the value: the one given, the name in capitals if nothing is given, else none."""
+        if self.as_ is None or not (self.as_.env or self.as_.path):
+            return self.name.upper().replace("-", "_")
+        return self.as_.env
+
+    @property
+    def path(self) -> str:
+        """The file that carries the value, or nothing."""
+        return self.as_.path if self.as_ else ""
+
+
+class Output(Struct, frozen=True, kw_only=True):
+    """One output of a step: the bytes of a file once the script has ended. A sensitive one is never shown."""
+
+    name: str
+    value_from_path: str
+    description: str = ""
+    type: str = ""
+    sensitive: bool = False
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """Whether a step may start again after a failed attempt, how often, and how soon. None or "" = the default."""
+
+    idempotent: bool | None = None
+    limit: int | None = None
+    backoff: str = ""
+
+
+class Timeouts(Struct, frozen=True, kw_only=True):
+    """Durations like `10s`, `5m`, `1h`: to be placed, to fetch the image, to run, and from asking to forcing."""
+
+    schedule: str = ""
+    pull: str = ""
+    run: str = ""
+    grace: str = ""
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One script with its inputs and outputs."""
+
+    name: str
+    inputs: tuple[Input, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    script: str
+    retry: Retry | None = None
+    timeouts: Timeouts | None = None
+
+
+class PluginSpec(Struct, frozen=True, kw_only=True):
+    """`create` runs before the sandbox's workloads start, `delete` after they have stopped."""
+
+    description: str = ""
+    runner: Runner = Runner()
+    create: tuple[Step, ...] = ()
+    delete: tuple[Step, ...] = ()
+
+
+class Plugin(Struct, frozen=True, kw_only=True):
+    """One version of a plugin: bare name, canonical version and what it does. Published, it never changes."""
+
+    name: str
+    version: str = semver.UNVERSIONED
+    spec: PluginSpec
+
+    @property
+    def wire_name(self) -> str:
+        """`name` for version 0.0.0, else `name@x.y.z`."""
+        return semver.join_name(self.name, self.version)
+
+
+def milliseconds(duration: str, keys: Path = ()) -> int:
+    """`10s`, `5m` or `1h` in milliseconds; more than nothing and at most a week.
+
+    Raises:
+        SpecError: another form or out of bounds.
+    """
+    number, unit = duration[:-1], duration[-1:]
+    if unit not in _UNITS or not (number.isascii() and number.isdigit()) or len(number) > 9:
+        raise SpecError(f"{quote(duration)} is not a duration: write a whole number and s, m or h, like 10s", keys)
+    value = int(number) * _UNITS[unit]
+    if not 0 < value <= LONGEST_DURATION_MS:
+        raise SpecError(f"{quote(duration)} is out of bounds: a duration is more than 0 and at most 168h", keys)
+    return value
+
+
+def check_plugin(plugin: Plugin) -> None:
+    """Hold a plugin to every rule that needs no other document.
+
+    Raises:
+        SpecError: the first fault found, its keys counted from the document's root.
+    """
+    check_plugin_spec(plugin.spec, ("spec",))
+
+
+def check_plugin_spec(spec: PluginSpec, keys: Path) -> None:
+    """The rules of a plugin's `spec`, which may also stand inside a sandbox; `keys` leads to it."""
+    check_runner(spec.runner, (*keys, "runner"))
+    workflows = [("create", spec.create), ("delete", spec.delete)]
+    if not spec.create and not spec.delete:
+        raise SpecError("has neither create nor delete steps: write at least one", keys)
+    for workflow, steps in workflows:
+        for index, step in enumerate(steps):
+            here = (*keys, workflow, index)
+            check_step(step, here, repeats=workflow == "delete")
+            for position, wanted in enumerate(step.inputs):
+                _check_plugin_source(wanted, (*here, "inputs", position))
+    check_step_names((steps, (*keys, workflow)) for workflow, steps in workflows)
+
+
+def check_runner(runner: Runner, keys: Path) -> None:
+    """The rules of a runner: its overlay is a pod template that contradicts neither image nor namespace."""
+    overlay = runner.pod_template_overlay
+    check_overlay(overlay, (*keys, "podTemplateOverlay"), image=runner.image, namespace=runner.namespace)
+
+
+def check_step_names(workflows: Iterable[tuple[tuple[Step, ...], Path]]) -> None:
+    """Step names are unique over all workflows of one document; each workflow comes with the way to it."""
+    found = [(step.name, (*keys, index, "name")) for steps, keys in workflows for index, step in enumerate(steps)]
+    names.check_unique("the step name", found)
+
+
+def check_step(step: Step, keys: Path, *, repeats: bool) -> None:
+    """The rules of one step but for the sources of its inputs.
+
+    Args:
+        step: The step.
+        keys: The way to it.
+        repeats: Whether its event is one that is tried until it succeeds (`delete`, `postStop`).
+    """
+    names.check("step", step.name, (*keys, "name"))
+    _check_script(step.script, (*keys, "script"))
+    for index, wanted in enumerate(step.inputs):
+        names.check("input", wanted.name, (*keys, "inputs", index, "name"))
+    for index, output in enumerate(step.outputs):
+        names.check("output", output.name, (*keys, "outputs", index, "name"))
+        names.check_path(output.value_from_path, (*keys, "outputs", index, "valueFromPath"))
+    names.check_unique("the input", [(i.name, (*keys, "inputs", n, "name")) for n, i in enumerate(step.inputs)])
+    names.check_unique("the output", [(o.name, (*keys, "outputs", n, "name")) for n, o in enumerate(step.outputs)])
+    _check_injections(step.inputs, (*keys, "inputs"))
+    _check_retry(step.retry or Retry(), (*keys, "retry"), repeats=repeats)
+    timeouts = step.timeouts or Timeouts()
+    for field in ("schedule", "pull", "run", "grace"):
+        if duration := getattr(timeouts, field):
+            milliseconds(duration, (*keys, "timeouts", field))
+
+
+def _check_script(script: str, keys: Path) -> None:
+    first = script.partition("\n")[0]
+    if not first.startswith("#!"):
+        raise SpecError('must begin with #!; add e.g. "#!/bin/sh" as its first line', keys)
+    if first.endswith("\r"):
+        raise SpecError("its first line ends in a carriage return; save the script with Unix line ends", keys)
+    if not first[2:].strip().startswith("/"):
+        raise SpecError(f'{quote(first)} names no interpreter by its absolute path; write e.g. "#!/bin/sh"', keys)
+    if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
+        raise SpecError(f"has {size} bytes; a script has at most {MAX_SCRIPT_BYTES}: put the rest into the image", keys)
+
+
+def _check_injections(inputs: tuple[Input, ...], keys: Path) -> None:
+    """No two inputs of a step in one variable or file, and no file where another needs a folder."""
+    variables: list[tuple[str, Path]] = []
+    files: list[tuple[str, Path]] = []
+    for index, wanted in enumerate(inputs):
+        given = wanted.as_ is not None and bool(wanted.as_.env)
+        here = (*keys, index, "as", "env") if given else (*keys, index, "name")
+        if wanted.env:
+            names.check_environment(wanted.env, here)
+            variables.append((wanted.env, here))
+        if wanted.path:
+            names.check_path(wanted.path, (*keys, index, "as", "path"))
+            files.append((wanted.path, (*keys, index, "as", "path")))
+    names.check_unique("the environment variable", variables)
+    names.check_unique("the file", files)
+    paths = {path for path, _ in files}
+    for path, here in files:
+        parts = path.split("/")
+        for end in range(2, len(parts)):
+            if (folder := "/".join(parts[:end])) in paths:
+                raise SpecError(f"{quote(path)} lies in {quote(folder)}, which is another input's file", here)
+
+
+def _check_retry(retry: Retry, keys: Path, *, repeats: bool) -> None:
+    if retry.backoff:
+        milliseconds(retry.backoff, (*keys, "backoff"))
+    if retry.limit is None:
+        return
+    here = (*keys, "limit")
+    if repeats:
+        raise SpecError("a cleanup is tried until it succeeds; leave the limit out", here)
+    if retry.limit < 1:
+        raise SpecError(f"{retry.limit} is not a limit: write how often the step may start, 1 or more", here)
+    if retry.limit > 1 and not retry.idempotent:
+        raise SpecError("only a step that may run twice can be retried; add idempotent: true", here)
+
+
+def _check_plugin_source(wanted: Input, keys: Path) -> None:
+    if wanted.value is not None or wanted.value_from is not None:
+        field = "value" if wanted.value is not None else "valueFrom"
+        problem = f"{field} belongs to a sandbox's hook; a plugin's input has valueFromSandbox or valueFromStep"
+        raise SpecError(problem, (*keys, field))
+    if wanted.value_from_sandbox == (wanted.value_from_step is not None):
+        found = "both" if wanted.value_from_sandbox else "neither"
+        raise SpecError(f"needs exactly one of valueFromSandbox and valueFromStep; {found} are given", keys)
+    if wanted.value_from_step is not None:
+        names.check("step", wanted.value_from_step.name, (*keys, "valueFromStep", "name"))
+        names.check("output", wanted.value_from_step.output, (*keys, "valueFromStep", "output"))

@@ -1,0 +1,213 @@
+"""`@{...}` in a document's strings: variables from the command line and the content of other files.
+
+A directive is `@{name}` or `@{embed: path}`, with an encoding in brackets behind the word: `[raw]` (the default) gives
+text, `[yaml]` the parsed value, `[binary]` base64. A string that is nothing but one directive may become any value;
+within a longer string only raw goes. What was put in is not looked at again, and there is no escape: text cannot
+become code.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dayfly.spec import text
+from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.text import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_DIRECTIVE = re.compile(r"@\{[^}]+\}")
+_VARIABLE = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]*")
+_WORD = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\])?\s*")
+_ENCODINGS = ("raw", "yaml", "binary")
+
+_USERS_OWN_MAPS = ("labels", "params")
+"""Mappings whose keys are the user's words, so a `port` in them is no port of ours and stays a string."""
+
+
+def parse_sets(pairs: Iterable[str]) -> dict[str, str]:
+    """Read `--set` arguments of the form `name=value`; the value may hold `=` or be empty.
+
+    Raises:
+        SpecError: no `=`, a bad name, or two values for one name.
+    """
+    found: dict[str, list[str]] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise SpecError(f"--set expects <var>=<val> syntax, got {quote(pair)}")
+        if not _VARIABLE.fullmatch(name):
+            raise SpecError(f"invalid variable name: {quote(name)}")
+        values = found.setdefault(name, [])
+        if value not in values:
+            values.append(value)
+    conflicts = [f"\n\t{name}: {', '.join(values)}" for name, values in sorted(found.items()) if len(values) > 1]
+    if conflicts:
+        raise SpecError("conflicting variable defs:" + "".join(conflicts))
+    return {name: values[0] for name, values in found.items()}
+
+
+def expand(document: Document, variables: Mapping[str, str], read: Callable[[str], bytes]) -> Document:
+    """Fill in every directive of a document's strings (values, not keys).
+
+    Args:
+        document: As parsed.
+        variables: Values by name; more than the document needs is fine.
+        read: Gives the content of an embedded file. It gets the path as written and joins it behind the folder of the
+            document's file (the current folder for standard input), always: `/etc/x` is `<folder>/etc/x`. It raises
+            `OSError` where the file cannot be read.
+
+    Raises:
+        SpecError: a malformed directive, an unreadable file, a variable without a value, or a result past the limits.
+    """
+    expansion = _Expansion(document, variables, read)
+    data = expansion.value(document.data, ())
+    if expansion.missing:
+        first = next(iter(expansion.missing.values()))
+        raise document.error(f"unexpanded variable: {', '.join(sorted(expansion.missing))}", first)
+    return Document(data=data, marks=document.marks, spelled=document.spelled | expansion.spelled, file=document.file)
+
+
+def integer_ports(document: Document) -> Document:
+    """Turn every `port` of a sandbox file that is a string (as directives leave them) into a number.
+
+    Raises:
+        SpecError: `port is not int: "http"`.
+    """
+
+    def convert(value: Any, keys: Path) -> Any:
+        if isinstance(value, list):
+            return [convert(item, (*keys, index)) for index, item in enumerate(value)]
+        if isinstance(value, dict):
+            free = bool(keys) and keys[-1] in _USERS_OWN_MAPS
+            return {key: item if free else convert(item, (*keys, key)) for key, item in value.items()}
+        if isinstance(value, str) and keys and keys[-1] == "port":
+            if not (value.isascii() and value.isdigit() and len(value) <= 10):
+                raise document.error(f"port is not int: {quote(value)}", keys)
+            return int(value)
+        return value
+
+    data = convert(document.data, ())
+    return Document(data=data, marks=document.marks, spelled=document.spelled, file=document.file)
+
+
+class _Directive(NamedTuple):
+    """What stands between the braces: a variable's name or an embedded file's path, and how to put it in."""
+
+    embeds: bool
+    argument: str
+    encoding: str
+
+
+class _Expansion:
+    """One walk through a document; remembers the variables without a value and what it has put in so far."""
+
+    def __init__(self, document: Document, variables: Mapping[str, str], read: Callable[[str], bytes]) -> None:
+        self.document = document
+        self.variables = variables
+        self.read = read
+        self.missing: dict[str, Path] = {}
+        self.spelled: dict[Path, str] = {}
+        self.bytes = 0
+        self.nodes = len(document.marks)
+
+    def value(self, value: Any, keys: Path) -> Any:
+        if isinstance(value, dict):
+            return {key: self.value(item, (*keys, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.value(item, (*keys, index)) for index, item in enumerate(value)]
+        return self.string(value, keys) if isinstance(value, str) else value
+
+    def string(self, value: str, keys: Path) -> Any:
+        whole = _DIRECTIVE.fullmatch(value)
+        if whole:
+            return self.whole(self.directive(whole[0], keys), keys)
+        return _DIRECTIVE.sub(lambda match: self.part(self.directive(match[0], keys), keys), value)
+
+    def directive(self, source: str, keys: Path) -> _Directive:
+        word, colon, path = source[2:-1].partition(":")
+        match = _WORD.fullmatch(word)
+        if not match:
+            raise self.document.error(f"invalid op spec: {quote(word.strip())}: imbalanced '[]'", keys)
+        name, encoding = match[1].strip(), match[2] if match[2] is not None else "raw"
+        if encoding not in _ENCODINGS:
+            raise self.document.error(f"unrecognized template op type: {quote(encoding)}", keys)
+        if colon:
+            if name != "embed":
+                raise self.document.error(f"error parsing template: unsupported operation: {quote(name)}", keys)
+            if not path.strip():
+                raise self.document.error("error parsing template: embed needs a path: @{embed: ./file}", keys)
+            return _Directive(embeds=True, argument=path.strip(), encoding=encoding)
+        if not _VARIABLE.fullmatch(name):
+            raise self.document.error(f"invalid variable name: {quote(name)}", keys)
+        return _Directive(embeds=False, argument=name, encoding=encoding)
+
+    def part(self, directive: _Directive, keys: Path) -> str:
+        if directive.encoding != "raw":
+            what = "embed" if directive.embeds else "variable"
+            raise self.document.error(
+                f"invalid encoding: {what} {directive.encoding} does not work as part of a larger string", keys
+            )
+        return self.decoded(directive, keys)
+
+    def whole(self, directive: _Directive, keys: Path) -> Any:
+        if directive.encoding == "raw":
+            return self.decoded(directive, keys)
+        content = self.content(directive, keys)
+        if directive.encoding == "binary":
+            return base64.b64encode(content).decode()
+        if not directive.embeds and directive.argument in self.missing:
+            return None
+        return self.parsed(directive, content, keys)
+
+    def parsed(self, directive: _Directive, content: bytes, keys: Path) -> Any:
+        inner = text.parse(content, file=directive.argument)
+        if not inner:
+            return None
+        if len(inner) > 1:
+            raise self.document.error(
+                f"{quote(directive.argument)} holds {len(inner)} documents; [yaml] takes one", keys
+            )
+        self.nodes += len(inner[0].marks)
+        if self.nodes > text.MAX_NODES:
+            raise self.document.error(f"more than {text.MAX_NODES} keys and values with what is put in here", keys)
+        self.spelled.update({(*keys, *within): word for within, word in inner[0].spelled.items()})
+        return inner[0].data
+
+    def decoded(self, directive: _Directive, keys: Path) -> str:
+        content = self.content(directive, keys)
+        try:
+            decoded = content.decode()
+        except UnicodeDecodeError as fault:
+            problem = f"{quote(directive.argument)} is not UTF-8 at byte {fault.start}; embed it with [binary]"
+            raise self.document.error(problem, keys) from None
+        if "\0" in decoded:
+            raise self.document.error(
+                f"{quote(directive.argument)} holds a NUL character; embed it with [binary]", keys
+            )
+        return decoded
+
+    def content(self, directive: _Directive, keys: Path) -> bytes:
+        content = (
+            self.embedded(directive.argument, keys) if directive.embeds else self.variable(directive.argument, keys)
+        )
+        self.bytes += len(content)
+        if self.bytes > text.MAX_BYTES:
+            raise self.document.error(f"more than {text.MAX_BYTES} bytes are put into one document", keys)
+        return content
+
+    def variable(self, name: str, keys: Path) -> bytes:
+        if name not in self.variables:
+            self.missing.setdefault(name, keys)
+            return b""
+        return self.variables[name].encode(errors="surrogateescape")
+
+    def embedded(self, path: str, keys: Path) -> bytes:
+        try:
+            return self.read(path)
+        except OSError as fault:
+            reason = (fault.strerror or "cannot be read").lower()
+            raise self.document.error(f"open {fault.filename or path}: {reason}", keys) from None

@@ -1,0 +1,121 @@
+"""The embedded host's baseline: a process that forks derive from, written down as `kind: Deployment`.
+
+Two shapes are read: our short one (name, command, env, port, workdir at the top) and the Kubernetes one (apps/v1, with
+one container), so that one file serves both hosts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dayfly.spec import names, text
+from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.lifecycle import Struct
+from dayfly.spec.sandbox import check_port
+
+CONTAINER: Path = ("spec", "template", "spec", "containers", 0)
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """One process: its command line, environment, the port it listens on, the folder it starts in ("" = the host's)."""
+
+    kind: str = "Deployment"
+    name: str
+    namespace: str = "default"
+    command: tuple[str, ...]
+    env: dict[str, str] = {}
+    port: int | None = None
+    workdir: str = ""
+
+
+def check_workload(workload: Workload) -> None:
+    """Hold a baseline to its rules.
+
+    Raises:
+        SpecError: the first fault found, its keys those of the short shape.
+    """
+    for field, value in (("name", workload.name), ("namespace", workload.namespace)):
+        plain = value.isascii() and value.replace("-", "a").isalnum() and value == value.lower()
+        if not plain or len(value) > 63 or "-" in (value[0], value[-1]):
+            problem = f'{quote(value)} is not a workload\'s {field}: at most 63 lower-case letters, digits and "-"'
+            raise SpecError(problem, (field,))
+    if not workload.command or not workload.command[0]:
+        raise SpecError(
+            'is empty; write the program and its arguments as a list, like ["python3", "app.py"]', ("command",)
+        )
+    for name in workload.env:
+        names.check_environment(name, ("env", name))
+    if workload.port is not None:
+        check_port(workload.port, ("port",))
+    if workload.workdir and not workload.workdir.startswith("/"):
+        raise SpecError(f'{quote(workload.workdir)} is not an absolute path: begin it with "/"', ("workdir",))
+
+
+def from_deployment(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Path]]:
+    """The short shape of an apps/v1 Deployment, and where each of its fields stood, for errors.
+
+    Raises:
+        SpecError: no single container, or a value that only a cluster could know.
+    """
+    metadata = _within(data, ("metadata",))
+    containers = _containers(data)
+    if len(containers) != 1:
+        found = f"{len(containers)} containers are there"
+        raise SpecError(f"{found}; a baseline on this machine is one process, so write one", CONTAINER[:-1])
+    container = containers[0]
+    if not isinstance(container, dict):
+        raise SpecError(f"must be a mapping, not {text.kind_of(container)}", CONTAINER)
+    short: dict[str, Any] = {
+        "name": metadata.get("name", ""),
+        "namespace": metadata.get("namespace") or "default",
+        "command": [*_list(container, "command"), *_list(container, "args")],
+        "env": _environment(container),
+        "workdir": container.get("workingDir") or "",
+    }
+    if ports := _list(container, "ports"):
+        short["port"] = ports[0].get("containerPort") if isinstance(ports[0], dict) else ports[0]
+    places: dict[str, Path] = {
+        "name": ("metadata", "name"),
+        "namespace": ("metadata", "namespace"),
+        "command": (*CONTAINER, "command"),
+        "env": (*CONTAINER, "env"),
+        "port": (*CONTAINER, "ports", 0, "containerPort"),
+        "workdir": (*CONTAINER, "workingDir"),
+    }
+    return short, places
+
+
+def _containers(data: dict[str, Any]) -> list[Any]:
+    return _list(_within(data, CONTAINER[:-2]), "containers", CONTAINER[:-2])
+
+
+def _within(data: dict[str, Any], keys: Path) -> dict[str, Any]:
+    value: Any = data
+    for depth, key in enumerate(keys):
+        value = value.get(key) or {}
+        if not isinstance(value, dict):
+            raise SpecError(f"must be a mapping, not {text.kind_of(value)}", keys[: depth + 1])
+    found: dict[str, Any] = value
+    return found
+
+
+def _list(container: dict[str, Any], field: str, keys: Path = CONTAINER) -> list[Any]:
+    value = container.get(field) or []
+    if not isinstance(value, list):
+        raise SpecError(f"must be a list, not {text.kind_of(value)}", (*keys, field))
+    return value
+
+
+def _environment(container: dict[str, Any]) -> dict[str, Any]:
+    env: dict[str, Any] = {}
+    for index, item in enumerate(_list(container, "env")):
+        here = (*CONTAINER, "env", index)
+        if not isinstance(item, dict) or not isinstance(item.get("name"), str):
+            raise SpecError("must be a mapping with a name", here)
+        if item.get("valueFrom"):
+            raise SpecError("only a cluster knows this value; write it out as value", (*here, "valueFrom"))
+        value = item.get("value") or ""
+        if not isinstance(value, str):
+            raise SpecError(f"must be a string, not {text.kind_of(value)}; write it in quotes", (*here, "value"))
+        env[item["name"]] = value
+    return env
