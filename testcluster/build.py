@@ -1,0 +1,161 @@
+"""What a cluster is made of: programs built once into a cache, and tools from Debian packages."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
+CNI = Path("/usr/lib/cni")
+
+# A file or command, and the Debian package that brings it.
+TOOLS = {
+    "ip": "iproute2",
+    "openssl": "openssl",
+    "unshare": "util-linux",
+}
+NODE_TOOLS = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "iptables": "iptables",
+    "conntrack": "conntrack",
+    "cc": "gcc",
+    "/usr/lib/cni/bridge": "containernetworking-plugins",
+    "/bin/busybox": "busybox-static",
+    "/usr/include/stdio.h": "libc6-dev",
+}
+
+
+class UnavailableError(Exception):
+    """This machine cannot run a test cluster; the text says why and what would help."""
+
+
+def cache() -> Path:
+    """Outside the checkout, so that a fresh clone does not build again."""
+    home = os.environ.get("DAYFLY_CACHE")
+    return (Path(home) if home else Path.home() / ".cache" / "dayfly") / "testcluster"
+
+
+def check_machine(*, kubelet: bool = True) -> None:
+    """Refuse a machine that cannot run a cluster, before anything is built or installed.
+
+    Raises:
+        UnavailableError: with the first reason found.
+    """
+    if platform.system() != "Linux":
+        raise UnavailableError(f"needs Linux, this is {platform.system()}")
+    if os.geteuid() != 0:
+        raise UnavailableError("needs root, for namespaces and containers")
+    if not _program("kube", HERE / "go").exists() and not shutil.which("go"):
+        raise UnavailableError("needs Go to build Kubernetes; no `go` on PATH and no earlier build in the cache")
+    missing = _missing(kubelet=kubelet)
+    if missing and not shutil.which("apt-get"):
+        raise UnavailableError(f"needs the Debian packages {' '.join(missing)}, and there is no apt-get")
+    if "util-linux" not in missing:
+        trial = subprocess.run(
+            ["unshare", "--mount", "--net", "--pid", "--fork", "true"], capture_output=True, text=True, check=False
+        )
+        if trial.returncode:
+            raise UnavailableError(f"needs the right to make namespaces: {trial.stderr.strip()}")
+
+
+def install_tools(*, kubelet: bool = True) -> None:
+    """Install what is missing by apt-get; nothing to do is the usual case."""
+    missing = _missing(kubelet=kubelet)
+    if not missing:
+        return
+    say(f"installing {' '.join(missing)}")
+    # RUNLEVEL=1 keeps packages from starting their services: the cluster has a containerd of its own.
+    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *missing]):
+        _run(["apt-get", *command], env=env)
+
+
+def kubernetes() -> Path:
+    """The program that is all components; built at the first call (minutes), then found in the cache."""
+    folder = HERE / "go"
+    found = re.search(r"k8s\.io/kubernetes v((\d+)\.(\d+)\.\S+)", (folder / "go.mod").read_text())
+    assert found, "go.mod names no version of k8s.io/kubernetes"
+    stamp = "k8s.io/component-base/version.git"
+    version = f"-X {stamp}Version=v{found[1]} -X {stamp}Major={found[2]} -X {stamp}Minor={found[3]}"
+    return _build("kube", folder, ".", f"-s -w {version}")
+
+
+def kwok() -> Path:
+    """The program that plays the kubelet for any number of nodes; built at the first call."""
+    return _build("kwok", HERE / "kwok", "sigs.k8s.io/kwok/cmd/kwok", "-s -w")
+
+
+def pause() -> Path:
+    """The program of a pod's own container; it waits for SIGTERM."""
+    source = HERE / "pause.c"
+    target = cache() / f"pause-{_digest(source)}"
+    with lock("build"):
+        if not target.exists():
+            part = target.with_suffix(".part")
+            _run(["cc", "-static", "-Os", "-s", "-o", str(part), str(source)])
+            part.rename(target)
+    return target
+
+
+@contextlib.contextmanager
+def lock(name: str) -> Iterator[None]:
+    """One at a time on this machine, for callers that share a cache."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def say(text: str) -> None:
+    """Tell the person at the shell; standard output is kept for results."""
+    sys.stderr.write(f"testcluster: {text}\n")
+
+
+def _missing(*, kubelet: bool) -> list[str]:
+    wanted = TOOLS | NODE_TOOLS if kubelet else TOOLS
+    return [package for tool, package in wanted.items() if not shutil.which(tool) and not Path(tool).exists()]
+
+
+def _build(name: str, folder: Path, package: str, ldflags: str) -> Path:
+    target = _program(name, folder)
+    with lock("build"):
+        if target.exists():
+            return target
+        say(f"building {name}, once: this takes minutes (into {target})")
+        began = time.monotonic()
+        part = target.with_suffix(".part")
+        _run(
+            ["nice", "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", str(part), package],
+            cwd=folder,
+            env=os.environ | {"CGO_ENABLED": "0"},
+        )
+        part.rename(target)
+        say(f"built {name} in {time.monotonic() - began:.0f} s")
+    return target
+
+
+def _program(name: str, folder: Path) -> Path:
+    sources = [path for path in sorted(folder.iterdir()) if path.suffix in {".go", ".mod", ".sum"}]
+    return cache() / f"{name}-{_digest(*sources)}"
+
+
+def _digest(*files: Path) -> str:
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+def _run(command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+    ended = subprocess.run(
+        command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if ended.returncode:
+        raise UnavailableError(f"`{' '.join(command[:3])} ...` failed with {ended.returncode}:\n{ended.stdout[-4000:]}")

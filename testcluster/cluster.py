@@ -1,0 +1,286 @@
+"""Start, find and end clusters."""
+
+import contextlib
+import dataclasses
+import fcntl
+import http.client
+import json
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from testcluster import build, components, host, images
+
+START_SECONDS = 120  # generous: other work may hold the machine
+
+
+class StartError(Exception):
+    """The cluster did not come up; the text has the end of what its components said."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """A cluster that was started here, known by its folder alone."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def network(self) -> host.Network:
+        """Addresses: `host` is this machine as pods see it, `node` the API server's and the kubelet's."""
+        return host.Network(int(self.name.removeprefix(host.PREFIX)))
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    def alive(self) -> bool:
+        """Whether any process of it is left: they hold a lock on a file in the folder."""
+        try:
+            with (self.folder / "lock").open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
+        """What kubectl says on standard output, as an administrator.
+
+        Raises:
+            subprocess.CalledProcessError: it failed and `check` is set; `stderr` says why.
+        """
+        command = [str(self.folder / "bin" / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments]
+        env = os.environ | {"KUBERC": "off", "HOME": str(self.folder)}  # nobody's own settings
+        return subprocess.run(command, input=stdin, env=env, check=check, capture_output=True, text=True).stdout
+
+    def load(self, archive: Path) -> None:
+        """Bring an image archive (see `images.build`) to the node; pods use it by its name."""
+        command = ["ctr", f"--address={components.CONTAINERD_SOCKET}", "--namespace=k8s.io", "images", "import", "-"]
+        self.run_inside(command, stdin=archive)
+
+    def run_inside(self, command: Sequence[str], *, stdin: Path = Path(os.devnull)) -> str:
+        """Run a command of this machine inside the cluster's namespaces and give its standard output."""
+        pid = (self.folder / "pid").read_text()
+        enter = ["nsenter", f"--target={pid}", "--mount", "--net", "--pid", *command]
+        with stdin.open("rb") as source:
+            ended = subprocess.run(enter, stdin=source, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            raise RuntimeError(f"`{' '.join(command)}` in {self.name} failed: {ended.stderr.strip()}")
+        return ended.stdout
+
+    def answers(self, path: str) -> bool:
+        """Whether a GET of this path succeeds now."""
+        return self.get(path)[0] == http.HTTPStatus.OK
+
+    def get(self, path: str) -> tuple[int, Any]:
+        """Status and body (JSON parsed, else text) of a GET to the API server, as an administrator."""
+        context = ssl.create_default_context(cafile=str(self.folder / "pki" / "ca.crt"))
+        context.load_cert_chain(self.folder / "pki" / "admin.crt", self.folder / "pki" / "admin.key")
+        connection = http.client.HTTPSConnection(self.network.node, 6443, context=context, timeout=10)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            body = answer.read()
+            is_json = answer.headers.get_content_type() == "application/json"
+            return answer.status, json.loads(body) if is_json else body.decode()
+        finally:
+            connection.close()
+
+
+def up(*, kubelet: bool = True, kwok_nodes: int = 0, owner: int | None = None) -> Cluster:
+    """Build what is missing, start a cluster and wait until it takes pods.
+
+    Args:
+        kubelet: run a real node; without it the API server, its controllers and etcd run alone.
+        kwok_nodes: so many nodes played by KWOK, whose pods run nothing.
+        owner: a process with whose end the cluster ends too.
+
+    Raises:
+        build.UnavailableError: this machine cannot run one.
+        StartError: it did not come up; nothing of it is left.
+    """
+    build.check_machine(kubelet=kubelet)
+    build.install_tools(kubelet=kubelet)
+    programs = dict.fromkeys(build.COMPONENTS, build.kubernetes())
+    if kwok_nodes:
+        programs["kwok"] = build.kwok()
+    archives = [images.pause(), images.shell()] if kubelet else []
+    with _reserve() as (cluster, lock):
+        shape = components.Shape(cluster.network.number, kubelet, kwok_nodes)
+        (cluster.folder / "bin").mkdir()
+        for name, program in programs.items():
+            (cluster.folder / "bin" / name).hardlink_to(program)
+        components.write_files(cluster.folder, shape)
+        order = _start(cluster, lock, owner)
+    try:
+        _connect(cluster, order, {"shape": dataclasses.asdict(shape), "lock": lock, "owner": owner})
+        _wait_ready(cluster, shape, archives)
+    except BaseException:
+        down(cluster)
+        raise
+    return cluster
+
+
+def down(cluster: Cluster) -> None:
+    """End a cluster and remove all that is left of it, in whatever state it is.
+
+    Raises:
+        TimeoutError: something would not go; the text names it. Calling again continues.
+    """
+    deadline = time.monotonic() + 30
+    while cluster.alive():  # more than once: it may be killed at any point of its start
+        _kill_process_one(cluster)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"processes of {cluster.name} do not end; see who holds {cluster.folder / 'lock'}")
+        time.sleep(0.02)
+    host.remove(cluster.name)
+    _remove_folder(cluster.folder)
+
+
+def all_known() -> list[Cluster]:
+    """All clusters of this cache, dead ones too as long as anything of them is left."""
+    return [Cluster(folder) for folder in sorted(_home().glob(f"{host.PREFIX}*"))]
+
+
+def sweep() -> None:
+    """Remove what clusters left behind whose processes are gone (their owner ended, or somebody killed them)."""
+    with build.lock("clusters"):
+        for cluster in all_known():
+            if not cluster.alive():
+                down(cluster)
+
+
+def _home() -> Path:
+    return build.cache() / "clusters"
+
+
+@contextlib.contextmanager
+def _reserve() -> Iterator[tuple[Cluster, int]]:
+    """A fresh cluster folder and its held lock; the lock lives on in the processes that inherit it."""
+    sweep()
+    with build.lock("clusters"):
+        _home().mkdir(parents=True, exist_ok=True)
+        taken = {cluster.name for cluster in all_known()}
+        names = (host.name_of(number) for number in host.free_numbers())
+        name = next((name for name in names if name not in taken), None)
+        if name is None:
+            raise StartError(f"no free addresses: {host.MOST} clusters run, or routes of this machine cover 10.128-191")
+        cluster = Cluster(_home() / name)
+        cluster.folder.mkdir(mode=0o700)
+        lock = os.open(cluster.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield cluster, lock
+    except BaseException:
+        os.close(lock)
+        down(cluster)
+        raise
+    os.close(lock)
+
+
+def _start(cluster: Cluster, lock: int, owner: int | None) -> IO[bytes]:
+    """Start process 1 of new namespaces and give the pipe on which it waits for its order."""
+    (cluster.folder / "logs").mkdir()
+    command = ["setsid", "--fork", "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child"]
+    command += [sys.executable, "-m", "testcluster.node", str(cluster.folder)]
+    kept = [lock] if owner is None else [lock, owner]
+    env = os.environ | {"PYTHONPATH": str(build.HERE.parent)}
+    with (cluster.folder / "logs" / "node.log").open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=kept, env=env)
+    assert process.stdin
+    process.wait()  # setsid has left; what it started is nobody's child, and outlives us
+    return process.stdin
+
+
+def _connect(cluster: Cluster, order: IO[bytes], settings: dict[str, Any]) -> None:
+    """Give the new namespaces their link to the host, then the order to begin."""
+    with order:
+        _wait(cluster, (cluster.folder / "pid").exists, "its first process")
+        host.connect(cluster.name, cluster.network, int((cluster.folder / "pid").read_text()))
+        host.make_cgroups(cluster.name)
+        order.write(json.dumps(settings).encode() + b"\n")
+
+
+def _wait_ready(cluster: Cluster, shape: components.Shape, archives: list[Path]) -> None:
+    if shape.kubelet:
+        _wait(cluster, (cluster.folder / "containerd.sock").exists, "containerd")
+        for archive in archives:
+            cluster.load(archive)
+    _wait(cluster, lambda: cluster.answers("/readyz"), "the API server")
+    if shape.kwok_nodes:
+        _make_kwok_nodes(cluster, shape.kwok_nodes)
+    # Without it the first pod is refused.
+    _wait(cluster, lambda: cluster.answers("/api/v1/namespaces/default/serviceaccounts/default"), "the ServiceAccount")
+    nodes = 1 if shape.kubelet else shape.kwok_nodes
+    _wait(cluster, lambda: _ready_nodes(cluster) == nodes, f"{nodes} ready nodes")
+
+
+def _ready_nodes(cluster: Cluster) -> int:
+    _, nodes = cluster.get("/api/v1/nodes")
+    conditions = [each for node in nodes["items"] for each in node["status"].get("conditions", [])]
+    return sum(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _make_kwok_nodes(cluster: Cluster, count: int) -> None:
+    """Nodes as KWOK wants them; it answers for them from now on."""
+    room = {"cpu": "1000", "memory": "4Ti", "pods": "10000"}
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": f"kwok-{number}", "annotations": {"kwok.x-k8s.io/node": "fake"}},
+            "status": {"allocatable": room, "capacity": room},
+        }
+        for number in range(count)
+    ]
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+
+
+def _wait(cluster: Cluster, condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            if condition():
+                return
+        if not cluster.alive():
+            raise StartError(f"{cluster.name} ended while waiting for {what}\n{_last_words(cluster)}")
+        if time.monotonic() > deadline:
+            raise StartError(f"{cluster.name}: {what} did not come in {START_SECONDS} s\n{_last_words(cluster)}")
+        time.sleep(0.05)
+
+
+def _last_words(cluster: Cluster) -> str:
+    logs = sorted((cluster.folder / "logs").glob("*.log"))
+    return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}" for log in logs)
+
+
+def _kill_process_one(cluster: Cluster) -> None:
+    """With it the kernel ends all others of its namespaces. A number that is somebody else's by now is left alone."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        pid = int((cluster.folder / "pid").read_text())
+        if str(cluster.folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _remove_folder(folder: Path) -> None:
+    for _ in range(100):
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                shutil.rmtree(folder)
+            except OSError:  # the last process may be ending still
+                time.sleep(0.05)
+                continue
+        return
+    shutil.rmtree(folder)

@@ -1,0 +1,223 @@
+"""Which programs a cluster runs, with which options and files.
+
+All paths are those inside the cluster's namespaces, where its folder is mounted at HOME.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+
+from testcluster import build, host, pki
+
+HOME = "/run/testcluster"
+NODE = "node"
+PAUSE_IMAGE = "dayfly.test/pause:1"
+CONTAINERD_SOCKET = f"{HOME}/containerd.sock"
+_CERTIFICATES = f"{HOME}/pki"
+
+# The kubelet sets these for the whole machine. Inside the cluster's namespaces they already read as it wants them.
+KERNEL_SETTINGS = {
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What sort of cluster: its number (hence names and addresses), and who plays the nodes."""
+
+    number: int
+    kubelet: bool = True
+    kwok_nodes: int = 0
+
+    @property
+    def network(self) -> host.Network:
+        return host.Network(self.number)
+
+    @property
+    def schedules(self) -> bool:
+        return self.kubelet or self.kwok_nodes > 0
+
+
+def write_files(folder: Path, shape: Shape) -> None:
+    """Everything the programs read, into the cluster's folder as the host sees it."""
+    network = shape.network
+    pki.make(folder / "pki", node=NODE, addresses=[network.node], service_address=network.first_service)
+    server = f"https://{network.node}:6443"
+    for user in pki.USERS:
+        _private(folder / "pki" / f"{user}.kubeconfig", pki.kubeconfig(folder / "pki", user, server))
+    _private(folder / "pki" / "kubelet.kubeconfig", pki.kubeconfig(folder / "pki", "kubelet", server))
+    _private(folder / "kubeconfig", pki.kubeconfig(folder / "pki", "admin", server))
+    (folder / "resolv.conf").touch()
+    (folder / "containerd.toml").write_text(_CONTAINERD)
+    (folder / "cni").mkdir()
+    (folder / "cni" / "10-bridge.conflist").write_text(json.dumps(_cni(network), indent=2))
+    (folder / "kubelet.json").write_text(json.dumps(_kubelet(shape), indent=2))
+
+
+def commands(shape: Shape) -> tuple[list[list[str]], list[list[str]]]:
+    """Two lists of commands: those to start at once, and those to start when the API server answers."""
+    first, then = [_etcd(), _apiserver(shape.network)], [_controller_manager(shape.network)]
+    if shape.schedules:
+        then.append(["kube-scheduler", f"--kubeconfig={_user('kube-scheduler')}", "--leader-elect=false"])
+    if shape.kubelet:
+        first.append(["containerd", f"--config={HOME}/containerd.toml"])
+        then += [_kubelet_command(shape.network), _proxy(shape.network)]
+    if shape.kwok_nodes:
+        then.append(["kwok", f"--kubeconfig={_user('kwok')}", "--manage-all-nodes=true"])
+    return first, then
+
+
+def _user(name: str) -> str:
+    return f"{_CERTIFICATES}/{name}.kubeconfig"
+
+
+def _etcd() -> list[str]:
+    return [
+        "etcd",
+        f"--data-dir={HOME}/etcd",
+        "--unsafe-no-fsync",  # its data ends with the cluster
+        "--listen-client-urls=http://127.0.0.1:2379",
+        "--advertise-client-urls=http://127.0.0.1:2379",
+        "--listen-peer-urls=http://127.0.0.1:2380",
+        "--log-level=warn",
+    ]
+
+
+def _apiserver(network: host.Network) -> list[str]:
+    return [
+        "kube-apiserver",
+        "--etcd-servers=http://127.0.0.1:2379",
+        f"--advertise-address={network.node}",
+        "--secure-port=6443",
+        f"--service-cluster-ip-range={network.services}",
+        f"--client-ca-file={_CERTIFICATES}/ca.crt",
+        f"--tls-cert-file={_CERTIFICATES}/apiserver.crt",
+        f"--tls-private-key-file={_CERTIFICATES}/apiserver.key",
+        f"--kubelet-client-certificate={_CERTIFICATES}/apiserver.crt",
+        f"--kubelet-client-key={_CERTIFICATES}/apiserver.key",
+        f"--kubelet-certificate-authority={_CERTIFICATES}/ca.crt",
+        "--kubelet-preferred-address-types=InternalIP",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={_CERTIFICATES}/accounts.pub",
+        f"--service-account-signing-key-file={_CERTIFICATES}/accounts.key",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--allow-privileged=true",
+    ]
+
+
+def _controller_manager(network: host.Network) -> list[str]:
+    return [
+        "kube-controller-manager",
+        f"--kubeconfig={_user('kube-controller-manager')}",
+        "--leader-elect=false",
+        "--use-service-account-credentials=true",
+        f"--service-account-private-key-file={_CERTIFICATES}/accounts.key",
+        f"--root-ca-file={_CERTIFICATES}/ca.crt",
+        f"--cluster-cidr={network.pods}",
+        f"--service-cluster-ip-range={network.services}",
+    ]
+
+
+def _kubelet_command(network: host.Network) -> list[str]:
+    return [
+        "kubelet",
+        f"--config={HOME}/kubelet.json",
+        f"--kubeconfig={_user('kubelet')}",
+        f"--root-dir={HOME}/kubelet",
+        f"--hostname-override={NODE}",
+        f"--node-ip={network.node}",
+    ]
+
+
+def _proxy(network: host.Network) -> list[str]:
+    return [
+        "kube-proxy",
+        f"--kubeconfig={_user('kube-proxy')}",
+        f"--hostname-override={NODE}",
+        "--proxy-mode=iptables",
+        f"--cluster-cidr={network.pods}",
+        # These would be set for the whole machine; 0 leaves them as they are.
+        "--conntrack-max-per-core=0",
+        "--conntrack-tcp-timeout-established=0",
+        "--conntrack-tcp-timeout-close-wait=0",
+    ]
+
+
+def _kubelet(shape: Shape) -> dict[str, object]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": f"{_CERTIFICATES}/ca.crt"},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": f"{_CERTIFICATES}/kubelet.crt",
+        "tlsPrivateKeyFile": f"{_CERTIFICATES}/kubelet.key",
+        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{host.name_of(shape.number)}",
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "podLogsDir": f"{HOME}/pods",
+        "volumePluginDir": f"{HOME}/volume-plugins",
+        "resolvConf": f"{HOME}/resolv.conf",
+        "clusterDNS": [shape.network.dns],  # nobody answers there; without a value each pod gets a warning event
+        "kubeAPIQPS": 200,
+        "kubeAPIBurst": 400,
+        "maxPods": 250,
+        # A full disk of the machine is not this node's business: imported images cannot be pulled again.
+        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
+        "imageGCHighThresholdPercent": 100,
+    }
+
+
+def _cni(network: host.Network) -> dict[str, object]:
+    bridge = {
+        "type": "bridge",
+        "bridge": "pods",
+        "isGateway": True,
+        "ipMasq": False,  # the host has a route back to the pods
+        "hairpinMode": True,
+        "ipam": {
+            "type": "host-local",
+            "dataDir": f"{HOME}/addresses",
+            "ranges": [[{"subnet": network.pods}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+        },
+    }
+    ports = {"type": "portmap", "capabilities": {"portMappings": True}}
+    return {"cniVersion": "0.4.0", "name": "testcluster", "plugins": [bridge, ports]}
+
+
+_CONTAINERD = f"""\
+version = 2
+root = "{HOME}/containerd"
+state = "{HOME}/containerd-state"
+
+[grpc]
+  address = "{CONTAINERD_SOCKET}"
+
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{HOME}/opt"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE_IMAGE}"
+  # Without CAP_SYS_RESOURCE a container cannot get a lower score than ours, and runc would die of it.
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{build.CNI}"
+    conf_dir = "{HOME}/cni"
+"""
+
+
+def _private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)

@@ -1,0 +1,114 @@
+"""The few things a cluster has on the host's side of its namespaces: one network link, and control groups.
+
+All of them carry the cluster's name, so that they can be found and removed without any record.
+"""
+
+import contextlib
+import ipaddress
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+PREFIX = "dayflytest"  # with a number: a link's name has at most 15 characters
+MOST = 64  # clusters side by side
+CGROUPS = Path("/sys/fs/cgroup")
+_INTERFACES = Path("/sys/class/net")
+
+
+class Network:
+    """The addresses of the cluster with this number; 10.N.0.0/16 is cut into link, pods and services."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        second = 128 + number
+        self.whole = f"10.{second}.0.0/16"
+        self.host = f"10.{second}.0.1"
+        self.node = f"10.{second}.0.2"
+        self.pods = f"10.{second}.64.0/18"
+        self.services = f"10.{second}.128.0/17"
+        self.first_service = f"10.{second}.128.1"
+        self.dns = f"10.{second}.128.10"
+
+
+def name_of(number: int) -> str:
+    """The name of a cluster, of its link and of its control groups."""
+    return f"{PREFIX}{number}"
+
+
+def free_numbers() -> Iterator[int]:
+    """Numbers whose names and addresses nobody on this machine uses now."""
+    routes = json.loads(subprocess.run(["ip", "-j", "route"], check=True, capture_output=True).stdout)
+    used = [ipaddress.ip_network(route["dst"]) for route in routes if route["dst"] != "default"]
+    for number in range(MOST):
+        whole = ipaddress.ip_network(Network(number).whole)
+        if not any(whole.overlaps(other) for other in used) and not (_INTERFACES / name_of(number)).exists():
+            yield number
+
+
+def connect(name: str, network: Network, pid: int) -> None:
+    """Tie the network namespace of a process to the host; from the host, pods and Services answer too."""
+    _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+    _ip("address", "add", f"{network.host}/24", "dev", name)
+    _ip("link", "set", name, "up")
+    _ip("route", "add", network.whole, "via", network.node, "dev", name)
+
+
+def make_cgroups(name: str) -> None:
+    """One group for all pods of the cluster, in each hierarchy the kernel has."""
+    if (CGROUPS / "cgroup.controllers").exists():  # version 2: one hierarchy
+        available = (CGROUPS / "cgroup.controllers").read_text().split()
+        group = CGROUPS / name
+        group.mkdir(exist_ok=True)
+        for folder in (CGROUPS, group):
+            (folder / "cgroup.subtree_control").write_text(" ".join(f"+{controller}" for controller in available))
+        return
+    for hierarchy in CGROUPS.iterdir():
+        if (hierarchy / "cgroup.procs").exists() and not hierarchy.is_symlink():
+            (hierarchy / name).mkdir(exist_ok=True)
+    for parameter in ("cpuset.cpus", "cpuset.mems"):  # a new cpuset is empty, and then takes no process
+        if (CGROUPS / "cpuset" / parameter).exists():
+            (CGROUPS / "cpuset" / name / parameter).write_text((CGROUPS / "cpuset" / parameter).read_text())
+
+
+def remove(name: str, *, seconds: float = 20) -> None:
+    """Remove link and control groups; the kernel takes a moment to let go of the groups of dead processes.
+
+    Raises:
+        TimeoutError: naming the groups that would not go.
+    """
+    if (_INTERFACES / name).exists():
+        # It goes by itself with its namespace, perhaps just now.
+        subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
+    deadline = time.monotonic() + seconds
+    while left := [group for root in _cgroup_roots(name) for group in _remove_tree(root)]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"control groups still in use: {', '.join(map(str, left))}")
+        time.sleep(0.05)
+
+
+def traces(name: str) -> list[str]:
+    """What the host still has of a cluster; empty once it is down."""
+    found = [str(path) for path in _cgroup_roots(name)]
+    if (_INTERFACES / name).exists():
+        found.append(f"link {name}")
+    return found
+
+
+def _cgroup_roots(name: str) -> list[Path]:
+    return [path for path in (CGROUPS / name, *CGROUPS.glob(f"*/{name}")) if path.is_dir()]
+
+
+def _remove_tree(root: Path) -> list[Path]:
+    """Remove groups bottom up; gives those that are still busy."""
+    for group in sorted((path for path in root.rglob("*") if path.is_dir()), key=lambda path: -len(path.parts)):
+        with contextlib.suppress(OSError):
+            group.rmdir()
+    with contextlib.suppress(OSError):
+        root.rmdir()
+    return [root] if root.exists() else []
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)

@@ -1,0 +1,145 @@
+"""Container images made from folders, without a registry and without a daemon."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from testcluster import build as programs
+from testcluster import components
+
+SHELL = "dayfly.test/shell:1"
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_CONFIG = "application/vnd.oci.image.config.v1+json"
+_LAYER = "application/vnd.oci.image.layer.v1.tar"
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What an image tells a container that says nothing itself. Empty means unset."""
+
+    entrypoint: Sequence[str] = ()
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    user: str = ""
+    folder: str = ""
+
+
+def build(name: str, layers: Sequence[Path], settings: Settings, *, to: Path) -> Path:
+    """Write an OCI archive, which `Cluster.load` or `ctr images import` takes.
+
+    Args:
+        name: as pods name it, with a tag other than `latest` (which would be pulled): `dayfly.test/shell:1`.
+        layers: folders, lower ones first; their files keep mode, owner and links, times are dropped.
+        settings: entry point and the like.
+        to: the archive's path; it appears there complete or not at all.
+    """
+    with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
+        blobs = Path(scratch, "blobs", "sha256")
+        blobs.mkdir(parents=True)
+        packed = [_pack(layer, blobs) for layer in layers]
+        config = {
+            "architecture": _ARCHITECTURES[_machine()],
+            "os": "linux",
+            "config": {
+                "Entrypoint": list(settings.entrypoint),
+                "Env": [f"{key}={value}" for key, value in settings.environment.items()],
+                "User": settings.user,
+                "WorkingDir": settings.folder,
+            },
+            "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in packed]},
+        }
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": _MANIFEST,
+            "config": _store(config, _CONFIG, blobs),
+            "layers": packed,
+        }
+        named = _store(manifest, _MANIFEST, blobs) | {"annotations": {"io.containerd.image.name": name}}
+        Path(scratch, "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [named]}))
+        Path(scratch, "oci-layout").write_text(json.dumps({"imageLayoutVersion": "1.0.0"}))
+        part = to.with_name(f"{to.name}.part")
+        with tarfile.open(part, "w") as archive:
+            for path in ("oci-layout", "index.json", "blobs"):
+                archive.add(Path(scratch, path), path)
+        part.rename(to)
+    return to
+
+
+def pause() -> Path:
+    """The image of a pod's own container."""
+    program = programs.pause()
+
+    def fill(root: Path) -> None:
+        shutil.copy2(program, root / "pause")
+
+    return _cached(components.PAUSE_IMAGE, program, fill, Settings(entrypoint=["/pause"]))
+
+
+def shell() -> Path:
+    """The image SHELL: busybox with links for its applets, and nothing else. Its `wget` crashes; use `nc`."""
+    busybox = Path("/bin/busybox")
+
+    def fill(root: Path) -> None:
+        for folder in ("bin", "etc", "root", "tmp", "var/tmp"):
+            (root / folder).mkdir(parents=True)
+        for folder in ("tmp", "var/tmp"):
+            (root / folder).chmod(0o1777)
+        shutil.copy2(busybox, root / "bin" / "busybox")
+        applets = subprocess.run([busybox, "--list"], check=True, capture_output=True, text=True).stdout.split()
+        for applet in set(applets) - {"busybox"}:
+            (root / "bin" / applet).symlink_to("busybox")
+        (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n")
+        (root / "etc" / "group").write_text("root:x:0:\nnogroup:x:65534:\n")
+
+    return _cached(SHELL, busybox, fill, Settings(entrypoint=["/bin/sh"], environment={"PATH": "/bin"}))
+
+
+def _cached(name: str, program: Path, fill: Callable[[Path], None], settings: Settings) -> Path:
+    """Make an image once for each version of its program and of this file."""
+    digest = hashlib.sha256(program.read_bytes() + Path(__file__).read_bytes()).hexdigest()[:16]
+    folder = programs.cache() / "images"
+    target = folder / f"{name.rpartition('/')[2].replace(':', '-')}-{digest}.tar"
+    with programs.lock("images"):
+        if not target.exists():
+            folder.mkdir(exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as root:
+                Path(root).chmod(0o755)
+                fill(Path(root))
+                build(name, [Path(root)], settings, to=target)
+    return target
+
+
+def _pack(root: Path, blobs: Path) -> dict[str, Any]:
+    """One folder as a layer; the same files give the same digest."""
+
+    def without_time(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.mtime = 0
+        return entry
+
+    part = blobs / "layer.part"
+    with tarfile.open(part, "w", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted(root.iterdir()):
+            archive.add(path, path.name, filter=without_time)
+    with part.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    part.rename(blobs / digest)
+    return {"mediaType": _LAYER, "digest": f"sha256:{digest}", "size": (blobs / digest).stat().st_size}
+
+
+def _store(document: dict[str, Any], kind: str, blobs: Path) -> dict[str, Any]:
+    data = json.dumps(document).encode()
+    digest = hashlib.sha256(data).hexdigest()
+    (blobs / digest).write_bytes(data)
+    return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(data)}
+
+
+def _machine() -> str:
+    return os.uname().machine

@@ -1,0 +1,139 @@
+"""Process 1 of a cluster's namespaces: it lays out the mounts, starts the components, and reaps.
+
+Called by `cluster.up` as `python -m testcluster.node FOLDER`, with the shape as one JSON line on standard input.
+When it ends, by whatever cause, the kernel ends everything else in its namespaces.
+"""
+
+import http.client
+import json
+import os
+import select
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from testcluster import components
+
+PATH = f"{components.HOME}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def main(folder: Path) -> None:
+    """Run the cluster in this folder until this process is ended."""
+    # /proc is still the host's: its "self" is our number there, by which `down` finds us.
+    (folder / "pid.part").write_text(str(Path("/proc/self").readlink()))
+    (folder / "pid.part").rename(folder / "pid")
+    order = sys.stdin.readline()
+    if not order:
+        sys.exit("the program that starts the cluster has gone before it said what to start")
+    settings = json.loads(order)
+    shape = components.Shape(**settings["shape"])
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda *_: os._exit(0))
+    os.set_inheritable(settings["lock"], False)
+    if settings["owner"] is not None:
+        os.set_inheritable(settings["owner"], False)
+        threading.Thread(target=_end_with, args=[settings["owner"]], daemon=True).start()
+    os.environ["PATH"] = PATH  # components call iptables, mount and others
+    _lay_out_mounts(folder)
+    _set_up_network(shape)
+    Components(shape).run()
+
+
+class Components:
+    """The running programs; one that ends is started again, as a machine's service manager would."""
+
+    def __init__(self, shape: components.Shape) -> None:
+        self._shape = shape
+        self._running: dict[int, list[str]] = {}
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Start all and never return."""
+        first, then = components.commands(self._shape)
+        for command in first:
+            self._start(command)
+        threading.Thread(target=self._start_behind_api, args=[then], daemon=True).start()
+        while True:
+            pid, status = os.wait()
+            with self._lock:
+                command = self._running.pop(pid, [])
+            if command:
+                code = os.waitstatus_to_exitcode(status)
+                sys.stderr.write(f"{command[0]} ended with {code}; it is started again in a second\n")
+                threading.Timer(1, self._start, [command]).start()
+
+    def _start(self, command: list[str]) -> None:
+        log = os.open(f"{components.HOME}/logs/{command[0]}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        environment = {"PATH": PATH, "HOME": components.HOME}
+        files = [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
+        with self._lock:  # or the loop could reap it before it is known
+            pid = os.posix_spawnp(command[0], command, environment, file_actions=files, setsid=True)
+            self._running[pid] = command
+        os.close(log)
+
+    def _start_behind_api(self, commands: list[list[str]]) -> None:
+        while not _api_answers():
+            time.sleep(0.05)
+        for command in commands:
+            self._start(command)
+
+
+def _api_answers() -> bool:
+    context = ssl.create_default_context(cafile=f"{components.HOME}/pki/ca.crt")
+    connection = http.client.HTTPSConnection("127.0.0.1", 6443, context=context, timeout=2)
+    try:
+        connection.request("GET", "/readyz")  # open to everybody
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _end_with(owner: int) -> None:
+    """Wait for the process behind this descriptor to end, then end."""
+    poll = select.poll()
+    poll.register(owner, select.POLLIN)
+    poll.poll()
+    os._exit(0)
+
+
+def _lay_out_mounts(folder: Path) -> None:
+    """A private /run and /var over the machine's: containerd, CNI and the kubelet write below fixed paths there."""
+    _run("mount", "--bind", str(folder), "/mnt")
+    _run("mount", "-t", "tmpfs", "tmpfs", "/run")
+    for path in ("testcluster", "var/upper", "var/work", "settings"):
+        Path("/run", path).mkdir(parents=True)
+    _run("mount", "--move", "/mnt", components.HOME)
+    _run(
+        "mount", "-t", "overlay", "overlay", "-o", "lowerdir=/var,upperdir=/run/var/upper,workdir=/run/var/work", "/var"
+    )
+    _run("mount", "-t", "proc", "proc", "/proc")
+    for setting, value in components.KERNEL_SETTINGS.items():
+        stand_in = Path("/run/settings", setting.replace("/", "."))
+        stand_in.write_text(f"{value}\n")
+        _run("mount", "--bind", str(stand_in), f"/proc/sys/{setting}")
+    _run("mount", "--make-rshared", "/")  # as a machine's service manager does; it ends with this namespace
+
+
+def _set_up_network(shape: components.Shape) -> None:
+    network = shape.network
+    _run("ip", "link", "set", "lo", "up")
+    _run("ip", "address", "add", f"{network.node}/24", "dev", "eth0")
+    _run("ip", "link", "set", "eth0", "up")
+    _run("ip", "route", "add", "default", "via", network.host)
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1\n")
+
+
+def _run(*command: str) -> None:
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        sys.exit(f"`{' '.join(command)}` failed: {ended.stderr.strip()}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
