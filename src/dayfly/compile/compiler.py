@@ -1,0 +1,207 @@
+"""A sandbox and its plugins to sealed-ready documents; and the checks of a plugin on its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dayfly.compile import forks, references, resources, units
+from dayfly.compile.references import Workflow
+from dayfly.spec import plugin as written
+from dayfly.spec.errors import Path, SpecError
+from dayfly.spec.lifecycle import (
+    API_VERSION,
+    MAX_DOCUMENT_BYTES,
+    MAX_UNITS_PER_RUN,
+    Event,
+    Lifecycle,
+    Target,
+    Unit,
+    canonical,
+)
+from dayfly.spec.plugin import Plugin, Runner
+from dayfly.spec.sandbox import Hooks, Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dayfly.compile.resources import Instance, Key
+    from dayfly.spec.text import Document
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """What a host needs to start a run.
+
+    Attributes:
+        documents: One for each resource, in the sandbox's order, then the sandbox's own hooks (there even if empty).
+        forks: Kept units, each of kind fork, in the sandbox's order.
+        warnings: Sentences with their place, about what is legal and probably not meant.
+    """
+
+    documents: tuple[Lifecycle, ...]
+    forks: tuple[Unit, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def compile(  # noqa: A001  -- the field's word for it
+    sandbox: Sandbox,
+    plugins: Mapping[Key, Plugin],
+    *,
+    uid: str,
+    routing_key: str,
+    namespace: str = "",
+    source: Document | None = None,
+    plugin_sources: Mapping[Key, Document] | None = None,
+) -> Compiled:
+    """Say what a sandbox means.
+
+    Args:
+        sandbox: As `spec` has loaded and checked it.
+        plugins: At least those that `missing` names, by bare name and canonical version. A sandbox that wants the
+            latest gets the highest version among them.
+        uid: The target's identity.
+        routing_key: The sandbox's routing key.
+        namespace: Namespace of the Sandbox object where it is one.
+        source: The document the sandbox was read from, for lines and columns in errors and warnings.
+        plugin_sources: Likewise for plugins.
+
+    Raises:
+        SpecError: a reference that leads nowhere or to a later event, a cycle, a plugin that is not there, or a limit.
+            A fault inside a published plugin without a source is told at the resource that names it.
+    """
+    try:
+        found = resources.resolve(sandbox, plugins)
+        for instance in found.values():
+            _check_instance(instance, plugin_sources or {})
+        hooks = _hooks(sandbox)
+        _check_workflows(hooks)
+        _check_hook_sources(hooks, found)
+        resources.check_params(found)
+        target = Target(api_version=API_VERSION, kind="Sandbox", namespace=namespace, name=sandbox.name, uid=uid)
+        env = _builtin(sandbox.name, routing_key)
+        # An old name of the routing key, by which public plugins still call what they make.
+        step_env = {**env, "SIGNADOT_SANDBOX_ID": routing_key}
+        own = units.Setting("", {}, (), units.work(sandbox.spec.runner or Runner(), step_env))
+        documents = (
+            *(_document(target, instance.workflows, _setting(instance, step_env)) for instance in found.values()),
+            _document(target, hooks, own),
+        )
+        kept = forks.build_all(sandbox.spec.forks, found, env, ("spec", "forks"))
+        _check_count(documents, kept)
+        for document in documents:
+            _check_size(document, found[document.resource].keys if document.resource else ("spec", "hooks"))
+    except SpecError as fault:
+        raise _locate(fault, source) from None
+    warnings = (
+        str(_locate(SpecError(problem, keys), source))
+        for instance in found.values()
+        for problem, keys in resources.unused_params(instance)
+    )
+    return Compiled(documents, kept, tuple(warnings))
+
+
+def check_plugin(plugin: Plugin, *, source: Document | None = None) -> None:
+    """Refuse whatever can be refused when a plugin is published, before any sandbox names it.
+
+    Raises:
+        SpecError: with its place in `source`, where that is given.
+    """
+    try:
+        written.check_plugin(plugin)
+        workflows = references.of_plugin(plugin.spec, ("spec",))
+        _check_workflows(workflows)
+        # Without a sandbox's name and params it is smaller than it will ever be.
+        bare = units.Setting("", {}, (), units.work(plugin.spec.runner, {}))
+        smallest = _document(Target(kind="Sandbox", name="", uid=""), workflows, bare)
+        _check_count((smallest,), ())
+        _check_size(smallest, ("spec",))
+    except SpecError as fault:
+        raise _locate(fault, source) from None
+
+
+def _check_instance(instance: Instance, sources: Mapping[Key, Document]) -> None:
+    try:
+        _check_workflows(instance.workflows)
+    except SpecError as fault:
+        if instance.plugin is None:
+            raise
+        source = sources.get((instance.plugin.name, instance.plugin.version))
+        if source is not None:
+            raise _locate(fault, source) from None
+        problem = f"the plugin {instance.plugin.wire_name} is wrong: {fault}"
+        raise SpecError(problem, (*instance.keys, "plugin")) from None
+
+
+def _check_workflows(workflows: tuple[Workflow, ...]) -> None:
+    references.check(workflows)
+    for workflow in workflows:
+        units.check_retry(workflow)
+
+
+def _hooks(sandbox: Sandbox) -> tuple[Workflow, ...]:
+    hooks = sandbox.spec.hooks or Hooks()
+    steps = (hooks.pre_start, hooks.post_start, hooks.pre_stop, hooks.post_stop)
+    return tuple(
+        Workflow(event, f"{event} hook", written_steps, ("spec", "hooks", str(event)))
+        for event, written_steps in zip(Event, steps, strict=True)
+    )
+
+
+def _check_hook_sources(hooks: tuple[Workflow, ...], instances: Mapping[str, Instance]) -> None:
+    for workflow in hooks:
+        for step, here in workflow.places():
+            for index, item in enumerate(step.inputs):
+                if item.value_from is not None:
+                    keys = (*here, "inputs", index, "valueFrom", "resource")
+                    resources.check_output(item.value_from.resource, instances, keys)
+
+
+def _builtin(sandbox: str, routing_key: str) -> dict[str, str]:
+    return {
+        f"{prefix}_SANDBOX_{word}": value
+        for prefix in ("SIGNADOT", "DAYFLY")
+        for word, value in (("NAME", sandbox), ("ROUTING_KEY", routing_key))
+    }
+
+
+def _setting(instance: Instance, env: dict[str, str]) -> units.Setting:
+    named = {"SIGNADOT_RESOURCE_NAME": instance.name, "DAYFLY_RESOURCE_NAME": instance.name}
+    return units.Setting(
+        resource=instance.name,
+        params=instance.resource.params,
+        params_at=(*instance.keys, "params"),
+        work=units.work(instance.spec.runner, {**env, **named}),
+    )
+
+
+def _document(target: Target, workflows: tuple[Workflow, ...], shared: units.Setting) -> Lifecycle:
+    by_event = {workflow.event: units.build(shared, workflow) for workflow in workflows}
+    return Lifecycle(
+        target=target,
+        resource=shared.resource,
+        pre_start=by_event.get(Event.PRE_START, ()),
+        post_start=by_event.get(Event.POST_START, ()),
+        pre_stop=by_event.get(Event.PRE_STOP, ()),
+        post_stop=by_event.get(Event.POST_STOP, ()),
+    )
+
+
+def _check_count(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...]) -> None:
+    count = len(kept) + sum(len(document.units(event)) for document in documents for event in Event)
+    if count > MAX_UNITS_PER_RUN:
+        problem = f"{count} steps, hooks and forks are too many; one sandbox has at most {MAX_UNITS_PER_RUN}"
+        raise SpecError(problem, ("spec",))
+
+
+def _check_size(document: Lifecycle, keys: Path) -> None:
+    if (size := len(canonical(document))) > MAX_DOCUMENT_BYTES:
+        problem = f"has {size} bytes when compiled, at most {MAX_DOCUMENT_BYTES} go: put long scripts into the image"
+        raise SpecError(problem, keys)
+
+
+def _locate(fault: SpecError, source: Document | None) -> SpecError:
+    """The fault with its line and column, unless it has them or nobody knows them."""
+    if source is None or fault.file or fault.line:
+        return fault
+    return source.error(fault.problem, fault.keys)

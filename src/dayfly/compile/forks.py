@@ -1,0 +1,123 @@
+"""One wished fork to one kept unit: its baseline, what changes in it, and whose outputs it reads."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dayfly.compile.resources import Instance, check_output
+from dayfly.compile.units import output_of
+from dayfly.spec import lifecycle, text
+from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.lifecycle import Baseline, EnvChange, Input, Kind, Unit
+from dayfly.spec.sandbox import Customizations, Env, EnvSource, Fork, ForkExpression, Patch, WorkloadRef
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+_CARRIED_OUT = ("strategic", "merge", "json")
+_ACTION = re.compile(r"\{\{\s*\.Service\.(?:Host|Port)\s*\}\}")
+
+
+def build_all(
+    forks: tuple[Fork, ...], instances: Mapping[str, Instance], env: Mapping[str, str], keys: Path
+) -> tuple[Unit, ...]:
+    """The kept units of a sandbox.
+
+    Args:
+        forks: As wished.
+        instances: The sandbox's resources, whose outputs a fork may read.
+        env: What every fork's main container gets; the wish's own changes come after it.
+        keys: The way to the list of forks.
+
+    Raises:
+        SpecError: an output, another fork or an expression that is not there, a patch nobody can carry out, or two
+            forks that would be one.
+    """
+    units: dict[str, Unit] = {}
+    baselines = [_baseline(fork.fork_of) for fork in forks]
+    builtin = tuple(EnvChange(name=name, value=value) for name, value in env.items())
+    for index, fork in enumerate(forks):
+        here = (*keys, index)
+        name = lifecycle.fork_id(baselines[index])
+        if name in units:
+            of = fork.fork_of
+            problem = f"another fork derives from {quote(f'{of.namespace}/{of.name}')} already, whatever its kind"
+            raise SpecError(problem, (*here, "forkOf"))
+        changes = fork.customizations or Customizations()
+        units[name] = _build(fork, changes, builtin, instances, here)
+        _check_expressions(changes, baselines, (*here, "customizations", "env"))
+    return tuple(units.values())
+
+
+def _build(
+    fork: Fork, changes: Customizations, builtin: tuple[EnvChange, ...], instances: Mapping[str, Instance], keys: Path
+) -> Unit:
+    here = (*keys, "customizations")
+    inputs: dict[str, Input] = {}
+    env = list(builtin)
+    for index, change in enumerate(changes.env):
+        wanted = change.value_from.resource if change.value_from else None
+        name = ""
+        if wanted is not None and change.operation != "delete":
+            check_output(wanted, instances, (*here, "env", index, "valueFrom", "resource"))
+            # None of the three may hold a dot, so the name is unique and the same value is asked for once.
+            name = f"{wanted.name}.{wanted.output_key}"
+            inputs[name] = Input(name=name, from_=output_of(wanted))
+        env.append(_env_change(change, name))
+    return Unit(
+        name=fork.name or fork.fork_of.name,
+        kind=Kind.FORK,
+        inputs=tuple(inputs.values()),
+        fork=lifecycle.Fork(
+            baseline=_baseline(fork.fork_of),
+            env=tuple(env),
+            images=tuple(msgspec.to_builtins(image) for image in changes.images),
+            patch=_patch(changes.patch, (*here, "patch")) if changes.patch else None,
+        ),
+    )
+
+
+def _baseline(of: WorkloadRef) -> Baseline:
+    # Examples call Argo's kind by a name that no cluster knows.
+    kind = "Rollout" if of.kind == "ArgoRollout" else of.kind
+    return Baseline(kind=kind, namespace=of.namespace, name=of.name)
+
+
+def _env_change(change: Env, name: str) -> EnvChange:
+    if change.operation == "delete":
+        return EnvChange(name=change.name, container=change.container, delete=True)
+    source = _source(change.value_from) if change.value_from and not name else None
+    return EnvChange(name=change.name, value=change.value or "", input=name, source=source, container=change.container)
+
+
+def _source(given: EnvSource) -> dict[str, Any]:
+    source: dict[str, Any] = msgspec.to_builtins(given)
+    return source
+
+
+def _patch(patch: Patch, keys: Path) -> dict[str, Any]:
+    if patch.type not in _CARRIED_OUT:
+        problem = f"a patch of type {patch.type} is not carried out; write the change under env or images"
+        raise SpecError(problem, (*keys, "type"))
+    return {"type": patch.type, "value": text.parse_one(patch.value, file="").data}
+
+
+def _check_expressions(changes: Customizations, baselines: Collection[Baseline], keys: Path) -> None:
+    """Expressions speak of forks of this sandbox, and only of where those answer."""
+    for index, change in enumerate(changes.env):
+        if change.value_from is not None and change.value_from.fork is not None:
+            _check_expression(change.value_from.fork, baselines, (*keys, index, "valueFrom", "fork"))
+
+
+def _check_expression(wanted: ForkExpression, baselines: Collection[Baseline], keys: Path) -> None:
+    of = wanted.fork_of
+    if _baseline(of) not in baselines:
+        problem = f"this sandbox has no fork of {of.kind} {quote(f'{of.namespace}/{of.name}')}; add it under spec.forks"
+        raise SpecError(problem, (*keys, "forkOf"))
+    rest = _ACTION.sub("", wanted.expression)
+    if "{{" in rest or "}}" in rest:
+        problem = f"{quote(wanted.expression)} holds more than text, {{{{.Service.Host}}}} and {{{{.Service.Port}}}}"
+        raise SpecError(problem, (*keys, "expression"))

@@ -1,0 +1,266 @@
+"""What a compiled sandbox would do: each unit by its earliest start, and the way back. Data; who prints it words it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dayfly.compile.graph import waves
+from dayfly.spec.lifecycle import (
+    CREATING,
+    EnvChange,
+    Event,
+    Input,
+    Lifecycle,
+    Ref,
+    Retry,
+    Timeouts,
+    Unit,
+    fork_id,
+    unit_id,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dayfly.compile.compiler import Compiled
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Frozen data that the command line prints or hands on as JSON."""
+
+
+class InputLine(Struct, frozen=True, kw_only=True):
+    """An input: its constant `value`, or the `source` of it (`db/provision.path`), or neither when none was given."""
+
+    name: str
+    value: str | None = None
+    source: str = ""
+    sensitive: bool = False
+    env: str = ""
+    path: str = ""
+
+
+class OutputLine(Struct, frozen=True, kw_only=True):
+    """An output and the file it is read from."""
+
+    name: str
+    path: str
+    sensitive: bool = False
+
+
+class StepLine(Struct, frozen=True, kw_only=True):
+    """One unit; clocks and tries in words. `image` is empty where the host or the pod template chooses."""
+
+    id: str
+    image: str
+    inputs: tuple[InputLine, ...]
+    outputs: tuple[OutputLine, ...]
+    clocks: str
+    tries: str
+
+
+class EventLine(Struct, frozen=True, kw_only=True):
+    """One event; the units of a wave can start together, once those they read in earlier waves have succeeded."""
+
+    event: Event
+    waves: tuple[tuple[StepLine, ...], ...]
+
+
+class EnvLine(Struct, frozen=True, kw_only=True):
+    """One change to a fork's environment: a constant, a `source`, or the variable's removal."""
+
+    name: str
+    value: str | None = None
+    source: str = ""
+    sensitive: bool = False
+    container: str = ""
+    delete: bool = False
+
+
+class ForkLine(Struct, frozen=True, kw_only=True):
+    """One fork: what it derives from and what is different."""
+
+    id: str
+    kind: str
+    env: tuple[EnvLine, ...]
+    images: tuple[str, ...]
+    patch: str
+
+
+class Stage(Struct, frozen=True, kw_only=True):
+    """One stage of the way back: `what` is preStop, forks or postStop, and `units` go together."""
+
+    what: str
+    units: tuple[str, ...]
+
+
+class Preview(Struct, frozen=True, kw_only=True):
+    """Events in the order in which they happen; `deletion` is what delete would do, in order."""
+
+    events: tuple[EventLine, ...]
+    forks: tuple[ForkLine, ...]
+    deletion: tuple[Stage, ...]
+    warnings: tuple[str, ...]
+
+
+def preview(compiled: Compiled) -> Preview:
+    """What a compiled sandbox would do. Events without units are left out; no sensitive value is in it."""
+    index = _Index(compiled)
+    ordered = {event: index.waves(event) for event in Event}
+    deletion = [Stage(what=Event.PRE_STOP, units=wave) for wave in ordered[Event.PRE_STOP]]
+    if compiled.forks:
+        deletion.append(Stage(what="forks", units=tuple(_fork_id(unit) for unit in compiled.forks)))
+    deletion += [Stage(what=Event.POST_STOP, units=wave) for wave in ordered[Event.POST_STOP]]
+    return Preview(
+        events=tuple(
+            EventLine(event=event, waves=tuple(tuple(index.line(name) for name in wave) for wave in found))
+            for event, found in ordered.items()
+            if found
+        ),
+        forks=tuple(index.fork(unit) for unit in compiled.forks),
+        deletion=tuple(deletion),
+        warnings=compiled.warnings,
+    )
+
+
+class _Index:
+    """The units of all documents by their name within the run."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        self.readers: dict[str, list[Lifecycle]] = {}
+        for document in compiled.documents:
+            for resource in _read_resources(document):
+                self.readers.setdefault(resource, []).append(document)
+        self.units = {
+            unit_id(document.resource, unit.name): (document, event, unit)
+            for document in compiled.documents
+            for event in Event
+            for unit in document.units(event)
+        }
+        self.sensitive = {
+            (name, output.name)
+            for name, (_, _, unit) in self.units.items()
+            for output in unit.outputs
+            if output.sensitive
+        }
+
+    def waves(self, event: Event) -> tuple[tuple[str, ...], ...]:
+        names = [name for name, (_, when, _) in self.units.items() if when is event]
+        return waves(names, {name: list(self.needs(name)) for name in names})
+
+    def needs(self, name: str) -> Iterator[str]:
+        """Who must have succeeded first: whom it reads and, for a cleanup, the cleanups of its resource's readers."""
+        document, event, unit = self.units[name]
+        yield from (_producer(document, ref) for ref in _references(unit))
+        if event is Event.POST_STOP:
+            for reader in self.readers.get(document.resource, ()):
+                yield from (unit_id(reader.resource, other.name) for other in reader.post_stop)
+
+    def line(self, name: str) -> StepLine:
+        document, event, unit = self.units[name]
+        return StepLine(
+            id=name,
+            image=unit.exec.image if unit.exec else "",
+            inputs=tuple(self.input(document, item) for item in unit.inputs),
+            outputs=tuple(OutputLine(name=o.name, path=o.path, sensitive=o.sensitive) for o in unit.outputs),
+            clocks=_clocks(unit.timeouts),
+            tries=_tries(unit.retry, creates=event in CREATING),
+        )
+
+    def input(self, document: Lifecycle, item: Input) -> InputLine:
+        producer = _producer(document, item.from_) if item.from_ else ""
+        output = item.from_.output if item.from_ else ""
+        return InputLine(
+            name=item.name,
+            value=item.value,
+            source=f"{producer}.{output}" if item.from_ else "",
+            sensitive=(producer, output) in self.sensitive,
+            env=item.as_.env,
+            path=item.as_.path,
+        )
+
+    def fork(self, unit: Unit) -> ForkLine:
+        assert unit.fork is not None, "a fork says what it derives from"
+        refs = {item.name: item.from_ for item in unit.inputs if item.from_ is not None}
+        return ForkLine(
+            id=_fork_id(unit),
+            kind=unit.fork.baseline.kind,
+            env=tuple(self.env(change, refs.get(change.input)) for change in unit.fork.env),
+            images=tuple(_image(image) for image in unit.fork.images),
+            patch=str(unit.fork.patch["type"]) if unit.fork.patch else "",
+        )
+
+    def env(self, change: EnvChange, ref: Ref | None) -> EnvLine:
+        if change.delete:
+            return EnvLine(name=change.name, container=change.container, delete=True)
+        if ref is not None:
+            producer = unit_id(ref.resource, ref.unit)
+            return EnvLine(
+                name=change.name,
+                source=f"{producer}.{ref.output}",
+                sensitive=(producer, ref.output) in self.sensitive,
+                container=change.container,
+            )
+        if change.source is not None:
+            secret = "secret" in change.source
+            return EnvLine(
+                name=change.name, source=_looked_up(change.source), sensitive=secret, container=change.container
+            )
+        return EnvLine(name=change.name, value=change.value, container=change.container)
+
+
+def _references(unit: Unit) -> Iterator[Ref]:
+    return (item.from_ for item in unit.inputs if item.from_ is not None)
+
+
+def _producer(document: Lifecycle, ref: Ref) -> str:
+    return unit_id(ref.resource or document.resource, ref.unit)
+
+
+def _read_resources(document: Lifecycle) -> list[str]:
+    """Other documents' resources whose outputs this one reads, each once, in order."""
+    units = (unit for event in Event for unit in document.units(event))
+    return list(dict.fromkeys(ref.resource for unit in units for ref in _references(unit) if ref.resource))
+
+
+def _fork_id(unit: Unit) -> str:
+    assert unit.fork is not None, "a fork says what it derives from"
+    return fork_id(unit.fork.baseline)
+
+
+def _image(change: dict[str, Any]) -> str:
+    container = change.get("container")
+    return f"{container}: {change['image']}" if container else str(change["image"])
+
+
+def _looked_up(source: dict[str, Any]) -> str:
+    """`secret pg.password`, or `fork default/shop: {{.Service.Host}}`."""
+    for kind in ("configMap", "secret"):
+        if kind in source:
+            return f"{kind} {source[kind]['name']}.{source[kind]['key']}"
+    of = source["fork"]["forkOf"]
+    return f"fork {of['namespace']}/{of['name']}: {source['fork']['expression']}"
+
+
+def _clocks(timeouts: Timeouts) -> str:
+    return (
+        f"starts within {_span(timeouts.schedule_ms)}, fetches its image within {_span(timeouts.pull_ms)}, "
+        f"runs at most {_span(timeouts.run_ms)}, then has {_span(timeouts.grace_ms)} to end"
+    )
+
+
+def _tries(retry: Retry, *, creates: bool) -> str:
+    """Read as the core reads it: a create unit that is not idempotent starts once, whatever its limit says."""
+    if creates and not retry.idempotent:
+        return "once"
+    often = f"up to {retry.limit} times" if retry.limit else "until it succeeds"
+    return f"{often}, first after {_span(retry.backoff_ms)}"
+
+
+def _span(milliseconds: int) -> str:
+    for unit, size in (("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if milliseconds % size == 0:
+            return f"{milliseconds // size} {unit}"
+    return f"{milliseconds} ms"

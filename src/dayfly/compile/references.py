@@ -1,0 +1,117 @@
+"""The steps of one document by event, and whether what they read from each other exists and comes in time."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dayfly.compile import graph
+from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.lifecycle import Event
+from dayfly.spec.plugin import PluginSpec, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class Workflow(msgspec.Struct, frozen=True):
+    """The steps of one event.
+
+    Attributes:
+        event: When they run.
+        word: What people call one of them: `create step`, `preStop hook`.
+        steps: As written.
+        keys: The way to the list of them.
+    """
+
+    event: Event
+    word: str
+    steps: tuple[Step, ...]
+    keys: Path
+
+    def places(self) -> Iterator[tuple[Step, Path]]:
+        """Each step with the way to it."""
+        return ((step, (*self.keys, index)) for index, step in enumerate(self.steps))
+
+
+def of_plugin(spec: PluginSpec, keys: Path) -> tuple[Workflow, ...]:
+    """A plugin's two workflows in the order of their events; `keys` leads to its `spec`."""
+    return (
+        Workflow(Event.PRE_START, "create step", spec.create, (*keys, "create")),
+        Workflow(Event.POST_STOP, "delete step", spec.delete, (*keys, "delete")),
+    )
+
+
+def check(workflows: tuple[Workflow, ...]) -> None:
+    """Every `valueFromStep` of one document names an output that exists by then, and nobody waits for itself.
+
+    Args:
+        workflows: In the order of their events.
+
+    Raises:
+        SpecError: the first reference that leads nowhere or to a later event; else the first cycle.
+    """
+    where = {step.name: (number, step) for number, workflow in enumerate(workflows) for step in workflow.steps}
+    for number, workflow in enumerate(workflows):
+        for step, here in workflow.places():
+            for index, item in enumerate(step.inputs):
+                if item.value_from_step is None:
+                    continue
+                keys = (*here, "inputs", index, "valueFromStep")
+                wanted = item.value_from_step
+                if wanted.name not in where:
+                    raise SpecError(f"no step {quote(wanted.name)}; {nearest(wanted.name, where)}", keys)
+                when, producer = where[wanted.name]
+                if when > number:
+                    later = workflows[when].word
+                    problem = f"{_a(workflow.word)} cannot read {quote(wanted.name)}: {_a(later)} runs later"
+                    raise SpecError(problem, keys)
+                check_output(producer, wanted.output, keys)
+    refuse_cycle(inner_edges("", workflows))
+
+
+def check_output(producer: Step, output: str, keys: Path) -> None:
+    """Refuse an output that the step does not have."""
+    known = [item.name for item in producer.outputs]
+    if output not in known:
+        problem = f"the step {quote(producer.name)} has no output {quote(output)}; {nearest(output, known)}"
+        raise SpecError(problem, keys)
+
+
+def inner_edges(prefix: str, workflows: tuple[Workflow, ...]) -> Iterator[graph.Edge]:
+    """Who reads whom within one document; `prefix` stands before each step's name."""
+    for workflow in workflows:
+        for step, here in workflow.places():
+            for index, item in enumerate(step.inputs):
+                if item.value_from_step is not None:
+                    yield graph.Edge(
+                        reader=prefix + step.name,
+                        producer=prefix + item.value_from_step.name,
+                        output=item.value_from_step.output,
+                        keys=(*here, "inputs", index, "valueFromStep"),
+                    )
+
+
+def refuse_cycle(edges: Iterable[graph.Edge]) -> None:
+    """Refuse steps that wait for each other, at the first reference of the cycle."""
+    if cycle := graph.find_cycle(edges):
+        problem = f"steps that wait for each other can never start: {graph.describe(cycle)}"
+        raise SpecError(problem, cycle[0].keys)
+
+
+def nearest(wanted: str, known: Iterable[str]) -> str:
+    """`did you mean "host"?`, or what there is to choose from."""
+    plain = {name.lower(): name for name in known}
+    if close := get_close_matches(wanted.lower(), plain, n=1):
+        return f"did you mean {quote(plain[close[0]])}?"
+    if not plain:
+        return "there is none"
+    shown = [quote(name) for name in list(plain.values())[:8]]
+    more = f" and {len(plain) - len(shown)} more" if len(plain) > len(shown) else ""
+    return f"there is {', '.join(shown)}{more}"
+
+
+def _a(word: str) -> str:
+    return f"a {word}"

@@ -1,0 +1,162 @@
+"""The resources of a sandbox with the plugins behind them, and whether what is read of them exists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from dayfly.compile import references
+from dayfly.compile.graph import Edge, describe, find_cycle
+from dayfly.compile.references import Workflow, nearest
+from dayfly.spec import semver
+from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.lifecycle import unit_id
+from dayfly.spec.plugin import Plugin, PluginSpec, ResourceOutput
+from dayfly.spec.sandbox import Param, Resource, Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Key: TypeAlias = "tuple[str, str]"
+"""A plugin's bare name and canonical version."""
+
+
+class Instance(msgspec.Struct, frozen=True):
+    """One resource of the sandbox.
+
+    Attributes:
+        resource: As wished.
+        keys: The way to it in the sandbox.
+        plugin: The published plugin behind it; None when its `spec` stands in place.
+        spec: What it does.
+        workflows: Its steps; their keys lead through the plugin's own document, or through the sandbox when in place.
+    """
+
+    resource: Resource
+    keys: Path
+    plugin: Plugin | None
+    spec: PluginSpec
+    workflows: tuple[Workflow, ...]
+
+    @property
+    def name(self) -> str:
+        """The resource's name in the sandbox."""
+        return self.resource.name
+
+    def taking(self) -> Iterator[tuple[str, str]]:
+        """Each param that a step takes, with the step's name."""
+        for workflow in self.workflows:
+            for step in workflow.steps:
+                for item in step.inputs:
+                    if item.value_from_sandbox:
+                        yield item.name, step.name
+
+    def given(self) -> Iterator[tuple[str, ResourceOutput, Path]]:
+        """Each param that another resource makes, with the way to its reference."""
+        for name, value in self.resource.params.items():
+            if isinstance(value, Param):
+                yield name, value.value_from.resource, (*self.keys, "params", name, "valueFrom", "resource")
+
+
+def missing(sandbox: Sandbox) -> list[tuple[str, str]]:
+    """The plugins that `compile` will want: bare name and canonical version, "" for the latest; each once, in order."""
+    return list(dict.fromkeys(_wanted(resource, ()) for resource in sandbox.spec.resources if resource.spec is None))
+
+
+def resolve(sandbox: Sandbox, plugins: Mapping[Key, Plugin]) -> dict[str, Instance]:
+    """The sandbox's resources by name, each with its plugin; the latest is the highest version among `plugins`.
+
+    Raises:
+        SpecError: a plugin or version that is not among them.
+    """
+    found: dict[str, Instance] = {}
+    for index, resource in enumerate(sandbox.spec.resources):
+        keys: Path = ("spec", "resources", index)
+        plugin, spec, spec_keys = None, resource.spec, (*keys, "spec")
+        if spec is None:
+            plugin = _pick(resource, plugins, (*keys, "plugin"))
+            spec, spec_keys = plugin.spec, ("spec",)
+        found[resource.name] = Instance(resource, keys, plugin, spec, references.of_plugin(spec, spec_keys))
+    return found
+
+
+def check_output(wanted: ResourceOutput, instances: Mapping[str, Instance], keys: Path) -> None:
+    """Refuse a reference to an output that no create step of a resource has; `keys` leads to `{name, outputKey}`."""
+    if wanted.name not in instances:
+        raise SpecError(f"no resource {quote(wanted.name)}; {nearest(wanted.name, instances)}", (*keys, "name"))
+    here = (*keys, "outputKey")
+    spec = instances[wanted.name].spec
+    name, _, output = wanted.output_key.partition(".")
+    creating = {step.name: step for step in spec.create}
+    if any(step.name == name for step in spec.delete):
+        problem = f"{quote(name)} is a delete step of {quote(wanted.name)}; only outputs of create steps can be read"
+        raise SpecError(problem, here)
+    if name not in creating:
+        problem = f"{quote(wanted.name)} has no create step {quote(name)}; {nearest(name, creating)}"
+        raise SpecError(problem, here)
+    references.check_output(creating[name], output, here)
+
+
+def check_params(instances: Mapping[str, Instance]) -> None:
+    """Every param that another resource makes leads to an output, and no resources wait for each other.
+
+    Two waits are looked at. A step waits for the steps whose outputs it reads. And a resource's delete steps wait for
+    those of its readers, so two resources that read each other would both stay for ever.
+
+    Raises:
+        SpecError: at the param at fault, or at the first param of a cycle.
+    """
+    for instance in instances.values():
+        for _, wanted, keys in instance.given():
+            check_output(wanted, instances, keys)
+    across = [edge for instance in instances.values() for edge in _edges(instance)]
+    within = [e for i in instances.values() for e in references.inner_edges(f"{i.name}/", i.workflows)]
+    # Params come first, so a cycle is reported at a place in the sandbox: no plugin is at fault alone.
+    references.refuse_cycle([*across, *within])
+    if cycle := find_cycle(edge for instance in instances.values() for edge in _cleanup_edges(instance, instances)):
+        problem = f"resources that read each other can never be cleaned up, each waits for the other: {describe(cycle)}"
+        raise SpecError(problem, cycle[0].keys)
+
+
+def unused_params(instance: Instance) -> Iterator[tuple[str, Path]]:
+    """A sentence for each param that no step takes, with the way to it."""
+    taken = dict(instance.taking())
+    what = f"the plugin {instance.plugin.wire_name}" if instance.plugin else "this resource"
+    for name in instance.resource.params:
+        if name not in taken:
+            yield f"no step of {what} takes it; {nearest(name, taken)}", (*instance.keys, "params", name)
+
+
+def _wanted(resource: Resource, keys: Path) -> Key:
+    name, version = semver.split_reference(resource.plugin, keys)
+    return name, "" if version == semver.LATEST else version
+
+
+def _pick(resource: Resource, plugins: Mapping[Key, Plugin], keys: Path) -> Plugin:
+    name, version = _wanted(resource, keys)
+    versions = [key[1] for key in plugins if key[0] == name]
+    if not versions:
+        known = sorted({key[0] for key in plugins})
+        raise SpecError(f"no plugin {quote(name)} is published; {nearest(name, known)}", keys)
+    if version and version not in versions:
+        known = sorted(versions, key=semver.precedence)
+        raise SpecError(f"{quote(name)} has no version {version}; {nearest(version, known)}", keys)
+    return plugins[name, version or max(versions, key=semver.precedence)]
+
+
+def _edges(instance: Instance) -> Iterator[Edge]:
+    sources = {name: (wanted, keys) for name, wanted, keys in instance.given()}
+    for param, step in instance.taking():
+        if param in sources:
+            wanted, keys = sources[param]
+            producer, _, output = wanted.output_key.partition(".")
+            yield Edge(unit_id(instance.name, step), unit_id(wanted.name, producer), output, keys)
+
+
+def _cleanup_edges(instance: Instance, instances: Mapping[str, Instance]) -> Iterator[Edge]:
+    taken = dict(instance.taking())
+    for param, wanted, keys in instance.given():
+        both_clean_up = instance.spec.delete and instances[wanted.name].spec.delete
+        if param in taken and both_clean_up and wanted.name != instance.name:
+            yield Edge(instance.name, wanted.name, wanted.output_key, keys)

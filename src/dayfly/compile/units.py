@@ -1,0 +1,135 @@
+"""One written step to one work unit: where its inputs come from, its clocks and tries, its place to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dayfly.spec import plugin as written
+from dayfly.spec.errors import Path, SpecError
+from dayfly.spec.lifecycle import As, Event, Exec, Input, Kind, Output, Ref, Retry, Timeouts, Unit
+from dayfly.spec.overlay import parse_overlay
+from dayfly.spec.sandbox import Param
+
+if TYPE_CHECKING:
+    from dayfly.compile.references import Workflow
+
+CREATE_TRIES = 3
+PRE_STOP_TRIES = 5
+ENDLESS = 0
+MAX_VARIABLE_BYTES = 64 * 1024
+
+_STOPPING = frozenset({Event.PRE_STOP, Event.POST_STOP})
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What all units of one document share.
+
+    Attributes:
+        resource: The resource the document makes; empty for the sandbox's own hooks.
+        params: What the sandbox gives the resource, by name.
+        params_at: The way to them.
+        work: Where scripts run and the built-in environment; its script is empty.
+    """
+
+    resource: str
+    params: Mapping[str, str | Param]
+    params_at: Path
+    work: Exec
+
+
+def work(runner: written.Runner, env: dict[str, str]) -> Exec:
+    """Where a runner's scripts run; `env` is the built-in environment. What the runner leaves out the host chooses."""
+    return Exec(
+        script="",
+        image=runner.image,
+        namespace=runner.namespace,
+        pod_template=parse_overlay(runner.pod_template_overlay) or None,
+        env=env,
+    )
+
+
+def build(shared: Setting, workflow: Workflow) -> tuple[Unit, ...]:
+    """The units of one event, in the order of its steps.
+
+    Raises:
+        SpecError: a constant that no environment variable can carry.
+    """
+    return tuple(_unit(shared, step, workflow.event, here) for step, here in workflow.places())
+
+
+def check_retry(workflow: Workflow) -> None:
+    """Refuse what would be ignored: stop events decide for themselves how often they try.
+
+    Raises:
+        SpecError: `idempotent: false` for a step of a stop event, or a limit for a preStop hook.
+    """
+    if workflow.event not in _STOPPING:
+        return
+    for step, here in workflow.places():
+        if step.retry is not None and step.retry.idempotent is False:
+            problem = f"a {workflow.word} may be tried again; make its script fit to run twice and leave this out"
+            raise SpecError(problem, (*here, "retry", "idempotent"))
+        if workflow.event is Event.PRE_STOP and step.retry is not None and step.retry.limit is not None:
+            problem = f"a preStop hook is tried {PRE_STOP_TRIES} times; leave the limit out"
+            raise SpecError(problem, (*here, "retry", "limit"))
+
+
+def check_variable(value: str, keys: Path) -> None:
+    """Refuse a constant too large for an environment variable."""
+    if (size := len(value.encode())) > MAX_VARIABLE_BYTES:
+        problem = f"has {size} bytes; an environment variable carries at most {MAX_VARIABLE_BYTES}: give it as a file"
+        raise SpecError(problem, keys)
+
+
+def output_of(wanted: written.ResourceOutput, own: str = "") -> Ref:
+    """The reference to a resource's output, seen from the document of the resource `own`."""
+    step, _, output = wanted.output_key.partition(".")
+    return Ref(resource="" if wanted.name == own else wanted.name, unit=step, output=output)
+
+
+def _unit(shared: Setting, step: written.Step, event: Event, keys: Path) -> Unit:
+    return Unit(
+        name=step.name,
+        kind=Kind.EXEC,
+        inputs=tuple(_input(shared, item, (*keys, "inputs", index)) for index, item in enumerate(step.inputs)),
+        outputs=tuple(
+            Output(name=item.name, path=item.value_from_path, sensitive=item.sensitive) for item in step.outputs
+        ),
+        retry=_retry(step.retry or written.Retry(), event),
+        timeouts=_timeouts(step.timeouts or written.Timeouts()),
+        exec=msgspec.structs.replace(shared.work, script=step.script),
+    )
+
+
+def _input(shared: Setting, item: written.Input, keys: Path) -> Input:
+    place = As(env=item.env, path=item.path)
+    if item.value_from_step is not None:
+        ref = Ref(unit=item.value_from_step.name, output=item.value_from_step.output)
+        return Input(name=item.name, from_=ref, as_=place)
+    source, here = item.value_from or item.value, (*keys, "value")
+    if item.value_from_sandbox:
+        param, here = shared.params.get(item.name), (*shared.params_at, item.name)
+        source = param.value_from if isinstance(param, Param) else param
+    if isinstance(source, written.ValueFrom):
+        return Input(name=item.name, from_=output_of(source.resource, shared.resource), as_=place)
+    if source is not None and item.env:
+        check_variable(source, here)
+    return Input(name=item.name, value=source, as_=place)
+
+
+def _retry(given: written.Retry, event: Event) -> Retry:
+    backoff = {"backoff_ms": written.milliseconds(given.backoff)} if given.backoff else {}
+    if event is Event.POST_STOP:
+        return Retry(idempotent=True, limit=ENDLESS, **backoff)
+    if event is Event.PRE_STOP:
+        return Retry(idempotent=True, limit=PRE_STOP_TRIES, **backoff)
+    tries = given.limit or (CREATE_TRIES if given.idempotent else 1)
+    return Retry(idempotent=bool(given.idempotent), limit=tries, **backoff)
+
+
+def _timeouts(given: written.Timeouts) -> Timeouts:
+    durations = {f"{field}_ms": getattr(given, field) for field in given.__struct_fields__}
+    return Timeouts(**{field: written.milliseconds(duration) for field, duration in durations.items() if duration})
