@@ -1,0 +1,92 @@
+"""Framed documents: how work orders and receipts are written, by us and by the runner program (`runner/frame.c`).
+
+A document is a row of records `KEY SP LENGTH LF BYTES LF`. The first one's key is the kind, its value `1`; the last
+one is `end` with the lower-case hexadecimal SHA-256 of all bytes before it. Keys may repeat; values are any bytes.
+The format has one spelling for each content, and C reads it without copying.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+VERSION = b"1"
+END = "end"
+
+_KEY = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
+_HEAD = re.compile(rb"([a-z][a-z0-9-]{0,31}) (0|[1-9][0-9]{0,9})\n")
+
+Record = tuple[str, bytes]
+
+
+class FrameError(ValueError):
+    """Bytes that are no document of the kind asked for. `offset` is where in them, `problem` what is wrong there."""
+
+    def __init__(self, offset: int, problem: str) -> None:
+        super().__init__(f"byte {offset}: {problem}")
+        self.offset = offset
+        self.problem = problem
+
+
+def encode(kind: str, records: Iterable[Record]) -> bytes:
+    """The document of that kind with these records in their order.
+
+    Raises:
+        FrameError: a key is not a lower-case word, or is `end`; the offset is where its record would have begun.
+    """
+    document = bytearray(_record(kind, VERSION, 0))
+    for key, value in records:
+        if key == END:
+            raise FrameError(len(document), "the key `end` closes a document and names no record")
+        document += _record(key, value, len(document))
+    return bytes(document + _record(END, _digest(document), len(document)))
+
+
+def decode(kind: str, data: bytes) -> list[Record]:
+    """The records of a document of that kind, in their order, without the kind and the end.
+
+    Raises:
+        FrameError: the document is cut, altered, of another kind or version, or followed by more bytes.
+    """
+    key, value, at = _next(data, 0)
+    if key != kind:
+        raise FrameError(0, f"a document of kind {key!r}, not {kind!r}")
+    if value != VERSION:
+        raise FrameError(0, f"version {value[:20]!r}; only {VERSION.decode()} is known")
+    records: list[Record] = []
+    while True:
+        begin = at
+        key, value, at = _next(data, begin)
+        if key == END:
+            break
+        records.append((key, value))
+    if value != _digest(data[:begin]):
+        raise FrameError(begin, "the digest does not match: the document was altered")
+    if at != len(data):
+        raise FrameError(at, "bytes follow the end record")
+    return records
+
+
+def _record(key: str, value: bytes, offset: int) -> bytes:
+    if not _KEY.fullmatch(key):
+        raise FrameError(offset, f"{key!r} is no key: a lower-case word of at most 32 letters, digits and -")
+    return b"%s %d\n%s\n" % (key.encode(), len(value), value)
+
+
+def _next(data: bytes, at: int) -> tuple[str, bytes, int]:
+    """Key, value and end of the record that begins at this offset."""
+    if at == len(data):
+        raise FrameError(at, "it ends without an end record")
+    head = _HEAD.match(data, at)
+    if head is None:
+        raise FrameError(at, "no record: a key, a space and a length are due")
+    begin = head.end()
+    end = begin + int(head[2])
+    if end >= len(data):
+        raise FrameError(begin, "the value is cut short")
+    if data[end] != ord("\n"):
+        raise FrameError(end, "no line end after the value")
+    return head[1].decode(), data[begin:end], end + 1
+
+
+def _digest(data: bytes | bytearray) -> bytes:
+    return hashlib.sha256(data).hexdigest().encode()
