@@ -1,0 +1,79 @@
+#!/bin/sh
+# Builds the runner program. Usage: build.sh OUT [ARCH]
+# Without ARCH: for this machine, with its own C compiler if that can link statically (a second, nothing fetched).
+# With ARCH (x86_64 or aarch64), or without a compiler: with zig's, which makes the small portable program that goes
+# into clusters. Zig is fetched once (hash-locked, about 440 MB unpacked) into .cache/runner/zig.
+# A result is kept under the hash of what it is made of; a call that finds OUT newer than that reads nothing more.
+set -eu
+out=${1:?usage: build.sh OUT [ARCH]}
+arch=${2:-}
+here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+root=${here%/*}
+cache=${DAYFLY_RUNNER_CACHE:-$root/.cache/runner}
+stamp="$out.made-for"
+
+fresh() {
+    [ -x "$out" ] && [ -e "$stamp" ] || return 1
+    read -r made <"$stamp" && [ "$made" = "${arch:-native}" ] || return 1
+    for source in "$here"/*.c "$here"/*.h "$here/build.sh" "$root/requirements/zig.txt"; do
+        [ "$source" -nt "$stamp" ] && return 1
+    done
+    return 0
+}
+fresh && exit 0
+
+say() { printf 'dayfly: %s\n' "$1" >&2; }
+
+flags="-std=c11 -D_GNU_SOURCE -Os -Wall -Wextra -Wshadow -Wconversion -Werror -static
+       -ffunction-sections -fdata-sections -Wl,--gc-sections -s"
+
+links_statically() {
+    command -v cc >/dev/null 2>&1 || return 1
+    printf 'int main(void) { return 0; }\n' | cc -static -x c -o "$work/try" - 2>/dev/null
+}
+
+zig() {
+    wish="$root/requirements/zig.txt"
+    venv="$cache/zig"
+    if [ ! -e "$venv/.stamp" ] || [ "$wish" -nt "$venv/.stamp" ]; then
+        say "fetching the zig compiler into $venv, once"
+        rm -rf "$venv"
+        "${DAYFLY_PYTHON:-python3}" -m venv "$venv" >&2
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$wish" >&2
+        touch "$venv/.stamp"
+    fi
+    # Its own cache stays beside it, never in the caller's home.
+    ZIG_GLOBAL_CACHE_DIR="$cache/zig-cache" ZIG_LOCAL_CACHE_DIR="$cache/zig-cache" \
+        "$venv/bin/python" -m ziglang cc -target "$arch-linux-musl" "$@"
+}
+
+mkdir -p "$cache" "$(dirname -- "$out")"
+# One build at a time: two would share zig's half-fetched compiler.
+exec 9>"$cache/lock"
+command -v flock >/dev/null 2>&1 && flock 9
+work=$(mktemp -d "$cache/work.XXXXXX")
+trap 'rm -rf "$work"' EXIT INT TERM
+# As old as what is read from here on: a source edited meanwhile is newer than the stamp.
+printf '%s\n' "${arch:-native}" >"$work/stamp"
+
+compiler=zig
+if [ -z "$arch" ]; then
+    arch=$(uname -m)
+    links_statically && compiler=cc
+fi
+case $arch in
+x86_64 | aarch64) ;;
+*) say "no runner for the architecture $arch: x86_64 and aarch64 are known"; exit 1 ;;
+esac
+sum=$(cat "$here"/*.c "$here"/*.h "$here/build.sh" "$root/requirements/zig.txt" | sha256sum | cut -c1-16)
+kept="$cache/dayfly-runner-$arch-$compiler-$sum"
+if [ ! -x "$kept" ]; then
+    # shellcheck disable=SC2086 # the flags are words
+    "$compiler" $flags -o "$work/dayfly-runner" "$here"/*.c
+    chmod 755 "$work/dayfly-runner"
+    mv -f "$work/dayfly-runner" "$kept"
+fi
+# By rename: a program that runs just now cannot be written to.
+cp "$kept" "$out.new.$$"
+mv -f "$out.new.$$" "$out"
+mv -f "$work/stamp" "$stamp"

@@ -1,0 +1,57 @@
+#include "gate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum gate gate_look(int dir) {
+    char *text;
+    size_t length;
+    if (read_file(dir, "marker", 4096, &text, &length) < 0) return errno == ENOENT ? GATE_OPEN : GATE_USED;
+    bool is_void = strncmp(text, "void", 4) == 0 && (text[4] == '\0' || text[4] == '\n');
+    free(text);
+    /* Whatever is not plainly void may have run. */
+    return is_void ? GATE_VOID : GATE_USED;
+}
+
+/* GATE_OPEN when our own marker is in place. */
+static enum gate put(int dir, const char *text, struct fault *fault) {
+    /* Afresh, never rewritten: a left-over marker.tmp may be another name of the marker itself. */
+    bool written = write_file(dir, "marker.tmp", 0600, text, strlen(text)) == 0;
+    bool linked = written && linkat(dir, "marker.tmp", dir, "marker", 0) == 0;
+    int error = errno;
+    unlinkat(dir, "marker.tmp", 0);
+    if (linked) return GATE_OPEN;
+    if (written && error == EEXIST) return gate_look(dir);
+    fail(fault, "The start marker cannot be put in place: %s.", strerror(error));
+    return GATE_FAULT;
+}
+
+enum gate gate_void(int dir, struct fault *fault) {
+    enum gate gate = put(dir, "void\n", fault);
+    return gate == GATE_OPEN ? GATE_VOID : gate;
+}
+
+/* The kernel's name for this boot, or "-" where there is no /proc to tell. */
+static void read_boot_id(int proc, char *text, size_t size) {
+    int fd = openat(proc, "sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, text, size - 1);
+    if (fd >= 0) close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    if (text[0] == '\0') snprintf(text, size, "-");
+}
+
+enum gate gate_start(int dir, int proc, pid_t init, int64_t started_ms, struct fault *fault) {
+    char text[256], boot[64];
+    struct stat space;
+    read_boot_id(proc, boot, sizeof boot);
+    if (fstatat(proc, "self/ns/pid_for_children", &space, 0) < 0) space.st_ino = 0;
+    snprintf(text, sizeof text, "started\n%d\n%d\n%s\n%lld\n%llu\n", (int)getpid(), (int)init, boot,
+             (long long)started_ms, (unsigned long long)space.st_ino);
+    return put(dir, text, fault);
+}

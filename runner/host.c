@@ -1,0 +1,294 @@
+#include "host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gate.h"
+#include "inputs.h"
+#include "log.h"
+#include "outputs.h"
+#include "spaces.h"
+#include "step.h"
+#include "sweep.h"
+#include "watch.h"
+
+enum { EXIT_NO_DIRECTORY = 2, EXIT_TAKEN = 3, EXIT_NO_RECEIPT = 4 };
+
+/* High enough that a script's own `exec 3>file` does not close its copy of the lock. */
+#define LOCK_DESCRIPTOR 200
+
+struct host {
+    int dir;  /* ATTEMPT_DIR, opened before any mount is made */
+    int proc; /* the caller's /proc, likewise */
+    struct order order;
+    struct receipt receipt;
+    struct spaces spaces;
+    struct traces traces;
+    struct log log;
+    struct watch watch;
+    int log_writer, control_peer;
+    bool isolated;
+};
+
+/* Becomes the leader of a session of its own without terminal or inherited descriptors. A caller that made us a
+ * group leader (a shell) gets a parent that waits and passes the exit code on. */
+static int detach(struct host *host) {
+    if (setsid() < 0) {
+        pid_t child = fork();
+        if (child < 0) return -1;
+        if (child > 0) {
+            int status;
+            while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+            _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+        }
+        setsid();
+    }
+    /* The directory stays, as descriptor 3: a caller without standard streams made it one of them. */
+    if (host->dir != 3 && dup2(host->dir, 3) < 0) return -1;
+    host->dir = 3;
+    int null = open("/dev/null", O_RDWR);
+    if (null < 0) return -1;
+    for (int fd = 0; fd < 3; fd++) dup2(null, fd);
+    close_from(4);
+    fcntl(host->dir, F_SETFD, FD_CLOEXEC);
+    umask(022);
+    return 0;
+}
+
+/* The lock proves that something of the step may live. Its descriptor goes into every process of the step, so a
+ * killed launcher does not free it while they are dying. */
+static int take_lock(const struct host *host) {
+    int fd = openat(host->dir, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) return EXIT_NO_RECEIPT;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) return errno == EWOULDBLOCK ? EXIT_TAKEN : EXIT_NO_RECEIPT;
+    if (fcntl(fd, F_DUPFD, LOCK_DESCRIPTOR) < 0 && fcntl(fd, F_SETFD, 0) < 0) return EXIT_NO_RECEIPT;
+    return 0;
+}
+
+static int read_order(struct host *host, struct fault *fault) {
+    char *bytes;
+    size_t length;
+    if (read_file(host->dir, "order", ORDER_LIMIT, &bytes, &length) < 0) {
+        return fail(fault, "The work order cannot be read: %s.", strerror(errno));
+    }
+    int result = order_parse(&host->order, bytes, length, fault);
+    host->receipt.nonce = host->order.nonce;
+    host->receipt.attempt = host->order.attempt;
+    host->isolated = host->order.isolation != ISOLATION_NONE;
+    return result;
+}
+
+/* Takes the space for the receipt now: a step that fills the disk must not cost us its own report. */
+static int reserve_receipt(const struct host *host, struct fault *fault) {
+    off_t size = (off_t)(4096 + 256 * host->order.output_count);
+    int fd = openat(host->dir, "receipt.tmp", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int error = fd < 0 ? errno : posix_fallocate(fd, 0, size);
+    if (fd >= 0) close(fd);
+    if (error != 0) return fail(fault, "There is no room for the receipt: %s.", strerror(error));
+    return 0;
+}
+
+static int seal(struct host *host) {
+    struct buffer buffer = {0};
+    host->receipt.ended_ms = now_ms();
+    receipt_encode(&host->receipt, &buffer);
+    int fd = openat(host->dir, "receipt.tmp", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    bool written = fd >= 0 && !buffer.failed && write_all(fd, buffer.bytes, buffer.length) == 0 &&
+                   ftruncate(fd, (off_t)buffer.length) == 0;
+    if (fd >= 0 && close(fd) < 0) written = false;
+    if (!written || renameat(host->dir, "receipt.tmp", host->dir, "receipt") < 0) return EXIT_NO_RECEIPT;
+    return 0;
+}
+
+/* Ends an attempt of which nothing ran. */
+static int seal_unstarted(struct host *host, const char *outcome) {
+    host->receipt.outcome = outcome;
+    inputs_remove(&host->order, &host->traces);
+    return seal(host);
+}
+
+static int open_channels(struct host *host, struct fault *fault) {
+    int pipes[2], sockets[2];
+    int log = openat(host->dir, "log", O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (log < 0) return fail(fault, "The log cannot be opened: %s.", strerror(errno));
+    host->log = (struct log){.fd = log, .limit = host->order.log_limit};
+    if (pipe2(pipes, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) {
+        return fail(fault, "The step's channels cannot be opened: %s.", strerror(errno));
+    }
+    host->watch.log_pipe = pipes[0];
+    host->log_writer = pipes[1];
+    host->watch.control = sockets[0];
+    host->control_peer = sockets[1];
+    return watch_open(&host->watch, fault);
+}
+
+static int write_script(struct host *host, char *path, size_t size, struct fault *fault) {
+    if (host->order.script == NULL) return 0;
+    snprintf(path, size, "%s/script", host->spaces.attempt_dir);
+    if (write_file(host->dir, "script", 0700, host->order.script, host->order.script_length) < 0) {
+        int error = errno;
+        unlinkat(host->dir, "script", 0);
+        return fail(fault, "The script cannot be written: %s.", strerror(error));
+    }
+    return 0;
+}
+
+/* All that must be in order before the gate. Nothing of the user's runs in here. */
+static int prepare(struct host *host, char *program, size_t size, struct fault *fault) {
+    if (fchdir(host->dir) < 0 || getcwd(host->spaces.attempt_dir, sizeof host->spaces.attempt_dir) == NULL ||
+        chdir("/") < 0) {
+        return fail(fault, "The attempt's directory has no path: %s.", strerror(errno));
+    }
+    if (reserve_receipt(host, fault) < 0 || open_channels(host, fault) < 0) return -1;
+    if (write_script(host, program, size, fault) < 0) return -1;
+    if (host->isolated) {
+        if (spaces_enter(host->order.isolation, fault) < 0) return -1;
+        if (spaces_make_private(&host->spaces, &host->order, fault) < 0) return -1;
+    } else if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
+        return fail(fault, "The step's processes cannot be adopted: %s.", strerror(errno));
+    }
+    return inputs_place(&host->order, &host->spaces, &host->traces, fault);
+}
+
+/* Forks the step's first process and waits until it stands before the gate. */
+static int fork_init(struct host *host, const char *program, struct fault *fault) {
+    struct message message;
+    struct step step = {&host->order,     program[0] != '\0' ? program : NULL, host->control_peer, host->log_writer,
+                        host->isolated, &host->traces};
+    host->watch.child = fork();
+    if (host->watch.child == 0) {
+        close(host->watch.control);
+        close(host->watch.log_pipe);
+        close(host->log.fd);
+        step_init(&step);
+    }
+    close(host->control_peer);
+    close(host->log_writer);
+    if (host->watch.child < 0) return fail(fault, "The step's first process cannot be created: %s.", strerror(errno));
+    if (message_receive(host->watch.control, &message, 0) > 0 && message.word == WORD_READY) return 0;
+    if (message.word == WORD_FAULT) *fault = message.fault;
+    else fail(fault, "The step's first process died while it prepared.");
+    return -1;
+}
+
+/* Lets the waiting init go without running anything. */
+static void dismiss_init(struct host *host) {
+    close(host->watch.control);
+    while (waitpid(host->watch.child, NULL, 0) < 0 && errno == EINTR) {}
+}
+
+static void on_print(void *state, const char *bytes, size_t length) {
+    struct host *host = state;
+    log_write(&host->log, bytes, length);
+}
+
+static void on_terminate(void *state) {
+    struct host *host = state;
+    message_send(host->watch.control, WORD_TERMINATE, 0, NULL);
+}
+
+/* The init's death is the namespace's; without one, its children become ours and are swept away after. */
+static void on_kill(void *state) {
+    struct host *host = state;
+    kill(host->watch.child, SIGKILL);
+}
+
+static int keep_output(void *state, const char *name, const char *bytes, size_t length) {
+    struct host *host = state;
+    char path[80];
+    snprintf(path, sizeof path, "out.%s", name);
+    if (write_file(host->dir, "out.tmp", 0600, bytes, length) == 0 &&
+        renameat(host->dir, "out.tmp", host->dir, path) == 0) {
+        return 0;
+    }
+    int error = errno;
+    unlinkat(host->dir, "out.tmp", 0);
+    errno = error;
+    return -1;
+}
+
+static int run(struct host *host) {
+    struct end end = {.cause = BY_ITSELF};
+    message_send(host->watch.control, WORD_GO, 0, NULL);
+    watch_run(&host->watch, false, &end);
+    if (!host->isolated) sweep_away();
+    watch_drain(&host->watch, &end);
+    log_close(&host->log);
+    host->receipt.log_bytes = host->log.kept;
+    host->receipt.log_truncated = host->log.cut;
+    watch_report(&end, host->order.run_ms, &host->receipt);
+    if (!end.not_executable && host->order.output_count > 0) {
+        host->receipt.outputs = calloc(host->order.output_count, sizeof *host->receipt.outputs);
+        if (host->receipt.outputs == NULL) return EXIT_NO_RECEIPT;
+        host->receipt.output_count = host->order.output_count;
+        struct fault note = {""};
+        outputs_collect(&host->order, (struct keeper){keep_output, host}, host->receipt.outputs, &note);
+        if (host->receipt.detail.text[0] == '\0') host->receipt.detail = note;
+    }
+    inputs_remove(&host->order, &host->traces);
+    return seal(host);
+}
+
+/* Writes the receipt that the state of the gate calls for when the step is not to run. */
+static int seal_at_gate(struct host *host, enum gate gate) {
+    if (gate == GATE_USED) {
+        fail(&host->receipt.detail, "An earlier launcher started this attempt and left no receipt.");
+        return seal_unstarted(host, "lost");
+    }
+    if (host->receipt.detail.text[0] == '\0') fail(&host->receipt.detail, "The attempt was voided before it started.");
+    return seal_unstarted(host, gate == GATE_FAULT ? "refused" : "void");
+}
+
+static int attempt(struct host *host) {
+    struct fault *fault = &host->receipt.detail;
+    char program[sizeof host->spaces.attempt_dir + 8] = "";
+    if (read_order(host, fault) < 0) return seal_unstarted(host, "refused");
+    enum gate seen = gate_look(host->dir);
+    if (seen != GATE_OPEN) return seal_at_gate(host, seen);
+    if (host->order.start_before_ms > 0 && now_ms() >= host->order.start_before_ms) {
+        fail(fault, "The step came too late: it was to start before %lld (Unix time in ms).",
+             (long long)host->order.start_before_ms);
+        return seal_at_gate(host, gate_void(host->dir, fault));
+    }
+    if (prepare(host, program, sizeof program, fault) < 0 || fork_init(host, program, fault) < 0) {
+        return seal_unstarted(host, "refused");
+    }
+    if (watch_cancelled()) {
+        dismiss_init(host);
+        fail(fault, "The step was cancelled before it started.");
+        return seal_at_gate(host, gate_void(host->dir, fault));
+    }
+    host->receipt.started_ms = now_ms();
+    enum gate gate = gate_start(host->dir, host->proc, host->watch.child, host->receipt.started_ms, fault);
+    if (gate == GATE_OPEN) return run(host);
+    host->receipt.started_ms = 0;
+    dismiss_init(host);
+    return seal_at_gate(host, gate);
+}
+
+int host_main(const char *attempt_dir) {
+    struct host host = {.dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    if (host.dir < 0) {
+        fprintf(stderr, "dayfly-runner: %s: %s\n", attempt_dir, strerror(errno));
+        return EXIT_NO_DIRECTORY;
+    }
+    watch_block_signals();
+    if (detach(&host) < 0) return EXIT_NO_RECEIPT;
+    int taken = take_lock(&host);
+    if (taken != 0) return taken;
+    if (faccessat(host.dir, "receipt", F_OK, 0) == 0) return 0;
+    host.proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    host.watch = (struct watch){.print = on_print, .terminate = on_terminate, .kill = on_kill, .state = &host};
+    host.receipt.outcome = "refused";
+    return attempt(&host);
+}

@@ -1,0 +1,9 @@
+/* Host mode: one attempt of a step on this machine, from the order in ATTEMPT_DIR to the receipt in it. */
+#ifndef DAYFLY_HOST_H
+#define DAYFLY_HOST_H
+
+/* Returns the exit code: 0 a receipt is there, 2 no such directory, 3 another launcher is at it, 4 no receipt could
+ * be written. */
+int host_main(const char *attempt_dir);
+
+#endif

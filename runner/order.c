@@ -1,0 +1,210 @@
+#include "order.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where a key's value goes. Single keys may come once; the rest may repeat. */
+enum shape { TEXT, NUMBER, PATH, SCRIPT, ISOLATION, ARGUMENT, ENVIRONMENT, INPUT, OUTPUT, PRIVATE };
+
+struct key {
+    const char *name;
+    enum shape shape;
+    size_t offset;
+};
+
+static const struct key keys[] = {
+    {"nonce", TEXT, offsetof(struct order, nonce)},
+    {"attempt", TEXT, offsetof(struct order, attempt)},
+    {"script", SCRIPT, offsetof(struct order, script)},
+    {"arg", ARGUMENT, 0},
+    {"cwd", PATH, offsetof(struct order, cwd)},
+    {"env", ENVIRONMENT, 0},
+    {"file", INPUT, 0},
+    {"output", OUTPUT, 0},
+    {"private", PRIVATE, 0},
+    {"isolation", ISOLATION, 0},
+    {"run-ms", NUMBER, offsetof(struct order, run_ms)},
+    {"grace-ms", NUMBER, offsetof(struct order, grace_ms)},
+    {"start-before-ms", NUMBER, offsetof(struct order, start_before_ms)},
+    {"unit-limit", NUMBER, offsetof(struct order, unit_limit)},
+    {"log-limit", NUMBER, offsetof(struct order, log_limit)},
+};
+#define KEY_COUNT (sizeof keys / sizeof keys[0])
+
+static int bad(struct fault *fault, const struct record *record, const char *problem) {
+    return fail(fault, "The work order's record \"%s\" %s.", record->key, problem);
+}
+
+static int read_number(int64_t *number, const struct record *record, struct fault *fault) {
+    int64_t value = 0;
+    if (record->length == 0 || record->length > 15) return bad(fault, record, "is not a number of 1 to 15 digits");
+    for (size_t i = 0; i < record->length; i++) {
+        if (record->value[i] < '0' || record->value[i] > '9') return bad(fault, record, "is not a decimal number");
+        value = value * 10 + (record->value[i] - '0');
+    }
+    *number = value;
+    return 0;
+}
+
+static int read_isolation(struct order *order, const struct record *record, struct fault *fault) {
+    static const char *const names[] = {"none", "user", "root"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(record->value, names[i]) == 0) {
+            order->isolation = (enum isolation)i;
+            return 0;
+        }
+    }
+    return bad(fault, record, "is none of root, user, none");
+}
+
+/* Splits "FIRST NUL REST" and returns REST, or NULL when there is no NUL. */
+static const char *behind_nul(const struct record *record) {
+    size_t first = strlen(record->value);
+    return first < record->length ? record->value + first + 1 : NULL;
+}
+
+static int read_input(struct order *order, const struct record *record, struct fault *fault) {
+    const char *bytes = behind_nul(record);
+    if (bytes == NULL) return bad(fault, record, "has no NUL between path and content");
+    if (!is_clean_path(record->value) || strlen(record->value) >= PATH_MAX || record->value[1] == '\0') {
+        return bad(fault, record, "does not begin with an absolute, normalised path");
+    }
+    for (size_t i = 0; i < order->input_count; i++) {
+        if (strcmp(order->inputs[i].path, record->value) == 0) return bad(fault, record, "names a path twice");
+    }
+    size_t length = record->length - (size_t)(bytes - record->value);
+    order->inputs[order->input_count++] = (struct input){record->value, bytes, length};
+    return 0;
+}
+
+static int read_output(struct order *order, const struct record *record, struct fault *fault) {
+    const char *path = behind_nul(record);
+    size_t length = strlen(record->value);
+    if (path == NULL) return bad(fault, record, "has no NUL between name and path");
+    if (strlen(path) != record->length - length - 1) return bad(fault, record, "has a NUL inside its path");
+    bool named = length > 0 && length <= 64 &&
+                 strspn(record->value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == length;
+    if (!named) return bad(fault, record, "needs a name of 1 to 64 letters, digits, - and _");
+    for (size_t i = 0; i < order->output_count; i++) {
+        if (strcmp(order->outputs[i].name, record->value) == 0) return bad(fault, record, "names an output twice");
+    }
+    order->outputs[order->output_count++] = (struct output){record->value, path};
+    return 0;
+}
+
+/* Keeps the list sorted: in byte order a directory comes before all that lies in it. */
+static int read_private(struct order *order, const struct record *record, struct fault *fault) {
+    if (!is_clean_path(record->value)) return bad(fault, record, "is not an absolute, normalised path");
+    size_t at = order->private_count;
+    for (size_t i = 0; i < order->private_count; i++) {
+        if (strcmp(order->privates[i], record->value) == 0) return 0;
+    }
+    while (at > 0 && strcmp(order->privates[at - 1], record->value) > 0) {
+        order->privates[at] = order->privates[at - 1];
+        at--;
+    }
+    order->privates[at] = record->value;
+    order->private_count++;
+    return 0;
+}
+
+static int read_record(struct order *order, const struct key *key, const struct record *record, size_t counts[2],
+                       struct fault *fault) {
+    char *field = (char *)order + key->offset;
+    bool binary = key->shape == SCRIPT || key->shape == INPUT || key->shape == OUTPUT;
+    if (!binary && strlen(record->value) != record->length) return bad(fault, record, "holds a NUL");
+    switch (key->shape) {
+    case TEXT:
+        if (record->length == 0 || record->length > 128) return bad(fault, record, "is not 1 to 128 bytes long");
+        *(const char **)field = record->value;
+        return 0;
+    case NUMBER:
+        return read_number((int64_t *)field, record, fault);
+    case PATH:
+        if (!is_clean_path(record->value)) return bad(fault, record, "is not an absolute, normalised path");
+        *(const char **)field = record->value;
+        return 0;
+    case SCRIPT:
+        order->script = record->value;
+        order->script_length = record->length;
+        return 0;
+    case ISOLATION:
+        return read_isolation(order, record, fault);
+    case ARGUMENT:
+        order->arguments[counts[0]++] = record->value;
+        return 0;
+    case ENVIRONMENT:
+        if (strchr(record->value, '=') == NULL || record->value[0] == '=') return bad(fault, record, "is not NAME=value");
+        order->environment[counts[1]++] = record->value;
+        return 0;
+    case INPUT:
+        return read_input(order, record, fault);
+    case OUTPUT:
+        return read_output(order, record, fault);
+    case PRIVATE:
+        return read_private(order, record, fault);
+    }
+    return bad(fault, record, "has no reader");
+}
+
+static bool may_repeat(enum shape shape) {
+    return shape == ARGUMENT || shape == ENVIRONMENT || shape == INPUT || shape == OUTPUT || shape == PRIVATE;
+}
+
+static int read_all(struct order *order, const struct document *document, struct fault *fault) {
+    bool seen[KEY_COUNT] = {false};
+    size_t counts[2] = {0, 0};
+    for (size_t i = 0; i < document->count; i++) {
+        const struct record *record = &document->records[i];
+        size_t k = 0;
+        while (k < KEY_COUNT && strcmp(keys[k].name, record->key) != 0) k++;
+        /* An unknown key may carry a condition that we would break by ignoring it. */
+        if (k == KEY_COUNT) return bad(fault, record, "is unknown to this runner (version " VERSION ")");
+        if (seen[k] && !may_repeat(keys[k].shape)) return bad(fault, record, "comes twice");
+        seen[k] = true;
+        if (read_record(order, &keys[k], record, counts, fault) < 0) return -1;
+    }
+    if (order->nonce == NULL) return fail(fault, "The work order has no record \"nonce\".");
+    if (order->attempt == NULL) return fail(fault, "The work order has no record \"attempt\".");
+    if (strspn(order->attempt, "0123456789") != strlen(order->attempt)) {
+        return fail(fault, "The work order's attempt is not a decimal number.");
+    }
+    if ((order->script == NULL) == (counts[0] == 0)) {
+        return fail(fault, "The work order needs either one record \"script\" or records \"arg\".");
+    }
+    return 0;
+}
+
+int order_parse(struct order *order, char *bytes, size_t length, struct fault *fault) {
+    *order = (struct order){.cwd = "/", .grace_ms = 10000, .unit_limit = 524288, .log_limit = 64 << 20};
+    struct document document;
+    if (frame_parse(&document, bytes, length, "dayfly-order", fault) < 0) {
+        free(document.records);
+        return -1;
+    }
+    size_t room = document.count + 1;
+    order->arguments = calloc(room, sizeof *order->arguments);
+    order->environment = calloc(room, sizeof *order->environment);
+    order->inputs = calloc(room, sizeof *order->inputs);
+    order->outputs = calloc(room, sizeof *order->outputs);
+    order->privates = calloc(room, sizeof *order->privates);
+    int result = -1;
+    if (!order->arguments || !order->environment || !order->inputs || !order->outputs || !order->privates) {
+        fail(fault, "There is no memory for the work order.");
+    } else {
+        result = read_all(order, &document, fault);
+    }
+    free(document.records);
+    return result;
+}
+
+bool order_declares(const struct order *order, const char *path) {
+    for (size_t i = 0; i < order->input_count; i++) {
+        if (strcmp(order->inputs[i].path, path) == 0) return true;
+    }
+    for (size_t i = 0; i < order->output_count; i++) {
+        if (strcmp(order->outputs[i].path, path) == 0) return true;
+    }
+    return false;
+}

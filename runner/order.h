@@ -1,0 +1,50 @@
+/* The work order: what is to be run, with what, and for how long. README.md lists the keys. */
+#ifndef DAYFLY_ORDER_H
+#define DAYFLY_ORDER_H
+
+#include "base.h"
+#include "frame.h"
+
+#define ORDER_LIMIT (16 << 20)
+
+enum isolation { ISOLATION_NONE, ISOLATION_USER, ISOLATION_ROOT };
+
+/* An input file: it appears at `path` with these bytes. */
+struct input {
+    const char *path;
+    const char *bytes;
+    size_t length;
+};
+
+/* An output: the file at `path` is kept under `name` when the step has ended. */
+struct output {
+    const char *name;
+    const char *path;
+};
+
+struct order {
+    const char *nonce;
+    const char *attempt;
+    const char *script; /* NULL when `arguments` are given */
+    size_t script_length;
+    char **arguments; /* NULL-terminated, as is `environment` */
+    char **environment;
+    const char *cwd;
+    struct input *inputs;
+    size_t input_count;
+    struct output *outputs;
+    size_t output_count;
+    const char **privates; /* outer before inner, each once */
+    size_t private_count;
+    enum isolation isolation;
+    int64_t run_ms, grace_ms, start_before_ms, unit_limit, log_limit; /* 0: no deadline, no last start */
+};
+
+/* Parses BYTES (malloc'd; the order keeps pointing into them). On failure `nonce` and `attempt` are set as far as
+ * they were legible, so that even a refusal says what it refuses. */
+int order_parse(struct order *order, char *bytes, size_t length, struct fault *fault);
+
+/* True when PATH is an input's or an output's own place. */
+bool order_declares(const struct order *order, const char *path);
+
+#endif

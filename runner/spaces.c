@@ -1,0 +1,190 @@
+#include "spaces.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int write_map(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    int result = write_all(fd, text, strlen(text));
+    close(fd);
+    return result;
+}
+
+/* In the user namespace the caller keeps its ids, so files it owns outside stay its own inside. */
+static int map_ids(uid_t uid, gid_t gid) {
+    char text[64];
+    if (write_map("/proc/self/setgroups", "deny") < 0 && errno != ENOENT) return -1;
+    snprintf(text, sizeof text, "%u %u 1", uid, uid);
+    if (write_map("/proc/self/uid_map", text) < 0) return -1;
+    snprintf(text, sizeof text, "%u %u 1", gid, gid);
+    return write_map("/proc/self/gid_map", text);
+}
+
+int spaces_enter(enum isolation isolation, struct fault *fault) {
+    uid_t uid = geteuid();
+    gid_t gid = getegid();
+    int flags = CLONE_NEWNS | CLONE_NEWPID | (isolation == ISOLATION_USER ? CLONE_NEWUSER : 0);
+    if (unshare(flags) < 0) {
+        return fail(fault, "The kernel refuses the step's namespaces: %s. Ask `dayfly-runner probe` what it grants.",
+                    strerror(errno));
+    }
+    if (isolation == ISOLATION_USER && map_ids(uid, gid) < 0) {
+        return fail(fault, "The kernel refuses the step's user mapping: %s.", strerror(errno));
+    }
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
+        return fail(fault, "The step's mounts cannot be made private: %s.", strerror(errno));
+    }
+    return 0;
+}
+
+/* One directory on its way to being private: the host's own, and the fresh one laid over it. */
+struct layer {
+    const char *path;   /* as the order names it */
+    const char *target; /* where the fresh directory can be reached by path */
+    int host, fresh;
+    bool root_rights;
+};
+
+static int bad_entry(const struct layer *layer, const char *name, struct fault *fault) {
+    return fail(fault, "The host's entry %s of the private directory %s cannot be shown to the step: %s.", name,
+                layer->path, strerror(errno));
+}
+
+static int copy_link(const struct layer *layer, const char *name, const struct stat *status) {
+    char target[4096];
+    ssize_t length = readlinkat(layer->host, name, target, sizeof target - 1);
+    if (length < 0) return -1;
+    target[length] = '\0';
+    if (symlinkat(target, layer->fresh, name) < 0) return -1;
+    /* In a sticky directory the kernel follows a link only for its owner, so the owner matters. */
+    if (layer->root_rights) return fchownat(layer->fresh, name, status->st_uid, status->st_gid, AT_SYMLINK_NOFOLLOW);
+    return 0;
+}
+
+/* Shows one entry of the host's directory in the fresh one. The working directory is the host's directory: a bind
+ * mount takes its source by name, and by that name only it can still be reached below the new mount. */
+static int show_entry(const struct layer *layer, const char *name, struct fault *fault) {
+    struct stat status;
+    char target[8192];
+    if (fstatat(layer->host, name, &status, AT_SYMLINK_NOFOLLOW) < 0) {
+        return errno == ENOENT ? 0 : bad_entry(layer, name, fault);
+    }
+    if (S_ISLNK(status.st_mode)) {
+        return copy_link(layer, name, &status) < 0 && errno != ENOENT ? bad_entry(layer, name, fault) : 0;
+    }
+    bool directory = S_ISDIR(status.st_mode);
+    int made = directory ? mkdirat(layer->fresh, name, 0700) : mknodat(layer->fresh, name, S_IFREG | 0600, 0);
+    if (made < 0) return bad_entry(layer, name, fault);
+    snprintf(target, sizeof target, "%s/%s", layer->target, name);
+    if (mount(name, target, NULL, MS_BIND | MS_REC, NULL) == 0) return 0;
+    if (errno != ENOENT) return bad_entry(layer, name, fault);
+    /* It went away between listing and binding, as entries of /tmp do. */
+    unlinkat(layer->fresh, name, directory ? AT_REMOVEDIR : 0);
+    return 0;
+}
+
+static int show_entries(const struct layer *layer, const struct order *order, struct fault *fault) {
+    char path[8192];
+    int listed = openat(layer->host, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = listed < 0 ? NULL : fdopendir(listed);
+    if (list == NULL || fchdir(layer->host) < 0) {
+        if (list != NULL) closedir(list);
+        return fail(fault, "The private directory %s cannot be read: %s.", layer->path, strerror(errno));
+    }
+    int result = 0;
+    for (struct dirent *entry; result == 0 && (entry = readdir(list)) != NULL;) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        snprintf(path, sizeof path, "%s/%s", layer->path[1] == '\0' ? "" : layer->path, entry->d_name);
+        if (!order_declares(order, path)) result = show_entry(layer, entry->d_name, fault);
+    }
+    closedir(list);
+    return result;
+}
+
+/* Lays a memory file system with the host directory's mode and owner over it. In a user namespace the host's owner
+ * is often nobody we could name; then the directory is the caller's, which is the one who must write there. */
+static int lay_over(struct layer *layer, struct stat *fresh, struct fault *fault) {
+    struct stat host;
+    char options[128];
+    if (fstat(layer->host, &host) < 0) return fail(fault, "%s: %s.", layer->path, strerror(errno));
+    uid_t uid = layer->root_rights ? host.st_uid : geteuid();
+    gid_t gid = layer->root_rights ? host.st_gid : getegid();
+    snprintf(options, sizeof options, "mode=%o,uid=%u,gid=%u", host.st_mode & 07777, uid, gid);
+    if (mount("dayfly", layer->path, "tmpfs", 0, options) < 0) {
+        return fail(fault, "No private file system can be laid over %s: %s.", layer->path, strerror(errno));
+    }
+    layer->fresh = open(layer->target, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (layer->fresh < 0 || fstat(layer->fresh, fresh) < 0 || fresh->st_dev == host.st_dev) {
+        return fail(fault, "The private file system over %s cannot be reached.", layer->path);
+    }
+    return 0;
+}
+
+static int make_private(struct spaces *spaces, const struct order *order, const char *path, struct fault *fault) {
+    bool whole = path[1] == '\0';
+    /* A mount over `/` does not move us: "/" is still the host's root, and "/.." steps up into what lies over it. */
+    struct layer layer = {path, whole ? "/.." : path, -1, -1, order->isolation == ISOLATION_ROOT};
+    struct stat fresh;
+    layer.host = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (layer.host < 0) {
+        return fail(fault, "The private directory %s cannot be opened: %s.", path, strerror(errno));
+    }
+    int result = lay_over(&layer, &fresh, fault);
+    if (result == 0) {
+        spaces->devices[spaces->count++] = fresh.st_dev;
+        result = show_entries(&layer, order, fault);
+    }
+    if (result == 0 && whole && (fchdir(layer.fresh) < 0 || chroot(".") < 0)) {
+        result = fail(fault, "The step's own root cannot be entered: %s.", strerror(errno));
+    }
+    close(layer.host);
+    if (layer.fresh >= 0) close(layer.fresh);
+    return chdir("/") < 0 ? fail(fault, "The root directory cannot be entered: %s.", strerror(errno)) : result;
+}
+
+int spaces_make_private(struct spaces *spaces, const struct order *order, struct fault *fault) {
+    if (order->private_count > PRIVATE_LIMIT) {
+        return fail(fault, "The work order names %zu private directories; %d are the limit.", order->private_count,
+                    PRIVATE_LIMIT);
+    }
+    for (size_t i = 0; i < order->private_count; i++) {
+        if (make_private(spaces, order, order->privates[i], fault) < 0) return -1;
+    }
+    return 0;
+}
+
+bool spaces_owns(const struct spaces *spaces, const struct stat *status) {
+    for (size_t i = 0; i < spaces->count; i++) {
+        if (spaces->devices[i] == status->st_dev) return true;
+    }
+    return false;
+}
+
+static bool grants(enum isolation isolation) {
+    pid_t child = fork();
+    if (child == 0) {
+        struct fault fault;
+        if (spaces_enter(isolation, &fault) < 0) _exit(1);
+        /* Some kernels grant the namespace and then refuse every mount in it, or any child. */
+        if (mount("dayfly", "/", "tmpfs", 0, NULL) < 0) _exit(1);
+        pid_t init = fork();
+        if (init == 0) _exit(0);
+        _exit(init < 0 || waitpid(init, NULL, 0) < 0);
+    }
+    int status;
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+enum isolation spaces_probe(void) {
+    if (grants(ISOLATION_ROOT)) return ISOLATION_ROOT;
+    return grants(ISOLATION_USER) ? ISOLATION_USER : ISOLATION_NONE;
+}

@@ -1,0 +1,187 @@
+#include "step.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "sweep.h"
+
+bool message_send(int socket, int word, int value, const struct fault *fault) {
+    struct message message = {.word = word, .value = value};
+    if (fault != NULL) message.fault = *fault;
+    return send(socket, &message, sizeof message, MSG_NOSIGNAL) == (ssize_t)sizeof message;
+}
+
+int message_receive(int socket, struct message *message, int flags) {
+    for (;;) {
+        ssize_t got = recv(socket, message, sizeof *message, flags);
+        if (got == (ssize_t)sizeof *message) return 1;
+        if (got < 0 && errno == EINTR) continue;
+        return got < 0 && errno == EAGAIN ? 0 : -1;
+    }
+}
+
+/* Says why exec failed in words that name what to repair; for a script that is usually the interpreter. */
+static void explain(const struct step *step, int error, struct fault *fault) {
+    const char *program = step->program != NULL ? step->program : step->order->arguments[0];
+    const char *script = step->order->script;
+    if (script == NULL) {
+        fail(fault, "The program %s cannot be executed: %s.", program, strerror(error));
+        return;
+    }
+    if (step->order->script_length < 3 || strncmp(script, "#!", 2) != 0) {
+        fail(fault, "The script does not begin with #! and the path of its interpreter, e.g. #!/bin/sh.");
+        return;
+    }
+    const char *interpreter = script + 2 + strspn(script + 2, " \t");
+    int length = (int)strcspn(interpreter, " \t\n");
+    if (length > 200) length = 200;
+    bool windows = length > 0 && interpreter[length - 1] == '\r';
+    if (windows) length--;
+    if (windows) {
+        fail(fault, "The script's first line, #!%.*s, ends in a carriage return: save it with Unix line ends.", length,
+             interpreter);
+    } else if (error == ENOENT) {
+        fail(fault, "The script's interpreter %.*s does not exist here: %s.", length, interpreter, strerror(error));
+    } else {
+        fail(fault, "The script cannot be executed by its interpreter %.*s: %s.", length, interpreter, strerror(error));
+    }
+}
+
+/* Looks a bare name up in the order's own PATH. Not execvp: that hands files without #! to a shell. */
+static void execute_service(char **arguments) {
+    char path[PATH_MAX];
+    const char *rest = getenv("PATH");
+    if (strchr(arguments[0], '/') != NULL) {
+        execve(arguments[0], arguments, environ);
+        return;
+    }
+    errno = ENOENT;
+    while (rest != NULL && *rest != '\0') {
+        size_t length = strcspn(rest, ":");
+        int needed = snprintf(path, sizeof path, "%.*s/%s", (int)length, rest, arguments[0]);
+        if (needed > 0 && (size_t)needed < sizeof path) execve(path, arguments, environ);
+        if (errno != ENOENT && errno != ENOTDIR) return;
+        rest += length + (rest[length] == ':');
+    }
+}
+
+static _Noreturn void execute(const struct step *step) {
+    struct fault fault;
+    sigset_t none;
+    setsid();
+    dup2(step->log, STDOUT_FILENO);
+    dup2(step->log, STDERR_FILENO);
+    for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    environ = step->order->environment;
+    if (step->program != NULL) {
+        char *arguments[] = {(char *)step->program, NULL};
+        execve(step->program, arguments, environ);
+    } else {
+        execute_service(step->order->arguments);
+    }
+    explain(step, errno, &fault);
+    message_send(step->control, WORD_EXEC, errno, &fault);
+    _exit(127);
+}
+
+pid_t step_start(const struct step *step) {
+    pid_t program = fork();
+    if (program == 0) execute(step);
+    return program;
+}
+
+static int prepare(const struct step *step, struct fault *fault) {
+    if (step->own_pids) {
+        /* Should the launcher die, the kernel kills us, and with us the namespace. Had it died before this call, its
+         * end of the socket would be closed, which we see before anything is started. */
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return fail(fault, "No parent-death signal: %s.", strerror(errno));
+        /* Refused where parts of /proc are masked; then the step sees the caller's, which also knows it. */
+        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+    } else if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
+        return fail(fault, "The step's processes cannot be adopted: %s.", strerror(errno));
+    }
+    if (chdir(step->order->cwd) < 0) {
+        return fail(fault, "The working directory %s cannot be entered: %s.", step->order->cwd, strerror(errno));
+    }
+    return 0;
+}
+
+static void terminate(const struct step *step) {
+    if (step->own_pids) kill(-1, SIGTERM);
+    else sweep_signal(SIGTERM);
+}
+
+/* The launcher is gone without a receipt. What the step left on the host must not outlive it. */
+static _Noreturn void abandon(const struct step *step) {
+    if (!step->own_pids) {
+        sweep_away();
+        inputs_remove(step->order, step->traces);
+    }
+    _exit(1);
+}
+
+/* Reaps whatever has ended; true when PROGRAM was among it. */
+static bool reap(pid_t program, int *status) {
+    bool ended = false;
+    int any;
+    for (pid_t pid; (pid = waitpid(-1, &any, WNOHANG)) > 0;) {
+        if (pid != program) continue;
+        *status = any;
+        ended = true;
+    }
+    return ended;
+}
+
+_Noreturn void step_init(const struct step *step) {
+    struct fault fault;
+    struct message message;
+    sigset_t child;
+    int status;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    int signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (signals < 0 || prepare(step, &fault) < 0) {
+        if (signals < 0) fail(&fault, "The step's signals cannot be watched: %s.", strerror(errno));
+        message_send(step->control, WORD_FAULT, 0, &fault);
+        _exit(1);
+    }
+    if (!message_send(step->control, WORD_READY, 0, NULL)) _exit(1);
+    if (message_receive(step->control, &message, 0) < 0 || message.word != WORD_GO) _exit(1);
+    pid_t program = step_start(step);
+    if (program < 0) {
+        fail(&fault, "The step's process cannot be created: %s.", strerror(errno));
+        message_send(step->control, WORD_EXEC, errno, &fault);
+        _exit(1);
+    }
+    close(step->log);
+    for (struct pollfd watched[2] = {{signals, POLLIN, 0}, {step->control, POLLIN, 0}};;) {
+        struct signalfd_siginfo ignored;
+        if (poll(watched, 2, -1) < 0) continue;
+        if (watched[1].revents != 0) {
+            int got = message_receive(step->control, &message, MSG_DONTWAIT);
+            if (got < 0) abandon(step);
+            if (got > 0 && message.word == WORD_TERMINATE) terminate(step);
+        }
+        if (watched[0].revents != 0) {
+            while (read(signals, &ignored, sizeof ignored) > 0) {}
+            if (reap(program, &status)) break;
+        }
+    }
+    /* In a PID namespace our exit kills and reaps all that is left, before the launcher sees us gone. */
+    if (!step->own_pids) sweep_away();
+    message_send(step->control, WORD_ENDED, status, NULL);
+    _exit(0);
+}

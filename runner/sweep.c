@@ -1,0 +1,119 @@
+#include "sweep.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct process {
+    pid_t pid, parent;
+    char state;
+};
+
+struct table {
+    struct process *rows;
+    size_t count, capacity;
+};
+
+static int by_pid(const void *left, const void *right) {
+    pid_t a = ((const struct process *)left)->pid, b = ((const struct process *)right)->pid;
+    return (a > b) - (a < b);
+}
+
+static bool read_process(pid_t pid, struct process *process) {
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (length <= 0) return false;
+    text[length] = '\0';
+    /* The command's name stands in parentheses and may itself hold any character. */
+    char *behind = strrchr(text, ')');
+    int parent;
+    if (behind == NULL || sscanf(behind, ") %c %d", &process->state, &parent) != 2) return false;
+    process->pid = pid;
+    process->parent = (pid_t)parent;
+    return true;
+}
+
+static void list_processes(struct table *table) {
+    DIR *proc = opendir("/proc");
+    table->count = 0;
+    if (proc == NULL) return;
+    for (struct dirent *entry; (entry = readdir(proc)) != NULL;) {
+        if (!isdigit((unsigned char)entry->d_name[0])) continue;
+        if (table->count == table->capacity) {
+            size_t wanted = table->capacity == 0 ? 512 : table->capacity * 2;
+            struct process *grown = realloc(table->rows, wanted * sizeof *grown);
+            if (grown == NULL) break;
+            table->rows = grown;
+            table->capacity = wanted;
+        }
+        if (read_process((pid_t)atoi(entry->d_name), &table->rows[table->count])) table->count++;
+    }
+    closedir(proc);
+    qsort(table->rows, table->count, sizeof *table->rows, by_pid);
+}
+
+static bool is_descendant(const struct table *table, const struct process *process) {
+    pid_t self = getpid(), parent = process->parent;
+    for (size_t steps = 0; steps < table->count && parent > 1; steps++) {
+        if (parent == self) return true;
+        struct process key = {.pid = parent};
+        const struct process *row = bsearch(&key, table->rows, table->count, sizeof key, by_pid);
+        if (row == NULL) return false;
+        parent = row->parent;
+    }
+    return parent == self;
+}
+
+/* Sends SIGNAL to each living descendant and returns how many were not yet stopped. */
+static size_t signal_all(struct table *table, int signal) {
+    size_t moving = 0;
+    list_processes(table);
+    for (size_t i = 0; i < table->count; i++) {
+        const struct process *process = &table->rows[i];
+        if (process->state == 'Z' || process->state == 'X' || !is_descendant(table, process)) continue;
+        if (process->state != 'T') moving++;
+        kill(process->pid, signal);
+    }
+    return moving;
+}
+
+void sweep_signal(int signal) {
+    struct table table = {0};
+    signal_all(&table, signal);
+    free(table.rows);
+}
+
+/* True when no child is left to wait for. */
+static bool reap(void) {
+    for (;;) {
+        pid_t pid = waitpid(-1, NULL, WNOHANG);
+        if (pid < 0 && errno == ECHILD) return true;
+        if (pid <= 0) return false;
+    }
+}
+
+void sweep_away(void) {
+    struct table table = {0};
+    useconds_t pause = 500;
+    while (!reap()) {
+        /* Stopped processes do not fork and keep their places under a process limit: a fork bomb starves, while
+         * killing one by one would only make room for the next. */
+        for (int round = 0; round < 50 && signal_all(&table, SIGSTOP) > 0; round++) {}
+        signal_all(&table, SIGKILL);
+        usleep(pause);
+        if (pause < 100000) pause *= 2;
+    }
+    free(table.rows);
+}

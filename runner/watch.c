@@ -1,0 +1,177 @@
+#include "watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "step.h"
+
+static void watched_signals(sigset_t *set) {
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGCHLD);
+}
+
+void watch_block_signals(void) {
+    sigset_t set;
+    watched_signals(&set);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGPIPE);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    /* An ignored SIGCHLD, inherited from a careless caller, would make every wait fail. */
+    signal(SIGCHLD, SIG_DFL);
+}
+
+bool watch_cancelled(void) {
+    sigset_t pending;
+    sigpending(&pending);
+    return sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+}
+
+static void arm(int timer, int64_t milliseconds) {
+    /* A zero would disarm the timer instead of letting it fire at once. */
+    struct itimerspec when = {.it_value = {milliseconds / 1000, milliseconds % 1000 * 1000000 + 1}};
+    timerfd_settime(timer, 0, &when, NULL);
+}
+
+/* True when there may be more to read. */
+static bool pump(struct watch *watch) {
+    char bytes[65536];
+    ssize_t got = read(watch->log_pipe, bytes, sizeof bytes);
+    if (got > 0) {
+        watch->print(watch->state, bytes, (size_t)got);
+        return true;
+    }
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) return false;
+    close(watch->log_pipe);
+    watch->log_pipe = -1;
+    return false;
+}
+
+/* True when there may be another message. */
+static bool listen_once(struct watch *watch, struct end *end) {
+    struct message message;
+    int got = message_receive(watch->control, &message, MSG_DONTWAIT);
+    if (got < 0) {
+        close(watch->control);
+        watch->control = -1;
+    }
+    if (got <= 0) return false;
+    if (message.word == WORD_EXEC) {
+        end->not_executable = true;
+        end->fault = message.fault;
+    } else if (message.word == WORD_ENDED) {
+        end->known = true;
+        end->status = message.value;
+    }
+    return true;
+}
+
+/* Ends the step: politely the first time, then with force. */
+static void stop(struct watch *watch, bool *asked) {
+    if (*asked || watch->grace_ms == 0) {
+        watch->kill(watch->state);
+    } else {
+        watch->terminate(watch->state);
+        arm(watch->timer, watch->grace_ms);
+    }
+    *asked = true;
+}
+
+static bool reaped(struct watch *watch, bool child_is_program, struct end *end) {
+    bool gone = false;
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+        if (pid != watch->child) continue;
+        gone = true;
+        if (!child_is_program) continue;
+        end->known = true;
+        end->status = status;
+    }
+    return gone;
+}
+
+int watch_open(struct watch *watch, struct fault *fault) {
+    sigset_t set;
+    watched_signals(&set);
+    watch->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    /* Boot time goes on while the machine sleeps, so a deadline is a deadline. */
+    watch->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (watch->signals < 0 || watch->timer < 0 || fcntl(watch->log_pipe, F_SETFL, O_NONBLOCK) < 0) {
+        return fail(fault, "The step cannot be watched: %s.", strerror(errno));
+    }
+    return 0;
+}
+
+void watch_run(struct watch *watch, bool child_is_program, struct end *end) {
+    struct signalfd_siginfo caught;
+    uint64_t expirations;
+    bool asked = false, gone = false;
+    if (watch->run_ms > 0) arm(watch->timer, watch->run_ms);
+    while (!gone) {
+        struct pollfd polled[] = {
+            {watch->signals, POLLIN, 0}, {watch->timer, POLLIN, 0}, {watch->log_pipe, POLLIN, 0}, {watch->control, POLLIN, 0}};
+        if (poll(polled, 4, -1) < 0) continue;
+        if (polled[2].revents != 0) pump(watch);
+        if (polled[3].revents != 0) listen_once(watch, end);
+        if (polled[1].revents != 0 && read(watch->timer, &expirations, sizeof expirations) > 0) {
+            if (!asked) end->cause = BY_DEADLINE;
+            stop(watch, &asked);
+        }
+        while (read(watch->signals, &caught, sizeof caught) == (ssize_t)sizeof caught) {
+            if (caught.ssi_signo == SIGCHLD || asked) continue;
+            end->cause = BY_CANCEL;
+            stop(watch, &asked);
+        }
+        gone = reaped(watch, child_is_program, end);
+    }
+}
+
+void watch_drain(struct watch *watch, struct end *end) {
+    /* Not until its end: a process elsewhere may have been handed the pipe's other side. */
+    while (watch->log_pipe >= 0 && pump(watch)) {}
+    while (watch->control >= 0 && listen_once(watch, end)) {}
+}
+
+void watch_report(const struct end *end, int64_t run_ms, struct receipt *receipt) {
+    const char *how = "its end was not seen";
+    int code = 0;
+    if (end->known) {
+        code = WIFSIGNALED(end->status) ? WTERMSIG(end->status) : WEXITSTATUS(end->status);
+        how = WIFSIGNALED(end->status) ? "ended by signal" : "ended with code";
+    }
+    receipt->code = code;
+    if (end->not_executable) {
+        receipt->outcome = "not-executable";
+        receipt->code = 127;
+        receipt->detail = end->fault;
+    } else if (end->cause != BY_ITSELF) {
+        receipt->outcome = end->cause == BY_DEADLINE ? "deadline" : "cancelled";
+        if (!end->known) {
+            /* The force we used took the process with it that would have reported. */
+            receipt->code = SIGKILL;
+            how = "ended by signal";
+        }
+        if (end->cause == BY_DEADLINE) {
+            fail(&receipt->detail, "The step ran longer than its %lld ms; %s %d.", (long long)run_ms, how,
+                 receipt->code);
+        } else {
+            fail(&receipt->detail, "The step was cancelled; %s %d.", how, receipt->code);
+        }
+    } else if (!end->known) {
+        receipt->outcome = "lost";
+        fail(&receipt->detail, "The step's processes were killed from outside and nobody saw how its program ended.");
+    } else {
+        receipt->outcome = WIFSIGNALED(end->status) ? "signaled" : "exited";
+        if (WIFSIGNALED(end->status)) fail(&receipt->detail, "The program was ended by signal %d.", code);
+    }
+}

@@ -1,0 +1,69 @@
+"""The real program, built once; attempt directories for root and for a user without rights."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.attempts import NOBODY, Attempt
+
+ROOT = Path(__file__).parents[2]
+
+
+def build(out: Path, *arch: str) -> Path:
+    subprocess.run([str(ROOT / "runner/build.sh"), str(out), *arch], check=True)
+    return out
+
+
+@pytest.fixture(scope="session")
+def runner() -> Path:
+    return build(ROOT / ".cache/runner/dayfly-runner")
+
+
+@pytest.fixture(scope="session")
+def granted(runner: Path) -> str:
+    """The strongest isolation this machine grants to whoever runs the tests."""
+    said = subprocess.run([str(runner), "probe"], capture_output=True, check=True, text=True).stdout
+    return said.splitlines()[0].removeprefix("isolation=")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder every user can reach; pytest's own is closed to all but its user."""
+    with tempfile.TemporaryDirectory(prefix="dayfly-runner-", dir="/var/tmp", ignore_cleanup_errors=True) as name:
+        os.chmod(name, 0o755)  # noqa: PTH101 - the path is a string here
+        yield Path(name)
+
+
+@pytest.fixture
+def attempt(runner: Path, place: Path) -> Callable[..., Attempt]:
+    """Makes attempt directories; `user="nobody"` gives one to a user without rights."""
+    made = 0
+    program = place / "dayfly-runner"
+    shutil.copy(runner, program)
+
+    def make(user: str | None = None) -> Attempt:
+        nonlocal made
+        made += 1
+        folder = place / f"attempt-{made}"
+        folder.mkdir(mode=0o700)
+        if user is None:
+            return Attempt(program, folder)
+        if os.geteuid() != 0:
+            pytest.skip("only root can become another user")
+        os.chown(folder, NOBODY, NOBODY)
+        return Attempt(program, folder, user=NOBODY)
+
+    return make
+
+
+@pytest.fixture(params=["none", "user", "root"])
+def isolation(request: pytest.FixtureRequest, granted: str) -> str:
+    """Each isolation that this machine grants."""
+    if ["none", "user", "root"].index(request.param) > ["none", "user", "root"].index(granted):
+        pytest.skip(f"this machine grants {granted} only, not {request.param}")
+    return str(request.param)

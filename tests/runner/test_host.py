@@ -1,0 +1,308 @@
+"""Host mode: an order goes in, a script runs, a receipt, a log and outputs come out."""
+
+import hashlib
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from dayfly.spec import frames
+from runner.attempts import order, wait_until
+
+
+def test_an_exited_script_leaves_receipt_log_and_marker(attempt, isolation):
+    before = time.time() * 1000
+    one = attempt()
+    receipt = one.run("#!/bin/sh\necho out; echo err >&2; exit 3\n", isolation=isolation)
+    assert (receipt.outcome, receipt.code, receipt.detail) == ("exited", 3, "")
+    assert (receipt.fields["nonce"], receipt.fields["attempt"]) == ("n-1", "1")
+    assert one.log == "out\nerr\n"
+    assert (receipt.fields["log-bytes"], receipt.fields["log-truncated"]) == ("8", "0")
+    started, ended = int(receipt.fields["started-ms"]), int(receipt.fields["ended-ms"])
+    assert before - 1 <= started <= ended <= time.time() * 1000 + 1
+    word, launcher, init, boot, since, space, rest = one.marker
+    assert (word, rest) == ("started", "")
+    assert int(launcher) != int(init)
+    assert boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert int(since) == started
+    ours = Path("/proc/self/ns/pid").stat().st_ino
+    assert (int(space) == ours) == (isolation == "none")
+    assert not (one.dir / "marker.tmp").exists()
+    assert not (one.dir / "receipt.tmp").exists()
+
+
+def test_a_signal_is_told_apart_from_a_code(attempt, isolation):
+    receipt = attempt().run("#!/bin/sh\nkill -9 $$\n", isolation=isolation)
+    assert (receipt.outcome, receipt.code) == ("signaled", 9)
+
+
+def test_the_environment_is_the_orders_and_nothing_else(attempt, isolation, monkeypatch):
+    monkeypatch.setenv("LEAK", "1")
+    one = attempt()
+    one.run("#!/usr/bin/env -S cat /proc/self/environ\n", isolation=isolation, env=["A=1", "B=x=y\nz"])
+    assert one.log.split("\0")[1:3] == ["A=1", "B=x=y\nz"]
+    assert "LEAK" not in one.log
+
+
+def test_the_script_starts_clean(attempt, isolation):
+    one = attempt()
+    script = (
+        "#!/bin/sh\nread line; echo got=$line; pwd; grep -E 'Sig(Blk|Ign)' /proc/self/status; umask; ls /proc/self/fd\n"
+    )
+    one.run(script, isolation=isolation, cwd="/usr")
+    lines = one.log.split("\n")
+    assert lines[:2] == ["got=", "/usr"]
+    assert [line.split()[1] for line in lines[2:4]] == ["0" * 16, "0" * 16]
+    assert lines[4] == "0022"
+    # Standard streams, the lock, and the directory that `ls` itself has open.
+    assert lines[5:-1] == ["0", "1", "2", "200", "3"]
+
+
+def test_a_service_runs_from_its_arguments(attempt, isolation):
+    one = attempt()
+    receipt = one.run(arg=["sh", "-c", 'echo "$1"; exit 4', "sh", "two words"], isolation=isolation)
+    assert (receipt.outcome, receipt.code, one.log) == ("exited", 4, "two words\n")
+
+
+def test_a_second_call_finds_the_receipt_and_runs_nothing(attempt, place):
+    one = attempt()
+    script = f"#!/bin/sh\necho x >> {place}/effects\n"
+    first = one.run(script)
+    assert one.start().wait(10) == 0
+    assert one.receipt() == first
+    assert (place / "effects").read_text() == "x\n"
+
+
+def test_two_launchers_on_one_attempt_run_it_once(attempt, place, isolation):
+    one = attempt().write(f"#!/bin/sh\necho x >> {place}/effects; sleep 0.2\n", isolation=isolation)
+    launchers = [one.start() for _ in range(4)]
+    assert sorted(launcher.wait(10) for launcher in launchers) in ([0, 3, 3, 3], [0, 0, 3, 3], [0, 0, 0, 3], [0] * 4)
+    assert (place / "effects").read_text() == "x\n"
+    assert one.receipt().outcome == "exited"
+
+
+def test_a_taken_lock_is_left_in_silence(attempt):
+    one = attempt().write("#!/bin/sh\nsleep 30\n")
+    first = one.start()
+    wait_until((one.dir / "marker").exists)
+    second = one.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert second.communicate(timeout=10) == (b"", b"")
+    assert second.returncode == 3
+    first.terminate()
+    assert first.wait(10) == 0
+
+
+def test_a_void_marker_keeps_the_script_from_running(attempt, place, isolation):
+    one = attempt().write(f"#!/bin/sh\necho x >> {place}/effects\n", isolation=isolation)
+    (one.dir / "marker").write_text("void")
+    receipt = one.run()
+    assert receipt.outcome == "void"
+    assert receipt.fields["started-ms"] == "0"
+    assert not (place / "effects").exists()
+
+
+def test_void_linked_at_any_moment_means_either_or(attempt, place):
+    outcomes = set()
+    for number in range(60):
+        one = attempt().write(f"#!/bin/sh\necho {number} >> {place}/effects\n", isolation="none")
+        (one.dir / "mine").write_text("void")
+        launcher = one.start()
+        time.sleep(number % 20 * 0.0004)
+        try:
+            os.link(one.dir / "mine", one.dir / "marker")
+            voided = True
+        except FileExistsError:
+            voided = False
+        assert launcher.wait(10) == 0
+        outcome = one.receipt().outcome
+        assert outcome == ("void" if voided else "exited")
+        ran = (place / "effects").exists() and f"{number}\n" in (place / "effects").read_text().splitlines(
+            keepends=True
+        )
+        assert ran is not voided
+        outcomes.add(outcome)
+    assert outcomes == {"void", "exited"}
+
+
+def test_a_start_left_by_another_launcher_is_never_repeated(attempt, place):
+    one = attempt().write(f"#!/bin/sh\necho x >> {place}/effects\n")
+    (one.dir / "marker").write_text("started\n1\n2\nboot\n3\n4\n")
+    assert one.run().outcome == "lost"
+    assert not (place / "effects").exists()
+
+
+def test_too_late_is_void_and_says_so_in_the_marker(attempt):
+    one = attempt()
+    receipt = one.run("#!/bin/sh\n", start_before_ms=int(time.time() * 1000) - 1)
+    assert receipt.outcome == "void"
+    assert "too late" in receipt.detail
+    assert one.marker == ["void", ""]
+    assert attempt().run("#!/bin/sh\n", start_before_ms=int(time.time() * 1000) + 60000).outcome == "exited"
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("#!/no/such/interpreter -x\necho\n", "/no/such/interpreter"),
+        ("echo no line\n", "#!"),
+        ("#!/bin/sh\r\necho\r\n", "carriage return"),
+        ("#!/etc/passwd\n", "/etc/passwd"),
+        ("", "#!"),
+    ],
+)
+def test_a_script_that_cannot_be_executed_names_what_to_repair(attempt, isolation, script, words):
+    one = attempt()
+    receipt = one.run(script, isolation=isolation, output=["o\0/tmp/never"])
+    assert (receipt.outcome, receipt.code) == ("not-executable", 127)
+    assert words in receipt.detail
+    assert not receipt.outputs
+
+
+def test_a_service_that_is_missing_is_not_executable(attempt):
+    receipt = attempt().run(arg=["no-such-program"])
+    assert receipt.outcome == "not-executable"
+    assert "no-such-program" in receipt.detail
+
+
+def test_the_log_ends_at_its_limit_and_says_so(attempt):
+    one = attempt()
+    receipt = one.run("#!/bin/sh\nhead -c 300000 /dev/zero | tr '\\0' a; echo; echo more\n", log_limit=1000)
+    assert one.log == "a" * 1000 + "\n[dayfly: log cut at 1000 bytes]\n"
+    assert (receipt.outcome, receipt.fields["log-bytes"], receipt.fields["log-truncated"]) == ("exited", "1000", "1")
+
+
+def test_a_log_of_exactly_the_limit_is_whole(attempt):
+    one = attempt()
+    receipt = one.run("#!/bin/sh\nprintf 12345\n", log_limit=5)
+    assert (one.log, receipt.fields["log-truncated"]) == ("12345", "0")
+
+
+def test_bytes_pass_through_the_log_unchanged(attempt):
+    one = attempt()
+    one.run(b"#!/bin/sh\nprintf '\\000\\377\\033[31m'\n")
+    assert (one.dir / "log").read_bytes() == b"\0\xff\x1b[31m"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "byte 0"),
+        (b"nonsense", "byte 0"),
+        (order("#!/bin/sh\n")[:-1], "cut short"),
+        (order("#!/bin/sh\n") + b"x", "follow"),
+        (order("#!/bin/sh\n").replace(b"/bin/sh", b"/bin/zz"), "digest"),
+        (frames.encode("dayfly-receipt", []), "another kind"),
+        (frames.encode("dayfly-order", [("attempt", b"1"), ("script", b"x")]), '"nonce"'),
+        (frames.encode("dayfly-order", [("nonce", b"1"), ("script", b"x")]), '"attempt"'),
+        (order(), "either"),
+        (order("#!/bin/sh\n", arg="x"), "either"),
+        (order("#!/bin/sh\n", surprise="1"), '"surprise"'),
+        (order("#!/bin/sh\n", cwd=["/", "/tmp"]), "twice"),
+        (order("#!/bin/sh\n", cwd="tmp"), '"cwd"'),
+        (order("#!/bin/sh\n", cwd="/no/such/place"), "/no/such/place"),
+        (order("#!/bin/sh\n", run_ms="1s"), '"run-ms"'),
+        (order("#!/bin/sh\n", run_ms="-1"), '"run-ms"'),
+        (order("#!/bin/sh\n", isolation="some"), '"isolation"'),
+        (order("#!/bin/sh\n", env="NOVALUE"), '"env"'),
+        (order("#!/bin/sh\n", env="A=\0"), '"env"'),
+        (order("#!/bin/sh\n", file="/tmp/../etc/x\0"), '"file"'),
+        (order("#!/bin/sh\n", file="/tmp/x"), '"file"'),
+        (order("#!/bin/sh\n", output="../x\0/tmp/x"), '"output"'),
+        (order("#!/bin/sh\n", output=["a\0/tmp/x", "a\0/tmp/y"]), '"output"'),
+        (order("#!/bin/sh\n", private="tmp"), '"private"'),
+    ],
+)
+def test_a_bad_order_is_refused_in_one_sentence_and_nothing_runs(attempt, data, words):
+    one = attempt().write_order(data)
+    receipt = one.run()
+    assert receipt.outcome == "refused"
+    assert words in receipt.detail
+    assert receipt.detail.endswith(".")
+    assert not (one.dir / "marker").exists()
+
+
+def test_no_order_is_refused_and_no_directory_is_said(attempt, runner):
+    assert "cannot be read" in attempt().run().detail
+    said = subprocess.run([str(runner), "host", "/no/such/dir"], capture_output=True, text=True)
+    assert (said.returncode, said.stderr) == (2, "dayfly-runner: /no/such/dir: No such file or directory\n")
+    assert subprocess.run([str(runner), "hots"], capture_output=True).returncode == 64
+
+
+def test_outputs_are_kept_verbatim_also_when_the_script_failed(attempt, isolation):
+    one = attempt()
+    receipt = one.run(
+        "#!/bin/sh\nprintf '\\000\\001\\377\\n' > $D/binary; : > $D/empty; ln -s binary $D/link; mkfifo $D/pipe; mkdir $D/dir; exit 9\n",
+        isolation=isolation,
+        env=f"D={one.dir}",
+        output=[f"{name}\0{one.dir}/{name}" for name in ["binary", "empty", "missing", "link", "pipe", "dir"]],
+    )
+    assert (receipt.outcome, receipt.code) == ("exited", 9)
+    nothing = hashlib.sha256(b"").hexdigest()
+    assert receipt.outputs == {
+        "binary": ("present", 4, hashlib.sha256(b"\0\1\xff\n").hexdigest()),
+        "empty": ("present", 0, nothing),
+        "missing": ("missing", 0, ""),
+        "link": ("refused", 0, ""),
+        "pipe": ("refused", 0, ""),
+        "dir": ("refused", 0, ""),
+    }
+    assert one.output("binary") == b"\0\1\xff\n"
+    assert one.output("empty") == b""
+    assert sorted(path.name for path in one.dir.glob("out.*")) == ["out.binary", "out.empty"]
+
+
+def test_the_limit_is_over_all_outputs_and_nothing_partial_is_kept(attempt):
+    one = attempt()
+    receipt = one.run(
+        "#!/bin/sh\nfor n in 1 2 3; do head -c 400 /dev/zero > $D/$n; done; truncate -s 10T $D/4; truncate -s 10M $D/5\n",
+        env=f"D={one.dir}",
+        output=[f"{n}\0{one.dir}/{n}" for n in range(1, 6)],
+        unit_limit=900,
+    )
+    assert [state for state, _, _ in receipt.outputs.values()] == ["present"] * 2 + ["too-large"] * 3
+    assert receipt.outputs["5"] == ("too-large", 10 << 20, "")
+    assert sorted(path.name for path in one.dir.glob("out.*")) == ["out.1", "out.2"]
+
+
+def test_ten_megabytes_pass_when_they_may(attempt):
+    one = attempt()
+    receipt = one.run(
+        f"#!/bin/sh\nhead -c 10485760 /dev/urandom > {one.dir}/big\n", output=f"big\0{one.dir}/big", unit_limit=20 << 20
+    )
+    assert receipt.outputs["big"] == ("present", 10 << 20, hashlib.sha256(one.output("big")).hexdigest())
+
+
+def test_outputs_of_the_kernel_and_with_detours_are_refused(attempt, isolation):
+    one = attempt()
+    paths = ["/proc/self/environ", "/sys/kernel/uevent_seqnum", "/dev/null", "/tmp/../etc/passwd", "/tmp//x", "relative", "/",
+             f"{one.dir}/way/environ"]  # fmt: skip
+    receipt = one.run(
+        f"#!/bin/sh\nln -s /proc/self {one.dir}/way\n",
+        isolation=isolation,
+        output=[f"o{number}\0{path}" for number, path in enumerate(paths)],
+    )
+    # Behind the link lies this process for us, and nobody in a PID namespace that has ended.
+    assert [state for state, _, _ in receipt.outputs.values()][:-1] == ["refused"] * 7
+    assert receipt.outputs["o7"][0] in {"refused", "missing"}
+    assert not list(one.dir.glob("out.*"))
+
+
+def test_outputs_survive_a_deadline(attempt, isolation):
+    one = attempt()
+    receipt = one.run(
+        f"#!/bin/sh\necho -n half > {one.dir}/o\nexec sleep 60\n",
+        isolation=isolation,
+        run_ms=200,
+        output=f"o\0{one.dir}/o",
+    )
+    assert receipt.outcome == "deadline"
+    assert one.output("o") == b"half"
+
+
+def test_the_program_is_small_and_tells_its_version(runner):
+    said = subprocess.run([str(runner), "probe"], capture_output=True, text=True).stdout.splitlines()
+    assert said[0].split("=")[0] == "isolation"
+    assert said[0].split("=")[1] in {"root", "user", "none"}
+    assert said[1:] == ["version=1"]
