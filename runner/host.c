@@ -125,6 +125,8 @@ static int open_channels(struct host *host, struct fault *fault) {
     if (pipe2(pipes, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) {
         return fail(fault, "The step's channels cannot be opened: %s.", strerror(errno));
     }
+    host->watch.run_ms = host->order.run_ms;
+    host->watch.grace_ms = host->order.grace_ms;
     host->watch.log_pipe = pipes[0];
     host->log_writer = pipes[1];
     host->watch.control = sockets[0];
