@@ -1,0 +1,295 @@
+"""The embedded host as the control plane sees it: offers, wishes, reports, values and logs."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from dayfly.embedded.attempts import Attempts, Key
+from dayfly.embedded.clock import now_ms
+from dayfly.embedded.engine import Engine
+from dayfly.embedded.forks import Baselines
+from dayfly.embedded.ledger import Hook, Ledger, Stored
+from dayfly.embedded.writer import Writer
+from dayfly.execute.process.render import overlay_entries
+from dayfly.execute.process.run import Folder, forget, slug, unslug
+from dayfly.plan.actions import Decision
+from dayfly.plan.decide import decide
+from dayfly.plan.sealed import seal
+from dayfly.plan.status import Report, describe
+from dayfly.plan.world import Running, Wish, World
+from dayfly.spec.lifecycle import Event, Kind, Lifecycle, Unit, digest, unit_id
+from dayfly.spec.run import Request, Run, State
+from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, Value
+from dayfly.spec.workload import Workload
+
+KEEP_ENDED_MS = 7 * 24 * 3_600_000
+SWEEP_S = 3_600
+
+
+class HomeBusyError(Exception):
+    """Another server uses this home."""
+
+
+class RefusedError(Exception):
+    """This host cannot run a document."""
+
+
+class EmbeddedHost:
+    """This machine as a host. Make it with `open`, end it with `close`."""
+
+    def __init__(self, home: Path, lock: int, ledger: Ledger, writer: Writer, engine: Engine) -> None:
+        self.home = home
+        self._lock = lock
+        self._ledger = ledger
+        self._writer = writer
+        self._engine = engine
+        self._versions: dict[str, int] = {}
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._sweeper = asyncio.create_task(self._sweep())
+        engine.on_change = self._changed
+
+    @classmethod
+    async def open(cls, home: Path, *, runner: str, parallel: int = 16, hook: Hook | None = None) -> Self:
+        """Take the home over, look at what was left running, and begin.
+
+        Raises:
+            HomeBusyError: another server has it.
+            LedgerError: the ledger cannot be used.
+        """
+        lock = _take(home)
+        ledger = Ledger(home / "ledger.db", hook=hook)
+        reader = Ledger(home / "ledger.db")
+        writer = Writer(ledger)
+        baselines = Baselines()
+        attempts = Attempts(home / "attempts", runner)
+        engine = Engine(ledger, reader, writer, attempts, baselines, parallel=parallel)
+        engine.isolation = _isolation(runner)
+        attempts.news = engine.news
+        return cls(home, lock, ledger, writer, engine)
+
+    def start(self) -> None:
+        """Begin to take turns. Baselines that forks need have been given by now."""
+        self._engine.start()
+
+    async def close(self, *, stop_forks: bool = True) -> None:
+        """End the server's part: forks stop, running steps go on and are adopted by the next server."""
+        self._sweeper.cancel()
+        await self._engine.stop()
+        if stop_forks:
+            await self._engine.stop_forks()
+        self._engine.attempts.close()
+        await self._writer.close()
+        self._ledger.close()
+        self._engine.reader.close()
+        os.close(self._lock)
+
+    # --- wishes -----------------------------------------------------------------------------------------------------
+
+    def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
+        """Refuse what this host cannot run.
+
+        Raises:
+            RefusedError: the first thing it cannot run.
+        """
+        for document in documents:
+            for event in Event:
+                for unit in document.units(event):
+                    self._admit(unit_id(document.resource, unit.name), unit)
+        for unit in forks:
+            if unit.fork and unit.fork.baseline.kind != "Deployment":
+                raise RefusedError(
+                    f"fork of {unit.fork.baseline.name}: this host forks process workloads, declared as kind "
+                    f"Deployment, not {unit.fork.baseline.kind}"
+                )
+
+    def _admit(self, name: str, unit: Unit) -> None:
+        if unit.kind != Kind.EXEC:
+            raise RefusedError(f"{name}: this host runs units of kind exec, not {unit.kind}")
+        for entry in overlay_entries(unit):
+            variable = str(entry.get("name", ""))
+            if "valueFrom" in entry and variable not in self._engine.environment:
+                raise RefusedError(
+                    f"{name}: the pod template takes {variable} from the cluster, which this host has none of; "
+                    f"set {variable} in the environment of `dayfly up`"
+                )
+
+    async def baseline(self, workload: Workload) -> None:
+        """Take over a baseline, or its new form."""
+        self._engine.baselines.take(workload)
+        for uid in self._engine.with_forks():
+            self._engine.reload(uid)
+
+    async def offer(self, offer: Offer) -> None:
+        """Seal the run if it is new; otherwise take over its forks and times."""
+        now = now_ms()
+        run = Run(uid=offer.uid, target=offer.target, plan=digest(offer.documents), born_at=now)
+        wish = Wish(expires_at=offer.expires_at, lease_until=offer.lease_until)
+        stored = Stored(run=run, name=offer.name, documents=offer.documents, forks=offer.forks, wish=wish)
+        seal(offer.documents, offer.forks)  # what cannot be indexed must not be stored
+
+        def seal_or_revise() -> None:
+            if self._ledger.birth(stored):
+                return
+            before = self._ledger.load(offer.uid)
+            if before is not None:
+                if before.forks != offer.forks:
+                    self._ledger.set_forks(offer.uid, offer.forks, now)
+                self._ledger.set_wish(offer.uid, msgspec.structs.replace(before.wish, expires_at=offer.expires_at))
+
+        await self._writer.run(seal_or_revise)
+        self._engine.reload(offer.uid)
+
+    async def stop(self, uid: str, request: Request) -> bool:
+        """Wish the run's end; durable when this returns. False if there is no such run."""
+        return await self._wish(uid, lambda wish: wish if wish.stop else msgspec.structs.replace(wish, stop=request))
+
+    async def abandon(self, uid: str, request: Request) -> bool:
+        """Wish the run's end without its cleanup. False if there is no such run."""
+        return await self._wish(
+            uid, lambda wish: wish if wish.abandon else msgspec.structs.replace(wish, abandon=request)
+        )
+
+    async def lease(self, uid: str, until: int) -> bool:
+        """Renew the lease. False if there is no such run or it is closed."""
+        return await self._wish(uid, lambda wish: msgspec.structs.replace(wish, lease_until=until), only_open=True)
+
+    async def _wish(self, uid: str, change: Callable[[Wish], Wish], *, only_open: bool = False) -> bool:
+        def write() -> bool:
+            stored = self._ledger.load(uid)
+            if stored is None or (only_open and stored.run.closed is not None):
+                return False
+            return self._ledger.set_wish(uid, change(stored.wish))
+
+        found = await self._writer.run(write)
+        if found:
+            self._engine.reload(uid)
+        return found
+
+    # --- reports ----------------------------------------------------------------------------------------------------
+
+    def report(self, uid: str) -> Report | None:
+        """What the run is doing; of one that has ended, its last word; None if it was never heard of."""
+        scene = self._engine.look(uid)
+        if scene is not None:
+            return describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
+        last = self._engine.reader.last(uid)
+        if last is None:
+            return None
+        return describe(seal(()), World(run=last), Decision())
+
+    def has_ended(self, uid: str) -> bool:
+        """Whether the run existed and is over."""
+        return self._engine.reader.last(uid) is not None
+
+    async def changed(self, uid: str, version: int, seconds: float) -> int:
+        """Wait until the run's report is newer than `version`; returns its version."""
+        if self._versions.get(uid, 0) <= version:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiting = self._waiting.setdefault(uid, set())
+            waiting.add(future)
+            try:
+                await asyncio.wait({future}, timeout=seconds)
+            finally:
+                waiting.discard(future)
+                if not waiting:
+                    self._waiting.pop(uid, None)
+        return self._versions.get(uid, 0)
+
+    def _changed(self, uid: str) -> None:
+        self._versions[uid] = self._versions.get(uid, 0) + 1
+        for future in self._waiting.get(uid, ()):
+            if not future.done():
+                future.set_result(None)
+
+    def endpoints(self, uid: str) -> tuple[Endpoint, ...]:
+        """Where the run's forks answer."""
+        scene = self._engine.look(uid)
+        if scene is None:
+            return ()
+        found = []
+        for name in scene.plan.forks:
+            record = scene.world.run.unit(name)
+            fact = scene.world.facts.get((name, record.attempt))
+            port = self._engine.port(Key(uid, name, record.attempt)) if isinstance(fact, Running) else 0
+            if port and record.state is State.CLAIMED:
+                found.append(Endpoint(unit=name, host="127.0.0.1", port=port))
+        return tuple(found)
+
+    def values(self, uid: str) -> tuple[Value, ...]:
+        """All recorded outputs of a live run."""
+        stored = self._engine.reader.load(uid)
+        if stored is None:
+            return ()
+        return tuple(
+            Value(unit=unit, output=name, value=value, sensitive=stored.run.unit(unit).outputs[name].sensitive)
+            for (unit, name), value in self._engine.reader.values(uid).items()
+            if name in stored.run.unit(unit).outputs
+        )
+
+    def history(self, uid: str) -> tuple[HistoryEntry, ...]:
+        """What was written to the run's ledger, also after its end."""
+        return tuple(HistoryEntry(**msgspec.structs.asdict(entry)) for entry in self._engine.reader.history(uid))
+
+    def logs(self, uid: str) -> tuple[LogInfo, ...]:
+        """The logs there are, also after the run's end, in the order of units and attempts."""
+        root = self.home / "attempts" / uid
+        alive = self._engine.attempts.facts(uid)
+        found = []
+        for unit_folder in sorted(root.iterdir()) if root.is_dir() else ():
+            unit = unslug(unit_folder.name)
+            for number in sorted(int(entry.name) for entry in unit_folder.iterdir() if entry.name.isdigit()):
+                size = Folder(self.home / "attempts", uid, unit, number).log_size()
+                running = isinstance(alive.get((unit, number)), Running)
+                if size is not None:
+                    found.append(LogInfo(unit=unit, attempt=number, size=size, sealed=not running))
+        return tuple(found)
+
+    def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
+        """Bytes of one log from `offset`; None if there is no such log."""
+        if not (self.home / "attempts" / uid / slug(unit)).is_dir():
+            return None
+        return Folder(self.home / "attempts", uid, unit, attempt).read_log(offset, limit)
+
+    async def _sweep(self) -> None:
+        """Forget runs that ended long ago, with their logs."""
+        while True:
+            before = now_ms() - KEEP_ENDED_MS
+            for uid in await self._writer.run(partial(self._ledger.forget, before)):
+                forget(self.home / "attempts", uid)
+                self._versions.pop(uid, None)
+            await asyncio.sleep(SWEEP_S)
+
+
+def _take(home: Path) -> int:
+    """The kernel's lock on the home; it is freed when the process ends, however it ends."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with contextlib.suppress(OSError):
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise HomeBusyError(
+            f"another dayfly (process {holder}) uses {home}; stop it with `dayfly down`, or set DAYFLY_HOME"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    return descriptor
+
+
+def _isolation(runner: str) -> str:
+    """What the kernel grants: `root`, `user` or `none`."""
+    answer = subprocess.run([runner, "probe"], check=True, capture_output=True, text=True, timeout=10)
+    for line in answer.stdout.split():
+        if line.startswith("isolation="):
+            return line.removeprefix("isolation=")
+    raise AssertionError(f"the runner's probe says {answer.stdout!r}")

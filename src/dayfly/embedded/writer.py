@@ -1,0 +1,83 @@
+"""One thread writes the ledger; what is asked for while it is busy goes into its next transaction (group commit)."""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from dayfly.embedded.ledger import Ledger, LedgerError
+
+T = TypeVar("T")
+Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
+MOST_AT_ONCE = 256
+
+
+class Writer:
+    """Runs functions over the ledger, each in a transaction that is durable when its future is done.
+
+    Functions must only use the ledger they close over, and must not leave half a change when they raise: they check
+    before they write. Their exception reaches their own caller; a disk that refuses reaches everyone in the group.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
+        self._thread.start()
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Do it in the next transaction.
+
+        Raises:
+            LedgerError: the disk refused; nothing was changed.
+        """
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._jobs.put((job, future))
+        # The transaction goes on even if whoever waits for it is cancelled.
+        return cast("T", await asyncio.shield(future))
+
+    async def close(self) -> None:
+        """Finish what was asked for, then end the thread."""
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _work(self) -> None:
+        open_ = True
+        while open_:
+            group: list[Job] = []
+            job = self._jobs.get()
+            while job is not None:
+                group.append(job)
+                if len(group) == MOST_AT_ONCE or self._jobs.empty():
+                    break
+                job = self._jobs.get()
+            open_ = job is not None
+            if group:
+                self._commit(group)
+
+    def _commit(self, group: list[Job]) -> None:
+        answers: list[Any] = []
+        try:
+            with self._ledger.transaction("commit"):
+                for job, _ in group:
+                    try:
+                        answers.append(job())
+                    except LedgerError:
+                        raise
+                    except Exception as error:  # noqa: BLE001 - it belongs to the caller, who gets it
+                        answers.append(error)
+        except LedgerError as error:
+            answers = [error] * len(group)
+        self._loop.call_soon_threadsafe(_answer, [future for _, future in group], answers)
+
+
+def _answer(futures: "list[asyncio.Future[Any]]", answers: list[Any]) -> None:
+    for future, answer in zip(futures, answers, strict=True):
+        if future.done():
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)

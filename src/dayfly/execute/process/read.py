@@ -1,0 +1,100 @@
+"""From the runner's receipt to a fact. Pure."""
+
+import signal
+
+from dayfly.plan.words import Reason, run_deadline, span
+from dayfly.plan.world import Ended, NeverRan
+from dayfly.spec.frames import FrameError, decode
+from dayfly.spec.lifecycle import Unit
+from dayfly.spec.run import OutputRecord, Result
+
+
+def receipt(data: bytes, *, nonce: str, unit: Unit) -> Ended | NeverRan:
+    """What a sealed receipt tells. One that is damaged or of another attempt tells only that the outcome is lost."""
+    try:
+        records = decode("dayfly-receipt", data)
+    except FrameError as error:
+        return _lost(f"its receipt is damaged: {error}")
+    fields = {key: value.decode(errors="replace") for key, value in records if key != "output"}
+    if fields.get("nonce") != nonce:
+        return _lost("its receipt belongs to another attempt")
+    detail = fields.get("detail", "")
+    outcome = fields.get("outcome", "")
+    if outcome == "void":
+        return NeverRan(reason="Void", message=detail or "it was fenced before it started")
+    if outcome == "refused":
+        return NeverRan(reason="CannotPrepare", message=detail)
+    states = [value.decode(errors="replace").split("\0") for key, value in records if key == "output"]
+    reason, message = _reason(outcome, int(fields.get("code") or 0), detail, unit)
+    if not reason:
+        reason, message = _outputs(states)
+    return Ended(
+        result=Result(
+            outcome="failed" if reason else "succeeded",
+            reason=reason,
+            message=message,
+            started_at=int(fields.get("started-ms") or 0),
+            ended_at=int(fields.get("ended-ms") or 0),
+            outputs=_present(states, unit),
+        )
+    )
+
+
+def lost(message: str, *, started_at: int = 0, ended_at: int = 0) -> Ended:
+    """Every process of it is gone and no receipt was left."""
+    return _lost(message, started_at=started_at, ended_at=ended_at)
+
+
+def _lost(message: str, *, started_at: int = 0, ended_at: int = 0) -> Ended:
+    return Ended(
+        result=Result(outcome="failed", reason=Reason.LOST, message=message, started_at=started_at, ended_at=ended_at)
+    )
+
+
+def _reason(outcome: str, code: int, detail: str, unit: Unit) -> tuple[str, str]:
+    match outcome:
+        case "exited" if code == 0:
+            return "", ""
+        case "exited":
+            return "ExitCode", f"exit code {code}"
+        case "signaled":
+            return "Signal", f"killed by signal {code} ({_signal(code)})"
+        case "deadline":
+            return Reason.RUN_DEADLINE, run_deadline(unit.timeouts.run_ms)
+        case "cancelled":
+            return Reason.CANCELLED, f"was asked to end, with {span(unit.timeouts.grace_ms)} of grace"
+        case "not-executable":
+            return "NotExecutable", detail
+        case _:
+            return Reason.LOST, detail or f"its receipt says {outcome!r}"
+
+
+def _signal(code: int) -> str:
+    try:
+        return signal.Signals(code).name
+    except ValueError:
+        return "unknown"
+
+
+_FAULTS = {
+    "missing": ("OutputMissing", "output {name} was not written: the step ended well but left no such file"),
+    "too-large": ("OutputTooLarge", "output {name} has {size} bytes; all outputs of a step may have 524288 together"),
+    "refused": ("OutputRefused", "output {name} is not a plain file (links, pipes and devices are not read)"),
+}
+
+
+def _outputs(states: list[list[str]]) -> tuple[str, str]:
+    for name, state, size, _ in states:
+        if state in _FAULTS:
+            reason, sentence = _FAULTS[state]
+            return reason, sentence.format(name=name, size=size)
+    return "", ""
+
+
+def _present(states: list[list[str]], unit: Unit) -> dict[str, OutputRecord]:
+    sensitive = {output.name for output in unit.outputs if output.sensitive}
+    return {
+        name: OutputRecord(digest=f"sha256:{digest}", size=int(size), sensitive=name in sensitive)
+        for name, state, size, digest in states
+        if state == "present"
+    }
