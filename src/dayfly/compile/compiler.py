@@ -89,16 +89,16 @@ def compile(  # noqa: A001  -- the field's word for it
         )
         kept = forks.build_all(sandbox.spec.forks, found, env, ("spec", "forks"))
         _check_count(documents, kept)
+        _check_size(kept, ("spec", "forks"))
         for document in documents:
             _check_size(document, found[document.resource].keys if document.resource else ("spec", "hooks"))
     except SpecError as fault:
         raise _locate(fault, source) from None
-    warnings = (
-        str(_locate(SpecError(problem, keys), source))
-        for instance in found.values()
-        for problem, keys in resources.unused_params(instance)
-    )
-    return Compiled(documents, kept, tuple(warnings))
+    doubts = [SpecError(*doubt) for instance in found.values() for doubt in resources.unused_params(instance)]
+    if documents[-1].pre_stop and not kept:
+        problem = "runs only once a fork has been started, and this sandbox has none; write it under postStop"
+        doubts.append(SpecError(problem, ("spec", "hooks", "preStop")))
+    return Compiled(documents, kept, tuple(str(_locate(doubt, source)) for doubt in doubts))
 
 
 def check_plugin(plugin: Plugin, *, source: Document | None = None) -> None:
@@ -194,9 +194,9 @@ def _check_count(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...]) -> No
         raise SpecError(problem, ("spec",))
 
 
-def _check_size(document: Lifecycle, keys: Path) -> None:
+def _check_size(document: Lifecycle | tuple[Unit, ...], keys: Path) -> None:
     if (size := len(canonical(document))) > MAX_DOCUMENT_BYTES:
-        problem = f"has {size} bytes when compiled, at most {MAX_DOCUMENT_BYTES} go: put long scripts into the image"
+        problem = f"has {size} bytes when compiled, at most {MAX_DOCUMENT_BYTES} go: put long texts into the image"
         raise SpecError(problem, keys)
 
 

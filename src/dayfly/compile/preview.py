@@ -109,8 +109,10 @@ def preview(compiled: Compiled) -> Preview:
     """What a compiled sandbox would do. Events without units are left out; no sensitive value is in it."""
     index = _Index(compiled)
     ordered = {event: index.waves(event) for event in Event}
-    deletion = [Stage(what=Event.PRE_STOP, units=wave) for wave in ordered[Event.PRE_STOP]]
+    deletion: list[Stage] = []
     if compiled.forks:
+        # preStop prepares the end of the forks; without any it is skipped.
+        deletion += [Stage(what=Event.PRE_STOP, units=wave) for wave in ordered[Event.PRE_STOP]]
         deletion.append(Stage(what="forks", units=tuple(_fork_id(unit) for unit in compiled.forks)))
     deletion += [Stage(what=Event.POST_STOP, units=wave) for wave in ordered[Event.POST_STOP]]
     return Preview(
@@ -256,7 +258,7 @@ def _tries(retry: Retry, *, creates: bool) -> str:
     if creates and not retry.idempotent:
         return "once"
     often = f"up to {retry.limit} times" if retry.limit else "until it succeeds"
-    return f"{often}, first after {_span(retry.backoff_ms)}"
+    return f"{often}, {_span(retry.backoff_ms)} apart at first"
 
 
 def _span(milliseconds: int) -> str:

@@ -66,7 +66,7 @@ def check(workflows: tuple[Workflow, ...]) -> None:
                 when, producer = where[wanted.name]
                 if when > number:
                     later = workflows[when].word
-                    problem = f"{_a(workflow.word)} cannot read {quote(wanted.name)}: {_a(later)} runs later"
+                    problem = f"a {workflow.word} cannot read {quote(wanted.name)}: a {later} runs later"
                     raise SpecError(problem, keys)
                 check_output(producer, wanted.output, keys)
     refuse_cycle(inner_edges("", workflows))
@@ -103,15 +103,12 @@ def refuse_cycle(edges: Iterable[graph.Edge]) -> None:
 
 def nearest(wanted: str, known: Iterable[str]) -> str:
     """`did you mean "host"?`, or what there is to choose from."""
-    plain = {name.lower(): name for name in known}
-    if close := get_close_matches(wanted.lower(), plain, n=1):
-        return f"did you mean {quote(plain[close[0]])}?"
-    if not plain:
+    choices = list(known)
+    if not choices:
         return "there is none"
-    shown = [quote(name) for name in list(plain.values())[:8]]
-    more = f" and {len(plain) - len(shown)} more" if len(plain) > len(shown) else ""
-    return f"there is {', '.join(shown)}{more}"
-
-
-def _a(word: str) -> str:
-    return f"a {word}"
+    plain = {name.lower(): name for name in choices}
+    if close := get_close_matches(wanted.lower(), plain, n=1, cutoff=0.5):
+        return f"did you mean {quote(plain[close[0]])}?"
+    shown = ", ".join(quote(name) for name in choices[:8])
+    more = f" and {len(choices) - 8} more" if len(choices) > 8 else ""
+    return f"there {'is' if len(choices) == 1 else 'are'} {shown}{more}"
