@@ -99,7 +99,9 @@ def pause() -> Path:
     """The program of a pod's own container; it waits for SIGTERM."""
     source = HERE / "pause.c"
     target = cache() / f"pause-{_digest(source)}"
-    with lock("build"):
+    if target.exists():
+        return target
+    with lock("pause"):
         if not target.exists():
             part = target.with_suffix(".part")
             _run(["cc", "-static", "-Os", "-s", "-o", str(part), str(source)])
@@ -128,8 +130,10 @@ def _missing(*, kubelet: bool) -> list[str]:
 
 def _build(name: str, folder: Path, package: str, ldflags: str) -> Path:
     target = _program(name, folder)
-    with lock("build"):
-        if target.exists():
+    if target.exists():
+        return target
+    with lock(name):
+        if target.exists():  # somebody else built it while we waited
             return target
         say(f"building {name}, once: this takes minutes (into {target})")
         began = time.monotonic()

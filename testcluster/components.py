@@ -5,6 +5,7 @@ All paths are those inside the cluster's namespaces, where its folder is mounted
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 from testcluster import build, host, pki
@@ -14,6 +15,7 @@ NODE = "node"
 PAUSE_IMAGE = "dayfly.test/pause:1"
 CONTAINERD_SOCKET = f"{HOME}/containerd.sock"
 _CERTIFICATES = f"{HOME}/pki"
+_HASTE = ["--kube-api-qps=500", "--kube-api-burst=1000"]  # the usual 20 a second cost five seconds of each start
 
 # The kubelet sets these for the whole machine. Inside the cluster's namespaces they already read as it wants them.
 KERNEL_SETTINGS = {
@@ -56,6 +58,7 @@ def write_files(folder: Path, shape: Shape) -> None:
     (folder / "containerd.toml").write_text(_CONTAINERD)
     (folder / "cni").mkdir()
     (folder / "cni" / "10-bridge.conflist").write_text(json.dumps(_cni(network), indent=2))
+    shutil.copy(build.HERE / "kwok" / "stages.yaml", folder / "kwok.yaml")
     (folder / "kubelet.json").write_text(json.dumps(_kubelet(shape), indent=2))
 
 
@@ -63,12 +66,12 @@ def commands(shape: Shape) -> tuple[list[list[str]], list[list[str]]]:
     """Two lists of commands: those to start at once, and those to start when the API server answers."""
     first, then = [_etcd(), _apiserver(shape.network)], [_controller_manager(shape.network)]
     if shape.schedules:
-        then.append(["kube-scheduler", f"--kubeconfig={_user('kube-scheduler')}", "--leader-elect=false"])
+        then.append(["kube-scheduler", f"--kubeconfig={_user('kube-scheduler')}", "--leader-elect=false", *_HASTE])
     if shape.kubelet:
         first.append(["containerd", f"--config={HOME}/containerd.toml"])
         then += [_kubelet_command(shape.network), _proxy(shape.network)]
     if shape.kwok_nodes:
-        then.append(["kwok", f"--kubeconfig={_user('kwok')}", "--manage-all-nodes=true"])
+        then.append(["kwok", f"--kubeconfig={_user('kwok')}", f"--config={HOME}/kwok.yaml", "--manage-all-nodes=true"])
     return first, then
 
 
@@ -116,6 +119,7 @@ def _controller_manager(network: host.Network) -> list[str]:
         "kube-controller-manager",
         f"--kubeconfig={_user('kube-controller-manager')}",
         "--leader-elect=false",
+        *_HASTE,
         "--use-service-account-credentials=true",
         f"--service-account-private-key-file={_CERTIFICATES}/accounts.key",
         f"--root-ca-file={_CERTIFICATES}/ca.crt",
