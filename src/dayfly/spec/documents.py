@@ -55,7 +55,7 @@ def classify(document: Document) -> Kind:
                 return known
         raise document.error(f"{quote(str(kind))} is not known; write one of {', '.join(KINDS)}", ("kind",))
     spec = data.get("spec")
-    if not data.get("name") or not isinstance(spec, dict):
+    if data.get("name") is None or not isinstance(spec, dict):
         raise document.error("missing name or spec fields")
     if spec.keys() & {"runner", "create", "delete"} and "cluster" not in spec:
         return "ResourcePlugin"

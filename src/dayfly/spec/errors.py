@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
-Path: TypeAlias = "tuple[str | int, ...]"
+Path = tuple[str | int, ...]
 """The way from a document's root to one value: mapping keys and list indexes (from 0)."""
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 from dayfly.spec.errors import Path, SpecError, quote
 
-Kind: TypeAlias = Literal["plugin", "sandbox", "resource", "step", "input", "output", "fork", "endpoint"]
-
-LIMITS: dict[Kind, int] = {
+LIMITS = {
     "plugin": 253,
     "sandbox": 30,
     "resource": 30,
@@ -27,11 +23,16 @@ FORBIDDEN_FOLDERS = ("/proc", "/sys", "/dev", "/run/secrets", "/var/run/secrets"
 """A step's files may not lie here: kernel interfaces, devices and the pod's own credentials."""
 
 
-def check(kind: Kind, name: str, keys: Path = ()) -> None:
+def check(kind: str, name: str, keys: Path = ()) -> None:
     """Refuse a name that is empty, too long or not `^[a-zA-Z]([a-zA-Z0-9-]*[a-zA-Z0-9])?$`.
 
+    Args:
+        kind: A key of `LIMITS`.
+        name: The name.
+        keys: The way to it.
+
     Raises:
-        SpecError: with the rule and the name in its sentence, at `keys`.
+        SpecError: with the rule and the name in its sentence.
     """
     article = "an" if kind[0] in "aeiou" else "a"
     if not name:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from dayfly.spec import names
 from dayfly.spec.errors import Path, SpecError, quote
 
@@ -13,7 +11,7 @@ UNVERSIONED = "0.0.0"
 LATEST = "latest"
 LONGEST = 128
 
-Precedence: TypeAlias = "tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]"
+Precedence = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 
 def canonical(version: str, keys: Path = ()) -> str:

@@ -25,7 +25,9 @@ MAX_DEPTH = 64
 MAX_NODES = 10_000
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+# What YAML does not allow, and the line ends of old that its parsers would turn into others without a word.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _ESCAPED_PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
 _WORDS: dict[str, Any] = {
@@ -84,6 +86,12 @@ def parse_one(text: str | bytes, *, file: str) -> Document:
     if len(documents) != 1:
         raise SpecError(f"expected one document, found {len(documents)}", file=file)
     return documents[0]
+
+
+def dump(data: Any) -> str:
+    """Plain data as YAML that `parse` and Kubernetes read as the same: words like `on` quoted, scripts as blocks."""
+    written: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 20)
+    return written
 
 
 def check_bounds(data: Any) -> None:
@@ -194,6 +202,23 @@ class _Builder:
         return SpecError(problem, keys, file=self.file, line=line, column=column)
 
 
+class _Dumper(_DUMPER):  # type: ignore[misc]  # the C or the Python one, whichever is there
+    """PyYAML's, but it quotes what YAML 1.1 would not leave a string, and repeats values instead of naming them."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  -- the name and arity are PyYAML's
+        return True
+
+    def write_string(self, value: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in value else None
+        if _FORBIDDEN.search(value) or not _is_plain(value):
+            style = '"'
+        node: yaml.ScalarNode = self.represent_scalar(_STRING_TAGS[0], value, style=style)
+        return node
+
+
+_Dumper.add_representer(str, _Dumper.write_string)
+
+
 def resolve(word: str) -> Any:
     """What a plain word means: None, a boolean, an integer, a float, or itself.
 
@@ -216,6 +241,14 @@ def resolve(word: str) -> Any:
     if _NOT_FINITE.fullmatch(word):
         raise ValueError(word)
     return word
+
+
+def _is_plain(word: str) -> bool:
+    """Whether a word without quotes would stay a string."""
+    try:
+        return isinstance(resolve(word), str)
+    except ValueError:
+        return False
 
 
 def kind_of(value: Any) -> str:
@@ -242,7 +275,7 @@ def _decode(source: str | bytes, file: str) -> str:
         raise SpecError(f"{size} bytes are too many; at most {MAX_BYTES} are read", file=file)
     text = source if isinstance(source, str) else _decode_utf8(source, file)
     text = text.removeprefix("\ufeff")
-    if match := _UNPRINTABLE.search(text):
+    if match := _FORBIDDEN.search(text):
         at = match.start()
         line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
         problem = (

@@ -1,0 +1,33 @@
+"""Texts that show where their own fault lies: the sign § stands right before the key or item to be blamed."""
+
+import pytest
+
+from dayfly.spec import documents, template, text
+from dayfly.spec.errors import SpecError
+
+
+def marked(source: str) -> tuple[str, int, int]:
+    """The text without its sign, and the sign's line and column from 1."""
+    at = source.index("§")
+    return source.replace("§", ""), source.count("\n", 0, at) + 1, at - source.rfind("\n", 0, at)
+
+
+def load(source: str, **variables: str) -> documents.Wish:
+    """The one wish of a text; embedded files are refused."""
+
+    def read(path: str) -> bytes:
+        raise FileNotFoundError(2, "No such file or directory", path)
+
+    document = text.parse_one(source, file="x.yaml")
+    return documents.load(template.expand(document, variables, read))
+
+
+def refusal(source: str, **variables: str) -> SpecError:
+    """The error with which a text is refused; fails where it is not, or where the place is not the signed one."""
+    plain, line, column = marked(source)
+    with pytest.raises(SpecError) as caught:
+        load(plain, **variables)
+    error = caught.value
+    assert (error.file, error.line, error.column) == ("x.yaml", line, column), str(error)
+    assert "\n" not in str(error)
+    return error

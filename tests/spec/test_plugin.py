@@ -1,0 +1,376 @@
+"""Plugins: every rule with the place of its breach, and the shapes that people publish."""
+
+import pytest
+
+from dayfly.spec import documents, plugin
+from dayfly.spec.errors import SpecError
+from spec.places import load, refusal
+
+STEP = "    script: |\n      #!/bin/sh\n      true\n"
+
+
+def create(body):
+    """A plugin with one create step of which `body` says more, indented by four."""
+    return f"name: p\nspec:\n  create:\n  - name: a\n{body}"
+
+
+REFUSED = {
+    "name": ("§name: 1p\nspec:\n  create: []", "name", "plugin name"),
+    "version": ("§name: p@1.x\nspec:\n  create: []", "name", "version"),
+    "boolean name": ("§name: on\nspec:\n  create: []", "name", 'write "on" in quotes'),
+    "no steps": ("name: p\n§spec:\n  runner: {}", "spec", "neither create nor delete"),
+    "unknown field": ("name: p\nspec:\n  §bogus: 1\n  create: []", "spec.bogus", 'unknown field "bogus"'),
+    "unknown field of a step": (create(STEP + "    §inptus: []"), "spec.create[0].inptus", "known here: name, inputs"),
+    "description": ("name: p\nspec:\n  §description: yes\n  create: []", "spec.description", '"yes" is a boolean'),
+    "create is a mapping": ("name: p\nspec:\n  §create: {a: b}", "spec.create", "must be a list, not a mapping"),
+    "a step is text": ("name: p\nspec:\n  create:\n  - §x", "spec.create[0]", "must be a mapping, not a string"),
+    "a step is null": ("name: p\nspec:\n  create:\n  - §~", "spec.create[0]", "must be a mapping, not null"),
+    "no step name": ("name: p\nspec:\n  create:\n  - §script: x", "spec.create[0]", 'missing required field "name"'),
+    "no script": (create("    inputs: []").replace("name: a", "§name: a"), "spec.create[0]", '"script"'),
+    "step name": (create(STEP).replace("name: a", "§name: a_b"), "spec.create[0].name", "a step name"),
+    "64 characters": (
+        create(STEP).replace("name: a", "§name: " + "a" * 64),
+        "spec.create[0].name",
+        "has 64 characters",
+    ),
+    "step name twice": (
+        create(STEP) + "  delete:\n  - §name: a\n" + STEP,
+        "spec.delete[0].name",
+        "spec.create[0].name",
+    ),
+    "no interpreter": (create("    §script: echo"), "spec.create[0].script", "must begin with #!"),
+    "empty script": (create("    §script: ''"), "spec.create[0].script", "must begin with #!"),
+    "relative interpreter": (create("    §script: '#!sh'"), "spec.create[0].script", "absolute path"),
+    "carriage return": (create('    §script: "#!/bin/sh\\r\\ntrue"'), "spec.create[0].script", "carriage return"),
+    "long script": (create("    §script: '#!/bin/sh " + "ä" * 65_536 + "'"), "spec.create[0].script", "131072"),
+    "input name": (create(STEP + "    inputs:\n    - §name: a.b"), "spec.create[0].inputs[0].name", "an input name"),
+    "input twice": (
+        create(STEP + "    inputs:\n    - {name: b, valueFromSandbox: true}\n    - {§name: b, valueFromSandbox: true}"),
+        "spec.create[0].inputs[1].name",
+        "spec.create[0].inputs[0].name",
+    ),
+    "no source": (create(STEP + "    inputs:\n    - §name: b"), "spec.create[0].inputs[0]", "neither"),
+    "false is no source": (
+        create(STEP + "    inputs:\n    - §name: b\n      valueFromSandbox: false"),
+        "spec.create[0].inputs[0]",
+        "neither",
+    ),
+    "two sources": (
+        create(
+            STEP
+            + "    inputs:\n    - §name: b\n      valueFromSandbox: true\n      valueFromStep: {name: c, output: d}"
+        ),
+        "spec.create[0].inputs[0]",
+        "both",
+    ),
+    "a hook's source": (
+        create(STEP + "    inputs:\n    - name: b\n      §value: x"),
+        "spec.create[0].inputs[0].value",
+        "hook",
+    ),
+    "another hook's source": (
+        create(STEP + "    inputs:\n    - name: b\n      §valueFrom: {resource: {name: a, outputKey: b.c}}"),
+        "spec.create[0].inputs[0].valueFrom",
+        "hook",
+    ),
+    "no output": (
+        create(STEP + "    inputs:\n    - name: b\n      §valueFromStep: {name: c}"),
+        "spec.create[0].inputs[0].valueFromStep",
+        '"output"',
+    ),
+    "step of a source": (
+        create(STEP + "    inputs:\n    - name: b\n      valueFromStep: {§name: '', output: x}"),
+        "spec.create[0].inputs[0].valueFromStep.name",
+        "cannot be empty",
+    ),
+    "variable": (
+        create(STEP + "    inputs:\n    - name: b\n      valueFromSandbox: true\n      as: {§env: B-C}"),
+        "spec.create[0].inputs[0].as.env",
+        "environment variable name",
+    ),
+    "variable twice": (
+        create(
+            STEP + "    inputs:\n    - {name: b-c, valueFromSandbox: true}\n"
+            "    - {name: d, valueFromSandbox: true, as: {§env: B_C}}"
+        ),
+        "spec.create[0].inputs[1].as.env",
+        '"B_C" is there twice',
+    ),
+    "derived variable twice": (
+        create(
+            STEP + "    inputs:\n    - {name: b-c, valueFromSandbox: true}\n    - {§name: B-c, valueFromSandbox: true}"
+        ),
+        "spec.create[0].inputs[1].name",
+        '"B_C" is there twice',
+    ),
+    "input file": (
+        create(STEP + "    inputs:\n    - name: b\n      valueFromSandbox: true\n      as: {§path: /proc/1/mem}"),
+        "spec.create[0].inputs[0].as.path",
+        "/proc",
+    ),
+    "file twice": (
+        create(
+            STEP + "    inputs:\n    - {name: b, valueFromSandbox: true, as: {path: /a}}\n"
+            "    - {name: c, valueFromSandbox: true, as: {§path: /a}}"
+        ),
+        "spec.create[0].inputs[1].as.path",
+        '"/a" is there twice',
+    ),
+    "file within a file": (
+        create(
+            STEP + "    inputs:\n    - {name: b, valueFromSandbox: true, as: {§path: /a/b/c}}\n"
+            "    - {name: c, valueFromSandbox: true, as: {path: /a}}"
+        ),
+        "spec.create[0].inputs[0].as.path",
+        '"/a", which is another',
+    ),
+    "output name": (
+        create(STEP + "    outputs:\n    - {§name: a b, valueFromPath: /x}"),
+        "spec.create[0].outputs[0].name",
+        "an output name",
+    ),
+    "output twice": (
+        create(STEP + "    outputs:\n    - {name: b, valueFromPath: /x}\n    - {§name: b, valueFromPath: /y}"),
+        "spec.create[0].outputs[1].name",
+        "twice",
+    ),
+    "output path": (
+        create(STEP + "    outputs:\n    - {name: b, §valueFromPath: tmp/x}"),
+        "spec.create[0].outputs[0].valueFromPath",
+        "absolute",
+    ),
+    "output path with dots": (
+        create(STEP + "    outputs:\n    - {name: b, §valueFromPath: /tmp/../etc/shadow}"),
+        "spec.create[0].outputs[0].valueFromPath",
+        '".."',
+    ),
+    "backoff": (create(STEP + "    retry: {§backoff: 5}"), "spec.create[0].retry.backoff", 'write "5" in quotes'),
+    "backoff without unit": (create(STEP + "    retry: {§backoff: '5'}"), "spec.create[0].retry.backoff", "duration"),
+    "limit": (create(STEP + "    retry: {§limit: 3}"), "spec.create[0].retry.limit", "idempotent: true"),
+    "limit of none": (create(STEP + "    retry: {§limit: 0}"), "spec.create[0].retry.limit", "1 or more"),
+    "limit as text": (create(STEP + "    retry: {§limit: '3'}"), "spec.create[0].retry.limit", "a whole number"),
+    "limit of a cleanup": (
+        "name: p\nspec:\n  delete:\n  - name: a\n" + STEP + "    retry: {§limit: 3}",
+        "spec.delete[0].retry.limit",
+        "until it succeeds",
+    ),
+    "idempotent": (
+        create(STEP + "    retry: {§idempotent: 'yes'}"),
+        "spec.create[0].retry.idempotent",
+        "true or false",
+    ),
+    "time-out": (create(STEP + "    timeouts: {§run: 0s}"), "spec.create[0].timeouts.run", "out of bounds"),
+    "time-out unknown": (create(STEP + "    timeouts: {§start: 1s}"), "spec.create[0].timeouts.start", "known here"),
+}
+
+
+@pytest.mark.parametrize(("source", "path", "word"), REFUSED.values(), ids=REFUSED)
+def test_refused(source, path, word):
+    error = refusal(source)
+    assert error.path == path
+    assert word in error.problem
+
+
+def overlay(text, runner=""):
+    indented = "".join(f"      {line}\n" for line in text.splitlines())
+    return f"name: p\nspec:\n  runner:\n    §podTemplateOverlay: |\n{indented}{runner}  create:\n  - name: a\n{STEP}"
+
+
+@pytest.mark.parametrize(
+    ("text", "runner", "word"),
+    [
+        ("- a", "", "must be a mapping"),
+        ("a: [", "", "line 2 of the overlay"),
+        ("a: 1\n---\nb: 1", "", "2 documents"),
+        ("template: {}", "", '"template"'),
+        ("spec: [1]", "", "spec: must be a mapping"),
+        ("spec: {containers: {}}", "", ""),
+        ("spec: {containers: {a: b}}", "", "spec.containers: must be a list"),
+        ("spec: {containers: [{image: x}]}", "", "spec.containers[0]: must be a mapping with a name"),
+        ("spec: {restartPolicy: Always}", "", "spec.restartPolicy: must be Never"),
+        ("spec: {containers: [{name: signadot-execunit-output-manager}]}", "", "reserved"),
+        ("spec: {initContainers: [{name: signadot-execunit-input-manager}]}", "", "reserved"),
+        ("spec: {volumes: [{name: signadot-execunit-io}]}", "", "reserved"),
+        ("spec: {volumes: [{name: dayfly-io}]}", "", "reserved"),
+        ("metadata: {name: x}", "", "metadata.name: leave the name out"),
+        ("metadata: {namespace: a}", "    namespace: b\n", "metadata.namespace: a contradicts"),
+        ("metadata: {namespace: a}", "", "metadata.namespace: a contradicts the runner's namespace signadot"),
+        ("spec: {containers: [{name: main, image: a}]}", "    image: b\n", "spec.containers[0].image: contradicts"),
+    ],
+)
+def test_an_overlay_that_contradicts(text, runner, word):
+    if not word:
+        assert load(overlay(text, runner).replace("§", ""))
+        return
+    error = refusal(overlay(text, runner))
+    assert error.path == "spec.runner.podTemplateOverlay"
+    assert word in error.problem
+
+
+@pytest.mark.parametrize(
+    ("text", "runner"),
+    [
+        ("", ""),
+        ("# nothing", ""),
+        ("metadata: {annotations: {a: b}}", ""),
+        ("metadata: {namespace: signadot}", ""),
+        ("metadata: {namespace: dayfly-runners}", "    namespace: signadot\n"),
+        ("metadata: {namespace: a}", "    namespace: a\n"),
+        ("spec: {restartPolicy: Never, containers: [{name: main, image: a}, {name: proxy, image: x}]}", ""),
+        ("spec: {containers: [{name: main, image: a}]}", "    image: a\n"),
+    ],
+)
+def test_an_overlay_that_does_not(text, runner):
+    assert load(overlay(text, runner).replace("§", ""))
+
+
+@pytest.mark.parametrize(
+    ("given", "env", "path"),
+    [
+        ({}, "DB_NAME", ""),
+        ({"as": {}}, "DB_NAME", ""),
+        ({"as": {"env": "X"}}, "X", ""),
+        ({"as": {"path": "/x"}}, "", "/x"),
+        ({"as": {"env": "X", "path": "/x"}}, "X", "/x"),
+    ],
+)
+def test_where_an_input_appears(given, env, path):
+    wanted = {"name": "db-name", "valueFromSandbox": True, **given}
+    body = {"name": "p", "spec": {"create": [{"name": "a", "script": "#!/bin/sh", "inputs": [wanted]}]}}
+    found = documents.from_wire(body, "ResourcePlugin").spec.create[0].inputs[0]
+    assert (found.env, found.path) == (env, path)
+
+
+@pytest.mark.parametrize(("text", "value"), [("1s", 1_000), ("90s", 90_000), ("5m", 300_000), ("168h", 604_800_000)])
+def test_durations(text, value):
+    assert plugin.milliseconds(text) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "s", "5", "0s", "-1s", "1.5s", "1d", "169h", "1 s", "٣s", "9" * 5000 + "s", "1h30m"]
+)
+def test_no_durations(text):
+    with pytest.raises(SpecError):
+        plugin.milliseconds(text)
+
+
+CHART = (
+    """
+name: chart-db
+spec:
+  description: |
+    """
+    + "A description longer than anybody documents. " * 15
+    + """
+  runner:
+    image: example/helm
+    namespace: signadot
+    podTemplateOverlay: |
+      spec:
+        serviceAccountName: chart-db
+  create:
+  - name: provision
+    inputs:
+    - name: dbname
+      valueFromSandbox: true
+      as: {env: DBNAME}
+    outputs:
+    - {name: host, valueFromPath: /tmp/host}
+    - {name: port, valueFromPath: /tmp/port}
+    - {name: root-password, valueFromPath: /tmp/root-password, sensitive: true}
+    script: |
+      #!/bin/bash
+      echo -n "db-${SIGNADOT_SANDBOX_ID}" > /tmp/host
+  delete:
+  - name: deprovision
+    script: |
+      #!/bin/bash
+      true
+"""
+)
+STATE = """
+name: bucket
+spec:
+  runner:
+    image: example/terraform
+    namespace: signadot
+    podTemplateOverlay: |
+      spec:
+        containers:
+        - name: main
+          env:
+          - {name: STATE, value: "@{state-bucket}"}
+          - name: KEY
+            valueFrom: {secretKeyRef: {name: cloud, key: key}}
+          volumeMounts: [{name: credentials, mountPath: /root/.cloud}]
+        volumes: [{name: credentials, secret: {secretName: cloud}}]
+  create:
+  - name: provision
+    inputs: [{name: region, valueFromSandbox: true, as: {env: REGION}}]
+    outputs: [{name: bucket-name, valueFromPath: /outputs/name}]
+    script: "#!/bin/sh\\n"
+  delete:
+  - name: deprovision
+    inputs:
+    - {name: region, valueFromSandbox: true, as: {env: REGION}}
+    - name: bucket-name
+      valueFromStep: {name: provision, output: bucket-name}
+      as: {env: BUCKET}
+    script: "#!/bin/sh\\n"
+"""
+MANIFESTS = """
+name: manifests
+spec:
+  runner: {image: "example/apply:v1.0.0", namespace: signadot, podTemplateOverlay: "spec: {serviceAccountName: apply}"}
+  create:
+  - name: provision
+    inputs: [{name: data, valueFromSandbox: true, as: {path: /tmp/input.yaml}}]
+    script: "#!/bin/sh\\n"
+"""
+VAULT = """
+name: shared-db
+spec:
+  runner:
+    image: postgres
+    namespace: signadot
+    podTemplateOverlay: |
+      metadata:
+        annotations:
+          vault.hashicorp.com/agent-inject: 'true'
+      spec: {serviceAccountName: vault}
+  create:
+  - name: provision
+    outputs: [{name: db-name, valueFromPath: /tmp/name}]
+    script: "#!/bin/bash\\n"
+  - name: setup
+    inputs: [{name: db-name, valueFromStep: {name: provision, output: db-name}, as: {env: DB}}]
+    script: "#!/bin/bash\\n"
+  delete:
+  - name: deprovision
+    inputs: [{name: db-name, valueFromStep: {name: provision, output: db-name}, as: {env: DB}}]
+    script: "#!/bin/bash\\n"
+"""
+PYTHON = """
+name: python-thing
+spec:
+  runner: {image: "python:3", namespace: signadot}
+  create: [{name: create-something, script: "#!/usr/bin/env python3\\n", inputs: null, outputs: null}]
+  delete: [{name: delete-something, script: "#!/usr/bin/env python3\\n"}]
+"""
+
+
+@pytest.mark.parametrize(
+    "source", [CHART, STATE, MANIFESTS, VAULT, PYTHON], ids=["chart", "state", "manifests", "vault", "python"]
+)
+def test_the_shapes_people_publish(source):
+    assert isinstance(load(source, **{"state-bucket": "b"}), plugin.Plugin)
+
+
+def test_null_absent_and_empty_are_alike():
+    forms = [
+        "{name: p, spec: {create: [{name: a, script: '#!/bin/sh', inputs: null}], delete: null, runner: null}}",
+        "{name: p, spec: {create: [{name: a, script: '#!/bin/sh'}]}}",
+        "{name: p, spec: {create: [{name: a, script: '#!/bin/sh', inputs: [], outputs: []}], delete: [], runner: {}}}",
+    ]
+    first, *others = [load(form) for form in forms]
+    assert others == [first, first]

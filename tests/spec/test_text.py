@@ -1,0 +1,352 @@
+"""Reading YAML and JSON: what each word means, where each value stood, and what is refused, in time and in bounds."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dayfly.spec import text
+from dayfly.spec.errors import SpecError
+from spec.places import marked
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.text(st.characters(codec="ascii"), max_size=5).map(lambda k: k.replace("\0", "")), inner, max_size=4
+        )
+    ),
+    max_leaves=20,
+)
+
+
+def read(source):
+    return text.parse_one(source, file="x.yaml").data
+
+
+def refusal(source):
+    with pytest.raises(SpecError) as caught:
+        text.parse(source, file="x.yaml")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("x.yaml:")
+    return caught.value
+
+
+class TestWords:
+    @pytest.mark.parametrize("word", ["y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE"])
+    def test_true(self, word):
+        assert read(f"- {word}") == [True]
+
+    @pytest.mark.parametrize("word", ["n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE"])
+    def test_false(self, word):
+        assert read(f"- {word}") == [False]
+
+    @pytest.mark.parametrize("word", ["", "~", "null", "Null", "NULL"])
+    def test_null(self, word):
+        assert read(f"- {word}") == [None]
+
+    @pytest.mark.parametrize(
+        ("word", "value"),
+        [
+            ("0", 0),
+            ("12", 12),
+            ("+12", 12),
+            ("-12", -12),
+            ("012", 10),
+            ("-012", -10),
+            ("0o12", 10),
+            ("0x1F", 31),
+            ("0b101", 5),
+            ("1_000", 1000),
+            ("18446744073709551615", 2**64 - 1),
+            ("18446744073709551616", 2.0**64),
+            ("9" * 300, float("9" * 300)),
+            ("1.5", 1.5),
+            (".5", 0.5),
+            ("1.", 1.0),
+            ("1e3", 1000.0),
+            ("1E-3", 0.001),
+            ("-1.5e+3", -1500.0),
+            ("08", 8.0),
+        ],
+    )
+    def test_numbers(self, word, value):
+        found = read(f"- {word}")[0]
+        assert found == value
+        assert type(found) is type(value)
+
+    @pytest.mark.parametrize(
+        "word",
+        [
+            "1:30",
+            "12:30:45",
+            "2026-11-21",
+            "2026-11-21T07:24:29Z",
+            "yEs",
+            "oN",
+            "1.2.3",
+            "0x",
+            "e3",
+            ".",
+            "-",
+            "<<",
+            "=",
+            "nan",
+        ],
+    )
+    def test_strings(self, word):
+        assert read(f"[{word}]" if word != "-" else "- '-'") == [word]
+
+    @pytest.mark.parametrize("source", ["- 'on'", '- "on"', "- !!str on", "- |-\n  on", "- >-\n  on", "- ! on"])
+    def test_what_is_quoted_is_a_string(self, source):
+        assert read(source) == ["on"]
+
+    @pytest.mark.parametrize("word", [".inf", "-.inf", ".NaN", "1e999", "9" * 400])
+    def test_what_json_cannot_say_is_refused(self, word):
+        assert refusal(f"a:\n- {word}").path == "a[0]"
+
+    def test_the_spelling_of_words_that_became_something_else_is_kept(self):
+        document = text.parse_one("a: on\nb: [0x10, x, '1']\nc:\n", file="x.yaml")
+        assert document.spelled == {("a",): "on", ("b", 0): "0x10"}
+
+
+class TestPlaces:
+    def test_an_entry_is_where_its_key_is_and_an_item_where_it_begins(self):
+        document = text.parse_one("a:\n  - b: 1\n    c: {d: |\n      x}\n".replace("|\n      x", "x"), file="x.yaml")
+        assert document.marks == {
+            (): (1, 1),
+            ("a",): (1, 1),
+            ("a", 0): (2, 5),
+            ("a", 0, "b"): (2, 5),
+            ("a", 0, "c"): (3, 5),
+            ("a", 0, "c", "d"): (3, 9),
+        }
+
+    def test_an_error_about_something_absent_is_where_its_parent_is(self):
+        document = text.parse_one("a:\n  b: 1\n", file="x.yaml")
+        assert str(document.error("wrong", ("a", "c", 0))) == "x.yaml:1:1: a.c[0]: wrong"
+        assert (document.error("wrong").line, document.error("wrong").column) == (1, 1)
+
+    def test_each_document_of_a_file_has_its_own(self):
+        first, second = text.parse("---\na: 1\n---\n# nothing\n---\nb: 2\n...\n", file="x.yaml")
+        assert (first.data, second.data) == ({"a": 1}, {"b": 2})
+        assert (first.marks["a",], second.marks["b",]) == ((2, 1), (6, 1))
+
+
+REFUSED = {
+    "alias": "a: §&x 1\nb: *x",
+    "anchor on a list": "a: §&x [1]",
+    "anchor on a key": "§&x a: 1",
+    "duplicate key": "a: 1\n§a: 2",
+    "duplicate in flow": 'x: {"a": 1, §a: 2}',
+    "boolean key": "x:\n  §on: 1",
+    "number key": "x:\n  §12: 1",
+    "null key": "x:\n  §~: 1",
+    "key that is a list": "x:\n  ? §[1]\n  : 2",
+    "tag": "a: §!!python/object:os.system x",
+    "binary tag": "a: §!!binary aGk=",
+    "tag on a mapping": "a: §!!set {x}",
+    "tab": "a:\n§\t- b",
+    "unclosed": "a: [1, 2\n§",
+    "escaped NUL": 'a: §"x\\0y"',
+    "control character": "a: x§\x07y",
+    "NUL": "a: x§\0y",
+    "lone surrogate": "a: x§\ud800y",
+    "infinity": "a: §.inf",
+}
+
+
+@pytest.mark.parametrize("source", REFUSED.values(), ids=REFUSED)
+def test_refused_with_its_place(source):
+    plain, line, column = marked(source)
+    error = refusal(plain)
+    assert (error.line, error.column) == (line, column), str(error)
+
+
+def test_hints_tell_what_to_write():
+    assert 'write "on" in quotes' in refusal("x: {on: 1}").problem
+    assert "spaces" in refusal("a:\n\t- b").problem
+    assert "line 1" in refusal("a: 1\na: 2").problem
+
+
+class TestBytes:
+    def test_not_utf8_says_at_which_byte(self):
+        error = refusal(b"a: 1\nb: \xff")
+        assert "byte 8" in error.problem
+        assert (error.line, error.column) == (2, 4)
+
+    def test_utf16_is_not_utf8(self):
+        assert "byte 0" in refusal("a: 1".encode("utf-16")).problem
+
+    def test_a_byte_order_mark_and_carriage_returns_are_no_matter(self):
+        document = text.parse_one("\ufeffa: 1\r\nb: 2\r\n".encode(), file="x.yaml")
+        assert document.data == {"a": 1, "b": 2}
+        assert document.marks["b",] == (2, 1)
+
+    @pytest.mark.parametrize("source", ["", b"", "# nothing", "---\n---\n", "null"])
+    def test_nothing_is_no_document(self, source):
+        assert text.parse(source, file="x.yaml") == []
+
+    def test_one_means_one(self):
+        for source in ("", "a: 1\n---\nb: 2"):
+            with pytest.raises(SpecError):
+                text.parse_one(source, file="x.yaml")
+
+
+class TestJson:
+    @example(["\x7f"])
+    @example(["\x85", "\u2028", "\u2029", "\ufeff", "\ue000", "\uffff", "\U0001f600", "\ud7ff", "\r", "\n ", " \t\n"])
+    @given(JSON)
+    def test_what_json_says_is_what_is_read(self, value):
+        assert same(read(json.dumps([value])), [value])
+
+    @example(["\x85", "\u2028"])
+    @example(["\ufeff"])
+    @example(["\ue000", "\U0001f600", "\ud7ff", "\r", "\n ", " \t\n"])
+    @given(JSON)
+    def test_raw_characters_are_read_or_refused_but_never_changed(self, value):
+        source = json.dumps([value], ensure_ascii=False)
+        if re.search("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]", source):
+            refusal(source)
+        else:
+            assert same(read(source), [value])
+
+    def test_pairs_of_surrogates(self):
+        assert read(r'{"a": "\ud83d\ude00 \\ud83d \uD83D\uDE00"}') == {"a": "😀 \\ud83d 😀"}
+
+    def test_only_in_json_is_a_pair_an_escape(self):
+        script = "printf '\\ud83d\\ude00'"
+        assert read(f"a: |-\n  {script}") == {"a": script}
+        assert read("[ |]".replace("|", "'\\ud83d\\ude00'")) == ["\\ud83d\\ude00"]
+
+    def test_tabs_between_values(self):
+        assert read('{"a":\t1,\n\t"b":\t[2]}') == {"a": 1, "b": [2]}
+
+
+class TestDump:
+    @example(
+        ["on", "y", "n", "12", "012", "1_000", "1e3", ".5", ".inf", "null", "", "~", "=", "<<", "1:30", "2026-11-21"]
+    )
+    @example({"on": 1, "12": 2, "": 3, "a\nb": 4, "- a": 5})
+    @example(
+        ["a\nb", "a\n", "\na", "a\n\n", " a\nb", "a \nb", "\ta\nb", "a\r\nb", "a: b\n# c\n", "\n", "a\nb\x85c\u2028"]
+    )
+    @example([1e22, 1e-7, -0.5, 2**64 - 1, True, None, [], {}])
+    @given(JSON)
+    def test_what_is_written_is_what_is_read(self, value):
+        assert same(read(text.dump([value])), [value])
+
+    def test_scripts_are_blocks_and_equal_values_are_written_twice(self):
+        step = {"script": "#!/bin/sh\ntrue\n"}
+        written = text.dump({"name": "y", "steps": [step, step]})
+        assert written.count("- script: |\n    #!/bin/sh\n    true\n") == 2
+        assert written.startswith('name: "y"\nsteps:\n- ')
+
+
+def same(found, value):
+    """Equal, and booleans are no numbers; a float may be read as the integer that was written."""
+    if isinstance(value, dict):
+        return found.keys() == value.keys() and all(same(found[key], value[key]) for key in value)
+    if isinstance(value, list):
+        return len(found) == len(value) and all(map(same, found, value))
+    if isinstance(value, float):
+        return math.isclose(found, value) or found == value
+    return type(found) is type(value) and found == value
+
+
+BOMBS = {
+    "flow depth": "[" * 100_000,
+    "mapping depth": "{a: " * 100_000,
+    "block depth": "- " * 100_000,
+    "complex keys": "? " * 100_000,
+    "width": "[" + "1," * 500_000 + "1]",
+    "lines": "- 1\n" * 500_000,
+    "empty documents": "---\n" * 500_000,
+    "documents": "--- a\n" * 300_000,
+    "aliases": "a: &a [x,x]\n" + "".join(f"b{n}: &b{n} [*a,*a]\n" for n in range(100)),
+    "long string": "a: [" + '"' + "x" * 4_000_000,
+    "long word": "a: " + "9" * 4_000_000,
+    "too big": "a" * (text.MAX_BYTES + 1),
+    "unprintable": "\x01" * 1_000_000,
+    "colons": "a:" * 1_000_000,
+    "comments": "#\n" * 2_000_000 + "\0",
+}
+
+
+@pytest.mark.parametrize("source", BOMBS.values(), ids=BOMBS)
+def test_bombs_end_soon(source):
+    started = time.process_time()
+    with pytest.raises(SpecError):
+        text.parse(source, file="x.yaml")
+    assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    ("source", "documents"),
+    [("a: '" + "''" * 500_000 + "'", 1), ("a: 1" + "_" * 1_000_000 + "x", 1), ("#\n" * 500_000, 0)],
+    ids=["quotes", "underscores", "comments"],
+)
+def test_what_is_long_and_legal_is_read_soon(source, documents):
+    started = time.process_time()
+    assert len(text.parse(source, file="x.yaml")) == documents
+    assert time.process_time() - started < 1
+
+
+def test_bombs_stay_small():
+    """In a process of its own, so that its peak is this work's alone."""
+    program = f"""
+import resource
+from dayfly.spec import text
+from dayfly.spec.errors import SpecError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for source in {["[", "- ", "? ", "{a: "]!r}:
+    try:
+        text.parse(source * 500_000, file="x")
+    except SpecError:
+        pass
+try:
+    text.parse("[" + "1," * 2_000_000, file="x")
+except SpecError:
+    pass
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, env={"PYTHONPATH": "src"}, check=True)
+    assert int(ran.stdout) < 100, "MiB"
+
+
+def test_limits_are_where_they_are_said_to_be():
+    deep = "[" * text.MAX_DEPTH + "]" * text.MAX_DEPTH
+    assert json.loads(deep) == read(deep)
+    refusal("[" + deep + "]")
+    wide = "[" + "1," * (text.MAX_NODES - 1) + "]"
+    assert len(read(wide)) == text.MAX_NODES - 1
+    refusal("[1," + wide[1:])
+
+
+def test_bodies_are_held_to_the_same_limits():
+    deep = json.loads("[" * text.MAX_DEPTH + "]" * text.MAX_DEPTH)
+    text.check_bounds(deep)
+    for data in ([[deep]], ["x"] * text.MAX_NODES, {"a": [{"b": "\0"}]}):
+        with pytest.raises(SpecError):
+            text.check_bounds(data)
+
+
+def test_the_slower_parser_reads_the_same(monkeypatch):
+    source = "a: on\nb:\n  - |\n    x\n  - {c: 012, d: 'y'}\n"
+    quick = text.parse_one(source, file="x.yaml")
+    monkeypatch.setattr(text, "_LOADER", yaml.SafeLoader)
+    assert text.parse_one(source, file="x.yaml") == quick
+    for case in REFUSED.values():
+        refusal(case.replace("§", ""))
