@@ -189,6 +189,12 @@ REFUSED = {
         "spec.hooks.preStart[0].inputs[0]",
         "2 are given",
     ),
+    "hook of a step": (
+        HOOK + "      inputs:\n      - name: b\n        valueFromStep: {name: c, §output: d.e}",
+        "spec.hooks.preStart[0].inputs[0].valueFromStep.output",
+        "an output name",
+    ),
+    "fork name": (HEAD + FORK.replace("- forkOf", "- §name: a b\n    forkOf"), "spec.forks[0].name", "a fork name"),
     "hook of an output": (
         HOOK + "      inputs:\n      - name: b\n        valueFrom: {resource: {name: db, §outputKey: x}}",
         "spec.hooks.preStart[0].inputs[0].valueFrom.resource.outputKey",

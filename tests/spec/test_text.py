@@ -72,6 +72,8 @@ class TestWords:
             ("1_000", 1000),
             ("18446744073709551615", 2**64 - 1),
             ("18446744073709551616", 2.0**64),
+            ("-9223372036854775808", -(2**63)),
+            ("-9223372036854775809", -(2.0**63)),
             ("9" * 300, float("9" * 300)),
             ("1.5", 1.5),
             (".5", 0.5),
@@ -138,6 +140,10 @@ class TestPlaces:
         document = text.parse_one("a:\n  b: 1\n", file="x.yaml")
         assert str(document.error("wrong", ("a", "c", 0))) == "x.yaml:1:1: a.c[0]: wrong"
         assert (document.error("wrong").line, document.error("wrong").column) == (1, 1)
+
+    def test_a_place_nobody_marked_is_the_file(self):
+        document = text.Document(data={}, marks={}, spelled={}, file="x.yaml")
+        assert str(document.error("wrong", ("a",))) == "x.yaml: a: wrong"
 
     def test_each_document_of_a_file_has_its_own(self):
         first, second = text.parse("---\na: 1\n---\n# nothing\n---\nb: 2\n...\n", file="x.yaml")
@@ -338,7 +344,18 @@ def test_limits_are_where_they_are_said_to_be():
 def test_bodies_are_held_to_the_same_limits():
     deep = json.loads("[" * text.MAX_DEPTH + "]" * text.MAX_DEPTH)
     text.check_bounds(deep)
-    for data in ([[deep]], ["x"] * text.MAX_NODES, {"a": [{"b": "\0"}]}):
+    for data in (
+        [[deep]],
+        ["x"] * text.MAX_NODES,
+        {"a": [{"b": "\0"}]},
+        {"a\0": 1},
+        ["\ud800"],
+        {"\udfff": 1},
+        [2**64],
+        [-(2**63) - 1],
+        [math.inf],
+        [math.nan],
+    ):
         with pytest.raises(SpecError):
             text.check_bounds(data)
 

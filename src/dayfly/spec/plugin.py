@@ -194,6 +194,12 @@ def check_runner(runner: Runner, keys: Path) -> None:
     check_overlay(overlay, (*keys, "podTemplateOverlay"), image=runner.image, namespace=runner.namespace)
 
 
+def check_step_output(reference: StepOutput, keys: Path) -> None:
+    """The names in a reference to another step could be names."""
+    names.check("step", reference.name, (*keys, "name"))
+    names.check("output", reference.output, (*keys, "output"))
+
+
 def check_step_names(workflows: Iterable[tuple[tuple[Step, ...], Path]]) -> None:
     """Step names are unique over all workflows of one document; each workflow comes with the way to it."""
     found = [(step.name, (*keys, index, "name")) for steps, keys in workflows for index, step in enumerate(steps)]
@@ -283,5 +289,4 @@ def _check_plugin_source(wanted: Input, keys: Path) -> None:
         found = "both" if wanted.value_from_sandbox else "neither"
         raise SpecError(f"needs exactly one of valueFromSandbox and valueFromStep; {found} are given", keys)
     if wanted.value_from_step is not None:
-        names.check("step", wanted.value_from_step.name, (*keys, "valueFromStep", "name"))
-        names.check("output", wanted.value_from_step.output, (*keys, "valueFromStep", "output"))
+        check_step_output(wanted.value_from_step, (*keys, "valueFromStep"))

@@ -14,6 +14,7 @@ from dayfly.spec import names, semver, text
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
 from dayfly.spec.plugin import (
+    Input,
     PluginSpec,
     ResourceOutput,
     Runner,
@@ -23,6 +24,7 @@ from dayfly.spec.plugin import (
     check_runner,
     check_step,
     check_step_names,
+    check_step_output,
 )
 
 EVENTS = ("preStart", "postStart", "preStop", "postStop")
@@ -328,17 +330,20 @@ def _check_hooks(spec: SandboxSpec, root: Path) -> None:
         for index, step in enumerate(steps):
             check_step(step, (*keys, index), repeats=keys[-1] == "postStop")
             for position, wanted in enumerate(step.inputs):
-                here = (*keys, index, "inputs", position)
-                if wanted.value_from_sandbox:
-                    raise SpecError("a hook has no params; write value, valueFromStep or valueFrom", here)
-                given = [s for s in (wanted.value, wanted.value_from_step, wanted.value_from) if s is not None]
-                if len(given) != 1:
-                    raise SpecError(
-                        f"needs exactly one of value, valueFromStep and valueFrom; {len(given)} are given", here
-                    )
-                if wanted.value_from:
-                    _check_resource_output(wanted.value_from.resource, (*here, "valueFrom", "resource"))
+                _check_hook_source(wanted, (*keys, index, "inputs", position))
     check_step_names(workflows)
+
+
+def _check_hook_source(wanted: Input, keys: Path) -> None:
+    if wanted.value_from_sandbox:
+        raise SpecError("a hook has no params; write value, valueFromStep or valueFrom", keys)
+    given = [source for source in (wanted.value, wanted.value_from_step, wanted.value_from) if source is not None]
+    if len(given) != 1:
+        raise SpecError(f"needs exactly one of value, valueFromStep and valueFrom; {len(given)} are given", keys)
+    if wanted.value_from_step is not None:
+        check_step_output(wanted.value_from_step, (*keys, "valueFromStep"))
+    if wanted.value_from is not None:
+        _check_resource_output(wanted.value_from.resource, (*keys, "valueFrom", "resource"))
 
 
 def _check_resource_output(reference: ResourceOutput, keys: Path) -> None:

@@ -38,7 +38,7 @@ _WORDS: dict[str, Any] = {
 _INTEGER = re.compile(r"([-+]?)(0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]+|0|[1-9][0-9_]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_LARGEST = 2**64
+_SMALLEST, _LARGEST = -(2**63), 2**64
 _STRING_TAGS = ("tag:yaml.org,2002:str", "!")
 _COLLECTION_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!")
 
@@ -95,7 +95,10 @@ def dump(data: Any) -> str:
 
 
 def check_bounds(data: Any) -> None:
-    """Hold data that came without text (a request's body) to the same depth, number of values and ban on NUL."""
+    """Hold data that came without text (a request's body) to the same depth, number of values and ban on NUL.
+
+    JSON decoders let pass what no text of ours can hold: halves of surrogate pairs, numbers past 64 bits.
+    """
     count = 0
     waiting: list[tuple[Any, Path]] = [(data, ())]
     while waiting:
@@ -104,11 +107,15 @@ def check_bounds(data: Any) -> None:
         if count > MAX_NODES or len(keys) > MAX_DEPTH:
             raise SpecError(f"at most {MAX_NODES} values, nested at most {MAX_DEPTH} deep, are read", keys[:8])
         if isinstance(value, dict):
+            for key in value:
+                _check_string(key, keys)
             waiting += [(item, (*keys, key)) for key, item in value.items()]
         elif isinstance(value, list):
             waiting += [(item, (*keys, index)) for index, item in enumerate(value)]
-        elif isinstance(value, str) and "\0" in value:
-            raise SpecError("holds a NUL character, which no script, variable or path can carry", keys)
+        elif isinstance(value, str):
+            _check_string(value, keys)
+        elif isinstance(value, int | float) and not _SMALLEST <= value < _LARGEST:
+            raise SpecError(f"must be a number from {_SMALLEST} to {_LARGEST - 1}", keys)
 
 
 class _Builder:
@@ -230,9 +237,9 @@ def resolve(word: str) -> Any:
     if match := _INTEGER.fullmatch(word):
         digits = match[2].replace("_", "").lower()
         base = {"0x": 16, "0b": 2, "0o": 8}.get(digits[:2], 8 if digits[0] == "0" else 10)
-        number = int(digits, base) if len(digits) <= 66 else _LARGEST
-        if number < _LARGEST:
-            return -number if match[1] == "-" else number
+        number = int(match[1] + digits, base) if len(digits) <= 66 else _LARGEST
+        if _SMALLEST <= number < _LARGEST:
+            return number
     if _FLOAT.fullmatch(word):
         value = float(word.replace("_", ""))
         if value in (float("inf"), float("-inf")):
@@ -262,6 +269,15 @@ def kind_of(value: Any) -> str:
     if isinstance(value, str):
         return "a string"
     return "a mapping" if isinstance(value, dict) else "a list"
+
+
+def _check_string(value: str, keys: Path) -> None:
+    if "\0" in value:
+        raise SpecError("holds a NUL character, which no script, variable or path can carry", keys)
+    try:
+        value.encode()
+    except UnicodeEncodeError as fault:
+        raise SpecError(f"holds half of a surrogate pair at character {fault.start}; write both", keys) from None
 
 
 def _place(event: yaml.Event) -> tuple[int, int]:
