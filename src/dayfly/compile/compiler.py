@@ -72,9 +72,10 @@ def compile(  # noqa: A001  -- the field's word for it
     """
     try:
         found = resources.resolve(sandbox, plugins)
+        hooks = _hooks(sandbox)
+        _check_count([hooks, *(instance.workflows for instance in found.values())], len(sandbox.spec.forks))
         for instance in found.values():
             _check_instance(instance, plugin_sources or {})
-        hooks = _hooks(sandbox)
         _check_workflows(hooks)
         _check_hook_sources(hooks, found)
         resources.check_params(found)
@@ -88,7 +89,6 @@ def compile(  # noqa: A001  -- the field's word for it
             _document(target, hooks, own),
         )
         kept = forks.build_all(sandbox.spec.forks, found, env, ("spec", "forks"))
-        _check_count(documents, kept)
         _check_size(kept, ("spec", "forks"))
         for document in documents:
             _check_size(document, found[document.resource].keys if document.resource else ("spec", "hooks"))
@@ -110,11 +110,11 @@ def check_plugin(plugin: Plugin, *, source: Document | None = None) -> None:
     try:
         written.check_plugin(plugin)
         workflows = references.of_plugin(plugin.spec, ("spec",))
+        _check_count([workflows])
         _check_workflows(workflows)
         # Without a sandbox's name and params it is smaller than it will ever be.
         bare = units.Setting("", {}, (), units.work(plugin.spec.runner, {}))
         smallest = _document(Target(kind="Sandbox", name="", uid=""), workflows, bare)
-        _check_count((smallest,), ())
         _check_size(smallest, ("spec",))
     except SpecError as fault:
         raise _locate(fault, source) from None
@@ -187,8 +187,9 @@ def _document(target: Target, workflows: tuple[Workflow, ...], shared: units.Set
     )
 
 
-def _check_count(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...]) -> None:
-    count = len(kept) + sum(len(document.units(event)) for document in documents for event in Event)
+def _check_count(documents: list[tuple[Workflow, ...]], kept: int = 0) -> None:
+    """Refuse too many units before any is built: a few lines can ask for a big plugin very often."""
+    count = kept + sum(len(workflow.steps) for workflows in documents for workflow in workflows)
     if count > MAX_UNITS_PER_RUN:
         problem = f"{count} steps, hooks and forks are too many; one sandbox has at most {MAX_UNITS_PER_RUN}"
         raise SpecError(problem, ("spec",))

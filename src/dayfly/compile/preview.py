@@ -262,7 +262,7 @@ def _tries(retry: Retry, *, creates: bool) -> str:
 
 
 def _span(milliseconds: int) -> str:
-    for unit, size in (("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+    for unit, size in (("h", 3_600_000), ("min", 60_000)):
         if milliseconds % size == 0:
             return f"{milliseconds // size} {unit}"
-    return f"{milliseconds} ms"
+    return f"{milliseconds / 1_000:g} s"

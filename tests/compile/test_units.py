@@ -1,0 +1,247 @@
+"""What becomes of inputs, retries, clocks, environment and runner."""
+
+import msgspec
+import pytest
+
+import dayfly.compile
+from compile.wishes import PG, QUEUE, box, plugin, run, sandbox
+from dayfly.spec.lifecycle import As, Event, Input, Output, Ref, Retry, Timeouts
+from dayfly.spec.semver import canonical
+
+
+def units(compiled, resource, event=Event.PRE_START):
+    [document] = [document for document in compiled.documents if document.resource == resource]
+    return {unit.name: unit for unit in document.units(event)}
+
+
+DB = box("resources:\n- {name: Db, plugin: pg, params: {size: small}}\n")
+
+
+def test_inputs_come_from_params_from_steps_or_from_nowhere():
+    found = units(run(DB, PG), "Db")
+    assert found["provision"].inputs == (
+        Input(name="size", value="small", as_=As(env="SIZE")),
+        Input(name="db-owner", as_=As(path="/tmp/owner")),
+    )
+    assert found["seed"].inputs == (
+        Input(name="host", from_=Ref(unit="provision", output="host"), as_=As(env="PGHOST", path="/tmp/in/host")),
+        Input(name="password", from_=Ref(unit="provision", output="password"), as_=As(env="PASSWORD")),
+    )
+
+
+def test_an_input_without_a_place_is_named_after_itself():
+    owner = PG.replace(", as: {path: /tmp/owner}", "")
+    assert units(run(DB, owner), "Db")["provision"].inputs[1] == Input(name="db-owner", as_=As(env="DB_OWNER"))
+
+
+def test_an_empty_param_is_a_value():
+    empty = box('resources:\n- {name: db, plugin: pg, params: {size: ""}}\n')
+    assert units(run(empty, PG), "db")["provision"].inputs[0].value == ""
+
+
+def test_outputs_keep_their_path_and_their_secrecy():
+    assert units(run(DB, PG), "Db")["provision"].outputs == (
+        Output(name="host", path="/tmp/host"),
+        Output(name="password", path="/tmp/password", sensitive=True),
+    )
+
+
+def test_the_environment_of_a_step():
+    assert units(run(DB, PG), "Db")["seed"].exec.env == {
+        "SIGNADOT_SANDBOX_NAME": "box",
+        "SIGNADOT_SANDBOX_ROUTING_KEY": "k3v9",
+        "SIGNADOT_SANDBOX_ID": "k3v9",
+        "SIGNADOT_RESOURCE_NAME": "Db",
+        "DAYFLY_SANDBOX_NAME": "box",
+        "DAYFLY_SANDBOX_ROUTING_KEY": "k3v9",
+        "DAYFLY_RESOURCE_NAME": "Db",
+    }
+
+
+def test_a_hook_has_no_resource():
+    hook = box("hooks:\n  preStart:\n  - {name: h, script: '#!/bin/sh'}\n")
+    env = units(run(hook), "")["h"].exec.env
+    assert "SIGNADOT_SANDBOX_ID" in env
+    assert not [name for name in env if "RESOURCE" in name]
+
+
+def test_the_runner_and_its_pod_template():
+    work = units(run(DB, PG), "Db")["seed"].exec
+    assert (work.script, work.image, work.namespace) == ("#!/bin/sh\ntrue\n", "postgres:16", "signadot")
+    assert work.pod_template == {"spec": {"serviceAccountName": "pg"}}
+    bare = units(run(box("resources:\n- {name: q, plugin: queue}\n"), QUEUE), "q")["make"].exec
+    assert (bare.image, bare.namespace, bare.pod_template) == ("", "", None)
+
+
+def test_hooks_have_the_sandboxs_runner():
+    hook = box("runner: {image: alpine, namespace: ci}\nhooks:\n  postStop:\n  - {name: h, script: '#!/bin/sh'}\n")
+    work = units(run(hook), "", Event.POST_STOP)["h"].exec
+    assert (work.image, work.namespace) == ("alpine", "ci")
+
+
+RETRIES = [
+    ("create", "", Retry(idempotent=False, limit=1, backoff_ms=5_000)),
+    ("create", "retry: {idempotent: true}", Retry(idempotent=True, limit=3, backoff_ms=5_000)),
+    ("create", "retry: {idempotent: true, limit: 7, backoff: 1m}", Retry(idempotent=True, limit=7, backoff_ms=60_000)),
+    ("create", "retry: {backoff: 2s}", Retry(idempotent=False, limit=1, backoff_ms=2_000)),
+    ("delete", "", Retry(idempotent=True, limit=0, backoff_ms=5_000)),
+    ("delete", "retry: {idempotent: true, backoff: 1h}", Retry(idempotent=True, limit=0, backoff_ms=3_600_000)),
+    ("preStart", "retry: {idempotent: true}", Retry(idempotent=True, limit=3, backoff_ms=5_000)),
+    ("postStart", "", Retry(idempotent=False, limit=1, backoff_ms=5_000)),
+    ("preStop", "", Retry(idempotent=True, limit=5, backoff_ms=5_000)),
+    ("postStop", "", Retry(idempotent=True, limit=0, backoff_ms=5_000)),
+]
+
+
+@pytest.mark.parametrize(("where", "given", "expected"), RETRIES)
+def test_retries(where, given, expected):
+    event = {"create": Event.PRE_START, "delete": Event.POST_STOP}.get(where) or Event(where)
+    assert _one(where, given, event).retry == expected
+
+
+def _one(where, given, event):
+    step = f"  - name: s\n    script: '#!/bin/sh'\n    {given}\n"
+    if where in ("create", "delete"):
+        compiled = run(box("resources:\n- {name: r, plugin: p}\n"), f"name: p\nspec:\n  {where}:\n{step}")
+        return units(compiled, "r", event)["s"]
+    return units(run(box(f"hooks:\n  {where}:\n{step}")), "", event)["s"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("", Timeouts(schedule_ms=600_000, pull_ms=600_000, run_ms=3_600_000, grace_ms=10_000)),
+        ("timeouts: {schedule: 1s, pull: 2m, run: 3h, grace: 4s}", Timeouts(schedule_ms=1_000, pull_ms=120_000, run_ms=10_800_000, grace_ms=4_000)),
+        ("timeouts: {run: 5m}", Timeouts(run_ms=300_000)),
+    ],
+)  # fmt: skip
+def test_timeouts(given, expected):
+    assert _one("create", given, Event.PRE_START).timeouts == expected
+
+
+def test_documents_stand_in_the_sandboxs_order_and_its_own_is_last():
+    compiled = run(box("resources:\n- {name: q, plugin: queue}\n- {name: db, plugin: pg}\n"), PG, QUEUE)
+    assert [document.resource for document in compiled.documents] == ["q", "db", ""]
+    assert not any(compiled.documents[-1].units(event) for event in Event)
+    target = compiled.documents[0].target
+    assert (target.api_version, target.kind, target.name, target.uid) == ("dayfly.dev/v1alpha1", "Sandbox", "box", "u1")
+    assert all(document.target == target for document in compiled.documents)
+
+
+def test_the_namespace_of_the_sandbox_object():
+    compiled = dayfly.compile.compile(sandbox(box("")), {}, uid="u", routing_key="k", namespace="team")
+    assert compiled.documents[0].target.namespace == "team"
+
+
+def test_hooks_go_to_their_events_and_read_resources_and_each_other():
+    compiled = run(
+        box(
+            "resources:\n- {name: db, plugin: pg}\n"
+            "hooks:\n"
+            "  preStart:\n  - {name: a, script: '#!/bin/sh', inputs: [{name: i, value: v}], outputs: [{name: o, valueFromPath: /tmp/o}]}\n"
+            "  postStart:\n  - {name: b, script: '#!/bin/sh', inputs: [{name: i, valueFromStep: {name: a, output: o}}]}\n"
+            "  preStop:\n  - {name: c, script: '#!/bin/sh'}\n"
+            "  postStop:\n  - {name: d, script: '#!/bin/sh', inputs: [{name: i, valueFrom: {resource: {name: db, outputKey: provision.host}}}]}\n"
+        ),
+        PG,
+    )
+    own = compiled.documents[-1]
+    assert [[unit.name for unit in own.units(event)] for event in Event] == [["a"], ["b"], ["c"], ["d"]]
+    assert own.pre_start[0].inputs == (Input(name="i", value="v", as_=As(env="I")),)
+    assert own.post_start[0].inputs[0].from_ == Ref(unit="a", output="o")
+    assert own.post_stop[0].inputs[0].from_ == Ref(resource="db", unit="provision", output="host")
+
+
+CHAIN = box(
+    "resources:\n"
+    "- name: q\n  plugin: queue\n"
+    "  params: {seed: {valueFrom: {resource: {name: db, outputKey: provision.host}}}}\n"
+    "- {name: db, plugin: pg}\n"
+)
+
+
+def test_a_param_that_another_resource_makes():
+    assert units(run(CHAIN, PG, QUEUE), "q")["make"].inputs == (
+        Input(name="seed", from_=Ref(resource="db", unit="provision", output="host"), as_=As(env="SEED")),
+    )
+
+
+def test_a_param_of_ones_own_making_stays_in_the_document():
+    loop = box(
+        "resources:\n- name: db\n  plugin: pg\n"
+        "  params: {late: {valueFrom: {resource: {name: db, outputKey: provision.host}}}}\n"
+    )
+    late = PG.replace(
+        "  - name: seed\n    inputs:\n", "  - name: seed\n    inputs:\n    - {name: late, valueFromSandbox: true}\n"
+    )
+    assert units(run(loop, late), "db")["seed"].inputs[0].from_ == Ref(unit="provision", output="host")
+
+
+def test_a_plugin_in_place_needs_no_published_one():
+    place = box("resources:\n- name: r\n  spec:\n    create:\n    - {name: s, script: '#!/bin/sh'}\n")
+    assert list(units(run(place), "r")) == ["s"]
+    assert dayfly.compile.missing(sandbox(place)) == []
+
+
+def test_what_is_missing():
+    names = ["pg", "pg@1.2", "pg@v1.2.0", "queue@latest", "queue", "other@2.0.0-rc.1", "pg@0.0.0"]
+    lines = "".join(f"- {{name: r{n}, plugin: {name}}}\n" for n, name in enumerate(names))
+    assert dayfly.compile.missing(sandbox(box("resources:\n" + lines))) == [
+        ("pg", ""),
+        ("pg", "1.2.0"),
+        ("queue", ""),
+        ("other", "2.0.0-rc.1"),
+        ("pg", "0.0.0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "version"),
+    [("pg", "1.10.0"), ("pg@latest", "1.10.0"), ("pg@1.9", "1.9.0"), ("pg@0.0.0", "0.0.0"), ("pg@v1.10.0-rc.1", "1.10.0-rc.1")],
+)  # fmt: skip
+def test_the_latest_is_the_highest_version(wanted, version):
+    known = plugin(PG)
+    versions = ["1.9", "1.10.0-rc.1", "1.10.0", "0.0.0"]
+    plugins = {
+        ("pg", canonical(text)): msgspec.structs.replace(
+            known,
+            version=canonical(text),
+            spec=msgspec.structs.replace(known.spec, runner=type(known.spec.runner)(image=canonical(text))),
+        )
+        for text in versions
+    }
+    wish = sandbox(box(f"resources:\n- {{name: db, plugin: {wanted}}}\n"))
+    compiled = dayfly.compile.compile(wish, plugins, uid="u", routing_key="k")
+    assert units(compiled, "db")["seed"].exec.image == version
+
+
+def test_a_param_that_no_step_takes_is_a_warning():
+    assert run(box("resources:\n- {name: db, plugin: pg, params: {size: s, sise: m}}\n"), PG).warnings == (
+        'box.yaml:5:46: spec.resources[0].params.sise: no step of the plugin pg@1.2.0 takes it; did you mean "size"?',
+    )
+    place = (
+        "resources:\n- name: r\n  params: {extra: value}\n  spec:\n    create:\n    - {name: s, script: '#!/bin/sh'}\n"
+    )
+    assert run(box(place)).warnings == (
+        "box.yaml:6:14: spec.resources[0].params.extra: no step of this resource takes it; there is none",
+    )
+
+
+def test_a_pre_stop_hook_without_forks_is_a_warning():
+    hook = "hooks:\n  preStop:\n  - {name: h, script: '#!/bin/sh'}\n"
+    assert run(box(hook)).warnings == (
+        (
+            "box.yaml:5:5: spec.hooks.preStop: runs only once a fork has been started, and this sandbox has none; "
+            "write it under postStop"
+        ),
+    )
+    assert run(box(hook + "forks:\n- forkOf: {kind: Deployment, namespace: shop, name: web}\n")).warnings == ()
+
+
+def test_a_large_value_may_come_as_a_file():
+    large = box(f"resources:\n- {{name: db, plugin: pg, params: {{db-owner: {'x' * 70_000}}}}}\n")
+    assert len(units(run(large, PG), "db")["provision"].inputs[1].value) == 70_000
+
+
+def test_compiling_twice_gives_the_same_bytes():
+    assert msgspec.json.encode(run(CHAIN, PG, QUEUE)) == msgspec.json.encode(run(CHAIN, QUEUE, PG))
