@@ -113,7 +113,6 @@ static int seal(struct host *host) {
 /* Ends an attempt of which nothing ran. */
 static int seal_unstarted(struct host *host, const char *outcome) {
     host->receipt.outcome = outcome;
-    inputs_remove(&host->order, &host->traces);
     return seal(host);
 }
 
@@ -156,10 +155,12 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
     if (host->isolated) {
         if (spaces_enter(host->order.isolation, fault) < 0) return -1;
         if (spaces_make_private(&host->spaces, &host->order, fault) < 0) return -1;
-    } else if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
+        return inputs_place(&host->order, &host->spaces, fault);
+    }
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
         return fail(fault, "The step's processes cannot be adopted: %s.", strerror(errno));
     }
-    return inputs_place(&host->order, &host->spaces, &host->traces, fault);
+    return inputs_plan(&host->order, &host->traces, fault);
 }
 
 /* Forks the step's first process and waits until it stands before the gate. */
@@ -177,13 +178,14 @@ static int fork_init(struct host *host, const char *program, struct fault *fault
     close(host->control_peer);
     close(host->log_writer);
     if (host->watch.child < 0) return fail(fault, "The step's first process cannot be created: %s.", strerror(errno));
-    if (message_receive(host->watch.control, &message, 0) > 0 && message.word == WORD_READY) return 0;
+    if (message_receive(host->watch.control, &message, 0) < 0) message.word = 0;
+    if (message.word == WORD_READY) return 0;
     if (message.word == WORD_FAULT) *fault = message.fault;
     else fail(fault, "The step's first process died while it prepared.");
     return -1;
 }
 
-/* Lets the waiting init go without running anything. */
+/* Lets the waiting init go without running anything; it removes what it created. */
 static void dismiss_init(struct host *host) {
     close(host->watch.control);
     while (waitpid(host->watch.child, NULL, 0) < 0 && errno == EINTR) {}
@@ -222,6 +224,11 @@ static int keep_output(void *state, const char *name, const char *bytes, size_t 
 static int run(struct host *host) {
     struct end end = {.cause = BY_ITSELF};
     message_send(host->watch.control, WORD_GO, 0, NULL);
+    if (!host->isolated) {
+        /* From here on what the init created is ours to remove. */
+        host->traces.input_count = host->order.input_count;
+        host->traces.outputs = true;
+    }
     watch_run(&host->watch, false, &end);
     if (!host->isolated) sweep_away();
     watch_drain(&host->watch, &end);

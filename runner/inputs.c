@@ -19,37 +19,48 @@ static int refuse(struct fault *fault, const char *path, const char *why) {
     return fail(fault, "The input file %s cannot be placed: %s.", path, why);
 }
 
+/* Notes a directory once. */
 static int note_directory(struct traces *traces, const char *path) {
-    char **grown = realloc(traces->directories, (traces->directory_count + 1) * sizeof *grown);
-    char *copy = strdup(path);
-    if (grown != NULL) traces->directories = grown;
-    if (grown == NULL || copy == NULL) {
-        free(copy);
-        return -1;
+    for (size_t i = 0; i < traces->directory_count; i++) {
+        if (strcmp(traces->directories[i], path) == 0) return 0;
     }
-    traces->directories[traces->directory_count++] = copy;
-    return 0;
+    char **grown = realloc(traces->directories, (traces->directory_count + 1) * sizeof *grown);
+    if (grown == NULL) return -1;
+    traces->directories = grown;
+    grown[traces->directory_count] = strdup(path);
+    return grown[traces->directory_count++] == NULL ? -1 : 0;
 }
 
-/* Creates the missing parents of PATH. With isolation they are created in private directories only. On success
- * `parent` tells about the last of them. */
-static int make_parents(const char *path, bool isolated, const struct spaces *spaces, struct traces *traces,
-                        struct stat *parent, struct fault *fault) {
+/* What to do about a missing parent: with `spaces` it is created if it will be private, with `traces` only noted. */
+struct parents {
+    const struct spaces *spaces;
+    struct traces *traces;
+};
+
+static int add_parent(const char *path, const char *prefix, struct parents how, const struct stat *above,
+                      struct fault *fault) {
+    if (how.traces != NULL) return note_directory(how.traces, prefix) < 0 ? refuse(fault, path, "no memory") : 0;
+    if (!spaces_owns(how.spaces, above)) {
+        return refuse(fault, path, "its directory is missing and no private directory would hold it");
+    }
+    return mkdir(prefix, 0755) < 0 ? bad(fault, path, prefix) : 0;
+}
+
+/* Walks down the parents of PATH. On success `parent` tells about the last one that exists. */
+static int walk_parents(const char *path, struct parents how, struct stat *parent, struct fault *fault) {
     char prefix[PATH_MAX];
     if (stat("/", parent) < 0) return bad(fault, path, "/");
     for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         snprintf(prefix, sizeof prefix, "%.*s", (int)(slash - path), path);
         struct stat here;
-        if (stat(prefix, &here) < 0) {
+        bool missing = stat(prefix, &here) < 0;
+        if (missing) {
             if (errno != ENOENT) return bad(fault, path, prefix);
-            if (isolated && !spaces_owns(spaces, parent)) {
-                return refuse(fault, path, "its directory is missing and no private directory would hold it");
-            }
-            if (mkdir(prefix, 0755) < 0 || stat(prefix, &here) < 0) return bad(fault, path, prefix);
-            if (!isolated && note_directory(traces, prefix) < 0) return refuse(fault, path, "no memory");
-        } else if (!S_ISDIR(here.st_mode)) {
-            return refuse(fault, path, "one of its parents is no directory");
+            if (add_parent(path, prefix, how, parent, fault) < 0) return -1;
+            if (how.traces != NULL) continue;
+            if (stat(prefix, &here) < 0) return bad(fault, path, prefix);
         }
+        if (!S_ISDIR(here.st_mode)) return refuse(fault, path, "one of its parents is no directory");
         *parent = here;
     }
     return 0;
@@ -83,11 +94,7 @@ static int bind_over(const struct input *input, const struct spaces *spaces, str
     return result < 0 ? bad(fault, input->path, "laying over the host's file") : 0;
 }
 
-static int place(const struct input *input, bool isolated, const struct spaces *spaces, struct traces *traces,
-                 struct fault *fault) {
-    struct stat parent;
-    if (make_parents(input->path, isolated, spaces, traces, &parent, fault) < 0) return -1;
-    if (isolated && !spaces_owns(spaces, &parent)) return bind_over(input, spaces, fault);
+static int create_new(const struct input *input, struct fault *fault) {
     if (create(input) == 0) return 0;
     if (errno == EEXIST) return refuse(fault, input->path, "something exists there and would be changed");
     return bad(fault, input->path, "writing");
@@ -109,21 +116,55 @@ static int check_outputs(const struct order *order, struct fault *fault) {
     return 0;
 }
 
-int inputs_place(const struct order *order, const struct spaces *spaces, struct traces *traces, struct fault *fault) {
-    bool isolated = order->isolation != ISOLATION_NONE;
+int inputs_plan(const struct order *order, struct traces *traces, struct fault *fault) {
+    struct stat status;
     if (check_outputs(order, fault) < 0) return -1;
-    traces->outputs = !isolated;
     for (size_t i = 0; i < order->input_count; i++) {
-        if (place(&order->inputs[i], isolated, spaces, traces, fault) < 0) return -1;
-        if (!isolated) traces->input_count = i + 1;
+        const char *path = order->inputs[i].path;
+        if (walk_parents(path, (struct parents){NULL, traces}, &status, fault) < 0) return -1;
+        if (lstat(path, &status) == 0) return refuse(fault, path, "something exists there and would be changed");
     }
     return 0;
 }
 
-void inputs_remove(const struct order *order, const struct traces *traces) {
+int inputs_create(const struct order *order, struct traces *traces, struct fault *fault) {
+    traces->outputs = true;
+    for (size_t i = 0; i < traces->directory_count; i++) {
+        /* Another step may have created it meanwhile; whoever ends last finds it empty. */
+        if (mkdir(traces->directories[i], 0755) < 0 && errno != EEXIST) {
+            bad(fault, traces->directories[i], "creating the directory");
+            inputs_remove(order, traces);
+            return -1;
+        }
+    }
+    for (size_t i = 0; i < order->input_count; i++) {
+        if (create_new(&order->inputs[i], fault) < 0) {
+            inputs_remove(order, traces);
+            return -1;
+        }
+        traces->input_count = i + 1;
+    }
+    return 0;
+}
+
+int inputs_place(const struct order *order, const struct spaces *spaces, struct fault *fault) {
+    if (check_outputs(order, fault) < 0) return -1;
+    for (size_t i = 0; i < order->input_count; i++) {
+        const struct input *input = &order->inputs[i];
+        struct stat parent;
+        if (walk_parents(input->path, (struct parents){spaces, NULL}, &parent, fault) < 0) return -1;
+        bool owned = spaces_owns(spaces, &parent);
+        if ((owned ? create_new(input, fault) : bind_over(input, spaces, fault)) < 0) return -1;
+    }
+    return 0;
+}
+
+void inputs_remove(const struct order *order, struct traces *traces) {
     for (size_t i = 0; i < traces->input_count; i++) unlink(order->inputs[i].path);
     for (size_t i = 0; traces->outputs && i < order->output_count; i++) {
         if (output_path_allowed(order->outputs[i].path)) unlink(order->outputs[i].path);
     }
     for (size_t i = traces->directory_count; i > 0; i--) rmdir(traces->directories[i - 1]);
+    traces->input_count = traces->directory_count = 0;
+    traces->outputs = false;
 }

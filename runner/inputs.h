@@ -5,17 +5,24 @@
 #include "order.h"
 #include "spaces.h"
 
-/* What was created on the host and must go again (isolation `none` only; elsewhere it goes with its namespace). */
+/* What is created on the host and must go again (isolation `none` only; elsewhere it goes with its namespace). */
 struct traces {
     char **directories; /* outer before inner */
     size_t directory_count, input_count;
     bool outputs; /* true once it is certain that no declared output was there before */
 };
 
-/* Creates the inputs and their missing parents, and sees to it that no declared output exists yet. */
-int inputs_place(const struct order *order, const struct spaces *spaces, struct traces *traces, struct fault *fault);
+/* Isolation `none`: sees to it that no input or output exists yet and notes the parents that are to be created. */
+int inputs_plan(const struct order *order, struct traces *traces, struct fault *fault);
 
-/* Removes what isolation `none` left on the host: inputs, outputs, created directories that are empty. */
-void inputs_remove(const struct order *order, const struct traces *traces);
+/* Isolation `none`: creates what was planned. What it created before it failed is removed again. */
+int inputs_create(const struct order *order, struct traces *traces, struct fault *fault);
+
+/* With isolation: puts the inputs into private directories, or over files of the host without changing them, and
+ * sees to it that no output exists yet. */
+int inputs_place(const struct order *order, const struct spaces *spaces, struct fault *fault);
+
+/* Removes inputs, outputs, created directories that are empty; and forgets them. */
+void inputs_remove(const struct order *order, struct traces *traces);
 
 #endif

@@ -116,7 +116,8 @@ static int prepare(const struct step *step, struct fault *fault) {
     if (chdir(step->order->cwd) < 0) {
         return fail(fault, "The working directory %s cannot be entered: %s.", step->order->cwd, strerror(errno));
     }
-    return 0;
+    /* Here and not in the launcher: we outlive its violent death and can remove them. */
+    return step->own_pids ? 0 : inputs_create(step->order, step->traces, fault);
 }
 
 static void terminate(const struct step *step) {
@@ -124,7 +125,7 @@ static void terminate(const struct step *step) {
     else sweep_signal(SIGTERM);
 }
 
-/* The launcher is gone without a receipt. What the step left on the host must not outlive it. */
+/* The launcher is gone, or lets us go before the gate. What the step left on the host must not outlive it. */
 static _Noreturn void abandon(const struct step *step) {
     if (!step->own_pids) {
         sweep_away();
@@ -158,8 +159,8 @@ _Noreturn void step_init(const struct step *step) {
         message_send(step->control, WORD_FAULT, 0, &fault);
         _exit(1);
     }
-    if (!message_send(step->control, WORD_READY, 0, NULL)) _exit(1);
-    if (message_receive(step->control, &message, 0) < 0 || message.word != WORD_GO) _exit(1);
+    if (!message_send(step->control, WORD_READY, 0, NULL)) abandon(step);
+    if (message_receive(step->control, &message, 0) < 0 || message.word != WORD_GO) abandon(step);
     pid_t program = step_start(step);
     if (program < 0) {
         fail(&fault, "The step's process cannot be created: %s.", strerror(errno));

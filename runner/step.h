@@ -29,7 +29,7 @@ struct step {
     int control;         /* the step's end of the socket */
     int log;             /* write end of the log pipe */
     bool own_pids;       /* first process of a PID namespace */
-    const struct traces *traces;
+    struct traces *traces; /* what to create on the host, without a mount namespace */
 };
 
 /* False when the peer is gone. */

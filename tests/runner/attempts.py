@@ -1,6 +1,7 @@
 """An attempt directory as a server would make it, and what the real program leaves in it."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -92,6 +93,15 @@ class Attempt:
     @property
     def has_receipt(self) -> bool:
         return (self.dir / "receipt").exists()
+
+    def is_free(self) -> bool:
+        """Whether the lock can be had: nothing of the step may live then."""
+        with (self.dir / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
 
     @property
     def log(self) -> str:

@@ -1,0 +1,209 @@
+"""Whatever a step does, it is gone at its end, and what ended it is said."""
+
+import contextlib
+import os
+import random
+import signal
+import time
+import uuid
+
+import pytest
+
+from runner.attempts import end_all, processes_with, wait_until
+
+STUBBORN = """#!/usr/bin/env python3
+import os, signal, sys, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.closerange(0, 4096)
+            time.sleep(300)
+        os._exit(0)
+print("ready", flush=True)
+time.sleep(300)
+"""
+
+DAEMON = """#!/usr/bin/env python3
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.closerange(0, 4096)
+        time.sleep(300)
+    os._exit(0)
+os.wait()
+"""
+
+# Each process replaces itself all the time, so no list of processes stays true.
+RESTLESS = """#!/usr/bin/env python3
+import os, sys, time
+for _ in range(40):
+    if os.fork() == 0:
+        while True:
+            if os.fork() != 0:
+                os._exit(0)
+print("ready", flush=True)
+time.sleep(300)
+"""
+
+BOMB = """#!/usr/bin/env python3
+import os, time
+if os.fork() == 0:
+    while True:
+        try:
+            os.fork()
+        except OSError:
+            pass
+print("ready", flush=True)
+time.sleep(300)
+"""
+
+
+@pytest.fixture
+def mark():
+    """A word in the environment of every process of a step, to find it by."""
+    word = f"mark-{uuid.uuid4().hex}"
+    yield word
+    end_all(word)
+
+
+def test_a_script_that_ignores_the_polite_signal_is_killed_after_its_grace(attempt, isolation, mark):
+    one = attempt()
+    begin = time.monotonic()
+    receipt = one.run(STUBBORN, isolation=isolation, env=f"MARK={mark}", run_ms=400, grace_ms=300)
+    assert (receipt.outcome, receipt.code) == ("deadline", 9)
+    assert "400 ms" in receipt.detail
+    assert 0.7 <= time.monotonic() - begin < 5
+    assert processes_with(mark) == []
+
+
+def test_without_grace_the_end_is_at_once(attempt, isolation, mark):
+    receipt = attempt().run(STUBBORN, isolation=isolation, env=f"MARK={mark}", run_ms=300, grace_ms=0)
+    assert receipt.outcome == "deadline"
+    assert processes_with(mark) == []
+
+
+def test_a_polite_script_may_say_good_bye(attempt, isolation):
+    one = attempt()
+    script = "#!/bin/sh\ntrap 'echo bye; exit 5' TERM\nsleep 60 & wait\n"
+    receipt = one.run(script, isolation=isolation, run_ms=200, grace_ms=5000)
+    assert (receipt.outcome, receipt.code, one.log) == ("deadline", 5, "bye\n")
+
+
+def test_a_signal_to_the_launcher_cancels_the_step(attempt, isolation, mark):
+    one = attempt().write(STUBBORN, isolation=isolation, env=f"MARK={mark}", grace_ms=100)
+    launcher = one.start()
+    one.wait_for_log("ready")
+    launcher.terminate()
+    assert launcher.wait(10) == 0
+    assert (one.receipt().outcome, one.receipt().code) == ("cancelled", 9)
+    assert processes_with(mark) == []
+
+
+def test_a_daemon_ends_with_the_script_that_left_it(attempt, isolation, mark):
+    begin = time.monotonic()
+    receipt = attempt().run(DAEMON, isolation=isolation, env=f"MARK={mark}")
+    assert (receipt.outcome, receipt.code) == ("exited", 0)
+    assert time.monotonic() - begin < 5
+    assert processes_with(mark) == []
+
+
+def test_restless_processes_are_caught(attempt, isolation, mark):
+    receipt = attempt().run(RESTLESS, isolation=isolation, env=f"MARK={mark}", run_ms=500, grace_ms=50)
+    assert receipt.outcome == "deadline"
+    assert processes_with(mark) == []
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("wanted", ["none", "user"])
+def test_a_fork_bomb_under_a_process_limit_is_gone_at_the_end(attempt, wanted, mark):
+    one = attempt(user="nobody")
+    one.prefix = ["prlimit", "--nproc=150", "--"]
+    receipt = one.run(BOMB, isolation=wanted, env=f"MARK={mark}", run_ms=700, grace_ms=100, log_limit=1000)
+    assert receipt.outcome == "deadline"
+    assert processes_with(mark) == []
+
+
+def test_killing_its_own_init_does_not_free_a_step(attempt, mark):
+    """Without a PID namespace the script can reach the process that stands for it."""
+    one = attempt()
+    script = DAEMON.replace("os.wait()", "os.wait(); os.kill(os.getppid(), 9); time.sleep(300)")
+    receipt = one.run(script, isolation="none", env=f"MARK={mark}")
+    assert receipt.outcome == "lost"
+    assert processes_with(mark) == []
+
+
+def test_a_killed_launcher_takes_its_step_with_it_and_frees_the_lock_last(attempt, isolation, mark):
+    one = attempt().write(STUBBORN, isolation=isolation, env=f"MARK={mark}")
+    launcher = one.start()
+    one.wait_for_log("ready")
+    launcher.kill()
+    launcher.wait(10)
+    wait_until(one.is_free)
+    assert processes_with(mark) == []
+    assert one.run().outcome == "lost"
+
+
+def test_a_launcher_killed_at_any_instant_leaves_nothing_and_runs_nothing_twice(attempt, isolation, mark, place):
+    chance = random.Random(7)
+    seen = set()
+    for number in range(40):
+        one = attempt()
+        inputs = f"{place}/inputs-{number}/file\0x"
+        where = {"private": str(place)} if isolation != "none" else {}
+        script = f"#!/bin/sh\nmkdir {one.dir}/effect || mkdir {one.dir}/second; sleep 0.01; exec sleep 100\n"
+        one.write(script, isolation=isolation, env=f"MARK={mark}", file=inputs, grace_ms=0, **where)
+        launcher = one.start()
+        time.sleep(chance.random() * 0.012)
+        launcher.kill()
+        launcher.wait(10)
+        wait_until(one.is_free)
+        assert processes_with(mark) == []
+        effect = one.dir / "effect"
+        started = (one.dir / "marker").exists()
+        assert started or not effect.exists()
+        # Somebody finds the attempt and tries again: it may begin only if it never did.
+        second = one.start()
+        if started:
+            assert second.wait(10) == 0
+            assert one.receipt().outcome == "lost"
+        else:
+            wait_until(effect.exists)
+            second.terminate()
+            assert second.wait(10) == 0
+            assert one.receipt().outcome == "cancelled"
+        assert not (one.dir / "second").exists()
+        assert not (place / f"inputs-{number}").exists()
+        seen.add(started)
+    assert seen == {True, False}
+
+
+def test_cancelled_before_its_start_is_void(attempt, isolation):
+    """A signal that waits since before the exec is seen at the gate."""
+
+    def cancel_early():
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    one = attempt().write("#!/bin/sh\necho ran\n", isolation=isolation)
+    assert one.start(preexec_fn=cancel_early).wait(10) == 0
+    assert (one.receipt().outcome, one.marker, one.log) == ("void", ["void", ""], "")
+    assert "cancelled" in one.receipt().detail
+
+
+def test_the_launcher_outlives_whoever_started_it(attempt, isolation):
+    """A server that dies takes nothing with it: the launcher has a session of its own."""
+    one = attempt().write("#!/bin/sh\nsleep 0.3; echo done\n", isolation=isolation)
+    server = os.fork()
+    if server == 0:
+        os.setpgid(0, 0)
+        one.start()
+        os._exit(0)
+    os.waitpid(server, 0)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(server, signal.SIGKILL)
+    wait_until(lambda: one.has_receipt)
+    assert (one.receipt().outcome, one.log) == ("exited", "done\n")
