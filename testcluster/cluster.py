@@ -25,6 +25,10 @@ class StartError(Exception):
     """The cluster did not come up; the text has the end of what its components said."""
 
 
+class CommandError(Exception):
+    """A command in or to a cluster failed."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Cluster:
     """A cluster that was started here, known by its folder alone."""
@@ -55,15 +59,15 @@ class Cluster:
             return True
         return False
 
-    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
         """What kubectl says on standard output, as an administrator.
 
         Raises:
-            subprocess.CalledProcessError: it failed and `check` is set; `stderr` says why.
+            CommandError: kubectl refused; the text has what it said.
         """
         command = [str(self.folder / "bin" / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments]
         env = os.environ | {"KUBERC": "off", "HOME": str(self.folder)}  # nobody's own settings
-        return subprocess.run(command, input=stdin, env=env, check=check, capture_output=True, text=True).stdout
+        return _output(subprocess.run(command, input=stdin, env=env, check=False, capture_output=True, text=True))
 
     def load(self, archive: Path) -> None:
         """Bring an image archive (see `images.build`) to the node; pods use it by its name."""
@@ -71,14 +75,15 @@ class Cluster:
         self.run_inside(command, stdin=archive)
 
     def run_inside(self, command: Sequence[str], *, stdin: Path = Path(os.devnull)) -> str:
-        """Run a command of this machine inside the cluster's namespaces and give its standard output."""
+        """Run a command of this machine inside the cluster's namespaces and give its standard output.
+
+        Raises:
+            CommandError: it failed; the text has what it said.
+        """
         pid = (self.folder / "pid").read_text()
         enter = ["nsenter", f"--target={pid}", "--mount", "--net", "--pid", *command]
         with stdin.open("rb") as source:
-            ended = subprocess.run(enter, stdin=source, capture_output=True, text=True, check=False)
-        if ended.returncode:
-            raise RuntimeError(f"`{' '.join(command)}` in {self.name} failed: {ended.stderr.strip()}")
-        return ended.stdout
+            return _output(subprocess.run(enter, stdin=source, check=False, capture_output=True, text=True))
 
     def answers(self, path: str) -> bool:
         """Whether a GET of this path succeeds now."""
@@ -162,6 +167,15 @@ def sweep() -> None:
                 down(cluster)
 
 
+def _output(ended: subprocess.CompletedProcess[str]) -> str:
+    if ended.returncode:
+        command = " ".join(map(str, ended.args))
+        raise CommandError(
+            f"`{command}` failed with {ended.returncode}: {ended.stderr.strip() or ended.stdout.strip()}"
+        )
+    return ended.stdout
+
+
 def _home() -> Path:
     return build.cache() / "clusters"
 
@@ -206,11 +220,15 @@ def _start(cluster: Cluster, lock: int, owner: int | None) -> IO[bytes]:
 
 def _connect(cluster: Cluster, order: IO[bytes], settings: dict[str, Any]) -> None:
     """Give the new namespaces their link to the host, then the order to begin."""
-    with order:
-        _wait(cluster, (cluster.folder / "pid").exists, "its first process")
-        host.connect(cluster.name, cluster.network, int((cluster.folder / "pid").read_text()))
-        host.make_cgroups(cluster.name)
-        order.write(json.dumps(settings).encode() + b"\n")
+    try:
+        with order:
+            _wait(cluster, (cluster.folder / "pid").exists, "its first process")
+            host.connect(cluster.name, cluster.network, int((cluster.folder / "pid").read_text()))
+            host.make_cgroups(cluster.name)
+            order.write(json.dumps(settings).encode() + b"\n")
+    except (OSError, subprocess.CalledProcessError) as problem:
+        said = getattr(problem, "stderr", None) or problem
+        raise StartError(f"{cluster.name} could not be connected to this machine: {said}") from problem
 
 
 def _wait_ready(cluster: Cluster, shape: components.Shape, archives: list[Path]) -> None:
@@ -275,12 +293,11 @@ def _kill_process_one(cluster: Cluster) -> None:
 
 
 def _remove_folder(folder: Path) -> None:
-    for _ in range(100):
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                shutil.rmtree(folder)
-            except OSError:  # the last process may be ending still
-                time.sleep(0.05)
-                continue
-        return
-    shutil.rmtree(folder)
+    deadline = time.monotonic() + 10
+    while folder.exists():
+        try:
+            shutil.rmtree(folder)
+        except OSError:  # the last process may be ending still, or somebody else removes it too
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

@@ -1,0 +1,121 @@
+"""A disposable cluster for one test session: one that is named to us, or else one of our own.
+
+DAYFLY_TEST_KUBECONFIG names a cluster that these tests may use as they like; without it `testcluster/` builds and
+starts one. Where neither can be had the tests are skipped, and the session's last lines say how many and why;
+with CI=true such a skip is a failure.
+"""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from testcluster import build, images
+from testcluster import cluster as clusters
+
+HERE = Path(__file__).resolve().parent
+SKIPPED = pytest.StashKey[list[str]]()
+
+
+@dataclasses.dataclass(frozen=True)
+class DisposableCluster:
+    """The session's cluster; `own` is set if it is ours, with all that `testcluster.cluster` can do."""
+
+    kubeconfig: Path
+    shell_image: str
+    own: clusters.Cluster | None
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        """What kubectl says, as an administrator; fails the test with what it said otherwise."""
+        if self.own:
+            return self.own.kubectl(*arguments, stdin=stdin)
+        command = ["kubectl", f"--kubeconfig={self.kubeconfig}", *arguments]
+        ended = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, f"{' '.join(command)}: {ended.stderr}"
+        return ended.stdout
+
+    def load(self, archive: Path) -> None:
+        """Bring an image to the nodes; a test that needs it is skipped on a cluster that is not ours."""
+        if not self.own:
+            pytest.skip("images can be brought to our own cluster only, and DAYFLY_TEST_KUBECONFIG names another")
+        self.own.load(archive)
+
+
+@pytest.fixture(scope="session")
+def machine(request: pytest.FixtureRequest) -> None:
+    """This machine can run clusters of our own; else the test is skipped, or fails in CI."""
+    try:
+        build.check_machine()
+    except build.UnavailableError as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[DisposableCluster]:
+    """The session's cluster. What a test makes in it, it removes, or keeps in a namespace of its own."""
+    named = os.environ.get("DAYFLY_TEST_KUBECONFIG")
+    if named:
+        yield DisposableCluster(Path(named), "busybox:stable", None)
+        return
+    request.getfixturevalue("machine")
+    ours = os.pidfd_open(os.getpid())  # a killed session leaves no cluster behind
+    try:
+        own = clusters.up(owner=ours)
+    except build.UnavailableError as problem:
+        pytest.skip(str(problem))
+    finally:
+        os.close(ours)
+    try:
+        yield DisposableCluster(own.kubeconfig, images.SHELL, own)
+    finally:
+        clusters.down(own)
+
+
+@pytest.fixture
+def namespace(cluster: DisposableCluster) -> Iterator[str]:
+    """A namespace for one test, ready for pods; it goes in the background."""
+    name = cluster.kubectl("create", "-f", "-", "-o", "jsonpath={.metadata.name}", stdin=_NAMESPACE)
+    cluster.kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=30s")
+    yield name
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+_NAMESPACE = '{"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "test-"}}'
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """All tests of this folder need a cluster; building one may take minutes, which is not the test's own time."""
+    config.stash.setdefault(SKIPPED, [])
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.timeout(180, func_only=True))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """Count what was skipped; in CI nothing may be."""
+    report = yield
+    if report.skipped and item.get_closest_marker("cluster") and not hasattr(report, "wasxfail"):
+        reason = str(call.excinfo.value) if call.excinfo else "skipped"
+        item.config.stash[SKIPPED].append(reason)
+        if os.environ.get("CI") == "true":
+            report.outcome = "failed"
+            report.longrepr = f"cluster tests may not be skipped in CI: {reason}"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """One loud line: a green session without its cluster tests has shown less than it seems."""
+    reasons = config.stash.get(SKIPPED, [])
+    if reasons:
+        why = "; ".join(sorted(set(reasons)))
+        terminalreporter.write_line(f"{len(reasons)} CLUSTER TESTS SKIPPED: {why}", red=True, bold=True)

@@ -1,0 +1,291 @@
+"""The test cluster itself: pods, Services and logs are real, and it leaves nothing behind."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from testcluster import build, host, images
+from testcluster import cluster as clusters
+
+TESTCLUSTER = build.HERE
+
+
+def pod(name: str, image: str, script: str, **more) -> str:
+    """A pod as JSON that runs a shell script once."""
+    container = {"name": "main", "image": image, "command": ["sh", "-c", script]}
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **more}, "spec": spec})
+
+
+def eventually(check, *, seconds: float = 30):
+    """The first true value of a check, which may raise OSError until then."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if value := check():
+                return value
+        except OSError:
+            pass
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
+class TestPods:
+    def test_script_runs_and_speaks(self, cluster, namespace):
+        """A script's termination message and its log come back through the API server."""
+        script = "echo to the log; printf 'the result' > /dev/termination-log; exit 3"
+        cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=pod("step", cluster.shell_image, script))
+        cluster.kubectl("wait", "-n", namespace, "pod/step", "--for=jsonpath={.status.phase}=Failed", "--timeout=60s")
+        status = json.loads(cluster.kubectl("get", "-n", namespace, "pod/step", "-o", "json"))["status"]
+        ended = status["containerStatuses"][0]["state"]["terminated"]
+        assert (ended["exitCode"], ended["message"]) == (3, "the result")
+        assert cluster.kubectl("logs", "-n", namespace, "step") == "to the log\n"
+
+    def test_service_answers(self, cluster, namespace):
+        """A Service's cluster IP leads to its pod: from another pod, and from this machine if the cluster is ours."""
+        serve = "while true; do echo hello | nc -l -p 8080; done"
+        server = pod("server", cluster.shell_image, serve, labels={"app": "server"})
+        cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=server)
+        cluster.kubectl("create", "-n", namespace, "service", "clusterip", "server", "--tcp=80:8080")
+        cluster.kubectl("wait", "-n", namespace, "pod/server", "--for=condition=Ready", "--timeout=60s")
+        address = cluster.kubectl("get", "-n", namespace, "service/server", "-o", "jsonpath={.spec.clusterIP}")
+        ask = f"for i in $(seq 50); do nc -w 2 {address} 80 && exit; sleep 0.2; done; exit 1"
+        assert cluster.kubectl("exec", "-n", namespace, "server", "--", "sh", "-c", ask) == "hello\n"
+        if cluster.own:
+
+            def answer() -> bytes:
+                with socket.create_connection((address, 80), timeout=2) as connection:
+                    return connection.recv(100)
+
+            assert eventually(answer) == b"hello\n"
+
+    def test_pod_reaches_this_machine(self, cluster, namespace):
+        """A server that a test runs on this machine is reached by pods, as a control plane must be."""
+        if not cluster.own:
+            pytest.skip("a cluster that is not ours need not reach this machine")
+        with socket.create_server((cluster.own.network.host, 0)) as server:
+            server.settimeout(60)
+            script = f"echo knock | nc -w 5 {cluster.own.network.host} {server.getsockname()[1]}"
+            cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=pod("client", cluster.shell_image, script))
+            connection, _ = server.accept()
+            with connection:
+                assert connection.recv(100) == b"knock\n"
+
+    def test_image_from_folders(self, cluster, namespace, tmp_path):
+        """An image made of layers runs with its entry point, environment, user and folder; upper layers win."""
+        for layer, text in {"lower": "below", "upper": "above"}.items():
+            (tmp_path / layer / "data").mkdir(parents=True)
+            (tmp_path / layer / "data" / "file").write_text(text)
+            (tmp_path / layer / "data" / layer).write_text(layer)
+        (tmp_path / "lower" / "bin").mkdir()
+        (tmp_path / "lower" / "bin" / "busybox").write_bytes(Path("/bin/busybox").read_bytes())
+        (tmp_path / "lower" / "bin" / "busybox").chmod(0o755)
+        settings = images.Settings(
+            entrypoint=["/bin/busybox", "sh", "-c", 'echo "$WORD $(busybox id -u) $(busybox cat file lower upper)"'],
+            environment={"WORD": "said", "PATH": "/bin"},
+            user="1234",
+            folder="/data",
+        )
+        layers = [tmp_path / "lower", tmp_path / "upper"]
+        archive = images.build("dayfly.test/layers:1", layers, settings, to=tmp_path / "layers.tar")
+        cluster.load(archive)
+        cluster.kubectl("run", "-n", namespace, "layers", "--image=dayfly.test/layers:1", "--restart=Never")
+        done = "--for=jsonpath={.status.phase}=Succeeded"
+        cluster.kubectl("wait", "-n", namespace, "pod/layers", done, "--timeout=60s")
+        assert cluster.kubectl("logs", "-n", namespace, "layers") == "said 1234 abovelowerupper\n"
+        again = images.build("dayfly.test/layers:1", layers, settings, to=tmp_path / "again.tar")
+        assert archive.stat().st_size == again.stat().st_size
+
+
+class TestLife:
+    @pytest.fixture(autouse=True)
+    def _machine(self, machine):
+        """These tests start clusters of their own."""
+
+    @pytest.mark.parametrize("killed", ["nothing", "containerd", "kubelet", "unshare", "node"])
+    def test_down_leaves_nothing(self, killed):
+        """No process, mount, interface, packet rule, control group, kernel setting or file stays, whatever was killed."""
+        before = machine_state()
+        own = clusters.up()
+        try:
+            own.kubectl("create", "-f", "-", stdin=pod("stay", images.SHELL, "sleep 1000"))
+            own.kubectl("wait", "pod/stay", "--for=condition=Ready", "--timeout=60s")
+            family = processes_of(own)
+            assert {"kubelet", "containerd-shim", "sleep", "etcd"} <= set(family.values())
+            for pid in [pid for pid, name in family.items() if name.startswith(killed) and "shim" not in name]:
+                os.kill(pid, signal.SIGKILL)
+        finally:
+            clusters.down(own)
+        assert not [pid for pid in family if lives(pid)]
+        assert not own.folder.exists()
+        assert host.traces(own.name) == []
+        assert before == machine_state()
+
+    def test_several_side_by_side(self, cluster):
+        """Two clusters, here without nodes, use the same ports and know nothing of each other."""
+        one = clusters.up(kubelet=False)
+        try:
+            two = clusters.up(kubelet=False)
+            try:
+                one.kubectl("create", "namespace", "mine")
+                assert "mine" in one.kubectl("get", "namespaces")
+                assert "mine" not in two.kubectl("get", "namespaces")
+                assert one.network.node != two.network.node
+            finally:
+                clusters.down(two)
+            assert one.answers("/readyz")
+        finally:
+            clusters.down(one)
+
+    def test_ends_with_its_owner(self):
+        """A cluster tied to a process ends with it, and what it left is swept away."""
+        owner = subprocess.Popen(["sleep", "1000"])
+        try:
+            own = start("--no-kubelet", "--while", str(owner.pid))
+        finally:
+            owner.kill()
+            owner.wait()
+        eventually(lambda: not own.alive())
+        clusters.sweep()
+        assert not own.folder.exists()
+        assert host.traces(own.name) == []
+
+    def test_killed_component_is_started_again(self):
+        """The API server comes back after a kill, with all objects: a client can be tested for it."""
+        own = clusters.up(kubelet=False)
+        try:
+            own.kubectl("create", "namespace", "kept")
+            (pid,) = [pid for pid, name in processes_of(own).items() if name == "kube-apiserver"]
+            os.kill(pid, signal.SIGKILL)
+            eventually(lambda: not lives(pid))
+            eventually(lambda: own.answers("/api/v1/namespaces/kept"), seconds=60)
+        finally:
+            clusters.down(own)
+
+    @pytest.mark.parametrize("seconds", [0, 0.05, 0.1, 0.2, 0.5, 2])
+    def test_killed_start_can_be_ended(self, seconds, monkeypatch, tmp_path):
+        """`up` killed at any moment after it began a cluster leaves nothing that `down` does not remove."""
+        program = build.kubernetes()
+        (tmp_path / "testcluster").mkdir()
+        shutil.copy(program, tmp_path / "testcluster")
+        monkeypatch.setenv("DAYFLY_CACHE", str(tmp_path))  # apart from clusters that others start meanwhile
+        starting = subprocess.Popen([TESTCLUSTER / "up", "--no-kubelet"], stdout=subprocess.DEVNULL)
+        (left,) = eventually(clusters.all_known)
+        time.sleep(seconds)
+        starting.kill()
+        starting.wait()
+        clusters.down(left)
+        assert not left.folder.exists()
+        assert host.traces(left.name) == []
+        assert clusters.all_known() == []
+
+    def test_kwok_plays_nodes(self):
+        """With KWOK, pods are scheduled and end with the message they were given, and nothing runs."""
+        own = clusters.up(kubelet=False, kwok_nodes=2)
+        try:
+            note = {"testcluster/termination-message": 'a "quoted" message'}
+            own.kubectl("create", "-f", "-", stdin=pod("step", "no.such/image:1", "", annotations=note))
+            done = "--for=jsonpath={.status.phase}=Succeeded"
+            own.kubectl("wait", "pod/step", done, "--timeout=60s")
+            states = own.kubectl("get", "pod/step", "-o", "jsonpath={.status.containerStatuses[*].state}")
+            assert json.loads(states)["terminated"]["message"] == 'a "quoted" message'
+        finally:
+            clusters.down(own)
+
+
+class TestCommands:
+    def test_up_and_down(self, machine):
+        """`up` ends with the path of a KUBECONFIG that works, and `down` takes that path."""
+        own = start("--no-kubelet")
+        try:
+            kubectl = [own.folder / "bin" / "kubectl", f"--kubeconfig={own.kubeconfig}"]
+            version = json.loads(subprocess.check_output([*kubectl, "version", "-o", "json"]))
+            assert version["serverVersion"]["gitVersion"] == version["clientVersion"]["gitVersion"]
+        finally:
+            said = subprocess.check_output([TESTCLUSTER / "down", own.kubeconfig], text=True)
+        assert f"{own.name} is down\n" == said
+        assert not own.folder.exists()
+
+    def test_down_refuses_unknown_names(self):
+        """A name that nobody has is an error that lists the names there are; nothing is ended."""
+        ended = subprocess.run([TESTCLUSTER / "down", "nobody"], capture_output=True, text=True)
+        assert ended.returncode == 1
+        assert "no cluster nobody; there is: " in ended.stderr
+
+
+class TestMachine:
+    def test_refuses_without_root(self, monkeypatch):
+        """Without root the reason is said before anything is built."""
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        with pytest.raises(build.UnavailableError, match="needs root"):
+            build.check_machine()
+
+    def test_refuses_without_go(self, monkeypatch, tmp_path):
+        """Without Go and without an earlier build there is no cluster."""
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        monkeypatch.setenv("DAYFLY_CACHE", str(tmp_path))
+        monkeypatch.setenv("PATH", "/nowhere")
+        with pytest.raises(build.UnavailableError, match="needs Go"):
+            build.check_machine()
+
+    def test_skip_is_loud_and_fails_in_ci(self, tmp_path):
+        """A session that cannot have its cluster says how many tests it skipped and why; CI calls that a failure."""
+        root = TESTCLUSTER.parent
+        path = f"{root}/tests/cluster/test_testcluster.py::TestPods"
+        for ci, code in {"false": 0, "true": 1}.items():
+            env = os.environ | {"CI": ci, "PATH": "/nowhere", "DAYFLY_CACHE": str(tmp_path)}
+            env.pop("DAYFLY_TEST_KUBECONFIG", None)
+            command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", path]
+            ended = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True)
+            assert code == ended.returncode, ended.stdout
+            assert "4 CLUSTER TESTS SKIPPED: needs " in ended.stdout
+
+
+def start(*options: str) -> clusters.Cluster:
+    """A cluster started by the command, as a person would."""
+    said = subprocess.check_output([TESTCLUSTER / "up", *options], text=True)
+    return clusters.Cluster(Path(said.splitlines()[-1]).parent)
+
+
+def processes_of(own: clusters.Cluster) -> dict[int, str]:
+    """Numbers and names of all processes of a cluster, its pods' among them, as this machine sees them."""
+    parents, names = {}, {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            name, rest = (entry / "stat").read_text().split(" (", 1)[1].rsplit(") ", 1)
+        except OSError:  # ended since
+            continue
+        pid = int(entry.name)
+        parents[pid], names[pid] = int(rest.split()[1]), name
+    node = int((own.folder / "pid").read_text())
+    family = {parents[node]: "unshare", node: "node"}
+    while more := {pid: names[pid] for pid, parent in parents.items() if parent in family and pid not in family}:
+        family |= more
+    return family
+
+
+def lives(pid: int) -> bool:
+    """Whether there is such a process; one that has ended and waits for this machine's own first process is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] != "Z"
+    except OSError:
+        return False
+
+
+def machine_state() -> dict[str, object]:
+    """What a cluster might change on this machine."""
+    settings = ["vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"]
+    rules = ["iptables-save"], ["ip", "-o", "link"], ["ip", "route"]
+    folders = ["/opt", "/var/lib", "/var/log", "/etc", "/run", "/mnt"]
+    return {
+        "settings": {name: Path("/proc/sys", name).read_text() for name in settings},
+        "mounts": sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+        "folders": {folder: sorted(entry.name for entry in Path(folder).iterdir()) for folder in folders},
+    } | {rule[0] + rule[-1]: subprocess.check_output(rule, text=True) for rule in rules}
