@@ -1,0 +1,127 @@
+"""The REST API as one ASGI application, and how it is served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from dayfly.control.clusters import Clusters
+from dayfly.control.errors import ApiError
+from dayfly.control.exchange import Door, refuse
+from dayfly.control.keeper import Keeper
+from dayfly.control.plugins import Plugins
+from dayfly.control.reports import Reports
+from dayfly.control.sandboxes import Sandboxes
+from dayfly.control.workloads import Workloads
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from starlette.types import Receive, Scope, Send
+
+    from dayfly.control.port import Host
+    from dayfly.control.store import Store
+
+API = "/api/v2"
+OPEN_PATHS = frozenset({f"{API}/meta/health"})
+FAMILIES = "orgs, clusters, resource-plugins, workloads and sandboxes"
+# Requests end by themselves when the server closes; this is for one that does not.
+GRACE_S = 5
+
+
+def create_app(
+    store: Store,
+    hosts: Mapping[str, Host],
+    *,
+    org: str = "local",
+    keys: Callable[[str], bool],
+    version: str,
+    loopback: bool = True,
+) -> Starlette:
+    """The API over a store and the hosts that do the work.
+
+    Args:
+        store: Open; it stays the caller's, who closes it after the application has stopped.
+        hosts: By the name of the cluster that each serves.
+        org: The only organisation.
+        keys: Whether a caller's key is good.
+        version: Of this server, for those who ask.
+        loopback: Whether it listens on loopback alone; then requests that call it by another name are refused.
+    """
+    keeper = Keeper(store, hosts, org)
+    closing = asyncio.Event()
+    sandboxes = Sandboxes(store, hosts, keeper, org)
+    root = f"{API}/orgs/{{org}}"
+    routes = [
+        *Clusters(store, hosts, org, version).routes(API, root),
+        *Plugins(store, org).routes(root),
+        *Workloads(store, keeper, org).routes(root),
+        *sandboxes.routes(root),
+        *Reports(store, hosts, sandboxes, org, closing).routes(root),
+        Route("/{path:path}", _Nowhere()),
+    ]
+
+    @contextlib.asynccontextmanager
+    async def keep(_app: Starlette) -> AsyncIterator[None]:
+        keeping = asyncio.create_task(keeper.run(), name="keeper")
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeping
+
+    door = Middleware(Door, keys=keys, open_paths=OPEN_PATHS, loopback=loopback)
+    app = Starlette(routes=routes, middleware=[door], lifespan=keep)
+    app.state.closing = closing
+    return app
+
+
+async def serve(app: Starlette, sockets: list[socket.socket], *, stop: asyncio.Event | None = None) -> None:
+    """Serve an application of `create_app` until `stop` is set, or this task is cancelled; then end gracefully.
+
+    Signals are the caller's business. The sockets are bound and listening; they are closed at the end.
+    """
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets), name="server")
+    stopping = asyncio.create_task((stop or asyncio.Event()).wait(), name="server stop")
+    try:
+        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        app.state.closing.set()
+        server.should_exit = True
+        await serving
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever started it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+class _Nowhere:
+    """Answers at every address that nobody else has."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        text = f"no such address: {scope['method']} {scope['path']}; this server has {FAMILIES} under {API}"
+        await refuse(ApiError(404, text))(scope, receive, send)

@@ -1,0 +1,63 @@
+"""Where a sandbox answers: the endpoints its wish names, and those its forks have on the host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dayfly.spec.lifecycle import Baseline, fork_id
+from dayfly.spec.sandbox import split_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dayfly.spec.sandbox import SandboxSpec
+    from dayfly.spec.wire import Endpoint
+
+
+def describe(spec: SandboxSpec, found: Iterable[Endpoint]) -> list[dict[str, Any]]:
+    """The endpoints as clients know them; `url` is empty while nothing answers there.
+
+    Args:
+        spec: The wish. A fork for which it names no endpoint has one by the baseline's name.
+        found: Where the forks answer.
+    """
+    where = {endpoint.unit: endpoint for endpoint in found}
+    wished: list[tuple[str, str, str, str, int]] = []  # name, unit, scheme, host, port
+    for fork in spec.forks:
+        unit = fork_id(Baseline(kind=fork.fork_of.kind, namespace=fork.fork_of.namespace, name=fork.fork_of.name))
+        host = f"{fork.fork_of.name}.{fork.fork_of.namespace}.svc"
+        wished += [(port.name, unit, port.protocol or "http", host, port.port) for port in fork.endpoints]
+    for port in spec.endpoints:
+        wished.append((port.name, _unit(port.host), port.protocol or "http", port.host, port.port))
+    for target in spec.default_route_group.endpoints if spec.default_route_group else ():
+        scheme, host, number = split_target(target.target)
+        wished.append((target.name, _unit(host), scheme, host, number))
+    covered = {unit for _, unit, _, _, _ in wished}
+    taken = {name for name, _, _, _, _ in wished}
+    described = [_describe(name, scheme, host, port, where.get(unit)) for name, unit, scheme, host, port in wished]
+    for fork in spec.forks:
+        of = fork.fork_of
+        unit = fork_id(Baseline(kind=of.kind, namespace=of.namespace, name=of.name))
+        if unit not in covered and unit in where:
+            name = of.name if of.name not in taken else f"{of.name}.{of.namespace}"
+            taken.add(name)
+            described.append(_describe(name, "http", where[unit].host, where[unit].port, where[unit]))
+    return described
+
+
+def _unit(host: str) -> str:
+    """The fork that stands behind `<workload>.<namespace>.svc` or `.deploy`."""
+    name, _, rest = host.partition(".")
+    return fork_id(Baseline(kind="", namespace=rest.partition(".")[0] or "default", name=name))
+
+
+def _describe(name: str, scheme: str, host: str, port: int, found: Endpoint | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "target": f"{scheme}://{host}:{port}",
+        "routeType": "host",
+        "host": host,
+        "port": port,
+        "protocol": scheme,
+        "url": f"{scheme}://{found.host}:{found.port}" if found else "",
+    }

@@ -1,0 +1,48 @@
+"""What is said when something cannot be done: a status, one sentence, and a number to find it in the server's log."""
+
+from __future__ import annotations
+
+import logging
+
+from dayfly.control.port import HostUnavailableError, RefusedError
+from dayfly.control.store import ConflictError, StoreError
+from dayfly.spec.errors import SpecError
+
+log = logging.getLogger(__name__)
+
+# Clients of the public API wait for this very text after a delete.
+SANDBOX_NOT_FOUND = "can't get sandbox: not found"
+
+
+class ApiError(Exception):
+    """A request that is refused: an HTTP status, a sentence, and headers that belong to the refusal."""
+
+    def __init__(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+        self.headers = headers or {}
+
+
+def explain(fault: Exception, request_id: str) -> ApiError:
+    """The refusal for whatever a handler raised. What nobody foresaw is our fault: it is logged, and says so."""
+    match fault:
+        case ApiError():
+            return fault
+        case SpecError():
+            return ApiError(400, str(fault))
+        case RefusedError():
+            return ApiError(400, f"the cluster cannot run this: {fault}")
+        case ConflictError():
+            return ApiError(
+                409, "somebody else changed what this needs at the same moment; nothing was changed: try again"
+            )
+        case StoreError():
+            log.error("request %s: the store failed: %s", request_id, fault)
+            return ApiError(503, f"the server's store cannot be used now ({fault}); nothing was changed")
+        case HostUnavailableError():
+            log.error("request %s: the host failed: %s", request_id, fault)
+            return ApiError(503, f"the cluster's ledger cannot be written now ({fault}); nothing was changed")
+        case _:
+            log.error("request %s failed", request_id, exc_info=fault)
+            return ApiError(500, f"an error of Dayfly's own; the server's log has it as request {request_id}")

@@ -1,0 +1,182 @@
+"""One HTTP exchange by the public API's conventions: bounded JSON in; 200 with JSON, or one shape of refusal, out."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from dayfly.control import auth
+from dayfly.control.errors import ApiError, explain
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    Handler = Callable[[Request], Awaitable[Any]]
+
+MAX_BODY_BYTES = 1 << 20
+LONGEST_WAIT_S = 30.0
+
+_encode = msgspec.json.Encoder().encode
+_YES_NO = {"": False, "false": False, "0": False, "true": True, "1": True}
+_LAST_SECOND_MS = 253_402_300_799_000  # 9999-12-31T23:59:59Z: later than this cannot be written
+
+
+class Address:
+    """What the methods of one address do. A handler returns plain data; whatever it raises becomes a refusal."""
+
+    def __init__(self, org: str, **methods: Handler) -> None:
+        self._org = org
+        self._methods = methods
+        self._allow = ", ".join([*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS"])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = answer(await self._handle(request))
+            if request.method == "OPTIONS":
+                response.headers["Allow"] = self._allow
+        except Exception as fault:  # noqa: BLE001  -- the outermost place: `explain` logs what nobody foresaw
+            response = refuse(fault)
+        await response(scope, receive, send)
+
+    async def _handle(self, request: Request) -> Any:
+        if (org := request.path_params.get("org", self._org)) != self._org:
+            raise ApiError(404, f"no organisation {org!r} here; this server has {self._org!r}")
+        if request.method == "OPTIONS":
+            return {}
+        handler = self._methods.get("GET" if request.method == "HEAD" else request.method)
+        if handler is None:
+            raise ApiError(405, f"{request.method} is not possible here, only {self._allow}", {"Allow": self._allow})
+        return await handler(request)
+
+
+class Door:
+    """Lets in whom it should, under either form of an address: with and without a slash at its end, no redirects.
+
+    Args:
+        app: What lies behind.
+        keys: Whether a key is good.
+        open_paths: Addresses that need no key.
+        loopback: Whether only this machine's own programs are served: then a request must call us by a loopback name.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, keys: Callable[[str], bool], open_paths: frozenset[str], loopback: bool
+    ) -> None:
+        self._app = app
+        self._keys = keys
+        self._open = open_paths
+        self._loopback = loopback
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = scope["path"]
+        path = path[:-1] if len(path) > 1 and path.endswith("/") else path
+        try:
+            self._check(Request(scope), path)
+        except ApiError as fault:
+            await refuse(fault)(scope, receive, send)
+            return
+        await self._app({**scope, "path": path}, receive, send)
+
+    def _check(self, request: Request, path: str) -> None:
+        host = request.headers.get("host", "")
+        if self._loopback and not auth.is_loopback_name(host):
+            text = f"this server answers to 127.0.0.1, localhost and [::1] only, not to {host!r}"
+            raise ApiError(403, text)
+        if path not in self._open and not self._keys(auth.key_of(request.headers)):
+            text = "no valid key: send it as the header signadot-api-key or as Authorization: Bearer"
+            raise ApiError(401, text, {"WWW-Authenticate": "Bearer"})
+
+
+def answer(data: Any) -> Response:
+    """200 and `data` as JSON. It may hold outputs of steps, so nobody keeps a copy."""
+    return _json(200, data, {})
+
+
+def refuse(fault: Exception) -> Response:
+    """What went wrong in the one shape that clients know."""
+    request_id = secrets.token_hex(8)
+    error = explain(fault, request_id)
+    return _json(error.status, {"error": error.text, "requestId": request_id}, error.headers)
+
+
+def _json(status: int, data: Any, headers: dict[str, str]) -> Response:
+    always = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    return Response(_encode(data), status, {**always, **headers}, media_type="application/json")
+
+
+async def read_json(request: Request) -> Any:
+    """The request's body, decoded.
+
+    Raises:
+        ApiError: it is longer than 1 MiB, or not JSON.
+    """
+    body = await _read(request)
+    if not body.strip():
+        raise ApiError(400, "the body is empty; it must be JSON")
+    try:
+        return msgspec.json.decode(body)
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeError) as fault:
+        raise ApiError(400, f"the body is not JSON in UTF-8: {fault}") from None
+
+
+async def _read(request: Request) -> bytes:
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                # The rest is not worth reading, so the connection cannot be used again.
+                raise ApiError(413, f"the body is longer than {MAX_BODY_BYTES} bytes", {"Connection": "close"})
+    except ClientDisconnect:
+        raise ApiError(400, "the connection ended before the body did") from None
+    return bytes(body)
+
+
+def flag(request: Request, name: str) -> bool:
+    """A yes or no in the query, in any case; absent means no.
+
+    Raises:
+        ApiError: another word.
+    """
+    value = request.query_params.get(name, "").lower()
+    if value not in _YES_NO:
+        raise ApiError(400, f"query parameter {name}: {value[:60]!r} is neither true nor false")
+    return _YES_NO[value]
+
+
+def whole_number(request: Request, name: str, default: int) -> int:
+    """A whole number of 0 or more in the query.
+
+    Raises:
+        ApiError: something else.
+    """
+    value = request.query_params.get(name, "")
+    if not value:
+        return default
+    if not (value.isascii() and value.isdigit() and len(value) <= 18):
+        raise ApiError(400, f"query parameter {name}: {value[:60]!r} is not a whole number")
+    return int(value)
+
+
+def wait_seconds(request: Request) -> float:
+    """For how long the caller wants to wait for news, `wait=SECONDS` in the query; never longer than half a minute."""
+    return min(float(whole_number(request, "wait", 0)), LONGEST_WAIT_S)
+
+
+def rfc3339(at: int) -> str:
+    """Unix milliseconds as `2026-01-02T03:04:05.678Z`."""
+    moment = dt.datetime.fromtimestamp(min(at, _LAST_SECOND_MS) / 1000, dt.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,222 @@
+"""Sees to it that the hosts do what the store says, whatever was lost between the two.
+
+The store is written first, then the host is told. Whatever a host has not confirmed to this process is owed to it: a
+fresh process owes everything, and the sweep pays. So a start, a crash at any point and a host that was away are one
+case. A sandbox whose run is over leaves the store here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from dayfly.control import records, wishes, workloads
+from dayfly.control.port import HostUnavailableError
+from dayfly.control.store import StoreError
+from dayfly.spec.errors import SpecError
+from dayfly.spec.wire import Offer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dayfly.compile import Compiled
+    from dayfly.control.port import Host
+    from dayfly.control.records import Record
+    from dayfly.control.store import Store
+
+SWEEP_S = 2.0
+LOST = (
+    "the cluster's ledger no longer knows this sandbox, so nobody knows what was created: nothing is started or "
+    "cleaned up. Restore the ledger, or give the cleanup up with dayfly abandon"
+)
+
+log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """One for each server. Callers hold `lock(name)` while they change or tell about the sandbox of that name."""
+
+    def __init__(self, store: Store, hosts: Mapping[str, Host], org: str) -> None:
+        self._store = store
+        self._hosts = hosts
+        self._org = org
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._confirmed: set[str] = set()
+        self._unmarked: set[str] = set()
+        # Namespace and name of baselines owed to the hosts; None for all.
+        self._baselines: set[tuple[str, str]] | None = None
+        self._paying = asyncio.Lock()
+        self._leases: dict[str, int] = {}
+        self._troubles: dict[str, str] = {}
+
+    def lock(self, name: str) -> asyncio.Lock:
+        """Whoever holds it is alone with the sandbox of that name."""
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    def trouble(self, uid: str) -> str:
+        """Why the host does not know the newest wish for this sandbox; empty if it does."""
+        return self._troubles.get(uid, "")
+
+    def host(self, record: Record) -> Host | None:
+        """The host that serves its cluster now."""
+        return self._hosts.get(record.cluster)
+
+    async def tell(self, record: Record, compiled: Compiled | None = None) -> None:
+        """Let the host know what the store says of a sandbox; what fails is owed and tried again.
+
+        Args:
+            record: As it is stored.
+            compiled: What it means, if the caller has it.
+        """
+        self._confirmed.discard(record.uid)
+        try:
+            host = self.host(record)
+            if host is None:
+                self._note(record, f"no host serves the cluster {record.cluster} now")
+            elif self._is_lost(record, host):
+                self._note(record, LOST)
+            elif record.stop is not None:
+                await self._end(record, host)
+            else:
+                await self._offer(record, host, compiled)
+        except (HostUnavailableError, StoreError) as fault:
+            self._note(record, f"the cluster cannot be told now and will be: {fault}")
+        except SpecError as fault:
+            # Stored by a Dayfly with other rules. Its run, if there is one, goes on.
+            self._note(record, f"it no longer compiles: {fault}")
+
+    async def renew(self, record: Record, seconds: int) -> int | None:
+        """Give a sandbox so many seconds from now; returns until when (unix milliseconds), or None if it is closing."""
+        host = self.host(record)
+        until = _now() + seconds * 1000
+        if host is None or not await host.lease(record.uid, until):
+            return None
+        self._leases[record.uid] = until
+        return until
+
+    async def is_over(self, record: Record) -> bool:
+        """Whether the sandbox's run has ended. If so it has left the store."""
+        host = self.host(record)
+        if host is None or not host.has_ended(record.uid):
+            return False
+        await self._bury(record)
+        return True
+
+    async def hand_over_baseline(self, namespace: str, name: str) -> None:
+        """Let all hosts know a baseline's stored form; what fails is owed and tried again."""
+        if self._baselines is not None:
+            self._baselines.add((namespace, name))
+        await self._pay_baselines()
+
+    async def run(self) -> None:
+        """Pay what is owed and bury what has ended, until cancelled."""
+        while True:
+            try:
+                await self.sweep()
+            except StoreError as fault:
+                log.warning("the store cannot be used now: %s", fault)
+            except Exception:
+                # One faulty round must not end all others; what it left undone is still owed.
+                log.exception("a round of the keeper failed")
+            await asyncio.sleep(SWEEP_S)
+
+    async def sweep(self) -> None:
+        """One round."""
+        await self._pay_baselines()
+        for seen in await self._store.read(lambda connection: records.living(connection, self._org)):
+            host = self.host(seen)
+            if seen.uid in self._confirmed and not (host is not None and host.has_ended(seen.uid)):
+                continue
+            async with self.lock(seen.name):
+                record = await self._find(seen)
+                if record is not None and not await self.is_over(record) and record.uid not in self._confirmed:
+                    await self.tell(record)
+        if uids := sorted(self._unmarked):
+            await self._store.write(lambda connection: records.mark_taken_over(connection, uids))
+            self._unmarked.difference_update(uids)
+
+    async def _find(self, seen: Record) -> Record | None:
+        record = await self._store.read(lambda connection: records.find(connection, self._org, seen.name))
+        return record if record is not None and record.uid == seen.uid else None
+
+    async def _offer(self, record: Record, host: Host, compiled: Compiled | None) -> None:
+        if 0 < record.expires_at <= _now() and host.report(record.uid) is None:
+            # Its time was over before any host heard of it.
+            await self._bury(record)
+            return
+        if compiled is None:
+            compiled = await self._store.read(lambda connection: wishes.compiled(connection, self._org, record))
+        if record.lease_seconds:
+            # Nobody could renew a lease while there was no server: a fresh process begins it anew.
+            self._leases.setdefault(record.uid, _now() + record.lease_seconds * 1000)
+        offer = Offer(
+            uid=record.uid,
+            name=record.name,
+            target=compiled.documents[-1].target,
+            documents=compiled.documents,
+            forks=compiled.forks,
+            expires_at=record.expires_at,
+            lease_until=self._leases.get(record.uid, 0),
+        )
+        await host.offer(offer)
+        self._confirm(record)
+        if not record.taken_over:
+            self._unmarked.add(record.uid)
+
+    async def _end(self, record: Record, host: Host) -> None:
+        if record.abandon is not None:
+            known = await host.abandon(record.uid, record.abandon)
+        else:
+            assert record.stop is not None, "told only of those that are to end"
+            known = await host.stop(record.uid, record.stop)
+        if known:
+            self._confirm(record)
+        else:
+            await self._bury(record)
+
+    def _is_lost(self, record: Record, host: Host) -> bool:
+        """Whether the host once knew the run and now does not, though nobody gave its cleanup up."""
+        gone = record.taken_over and record.abandon is None
+        return gone and host.report(record.uid) is None and not host.has_ended(record.uid)
+
+    def _confirm(self, record: Record) -> None:
+        self._confirmed.add(record.uid)
+        self._troubles.pop(record.uid, None)
+
+    async def _bury(self, record: Record) -> None:
+        await self._store.write(lambda connection: records.bury(connection, self._org, record, _now()))
+        self._confirmed.discard(record.uid)
+        self._unmarked.discard(record.uid)
+        self._leases.pop(record.uid, None)
+        self._troubles.pop(record.uid, None)
+
+    def _note(self, record: Record, trouble: str) -> None:
+        if self._troubles.get(record.uid) != trouble:
+            log.warning("sandbox %s (%s): %s", record.name, record.uid, trouble)
+            self._troubles[record.uid] = trouble
+
+    async def _pay_baselines(self) -> None:
+        async with self._paying:
+            # Taken before the store is read: whoever adds one later has committed what this reading may have missed.
+            owed, self._baselines = self._baselines, set()
+            if owed is not None and not owed:
+                return
+            unpaid = owed
+            try:
+                known = await self._store.read(lambda connection: workloads.known(connection, self._org))
+                unpaid = set(known) if owed is None else owed & set(known)
+                for key in sorted(unpaid):
+                    for host in self._hosts.values():
+                        await host.baseline(known[key])
+                    unpaid.discard(key)
+            except HostUnavailableError as fault:
+                log.warning("baselines cannot be handed to the cluster now: %s", fault)
+            finally:
+                self._baselines = None if unpaid is None else self._baselines | unpaid
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,241 @@
+"""Dayfly's own additions below a sandbox: its report, what holds it up, its outputs, logs and history.
+
+All answer for a sandbox that has ended too, for a week, except what it takes with it: its outputs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.routing import Route
+
+from dayfly.control import records
+from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
+from dayfly.control.exchange import Address, wait_seconds, whole_number
+from dayfly.plan.why import why
+from dayfly.spec.errors import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+
+    from dayfly.control.port import Host
+    from dayfly.control.records import Record, Trace
+    from dayfly.control.sandboxes import Sandboxes
+    from dayfly.control.store import Store
+    from dayfly.plan.status import Report
+    from dayfly.spec.wire import LogInfo
+
+MOST_LOG_BYTES = 256 * 1024
+# Logs are files that another process writes: there is nobody to wait for, so one looks again.
+LOOK_AGAIN_S = 0.1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A sandbox that somebody asks about, living or ended. `record` is None for one that has ended."""
+
+    uid: str
+    name: str
+    routing_key: str
+    cluster: str
+    host: Host | None
+    record: Record | None
+
+
+class Reports:
+    """The addresses that only tell."""
+
+    def __init__(
+        self, store: Store, hosts: Mapping[str, Host], sandboxes: Sandboxes, org: str, closing: asyncio.Event
+    ) -> None:
+        self._store = store
+        self._hosts = hosts
+        self._sandboxes = sandboxes
+        self._org = org
+        self._closing = closing
+
+    def routes(self, root: str) -> list[Route]:
+        """Under `root`, the organisation's address."""
+        one = f"{root}/sandboxes" + "/{name}/"
+        handlers = {
+            "report": self.report,
+            "why": self.why,
+            "outputs": self.outputs,
+            "attempts": self.attempts,
+            "log": self.log,
+            "logs": self.logs,
+            "history": self.history,
+        }
+        return [Route(one + name, Address(self._org, GET=handler)) for name, handler in handlers.items()]
+
+    async def report(self, request: Request) -> Any:
+        """The newest report; with `after` and `wait`, one that is newer than that version, if it comes in time."""
+        after, seconds = whole_number(request, "after", 0), wait_seconds(request)
+        subject = await self._subject(request)
+        version = 0
+        if subject.host is not None:
+            waiting = subject.host.changed(subject.uid, after, seconds if subject.record else 0)
+            version = await self._unless_closing(waiting, after)
+            # What was waited for may be its end.
+            subject = await self._subject(request)
+        report = self._report(subject)
+        return {
+            **(msgspec.to_builtins(report) if report else {}),
+            "uid": subject.uid,
+            "name": subject.name,
+            "cluster": subject.cluster,
+            "routingKey": subject.routing_key,
+            "version": version,
+            "endpoints": self._sandboxes.endpoints(subject.record) if subject.record else [],
+        }
+
+    async def why(self, request: Request) -> Any:
+        subject = await self._subject(request)
+        report = self._report(subject)
+        return (why(report, f"sandbox {subject.name}") if report else None) or {}
+
+    async def outputs(self, request: Request) -> Any:
+        subject = await self._subject(request)
+        if subject.record is None:
+            raise ApiError(404, SANDBOX_NOT_FOUND)
+        found = []
+        for value in subject.host.values(subject.uid) if subject.host else ():
+            resource, _, step = value.unit.rpartition("/")
+            text, encoding = _text(value.value)
+            place = {"resource": resource, "step": step, "output": value.output}
+            found.append({**place, "value": text, "encoding": encoding, "sensitive": value.sensitive})
+        return found
+
+    async def attempts(self, request: Request) -> Any:
+        subject = await self._subject(request)
+        return list(subject.host.logs(subject.uid)) if subject.host else []
+
+    async def history(self, request: Request) -> Any:
+        subject = await self._subject(request)
+        return list(subject.host.history(subject.uid)) if subject.host else []
+
+    async def log(self, request: Request) -> Any:
+        """A piece of one attempt's log, from `offset`; at the end of one that still grows, after at most `wait`."""
+        subject = await self._subject(request)
+        unit = request.query_params.get("unit", "")
+        attempt, offset = whole_number(request, "attempt", 0), whole_number(request, "offset", 0)
+        until = asyncio.get_running_loop().time() + wait_seconds(request)
+        while True:
+            # The length is read before the bytes: what is sealed at that length has no more.
+            info = self._info(subject, unit, attempt)
+            data = self._bytes(subject, info, offset)
+            whole = info.sealed and offset + len(data) >= info.size
+            if not whole:
+                data = _whole_characters(data)
+            late = asyncio.get_running_loop().time() >= until or self._closing.is_set()
+            if data or whole or late:
+                break
+            await asyncio.sleep(LOOK_AGAIN_S)
+        text, encoding = _text(data)
+        place = {"unit": unit, "attempt": info.attempt, "offset": offset, "next": offset + len(data)}
+        return {**place, "sealed": whole, "data": text, "encoding": encoding}
+
+    async def logs(self, request: Request) -> Any:
+        """The newest attempts' logs of a resource, one of its steps or a fork, in the public API's form."""
+        subject = await self._subject(request)
+        query = request.query_params
+        resource, step, workload = (query.get(name, "") for name in ("resource", "step", "workload"))
+        newest = {info.unit: info for info in subject.host.logs(subject.uid)} if subject.host else {}
+        if query.get("container", "main") not in ("", "main"):
+            raise ApiError(400, "query parameter container: a step's only container is main")
+        if query.get("sinceTime"):
+            raise ApiError(400, "query parameter sinceTime: logs are kept without times here; leave it out")
+        if bool(resource) == bool(workload):
+            raise ApiError(400, f"name either resource or workload; {_there_is(newest)}")
+        if resource:
+            found = [
+                unit for unit in newest if unit.startswith(f"{resource}/") and step in ("", unit.partition("/")[2])
+            ]
+        else:
+            found = [unit for unit in newest if unit.startswith("fork:") and unit.rpartition("/")[2] == workload]
+        if not found:
+            wanted = f"{resource}/{step or '*'}" if resource else workload
+            raise ApiError(400, f"no log of {quote(wanted)}; {_there_is(newest)}")
+        return [{"container": "main", "logs": self._lines(subject, newest[unit])} for unit in found]
+
+    async def _subject(self, request: Request) -> Subject:
+        name = request.path_params["name"]
+        record = await self._sandboxes.find(name)
+        known: Record | Trace | None = record
+        if record is None:
+            known = await self._store.read(lambda connection: records.trace(connection, self._org, name))
+        if known is None:
+            raise ApiError(404, SANDBOX_NOT_FOUND)
+        return Subject(
+            uid=known.uid,
+            name=known.name,
+            routing_key=known.routing_key,
+            cluster=known.cluster,
+            host=self._hosts.get(known.cluster),
+            record=record,
+        )
+
+    def _report(self, subject: Subject) -> Report | None:
+        if subject.record is not None:
+            return self._sandboxes.report(subject.record)
+        return subject.host.report(subject.uid) if subject.host else None
+
+    async def _unless_closing(self, waiting: Any, otherwise: int) -> int:
+        """What `waiting` gives, or `otherwise` as soon as the server closes."""
+        tasks = [asyncio.ensure_future(waiting), asyncio.ensure_future(self._closing.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return tasks[0].result() if tasks[0].done() else otherwise
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _info(self, subject: Subject, unit: str, attempt: int) -> LogInfo:
+        """One log, or that of the newest attempt for attempt 0."""
+        there = subject.host.logs(subject.uid) if subject.host else ()
+        found = [info for info in there if info.unit == unit and attempt in (0, info.attempt)]
+        if not found:
+            which = f" attempt {attempt} of" if attempt else ""
+            raise ApiError(400, f"no log of{which} {quote(unit)}; {_there_is({info.unit: info for info in there})}")
+        return max(found, key=lambda info: info.attempt)
+
+    def _bytes(self, subject: Subject, info: LogInfo, offset: int) -> bytes:
+        assert subject.host is not None, "it told of the log"
+        data = subject.host.read_log(subject.uid, info.unit, info.attempt, offset=offset, limit=MOST_LOG_BYTES)
+        return data or b""
+
+    def _lines(self, subject: Subject, info: LogInfo) -> list[dict[str, str]]:
+        """The last part of a log, a message for each line."""
+        start = max(info.size - MOST_LOG_BYTES, 0)
+        lines = self._bytes(subject, info, start).decode(errors="replace").splitlines()
+        return [{"message": line} for line in lines]
+
+
+def _there_is(logs: Mapping[str, LogInfo]) -> str:
+    return f"there are logs of {', '.join(sorted(logs))}" if logs else "there are no logs yet"
+
+
+def _text(data: bytes) -> tuple[str, str]:
+    """The bytes as text and how to read it: `utf-8` as it stands, or `base64`."""
+    try:
+        return data.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode(), "base64"
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """The bytes without the beginning of a character at their end, whose rest is still to come."""
+    for back in range(1, min(3, len(data)) + 1):
+        lead = data[-back]
+        if lead >= 0xC0:
+            length = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+            return data[:-back] if length > back else data
+        if lead < 0x80:
+            break
+    return data

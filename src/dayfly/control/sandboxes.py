@@ -1,0 +1,276 @@
+"""Sandboxes: wished by PUT, ended by DELETE, told about by GET. All work goes on behind the answer."""
+
+from __future__ import annotations
+
+import secrets
+import string
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.routing import Route
+
+from dayfly.control import auth, endpoints, records, wishes
+from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
+from dayfly.control.exchange import Address, flag, read_json, rfc3339
+from dayfly.control.records import Record
+from dayfly.plan.status import Report
+from dayfly.plan.words import Reason
+from dayfly.spec import documents
+from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.run import Phase
+from dayfly.spec.run import Request as EndRequest
+from dayfly.spec.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlalchemy import Connection
+    from starlette.requests import Request
+
+    from dayfly.compile import Compiled
+    from dayfly.control.keeper import Keeper
+    from dayfly.control.port import Host
+    from dayfly.control.store import Store
+
+LONGEST_LEASE_S = 86_400
+ROUTING_KEY_LENGTH = 13
+
+_KEY_LETTERS = string.digits + string.ascii_lowercase
+
+
+class Sandboxes:
+    """The addresses below `/sandboxes` that clients of the public API know, and those that change a sandbox."""
+
+    def __init__(self, store: Store, hosts: Mapping[str, Host], keeper: Keeper, org: str) -> None:
+        self._store = store
+        self._hosts = hosts
+        self._keeper = keeper
+        self._org = org
+
+    def routes(self, root: str) -> list[Route]:
+        """Under `root`, the organisation's address."""
+        at = f"{root}/sandboxes"
+        one = at + "/{name}"
+        return [
+            Route(at, Address(self._org, GET=self.list_all)),
+            Route(one, Address(self._org, GET=self.get, PUT=self.put, DELETE=self.delete)),
+            Route(one + "/abandon", Address(self._org, POST=self.abandon)),
+            Route(one + "/lease", Address(self._org, PUT=self.lease)),
+            Route(one + "/status/explain", Address(self._org, GET=self.explain)),
+        ]
+
+    async def list_all(self, _request: Request) -> Any:
+        found = await self._store.read(lambda connection: records.living(connection, self._org))
+        return [self._wire(record) for record in found if not self._has_ended(record)]
+
+    async def get(self, request: Request) -> Any:
+        return self._wire(await self._get(request))
+
+    async def put(self, request: Request) -> Any:
+        name = request.path_params["name"]
+        body = await read_json(request)
+        wish = documents.from_wire(body, "Sandbox", name=name)
+        assert isinstance(wish, Sandbox), "asked for by its kind"
+        lease = _lease(body.get("lease"), ("lease",)) if body.get("lease") is not None else 0
+        async with self._keeper.lock(name):
+            record = await self._living(name)
+            if record is None:
+                return await self._create(wish, lease)
+            self._refuse_if_ending(record)
+            return await self._change(record, wish, lease)
+
+    async def delete(self, request: Request) -> Any:
+        by = auth.caller(request.headers)
+        give_up = _request(Reason.ABANDONED, "deleted with force=true", by) if flag(request, "force") else None
+        await self._end(request.path_params["name"], by, give_up)
+        return {}
+
+    async def abandon(self, request: Request) -> Any:
+        name = request.path_params["name"]
+        body = await read_json(request)
+        reason = body.get("reason") if isinstance(body, dict) else None
+        if not isinstance(reason, str) or not reason.strip():
+            raise SpecError("say why the cleanup is given up; it is recorded", ("reason",))
+        if len(reason) > 1000 or not reason.isprintable():
+            raise SpecError("is one line of at most 1000 printable characters", ("reason",))
+        by = auth.caller(request.headers)
+        await self._end(name, by, _request(Reason.ABANDONED, reason.strip(), by))
+        return {}
+
+    async def lease(self, request: Request) -> Any:
+        name = request.path_params["name"]
+        seconds = _lease(await read_json(request), ())
+        async with self._keeper.lock(name):
+            record = await self._living(name)
+            if record is None:
+                raise ApiError(404, SANDBOX_NOT_FOUND)
+            self._refuse_if_ending(record)
+            return {"seconds": seconds, "until": rfc3339(await self._renew(record, seconds))}
+
+    async def explain(self, request: Request) -> Any:
+        name = (await self._get(request)).name
+        text = f"no explanations by that address; GET .../sandboxes/{name}/why says what holds it up"
+        raise ApiError(501, text)
+
+    async def find(self, name: str) -> Record | None:
+        """The living sandbox of that name."""
+        record = await self._store.read(lambda connection: records.find(connection, self._org, name))
+        if record is not None and self._has_ended(record):
+            async with self._keeper.lock(name):
+                record = await self._living(name)
+        return record
+
+    def report(self, record: Record) -> Report:
+        """What the sandbox's run is doing, with what the host does not know yet."""
+        host = self._keeper.host(record)
+        report = host.report(record.uid) if host else None
+        trouble = self._keeper.trouble(record.uid)
+        if report is None:
+            message = trouble or "the cluster has not taken this sandbox over yet"
+            reason = Reason.DELETING if record.stop else Reason.RESOURCES_PENDING
+            nothing = Report(
+                uid=record.uid, phase=Phase.OPEN, ready=False, reason=reason, message=message, done=0, total=0, units=()
+            )
+            return msgspec.structs.replace(nothing, closed=record.stop, abandon=record.abandon)
+        if record.stop is not None and report.phase is Phase.OPEN:
+            report = msgspec.structs.replace(
+                report, ready=False, reason=Reason.DELETING, message=trouble or "is about to be deleted"
+            )
+        elif trouble:
+            report = msgspec.structs.replace(report, ready=False, message=f"{report.message} ({trouble})")
+        return report
+
+    def endpoints(self, record: Record) -> list[dict[str, Any]]:
+        """Where the sandbox answers."""
+        host = self._keeper.host(record)
+        return endpoints.describe(record.spec, host.endpoints(record.uid) if host else ())
+
+    async def _get(self, request: Request) -> Record:
+        record = await self.find(request.path_params["name"])
+        if record is None:
+            raise ApiError(404, SANDBOX_NOT_FOUND)
+        return record
+
+    def _has_ended(self, record: Record) -> bool:
+        host = self._keeper.host(record)
+        return host is not None and host.has_ended(record.uid)
+
+    async def _living(self, name: str) -> Record | None:
+        """The stored sandbox, unless its run is over: then it leaves the store. The caller holds the name's lock."""
+        record = await self._store.read(lambda connection: records.find(connection, self._org, name))
+        return None if record is None or await self._keeper.is_over(record) else record
+
+    async def _create(self, wish: Sandbox, lease: int) -> Any:
+        host = self._hosts.get(wish.spec.cluster)
+        if host is None:
+            known = ", ".join(sorted(self._hosts))
+            raise SpecError(f"no cluster {quote(wish.spec.cluster)}; this server has {known}", ("spec", "cluster"))
+        now = _now()
+
+        def understand(connection: Connection) -> tuple[Record, Compiled]:
+            record = Record(
+                uid=str(uuid.uuid4()),
+                name=wish.name,
+                routing_key="".join(secrets.choice(_KEY_LETTERS) for _ in range(ROUTING_KEY_LENGTH)),
+                spec=wishes.resolve(connection, self._org, wish.spec),
+                created_at=now,
+                updated_at=now,
+                lease_seconds=lease,
+            )
+            wishes.check_baselines(connection, self._org, record.spec)
+            return record, wishes.compiled(connection, self._org, record)
+
+        record, compiled = await self._store.read(understand)
+        host.admit(compiled.documents, compiled.forks)
+        await self._store.write(lambda connection: records.save(connection, self._org, record))
+        await self._keeper.tell(record, compiled)
+        return self._wire(record) | {"warnings": list(compiled.warnings)}
+
+    async def _change(self, record: Record, wish: Sandbox, lease: int) -> Any:
+        spec = wishes.changed(record.spec, wish.spec)
+        warnings: tuple[str, ...] = ()
+        if spec != record.spec:
+            changed = msgspec.structs.replace(record, spec=spec, updated_at=_now())
+
+            def understand(connection: Connection) -> Compiled:
+                wishes.check_baselines(connection, self._org, spec)
+                return wishes.compiled(connection, self._org, changed)
+
+            compiled = await self._store.read(understand)
+            if host := self._keeper.host(record):
+                host.admit(compiled.documents, compiled.forks)
+            await self._store.write(lambda connection: records.save(connection, self._org, changed))
+            await self._keeper.tell(changed, compiled)
+            record, warnings = changed, compiled.warnings
+        if lease:
+            await self._renew(record, lease)
+        return self._wire(record) | {"warnings": list(warnings)}
+
+    async def _renew(self, record: Record, seconds: int) -> int:
+        if record.lease_seconds != seconds:
+            renewed = msgspec.structs.replace(record, lease_seconds=seconds)
+            await self._store.write(lambda connection: records.save(connection, self._org, renewed))
+        until = await self._keeper.renew(record, seconds)
+        if until is None:
+            raise ApiError(
+                409, f"sandbox {quote(record.name)} has no run that a lease could keep: {self._words(record)}"
+            )
+        return until
+
+    async def _end(self, name: str, by: str, give_up: EndRequest | None) -> None:
+        """Mark a sandbox for its end and tell its host; what was asked for before stays as it was."""
+        async with self._keeper.lock(name):
+            record = await self._living(name)
+            if record is None:
+                # A request that is sent again because its answer was lost is answered as before.
+                if await self._store.read(lambda connection: records.trace(connection, self._org, name)) is None:
+                    raise ApiError(404, SANDBOX_NOT_FOUND)
+                return
+            stop = record.stop or _request(Reason.DELETED, "deleted", by)
+            marked = msgspec.structs.replace(record, stop=stop, abandon=record.abandon or give_up)
+            if marked != record:
+                await self._store.write(lambda connection: records.save(connection, self._org, marked))
+                await self._keeper.tell(marked)
+
+    def _refuse_if_ending(self, record: Record) -> None:
+        if record.stop is not None or self.report(record).phase is not Phase.OPEN:
+            text = f"sandbox {quote(record.name)} is being deleted and waits for: {self._words(record)}"
+            raise ApiError(409, f"{text}; apply it again once it is gone")
+
+    def _words(self, record: Record) -> str:
+        return self.report(record).message
+
+    def _wire(self, record: Record) -> dict[str, Any]:
+        report = self.report(record)
+        status: dict[str, Any] = {"ready": report.ready, "reason": report.reason, "message": report.message}
+        if record.expires_at:
+            status["scheduledDeleteTime"] = rfc3339(record.expires_at)
+        return {
+            "name": record.name,
+            "routingKey": record.routing_key,
+            "createdAt": rfc3339(record.created_at),
+            "updatedAt": rfc3339(record.updated_at),
+            "spec": wishes.with_bare_names(documents.export(record.sandbox)["spec"]),
+            "endpoints": self.endpoints(record),
+            "status": status,
+        }
+
+
+def _lease(body: Any, keys: tuple[str, ...]) -> int:
+    """The seconds in `{"seconds": n}`."""
+    if not isinstance(body, dict) or set(body) != {"seconds"}:
+        raise SpecError('must be {"seconds": n} and nothing else', keys)
+    seconds = body["seconds"]
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 < seconds <= LONGEST_LEASE_S:
+        raise SpecError(f"must be a whole number from 1 to {LONGEST_LEASE_S}", (*keys, "seconds"))
+    return seconds
+
+
+def _request(reason: Reason, message: str, by: str) -> EndRequest:
+    return EndRequest(at=_now(), reason=reason, message=message, by=by)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

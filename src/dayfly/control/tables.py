@@ -1,0 +1,98 @@
+"""The store's schema: one for SQLite and PostgreSQL. `migrations` leads every older database here.
+
+Documents are JSON text, times are unix milliseconds. References between tables refuse what the API refuses, also when
+two requests race: nobody deletes a plugin version or a baseline that a sandbox needs.
+"""
+
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKeyConstraint, Index, Integer, MetaData, String, Table, Text
+
+metadata = MetaData()
+
+clusters = Table(
+    "clusters",
+    metadata,
+    Column("org", String(253), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+plugins = Table(
+    "plugins",
+    metadata,
+    Column("org", String(253), primary_key=True),
+    Column("name", String(253), primary_key=True),
+    Column("version", String(128), primary_key=True),
+    Column("spec", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+workloads = Table(
+    "workloads",
+    metadata,
+    Column("org", String(253), primary_key=True),
+    Column("namespace", String(63), primary_key=True),
+    Column("name", String(63), primary_key=True),
+    Column("document", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+
+sandboxes = Table(
+    "sandboxes",
+    metadata,
+    Column("uid", String(36), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("name", String(30), nullable=False),
+    Column("routing_key", String(13), nullable=False, unique=True),
+    Column("cluster", String(255), nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    # 0: lives without a lease.
+    Column("lease_seconds", Integer, nullable=False),
+    # Whether its host has sealed the run. A host that does not know it later has lost its ledger.
+    Column("taken_over", Boolean, nullable=False),
+    # Requests as JSON: who asked for the end, and who for giving up its cleanup.
+    Column("stop", Text),
+    Column("abandon", Text),
+    Index("sandboxes_by_name", "org", "name", unique=True),
+)
+
+sandbox_plugins = Table(
+    "sandbox_plugins",
+    metadata,
+    Column("uid", String(36), primary_key=True),
+    Column("resource", String(30), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("plugin", String(253), nullable=False),
+    Column("version", String(128), nullable=False),
+    ForeignKeyConstraint(["uid"], ["sandboxes.uid"], ondelete="CASCADE"),
+    ForeignKeyConstraint(["org", "plugin", "version"], ["plugins.org", "plugins.name", "plugins.version"]),
+    Index("sandbox_plugins_by_plugin", "org", "plugin", "version"),
+)
+
+sandbox_baselines = Table(
+    "sandbox_baselines",
+    metadata,
+    Column("uid", String(36), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("namespace", String(63), primary_key=True),
+    Column("name", String(63), primary_key=True),
+    ForeignKeyConstraint(["uid"], ["sandboxes.uid"], ondelete="CASCADE"),
+    ForeignKeyConstraint(["org", "namespace", "name"], ["workloads.org", "workloads.namespace", "workloads.name"]),
+    Index("sandbox_baselines_by_workload", "org", "namespace", "name"),
+)
+
+# What is left of a sandbox after its end, so that its logs and history still answer to its name for a while.
+ended_sandboxes = Table(
+    "ended_sandboxes",
+    metadata,
+    Column("uid", String(36), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("name", String(30), nullable=False),
+    Column("routing_key", String(13), nullable=False),
+    Column("cluster", String(255), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    Index("ended_sandboxes_by_name", "org", "name", "ended_at"),
+)

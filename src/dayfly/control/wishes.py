@@ -1,0 +1,136 @@
+"""What a sandbox wish needs of the store before it can be compiled, and what of it may change later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dayfly import compile as compiler
+from dayfly.control import plugins, workloads
+from dayfly.spec import semver
+from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.sandbox import SandboxSpec
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from dayfly.compile import Compiled
+    from dayfly.control.records import Record
+    from dayfly.spec.plugin import Plugin
+
+# Field of a spec -> its name on the wire. All others stay as they were created.
+MUTABLE = {
+    "labels": "labels",
+    "description": "description",
+    "ttl": "ttl",
+    "endpoints": "endpoints",
+    "default_route_group": "defaultRouteGroup",
+    "forks": "forks",
+    "local": "local",
+}
+
+
+def resolve(connection: Connection, org: str, spec: SandboxSpec) -> SandboxSpec:
+    """The wish with the version of each plugin written out: the highest one where none was named.
+
+    Raises:
+        SpecError: a plugin that is not published.
+    """
+    found = []
+    for index, resource in enumerate(spec.resources):
+        if resource.plugin:
+            plugin = _published(connection, org, resource.plugin, ("spec", "resources", index, "plugin"))
+            resource = msgspec.structs.replace(resource, plugin=f"{plugin.name}@{plugin.version}")  # noqa: PLW2901
+        found.append(resource)
+    return msgspec.structs.replace(spec, resources=tuple(found))
+
+
+def check_baselines(connection: Connection, org: str, spec: SandboxSpec) -> None:
+    """Refuse a fork of something that nobody has declared.
+
+    Raises:
+        SpecError: naming the first such baseline, and how to declare it.
+    """
+    known = workloads.known(connection, org) if spec.forks else {}
+    for index, fork in enumerate(spec.forks):
+        of = fork.fork_of
+        if of.kind != "Deployment" or (of.namespace, of.name) not in known:
+            problem = f"no baseline {of.kind} {quote(f'{of.namespace}/{of.name}')} is declared here; apply a file with "
+            form = f"kind: Deployment, namespace: {of.namespace}, name: {of.name}, command: [...] and port"
+            raise SpecError(problem + form, ("spec", "forks", index, "forkOf"))
+
+
+def compiled(connection: Connection, org: str, record: Record) -> Compiled:
+    """The documents that a stored sandbox means.
+
+    Raises:
+        SpecError: as `compile` does.
+    """
+    found: dict[tuple[str, str], Plugin] = {}
+    for index, resource in enumerate(record.spec.resources):
+        if resource.plugin:
+            plugin = _published(connection, org, resource.plugin, ("spec", "resources", index, "plugin"))
+            found[plugin.name, plugin.version] = plugin
+    return compiler.compile(record.sandbox, found, uid=record.uid, routing_key=record.routing_key)
+
+
+def changed(old: SandboxSpec, new: SandboxSpec) -> SandboxSpec:
+    """The new form of a living sandbox's wish. Plugins without a version mean the version that it has.
+
+    Raises:
+        SpecError: at the first thing that cannot change.
+    """
+    has = {resource.name: resource.plugin for resource in old.resources}
+    resources = tuple(
+        msgspec.structs.replace(resource, plugin=_kept(resource.plugin, has.get(resource.name, "")))
+        for resource in new.resources
+    )
+    new = msgspec.structs.replace(new, resources=resources)
+    for field in msgspec.structs.fields(SandboxSpec):
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if field.name not in MUTABLE and before != after:
+            keys = _first_difference(msgspec.to_builtins(before), msgspec.to_builtins(after), (field.encode_name,))
+            may = ", ".join(MUTABLE.values())
+            problem = f"cannot change while the sandbox lives; delete it and apply it again. Only {may} may change"
+            raise SpecError(problem, ("spec", *keys))
+    return new
+
+
+def with_bare_names(data: dict[str, Any]) -> dict[str, Any]:
+    """An exported spec with version 0.0.0 of plugins left out, as clients know it. Changes `data` and returns it."""
+    for resource in data["resources"]:
+        if resource.get("plugin"):
+            resource["plugin"] = semver.join_name(*semver.split_name(resource["plugin"]))
+    return data
+
+
+def _kept(wanted: str, has: str) -> str:
+    """The reference a living sandbox keeps when it is asked for `wanted`: its own, if that may mean it."""
+    if not wanted:
+        return wanted
+    name, version = semver.split_reference(wanted)
+    if version == semver.LATEST and has.partition("@")[0] == name:
+        return has
+    return f"{name}@{version}"
+
+
+def _first_difference(before: Any, after: Any, keys: Path) -> Path:
+    """The way to the first thing in which two values differ; they do."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        key = next(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
+        if key in before and key in after:
+            return _first_difference(before[key], after[key], (*keys, key))
+        return (*keys, key)
+    if isinstance(before, list | tuple) and isinstance(after, list | tuple) and len(before) == len(after):
+        index = next(index for index, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1])
+        return _first_difference(before[index], after[index], (*keys, index))
+    return keys
+
+
+def _published(connection: Connection, org: str, reference: str, keys: Path) -> Plugin:
+    plugin = plugins.resolve(connection, org, reference)
+    if plugin is None:
+        problem = f"no plugin {quote(reference)} is published here; apply its file first"
+        raise SpecError(problem, keys)
+    return plugin
