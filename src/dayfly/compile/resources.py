@@ -157,6 +157,6 @@ def _edges(instance: Instance) -> Iterator[Edge]:
 def _cleanup_edges(instance: Instance, instances: Mapping[str, Instance]) -> Iterator[Edge]:
     taken = dict(instance.taking())
     for param, wanted, keys in instance.given():
-        both_clean_up = instance.spec.delete and instances[wanted.name].spec.delete
-        if param in taken and both_clean_up and wanted.name != instance.name:
+        # In a cycle everyone is read, so it is enough to ask whoever is read for a cleanup.
+        if param in taken and instances[wanted.name].spec.delete and wanted.name != instance.name:
             yield Edge(instance.name, wanted.name, wanted.output_key, keys)
