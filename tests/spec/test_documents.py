@@ -95,6 +95,19 @@ class TestRequests:
             documents.from_wire({"spec": {"cluster": "c", "labels": {"a": "b", "c": 1}}}, "Sandbox", name="s")
         assert str(caught.value) == "spec.labels.c: must be a string, not a number"
 
+    @pytest.mark.parametrize(
+        "field",
+        ["", "\n", "`", "a - at `$.b`", " - at `$.spec", "x` - at `$.spec", "x` - at `$.a[...]", "a`b", "$", "é.[0]"],
+    )
+    def test_an_unknown_field_may_be_called_anything(self, field):
+        plugin = {"spec": {"create": [{"name": "a", "script": SCRIPT, field: 1}]}, "name": "p"}
+        with pytest.raises(SpecError) as caught:
+            documents.from_wire(plugin, "ResourcePlugin")
+        assert caught.value.keys == ("spec", "create", 0, field)
+        with pytest.raises(SpecError) as caught:
+            documents.from_wire({"name": "s", "spec": {"cluster": "c", field: 1}}, "Sandbox")
+        assert caught.value.keys == ("spec", field)
+
     def test_bodies_past_the_bounds_are_refused(self):
         deep = json.loads("[" * 500 + "]" * 500)
         for extra in (deep, ["x"] * 20_000):

@@ -30,7 +30,9 @@ T = TypeVar("T")
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _PLACE = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]")
-_FAULT = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?")
+# A complaint ends with the way to its place; before that, an unknown field may be called anything.
+_WAY = re.compile(r" - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])+)`\Z")
+_MISSING, _UNKNOWN, _EXPECTS = "Object missing required field `", "Object contains unknown field `", "Expected `"
 _EXPECTED = {
     "str": "a string",
     "int": "a whole number",
@@ -205,11 +207,12 @@ def _workload(data: dict[str, Any], spelled: Mapping[Path, str]) -> Workload:
 
 
 def _convert(data: Any, type_: type[T], keys: Path, spelled: Mapping[Path, str]) -> T:
-    data = _without_nulls(data)
+    # In a list of one, so that each complaint names a way: those about a root do not.
+    data, types = [_without_nulls(data)], list[type_]  # type: ignore[valid-type]  # built here, never an annotation
     try:
-        return msgspec.convert(data, type_)
+        return msgspec.convert(data, types)[0]
     except msgspec.ValidationError as fault:
-        raise _explain(str(fault), data, type_, keys, spelled) from None
+        raise _explain(str(fault), data, types, keys, spelled) from None
 
 
 def _without_nulls(value: Any) -> Any:
@@ -219,19 +222,20 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _explain(message: str, data: Any, type_: type[Any], keys: Path, spelled: Mapping[Path, str]) -> SpecError:
+def _explain(message: str, data: list[Any], types: Any, keys: Path, spelled: Mapping[Path, str]) -> SpecError:
     """The decoder's complaint in our words, with the way to the value."""
-    match = _FAULT.fullmatch(message)
-    assert match is not None, "any line fits"
-    within = _way(match["path"] or "", message, data, type_)
-    what, quoted = match["what"], re.findall(r"`([^`]*)`", match["what"])
-    if what.startswith("Object missing required field"):
-        return SpecError(f"missing required field {quote(quoted[0])}", keys + within)
-    if what.startswith("Object contains unknown field"):
-        known = ", ".join(_fields_at(type_, within))
-        return SpecError(f"unknown field {quote(quoted[0])}; known here: {known}", (*keys, *within, quoted[0]))
-    assert what.startswith("Expected"), what
-    return _wrong_type(quoted[0], _at(data, within), keys + within, spelled)
+    match = _WAY.search(message)
+    assert match is not None, message
+    what = message[: match.start()]
+    within = _way(match[1], message, data, types)[1:]
+    if what.startswith(_MISSING):
+        return SpecError(f"missing required field {quote(what[len(_MISSING) : -1])}", keys + within)
+    if what.startswith(_UNKNOWN):
+        field, known = what[len(_UNKNOWN) : -1], ", ".join(_fields_at(types, within))
+        return SpecError(f"unknown field {quote(field)}; known here: {known}", (*keys, *within, field))
+    assert what.startswith(_EXPECTS), what
+    expected = what[len(_EXPECTS) :].partition("`")[0]
+    return _wrong_type(expected, _at(data[0], within), keys + within, spelled)
 
 
 def _wrong_type(expected: str, value: Any, keys: Path, spelled: Mapping[Path, str]) -> SpecError:
@@ -243,7 +247,7 @@ def _wrong_type(expected: str, value: Any, keys: Path, spelled: Mapping[Path, st
     return SpecError(f"must be {' or '.join(_EXPECTED[name] for name in wanted)}, not {kind}", keys)
 
 
-def _way(path: str, message: str, data: Any, type_: type[Any]) -> Path:
+def _way(path: str, message: str, data: Any, types: Any) -> Path:
     """The keys of msgspec's path. It writes `[...]` for a mapping's entry: the shortest run of entries that fails ends
     with the one at fault.
     """
@@ -256,7 +260,7 @@ def _way(path: str, message: str, data: Any, type_: type[Any]) -> Path:
 
         def fails(count: int, entries: list[Any] = entries, before: Path = tuple(keys)) -> bool:
             try:
-                msgspec.convert(_replaced(data, before, dict(entries[:count])), type_)
+                msgspec.convert(_replaced(data, before, dict(entries[:count])), types)
             except msgspec.ValidationError as fault:
                 return str(fault) == message
             return False
