@@ -61,9 +61,19 @@ def attempt(runner: Path, place: Path) -> Callable[..., Attempt]:
     return make
 
 
+def granted_or_skip(wanted: str, granted: str) -> str:
+    if ["none", "user", "root"].index(wanted) > ["none", "user", "root"].index(granted):
+        pytest.skip(f"this machine grants {granted} only, not {wanted}")
+    return wanted
+
+
 @pytest.fixture(params=["none", "user", "root"])
 def isolation(request: pytest.FixtureRequest, granted: str) -> str:
     """Each isolation that this machine grants."""
-    if ["none", "user", "root"].index(request.param) > ["none", "user", "root"].index(granted):
-        pytest.skip(f"this machine grants {granted} only, not {request.param}")
-    return str(request.param)
+    return granted_or_skip(request.param, granted)
+
+
+@pytest.fixture(params=["user", "root"])
+def isolated(request: pytest.FixtureRequest, granted: str) -> str:
+    """Each isolation with private directories that this machine grants."""
+    return granted_or_skip(request.param, granted)

@@ -1,0 +1,63 @@
+"""A full disk costs an attempt its log or an output, never its receipt, and never runs a half-prepared step."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from runner.attempts import Attempt
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk"),
+]
+
+
+@pytest.fixture
+def small(runner, tmp_path):
+    """An attempt directory on a disk of its own of one MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "small", str(folder)], check=True)
+    yield Attempt(runner, folder)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path, *, but: int) -> None:
+    """Takes all space but so many bytes."""
+    room = os.statvfs(folder).f_bavail * os.statvfs(folder).f_bsize - but
+    (folder / "ballast").write_bytes(b"x" * room)
+
+
+def test_a_log_that_fills_the_disk_is_cut_and_the_receipt_is_there(small, isolation):
+    receipt = small.run("#!/bin/sh\nhead -c 3000000 /dev/zero\nexit 7\n", isolation=isolation)
+    assert (receipt.outcome, receipt.code, receipt.fields["log-truncated"]) == ("exited", 7, "1")
+    assert 500_000 < int(receipt.fields["log-bytes"]) < 1 << 20
+
+
+def test_an_output_without_room_is_refused_and_named(small, isolation, place):
+    script = f"#!/bin/sh\nhead -c 500 /dev/zero > {place}/o; head -c 900000 /dev/zero\n"
+    receipt = small.run(script + f"head -c 100000 /dev/zero > {place}/big; head -c 300000 /dev/zero\n", isolation=isolation,
+                        output=[f"big\0{place}/big"])  # fmt: skip
+    assert receipt.outcome == "exited"
+    assert receipt.outputs["big"] == ("refused", 100000, "")
+    assert "big could not be kept: No space left" in receipt.detail
+    assert not list(small.dir.glob("out.*"))
+
+
+@pytest.mark.parametrize("room", [0, 4096, 8192, 12288])
+def test_a_step_that_cannot_be_prepared_does_not_run(small, isolation, place, room):
+    small.write(f"#!/bin/sh\necho x >> {place}/effects\n#" + "x" * 12000 + "\n", isolation=isolation)
+    fill(small.dir, but=room)
+    code = small.start().wait(10)
+    assert not (place / "effects").exists()
+    assert not (small.dir / "marker").exists()
+    assert not (small.dir / "script").exists()
+    if room == 0:
+        assert code == 4
+        assert not small.has_receipt
+    else:
+        assert code == 0
+        assert small.receipt().outcome == "refused"
+        assert "No space left" in small.receipt().detail
