@@ -1,0 +1,4 @@
+CREATE TABLE customer (id serial PRIMARY KEY, name text NOT NULL);
+CREATE TABLE purchase (id serial PRIMARY KEY, customer integer NOT NULL REFERENCES customer, item text NOT NULL);
+INSERT INTO customer (name) VALUES ('Ada'), ('Grace');
+INSERT INTO purchase (customer, item) VALUES (1, 'lamp');

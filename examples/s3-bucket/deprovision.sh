@@ -1,0 +1,13 @@
+#!/bin/sh
+# Empties and removes the bucket. If `provision` was cut off, BUCKET is empty although the bucket may be there.
+set -eu
+bucket="${BUCKET:-dayfly-$DAYFLY_RESOURCE_ID}"
+if answer=$(aws s3api head-bucket --bucket "$bucket" 2>&1); then
+    aws s3 rb --force "s3://$bucket"
+    exit
+fi
+# Only the server's own "not found" proves that it is gone; any other failure is tried again.
+case $answer in
+    *'(404)'*) echo "there is no bucket $bucket" ;;
+    *) echo "$answer" >&2; exit 1 ;;
+esac

@@ -1,0 +1,5 @@
+#!/bin/sh
+set -eu
+prefix="sandboxes/$DAYFLY_SANDBOX_NAME/"
+aws s3 cp --no-progress --recursive /tmp/files "s3://$BUCKET/$prefix"
+printf %s "$prefix" >/tmp/prefix
