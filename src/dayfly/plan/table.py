@@ -123,4 +123,7 @@ def _claimed(before: UnitRecord, move: Claim, state: State) -> UnitRecord:
         claimed_at=move.at,
         failures=before.failures,
         voids=before.voids,
+        # Until this attempt's own are recorded, what the former one told stays known: if this one never runs, cleanup
+        # needs it.
+        outputs=before.outputs,
     )
