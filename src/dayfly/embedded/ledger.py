@@ -120,8 +120,8 @@ class Ledger:
         """
         self._hook(f"before {what}")
         try:
-            self._db.execute("BEGIN IMMEDIATE")
             try:
+                self._db.execute("BEGIN IMMEDIATE")
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
