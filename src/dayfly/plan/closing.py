@@ -3,15 +3,15 @@
 from dayfly.plan import words
 from dayfly.plan.actions import Finish, Wait
 from dayfly.plan.desk import Desk
-from dayfly.plan.opening import FORK, end, ready_again, tell
+from dayfly.plan.opening import FORK, end, ending, ready_again, tell
 from dayfly.plan.retry import Standing, standing
 from dayfly.plan.sealed import Step
 from dayfly.plan.words import Reason
-from dayfly.plan.world import Sealed
 from dayfly.spec.lifecycle import Event
 from dayfly.spec.run import State
 
 ALIVE = (State.CLAIMED, State.UNKNOWN)
+OVER = (Standing.SUCCEEDED, Standing.FAILED)
 
 
 def proceed(desk: Desk) -> None:
@@ -47,8 +47,8 @@ def _rest(desk: Desk, names: list[str]) -> bool:
         if record.state in ALIVE:
             end(desk, name, record, Reason.CANCELLED, words.cancelled(request))
             resting = False
-        elif isinstance(desk.fact(name), Sealed):
-            desk.wait(Wait(unit=name, reason=Reason.STOPPING, message="its processes are still ending"))
+        elif desk.lingers(name):
+            desk.wait(ending(desk, name))
             resting = False
     return resting
 
@@ -58,7 +58,7 @@ def _pre_stop(desk: Desk) -> bool:
     done = True
     for step in desk.plan.events[Event.PRE_STOP]:
         at = standing(step, desk.unit(step.id))
-        if at is Standing.SUCCEEDED or (at is Standing.FAILED and not isinstance(desk.fact(step.id), Sealed)):
+        if at in OVER and not desk.lingers(step.id):
             continue
         done = False
         _stop_step(desk, step, at)
@@ -86,7 +86,7 @@ def _unfinished(desk: Desk, resource: str) -> tuple[Step, ...]:
     return tuple(
         step
         for step in desk.plan.of(resource, Event.POST_STOP)
-        if standing(step, desk.unit(step.id)) is not Standing.SUCCEEDED or isinstance(desk.fact(step.id), Sealed)
+        if standing(step, desk.unit(step.id)) is not Standing.SUCCEEDED or desk.lingers(step.id)
     )
 
 
@@ -103,6 +103,9 @@ def owed(desk: Desk, resource: str) -> bool:
 
 
 def _stop_step(desk: Desk, step: Step, at: Standing) -> None:
+    if at in OVER:
+        desk.wait(ending(desk, step.id))
+        return
     if at not in (Standing.FRESH, Standing.AGAIN):
         tell(desk, step, at)
         return

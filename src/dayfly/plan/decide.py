@@ -7,7 +7,7 @@ from it go into one write.
 
 from dayfly.plan import closing, opening, words
 from dayfly.plan.actions import Cancel, Close, Decision, Dissolve, Doubt, Fence, GiveUp, Launch, Record, Release, Void
-from dayfly.plan.desk import Desk
+from dayfly.plan.desk import Desk, lingers
 from dayfly.plan.sealed import Plan
 from dayfly.plan.words import Reason
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Stalled, Unclear, Waiting, World
@@ -140,7 +140,7 @@ def _settle_wish(desk: Desk) -> None:
 def _release(desk: Desk) -> None:
     """Evidence may vanish once the ledger holds the result. Only a proven end lets go of it."""
     for (name, attempt), fact in desk.world.facts.items():
-        if not isinstance(fact, (Ended, NeverRan)):
+        if lingers(fact, desk.now):
             continue
         record = desk.world.run.unit(name)
         if attempt < record.attempt or (attempt == record.attempt and record.state in (State.DONE, State.VOID)):

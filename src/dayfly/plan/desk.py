@@ -4,8 +4,15 @@ from dayfly.plan import table
 from dayfly.plan.actions import Claim, Decision, Effect, Launch, Move, Prepare, Wait
 from dayfly.plan.sealed import ForkStep, Plan, Step
 from dayfly.plan.words import Reason, waits_for_slot
-from dayfly.plan.world import Fact, Held, World
-from dayfly.spec.run import Phase, Request, Run, UnitRecord
+from dayfly.plan.world import Ended, Fact, Held, NeverRan, Unclear, World
+from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
+
+
+def lingers(fact: Fact | None, now: int) -> bool:
+    """Whether a fact leaves open that something of the attempt still lives. A host never loses such a fact."""
+    if isinstance(fact, Unclear):
+        return now < fact.dead_by
+    return not (fact is None or isinstance(fact, (Ended, NeverRan)))
 
 
 class Desk:
@@ -45,6 +52,10 @@ class Desk:
         """Ask for a ledger move, and go on as if it were written."""
         self.moves.append(move)
         self._run = table.apply(self._run, (move,), self.creates)
+
+    def lingers(self, name: str) -> bool:
+        """Whether an attempt whose result is recorded may still have processes: no retry and no cleanup beside them."""
+        return self.unit(name).state is State.DONE and lingers(self.fact(name), self.now)
 
     def creates(self, name: str) -> bool:
         """Whether a closed run may not claim this unit: create steps and forks."""

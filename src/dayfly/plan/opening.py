@@ -6,7 +6,7 @@ from dayfly.plan.desk import Desk
 from dayfly.plan.retry import FORK_BACKOFF_MAX_MS, FORK_BACKOFF_MS, Standing, again_at, backoff, standing
 from dayfly.plan.sealed import ForkStep, Step
 from dayfly.plan.words import Reason
-from dayfly.plan.world import Held, Running, Sealed, Unclear, Waiting
+from dayfly.plan.world import Held, Running, Unclear, Waiting
 from dayfly.spec.lifecycle import Event
 from dayfly.spec.run import State, UnitRecord
 
@@ -67,9 +67,8 @@ def ready_again(desk: Desk, step: Step) -> bool:
     record = desk.unit(step.id)
     if record.attempt == 0:
         return True
-    if isinstance(desk.fact(step.id), Sealed):
-        message = words.starting(record.attempt, "its result is known, its processes are still ending")
-        desk.wait(Wait(unit=step.id, reason=Reason.STOPPING, message=message))
+    if desk.lingers(step.id):
+        desk.wait(ending(desk, step.id))
         return False
     due = again_at(step, record)
     if desk.now < due:
@@ -77,6 +76,13 @@ def ready_again(desk: Desk, step: Step) -> bool:
         desk.wait(Wait(unit=step.id, reason=Reason.WAITING_TO_RETRY, message=message, since=record.ended_at, until=due))
         return False
     return True
+
+
+def ending(desk: Desk, name: str) -> Wait:
+    """What to say of an attempt whose result is recorded and whose end is not proven yet."""
+    fact = desk.fact(name)
+    until = fact.dead_by if isinstance(fact, Unclear) else 0
+    return Wait(unit=name, reason=Reason.STOPPING, message=words.ending(desk.unit(name).attempt), until=until)
 
 
 def tell(desk: Desk, step: Step | ForkStep, at: Standing) -> None:
@@ -136,8 +142,8 @@ def _watch(desk: Desk, fork: ForkStep, record: UnitRecord) -> bool:
 
 
 def _start_fork(desk: Desk, fork: ForkStep, record: UnitRecord) -> None:
-    if isinstance(desk.fact(fork.id), Sealed):
-        desk.wait(Wait(unit=fork.id, reason=Reason.STOPPING, message="its former process is still ending"))
+    if desk.lingers(fork.id):
+        desk.wait(ending(desk, fork.id))
         return
     due = _fork_due(record) if record.generation == fork.generation else 0
     if desk.now < due:

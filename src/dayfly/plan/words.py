@@ -100,6 +100,10 @@ def starting(attempt: int, message: str) -> str:
     return f"attempt {attempt} is starting" + (f": {message}" if message else "")
 
 
+def ending(attempt: int) -> str:
+    return f"the result of attempt {attempt} is known, its processes are still ending"
+
+
 def no_news(attempt: int) -> str:
     return f"attempt {attempt} was let go; nothing has been heard of it yet"
 
