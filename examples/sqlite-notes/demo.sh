@@ -1,0 +1,59 @@
+#!/bin/sh
+# What `make run` shows: one sandbox from its birth to its end, in a Dayfly of its own that is gone afterwards.
+set -eu
+cd "$(dirname -- "$0")/../.."
+example=examples/sqlite-notes
+scratch=$(mktemp -d)
+export DAYFLY_HOME="$scratch/home"
+databases="$scratch/databases"
+mkdir "$databases"
+
+clean_up() {
+    code=$?
+    trap - EXIT
+    ./dayfly down >/dev/null 2>&1 || true
+    rm -rf -- "$scratch"
+    exit "$code"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+say() { printf '\n\033[1m%s\033[0m\n' "$1"; }
+[ -t 1 ] && [ -z "${NO_COLOR:-}" ] || say() { printf '\n%s\n' "$1"; }
+show() { printf '$ %s\n' "$*"; "$@"; }
+
+say '1. A server on this machine, with a home of its own.'
+show ./dayfly up --detach --port 0
+
+say '2. What is going to happen: two create steps, one after the other; then the forked process; at the end the way back.'
+show ./dayfly plan -f "$example" --set "folder=$databases"
+
+say '3. Do it: the platform team'\''s step makes a database, the product team'\''s step fills it, the fork starts with its path.'
+show ./dayfly apply -f "$example" --set "folder=$databases"
+
+say '4. What the steps have made, and the file itself.'
+show ./dayfly env notes-demo
+show ls "$databases"
+
+say '5. The forked process reads that database: its answer to GET /notes.'
+address=$(./dayfly sandbox get notes-demo -o json |
+    .venv/bin/python -c 'import json, sys; print(json.load(sys.stdin)["endpoints"][0]["url"])')
+printf '$ GET %s/notes\n' "$address"
+.venv/bin/python -c 'import sys, urllib.request as web; print(web.urlopen(sys.argv[1]).read().decode(), end="")' \
+    "$address/notes"
+
+say '6. What is it waiting for?'
+show ./dayfly why notes-demo
+
+say '7. Delete the sandbox: first the fork stops, then the delete step runs.'
+show ./dayfly sandbox delete notes-demo
+show ./dayfly logs notes-demo db drop
+
+say '8. Is anything left?'
+show ls -A "$databases"
+if [ -n "$(ls -A "$databases")" ]; then
+    echo 'There is: the database was not removed.' >&2
+    exit 1
+fi
+echo 'Nothing: the database is gone.'
