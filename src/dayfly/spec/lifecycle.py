@@ -121,8 +121,8 @@ class Baseline(Struct, frozen=True, kw_only=True):
 class EnvChange(Struct, frozen=True, kw_only=True):
     """One ordered change to a fork's environment: a constant, the value of the input of that name, or a `source`.
 
-    A source is what only the host can look up: `{configMap | secret: {name, key, optional}}` in the fork's namespace, or
-    `{fork: {forkOf, expression}}` with `{{.Service.Host}}` and `{{.Service.Port}}` of another fork.
+    A source is what only the host can look up: `{configMap | secret: {name, key, optional}}` in the fork's namespace,
+    or `{fork: {forkOf, expression}}` with `{{.Service.Host}}` and `{{.Service.Port}}` of another fork.
     """
 
     name: str
