@@ -1,0 +1,98 @@
+"""A command that runs in our place at the terminal: signals reach it once, and ours wait until it has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import FrameType, TracebackType
+    from typing import Self
+
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Interrupted(Exception):  # noqa: N818 # not an error: somebody wants us to end
+    """A signal asked us to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(number).name}")
+        self.number = number
+
+
+class Signals:
+    """Holds the signals that end a program for the time of a `with`: noted, raised, or passed on to a child."""
+
+    def __init__(self) -> None:
+        self._noted: list[int] = []
+        self._raising = False
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> Self:
+        for number in FORWARDED:
+            # What our parent has us ignore (nohup, a shell's background job) stays ignored, for the child too.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._take)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type] # what `signal` returned, `signal` takes
+
+    def _take(self, number: int, _frame: FrameType | None) -> None:
+        if self._raising:
+            self._raising = False  # once: what clears up after it must not be interrupted by its twin
+            raise Interrupted(number)
+        self._noted.append(number)
+
+    @contextlib.contextmanager
+    def raising(self) -> Iterator[None]:
+        """Within this, a signal raises `Interrupted`, also one that was noted before."""
+        self._raising = True
+        try:
+            if self._noted:
+                self._raising = False
+                raise Interrupted(self._noted.pop(0))
+            yield
+        finally:
+            self._raising = False
+
+    def forget(self) -> None:
+        """Drop what was noted; it has been answered."""
+        self._noted.clear()
+
+    def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
+        """Run a command to its end; its exit code, or 128 + n if signal n ended it.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        child = subprocess.Popen(list(command), env=dict(environment))
+        waited = {*(signal.Signals(number) for number in self._before), signal.SIGCHLD}
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+        try:
+            while self._noted:
+                child.send_signal(self._noted.pop(0))
+            while child.poll() is None:
+                news = signal.sigtimedwait(waited, 0.5)
+                # What the terminal sends (Ctrl-C) goes to the child by itself; the kernel sent it, so its code is > 0.
+                if news is not None and news.si_signo != signal.SIGCHLD and news.si_code <= 0:
+                    child.send_signal(news.si_signo)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+    @staticmethod
+    def start_blocked(thread: threading.Thread) -> None:
+        """Start a thread that takes none of these signals away from the main one."""
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*FORWARDED, signal.SIGCHLD})
+        try:
+            thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -1,0 +1,162 @@
+"""The server as the verbs see it: JSON in, JSON out, and every way it can be missing or refuse said in one line."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.home import Home
+
+ORGANISATION = "local"
+CLUSTER = "local"
+TIMEOUT = 30
+"""Seconds after which a server that says nothing counts as gone. Long polls ask for less."""
+
+_START = "start one with: dayfly up"
+
+
+class ApiError(CliError):
+    """The server answered with an error. `status` is HTTP's; the message is the server's own sentence."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        codes = {400: Exit.USAGE, 401: Exit.DENIED, 403: Exit.DENIED, 404: Exit.NOT_FOUND}
+        advice = ""
+        if status in (401, 403):
+            advice = "its key is in the file key of its home: set DAYFLY_HOME or DAYFLY_API_KEY"
+        super().__init__(codes.get(status, Exit.FAILED), message, advice)
+
+
+class Address(NamedTuple):
+    """Where a server listens and the key it takes."""
+
+    url: str
+    key: str
+
+
+def find(home: Home | None = None) -> Address | None:
+    """Where the server of this home should be; None if no server runs there.
+
+    `DAYFLY_URL` and `DAYFLY_API_KEY` come before the home's own files.
+    """
+    home = home or Home.find()
+    url = os.environ.get("DAYFLY_URL") or home.read(home.url)
+    if not url:
+        return None
+    return Address(url.rstrip("/"), os.environ.get("DAYFLY_API_KEY") or home.read(home.key))
+
+
+class Client:
+    """One connection, kept open between requests. Not for use by several threads."""
+
+    def __init__(self, address: Address, *, timeout: float = TIMEOUT) -> None:
+        parts = urlsplit(address.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise CliError(Exit.USAGE, f"{address.url!r} is no address of a server", "write http://host:port")
+        self.address = address
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        try:
+            self._connection = kind(parts.hostname, parts.port, timeout=timeout)
+        except ValueError:
+            raise CliError(Exit.USAGE, f"{address.url!r} has no usable port", "write http://host:port") from None
+        if not address.key.isascii() or not address.key.isprintable():
+            advice = "look at DAYFLY_API_KEY or the file key of the home"
+            raise CliError(Exit.DENIED, "the key holds characters no key has", advice)
+
+    @classmethod
+    def open(cls, home: Home | None = None) -> Client:
+        """A client of this home's server.
+
+        Raises:
+            CliError: no server is known.
+        """
+        home = home or Home.find()
+        address = find(home)
+        if address is None:
+            raise CliError(Exit.NO_SERVER, f"no server runs in {home.path}", _START)
+        return cls(address)
+
+    def get(self, *path: str, **query: object) -> Any:
+        """GET below the organisation."""
+        return self.request("GET", _below(path), query)
+
+    def put(self, *path: str, body: Any) -> Any:
+        """PUT below the organisation."""
+        return self.request("PUT", _below(path), {}, body)
+
+    def post(self, *path: str, body: Any) -> Any:
+        """POST below the organisation."""
+        return self.request("POST", _below(path), {}, body)
+
+    def delete(self, *path: str, **query: object) -> Any:
+        """DELETE below the organisation."""
+        return self.request("DELETE", _below(path), query)
+
+    def health(self) -> Any:
+        """`{version, ok}`; needs no key."""
+        return self.request("GET", "/api/v2/meta/health", {})
+
+    def request(self, method: str, path: str, query: dict[str, object], body: Any = None) -> Any:
+        """One exchange.
+
+        Raises:
+            ApiError: the server answered with an error.
+            CliError: nobody answered, or not a Dayfly.
+        """
+        given = {name: value for name, value in query.items() if value is not None}
+        target = f"{path}?{urlencode(given)}" if given else path
+        headers = {"Authorization": f"Bearer {self.address.key}", "Accept": "application/json"}
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        status, answer = self._exchange(method, target, data, headers)
+        return self._understood(status, answer)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connection.close()
+
+    def _exchange(self, method: str, target: str, data: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+        reused = self._connection.sock is not None
+        try:
+            self._connection.request(method, target, data, headers)
+            response = self._connection.getresponse()
+            return response.status, response.read()
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+            self._connection.close()
+            if reused:  # the server closed an idle connection, or was started again: every request may be repeated
+                return self._exchange(method, target, data, headers)
+            raise self._silent("closed the connection without an answer") from None
+        except TimeoutError:
+            self._connection.close()
+            raise self._silent(f"has not answered within {self._connection.timeout:g} s") from None
+        except http.client.HTTPException:
+            self._connection.close()
+            raise self._silent("does not speak HTTP") from None
+        except OSError as fault:
+            self._connection.close()
+            reason = (fault.strerror or str(fault)).lower()
+            raise CliError(Exit.NO_SERVER, f"no server answers at {self.address.url} ({reason})", _START) from None
+
+    def _understood(self, status: int, answer: bytes) -> Any:
+        try:
+            content = json.loads(answer) if answer else {}
+        except ValueError:
+            raise self._silent(f"is no Dayfly: it answers {status} and no JSON") from None
+        if status < 400:
+            return content
+        error = content.get("error") if isinstance(content, dict) else None
+        raise ApiError(status, str(error or f"the server answered {status} without a reason"))
+
+    def _silent(self, problem: str) -> CliError:
+        advice = "see server.log in its home, or restart it with: dayfly down; dayfly up"
+        return CliError(Exit.NO_SERVER, f"the server at {self.address.url} {problem}", advice)
+
+
+def _below(path: tuple[str, ...]) -> str:
+    return "/".join(["/api/v2/orgs", ORGANISATION, *(quote(part, safe="@") for part in path)])

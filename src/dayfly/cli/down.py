@@ -1,0 +1,24 @@
+"""`dayfly down`: the server ends, and its forks; steps that are running go on and are taken over by the next one."""
+
+from __future__ import annotations
+
+import click
+
+from dayfly.cli import options, server, show
+from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.home import Home
+
+
+@click.command("down")
+@options.timeout("1m")
+def command(timeout: float) -> None:
+    """Stop the server of this home and wait until it has ended.
+
+    Forks stop. Sandboxes stay as they are, and steps that are running go on: the next `dayfly up` carries on with them.
+    """
+    home = Home.find()
+    pid = server.process(home)
+    if pid is None:
+        raise CliError(Exit.NO_SERVER, f"no server runs in {home.path}", "start one with: dayfly up")
+    server.stop(home, pid, timeout)
+    show.talk(f"The server (process {pid}) has ended.")

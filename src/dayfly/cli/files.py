@@ -1,0 +1,154 @@
+"""Wishes from files: read, filled in, typed and checked, all of them before anything is asked of a server."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from dayfly.cli.exits import CliError, Exit
+from dayfly.compile import check_plugin
+from dayfly.spec import documents, template, text
+from dayfly.spec.errors import SpecError, quote, render_path
+from dayfly.spec.plugin import Plugin
+from dayfly.spec.workload import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from dayfly.cli.client import ApiError
+    from dayfly.spec.documents import Wish
+    from dayfly.spec.text import Document
+
+STANDARD_INPUT = "-"
+ENDINGS = (".yaml", ".yml", ".json")
+
+
+class Wished(NamedTuple):
+    """A wish and the document it was read from."""
+
+    wish: Wish
+    document: Document
+
+    @property
+    def kind(self) -> str:
+        """`plugin`, `baseline` or `sandbox`."""
+        if isinstance(self.wish, Plugin):
+            return "plugin"
+        return "baseline" if isinstance(self.wish, Workload) else "sandbox"
+
+    @property
+    def name(self) -> str:
+        """The name within its kind."""
+        if isinstance(self.wish, Plugin):
+            return self.wish.wire_name
+        return f"{self.wish.namespace}/{self.wish.name}" if isinstance(self.wish, Workload) else self.wish.name
+
+
+def load(files: Iterable[str], sets: Iterable[str]) -> list[Wished]:
+    """All wishes of some files: plugins first, then baselines, then sandboxes, else as they came.
+
+    Raises:
+        SpecError: the first fault, with its place.
+        CliError: a file that cannot be read, nothing in them, or one thing wished for twice.
+    """
+    variables = template.parse_sets(sets)
+    found = [
+        Wished(documents.load(filled), filled)
+        for document in parse(files)
+        for filled in [template.expand(document, variables, reader(document.file))]
+    ]
+    for wished in found:
+        if isinstance(wished.wish, Plugin):
+            check_plugin(wished.wish, source=wished.document)
+    order = ("plugin", "baseline", "sandbox")
+    found.sort(key=lambda wished: order.index(wished.kind))
+    _refuse_twins(found)
+    return found
+
+
+def load_one(files: Iterable[str], sets: Iterable[str], kind: str) -> Wished:
+    """The only wish of some files, which must be of one kind.
+
+    Raises:
+        SpecError: as `load`, or a wish of another kind.
+        CliError: as `load`, or several wishes.
+    """
+    found = load(files, sets)
+    for wished in found:
+        if wished.kind != kind:
+            raise wished.document.error(f"is a {wished.kind}, not a {kind}; apply it with: dayfly apply -f")
+    if len(found) != 1:
+        message = f"{len(found)} {kind}s are there, and one is taken"
+        raise CliError(Exit.USAGE, message, "apply several with: dayfly apply -f")
+    return found[0]
+
+
+def only_names(files: Iterable[str], sets: Iterable[str], kind: documents.Kind) -> list[str]:
+    """The names in some files of one kind, for which the variables of the names are enough."""
+    variables = template.parse_sets(sets)
+    found = []
+    for document in parse(files):
+        if (is_ := documents.classify(document)) != kind:
+            raise document.error(f"is a {is_}, not a {kind}")
+        bare = documents.only_name(document)
+        found.append(documents.name_of(template.expand(bare, variables, reader(document.file))))
+    return found
+
+
+def parse(files: Iterable[str]) -> list[Document]:
+    """The documents of some files, as written."""
+    found = [document for path in files for name in _expand(path) for document in text.parse(_read(name), file=name)]
+    if not found:
+        raise CliError(Exit.USAGE, f"{', '.join(files)}: no document in there", "write a plugin, baseline or sandbox")
+    return found
+
+
+def reader(file: str) -> Callable[[str], bytes]:
+    """What reads the files that a document embeds, from the folder of its own file."""
+    folder = "." if file == STANDARD_INPUT else str(Path(file).parent)
+
+    def read(path: str) -> bytes:
+        with open(f"{folder}/{path}", "rb") as source:  # noqa: PTH123 # joined as text: "/etc/x" stays in the folder
+            return source.read(text.MAX_BYTES + 1)
+
+    return read
+
+
+def placed(fault: ApiError, document: Document) -> CliError:
+    """The server's refusal of a document, with file, line and column where it names a place in it."""
+    way, _, problem = fault.message.partition(": ")
+    for keys, (line, column) in document.marks.items():
+        if keys and render_path(keys) == way:
+            where = SpecError(problem, keys, file=document.file, line=line, column=column)
+            return CliError(fault.code, str(where), fault.advice)
+    return CliError(fault.code, f"{document.file}: {fault.message}", fault.advice)
+
+
+def _expand(path: str) -> list[str]:
+    if path == STANDARD_INPUT or not Path(path).is_dir():
+        return [path]
+    names = sorted(str(entry) for entry in Path(path).iterdir() if entry.suffix in ENDINGS and entry.is_file())
+    if not names:
+        raise CliError(Exit.USAGE, f"{path}: no {', '.join(ENDINGS)} file in this folder", "name the files themselves")
+    return names
+
+
+def _read(path: str) -> bytes:
+    try:
+        if path == STANDARD_INPUT:
+            return sys.stdin.buffer.read(text.MAX_BYTES + 1)
+        with Path(path).open("rb") as source:
+            return source.read(text.MAX_BYTES + 1)
+    except OSError as fault:
+        reason = (fault.strerror or "cannot be read").lower()
+        raise CliError(Exit.USAGE, f"{path}: {reason}", "give -f a file or folder that can be read") from None
+
+
+def _refuse_twins(found: list[Wished]) -> None:
+    first: dict[tuple[str, str], Wished] = {}
+    for wished in found:
+        twin = first.setdefault((wished.kind, wished.name), wished)
+        if twin is not wished:
+            problem = f"the {wished.kind} {quote(wished.name)} is wished for twice, also in {twin.document.file}"
+            raise wished.document.error(problem)

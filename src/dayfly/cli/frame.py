@@ -1,0 +1,135 @@
+"""One picture of a run: a heading and a line for each unit, in as many lines and columns as there are. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+from dayfly.cli.show import cut, plain
+from dayfly.plan.words import span
+
+Report: TypeAlias = "dict[str, Any]"
+"""A run's report as it comes from the server: `plan.status.Report` in its form on the wire."""
+Unit: TypeAlias = "dict[str, Any]"
+
+CREATING = ("preStart", "start", "postStart")
+EVENTS = (*CREATING, "preStop", "postStop")
+
+
+class Look(NamedTuple):
+    """How a state is drawn: a sign (and one for terminals without Unicode) beside its word, and a colour on top."""
+
+    sign: str
+    ascii: str
+    style: str
+
+
+# Troubles first: the order in which a crowded picture shows them.
+LOOKS = {
+    "failed": Look("✗", "x", "bold red"),
+    "unknown": Look("?", "?", "bold magenta"),
+    "retrying": Look("↻", "~", "yellow"),
+    "running": Look("●", "*", "cyan"),
+    "waiting": Look("○", ".", "dim"),
+    "succeeded": Look("✓", "+", "green"),
+    "stopped": Look("■", "=", "dim"),
+    "skipped": Look("–", "-", "dim"),  # noqa: RUF001 # a dash that looks like one
+}
+_RANK = {state: rank for rank, state in enumerate(LOOKS)}
+_WORD = max(map(len, LOOKS))
+# What is folded into one line each when there is no room, least interesting first.
+_FOLDED = ("skipped", "stopped", "succeeded", "waiting", "running", "retrying", "unknown", "failed")
+
+
+class Line(NamedTuple):
+    """One line of the picture, cut to the width, with its style."""
+
+    text: str
+    style: str
+
+
+def frame(name: str, report: Report, now: int, *, width: int, height: int, unicode: bool = True) -> list[Line]:
+    """The picture of a report at `now` (unix milliseconds), in at most `height` lines of `width` characters."""
+    closed = report.get("closed")
+    since = (closed or {}).get("at") or report.get("bornAt", now)
+    done = f"{report.get('done', 0)}/{report.get('total', 0)}"
+    heading = f"{name}   {report['reason']}   {done}   {span(now - since)}"
+    shown = ordered(report)
+    room = max(height - 1, 1)
+    folded: set[str] = set()
+    for state in _FOLDED:
+        if _count(shown, folded) <= room:
+            break
+        folded.add(state)
+    lines = [Line(cut(heading, width), "bold")]
+    if not folded:
+        lines += [_line(unit, now, shown, width, unicode=unicode) for unit in shown]
+    else:
+        lines += _crowded(shown, folded, now, width, unicode=unicode)
+    return lines[: room + 1]
+
+
+def ordered(report: Report) -> list[Unit]:
+    """The units of the phase the run is in, each behind those it reads."""
+    units: list[Unit] = report["units"]
+    if report["phase"] == "open":
+        units = [unit for unit in units if unit["event"] in CREATING]
+    else:
+        units = [unit for unit in units if _matters_at_the_end(unit)]
+    pending = sorted(units, key=lambda unit: EVENTS.index(unit["event"]))
+    names = {unit["id"] for unit in pending}
+    found: list[Unit] = []
+    while pending:
+        ready = (unit for unit in pending if not names.intersection(unit.get("reads", ())) - {unit["id"]})
+        unit = next(ready, pending[0])
+        pending.remove(unit)
+        names.discard(unit["id"])
+        found.append(unit)
+    return found
+
+
+def _matters_at_the_end(unit: Unit) -> bool:
+    """Whether a unit is part of the way back: a cleanup, a fork that stops, or something that still runs."""
+    return unit["event"] not in CREATING or unit["kind"] == "fork" or unit["state"] in ("running", "unknown")
+
+
+def lasted(unit: Unit, now: int) -> str:
+    """How long a unit has been running, or ran; empty if it has not started."""
+    started = unit.get("startedAt", 0)
+    if not started:
+        return ""
+    ended = unit.get("endedAt", 0) if unit["state"] not in ("running", "unknown") else now
+    return span(ended - started) if ended >= started else ""
+
+
+def _count(units: list[Unit], folded: set[str]) -> int:
+    states = [unit["state"] for unit in units]
+    return sum(state not in folded for state in states) + len(folded.intersection(states))
+
+
+def _crowded(units: list[Unit], folded: set[str], now: int, width: int, *, unicode: bool) -> list[Line]:
+    lines: list[Line] = []
+    for state in sorted({unit["state"] for unit in units}, key=_RANK.__getitem__):
+        members = [unit for unit in units if unit["state"] == state]
+        if state not in folded or len(members) == 1:
+            lines += [_line(unit, now, units, width, unicode=unicode) for unit in members]
+            continue
+        names = ", ".join(unit["id"] for unit in members)
+        text = f"{_head(state, unicode=unicode)}  {len(members)} units: {plain(names)}"
+        lines.append(Line(cut(text, width), LOOKS[state].style))
+    return lines
+
+
+def _line(unit: Unit, now: int, all_: list[Unit], width: int, *, unicode: bool) -> Line:
+    state = unit["state"]
+    names = max(len(other["id"]) for other in all_)
+    times = max(len(lasted(other, now)) for other in all_)
+    remark = "" if state in ("succeeded", "skipped", "stopped") else unit.get("message", "")
+    if not remark and unit.get("reads"):
+        remark = f"reads {', '.join(unit['reads'])}"
+    head = f"{_head(state, unicode=unicode)}  {unit['id']:<{names}}  {lasted(unit, now):>{times}}"
+    return Line(cut(f"{head}  {plain(remark)}".rstrip(), width), LOOKS[state].style)
+
+
+def _head(state: str, *, unicode: bool) -> str:
+    look = LOOKS[state]
+    return f"{look.sign if unicode else look.ascii} {state:<{_WORD}}"

@@ -1,0 +1,63 @@
+"""Options that several verbs share. Light: whoever only lists things reads this file too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Decorator = Callable[[Any], Any]
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class Duration(click.ParamType[float]):
+    """`90s`, `3m`, `1h`, `2d`, or a plain number of seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        number, unit = (value[:-1], value[-1:]) if value[-1:] in _UNITS else (value, "s")
+        if not (number.isascii() and number.isdigit() and len(number) < 8):
+            self.fail(f"{value!r} is no duration: write a whole number and s, m, h or d, like 90s", param, ctx)
+        return float(int(number) * _UNITS[unit])
+
+
+def timeout(default: str) -> Decorator:
+    """`--timeout`: how long to wait, not how long the work may take."""
+    return click.option("--timeout", type=Duration(), default=default, show_default=True, help="Wait at most so long.")
+
+
+wait: Decorator = click.option(
+    "--wait",
+    type=click.BOOL,
+    default=True,
+    show_default=True,
+    metavar="BOOLEAN",
+    help="Wait until it is done; --wait=false returns at once.",
+)
+output: Decorator = click.option(
+    "-o", "--output", type=click.Choice(["json", "yaml"]), help="Print data instead of text."
+)
+json_only: Decorator = click.option("-o", "--output", type=click.Choice(["json"]), help="Print data instead of text.")
+sets: Decorator = click.option(
+    "--set", "sets", multiple=True, metavar="NAME=VALUE", help="Value of @{NAME} in the files. Repeatable."
+)
+
+
+def files(*, required: bool = True) -> Decorator:
+    """`-f`: where wishes are read from."""
+    return click.option(
+        "-f",
+        "--file",
+        "files",
+        multiple=True,
+        required=required,
+        metavar="FILE|DIR|-",
+        help="A file, every .yaml, .yml and .json of a folder, or standard input. Repeatable.",
+    )

@@ -1,0 +1,163 @@
+"""`dayfly plan`: what some files would do. It needs no server, unless a plugin is in none of the files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from dayfly import compile as compiler
+from dayfly.cli import client as api
+from dayfly.cli import files as reading
+from dayfly.cli import options, show
+from dayfly.cli.exits import CliError, Exit
+from dayfly.spec import documents, semver
+from dayfly.spec.lifecycle import Event
+from dayfly.spec.plugin import Plugin
+from dayfly.spec.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dayfly.compile.preview import EnvLine, InputLine, Preview, StepLine
+    from dayfly.spec.text import Document
+
+    Plugins = dict[tuple[str, str], Plugin]
+
+# Drawn when a sandbox is made; what a plan shows instead.
+_NOT_YET = "drawn-at-apply"
+
+
+@click.command("plan")
+@options.files()
+@options.sets
+@options.output
+def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> None:
+    """Show what sandboxes in files would do: steps in waves, values and their sources, forks, and the way back.
+
+    Plugins are taken from the same files, else from the running server.
+    """
+    wishes = reading.load(files, sets)
+    plugins = {(w.wish.name, w.wish.version): w.wish for w in wishes if isinstance(w.wish, Plugin)}
+    sources = {(w.wish.name, w.wish.version): w.document for w in wishes if isinstance(w.wish, Plugin)}
+    sandboxes = [(w.wish, w.document) for w in wishes if isinstance(w.wish, Sandbox)]
+    if not sandboxes:
+        message = f"{', '.join(files)}: no sandbox in there"
+        raise CliError(Exit.USAGE, message, "a plan is of a sandbox; add one that uses the plugin")
+    previews = [(sandbox, _preview(sandbox, document, plugins, sources)) for sandbox, document in sandboxes]
+    if output:
+        data = [{"sandbox": sandbox.name, **msgspec.to_builtins(preview)} for sandbox, preview in previews]
+        show.emit(data, output)
+        return
+    for number, (sandbox, preview) in enumerate(previews):
+        if number:
+            click.echo()
+        for line in _lines(sandbox, preview):
+            click.echo(line)
+        for warning in preview.warnings:
+            show.talk(f"warning: {warning}")
+
+
+def _preview(
+    sandbox: Sandbox, document: Document, plugins: Plugins, sources: dict[tuple[str, str], Document]
+) -> Preview:
+    known = dict(plugins)
+    for name, version in compiler.missing(sandbox):
+        if not any(bare == name and version in ("", semver.LATEST, have) for bare, have in known):
+            plugin = _fetched(name, version)
+            known[plugin.name, plugin.version] = plugin
+    compiled = compiler.compile(
+        sandbox, known, uid=_NOT_YET, routing_key=_NOT_YET, source=document, plugin_sources=sources
+    )
+    return compiler.preview(compiled)
+
+
+def _fetched(name: str, version: str) -> Plugin:
+    wanted = f"{name}@{version}" if version else name
+    address = api.find()
+    if address is None:
+        message = f'the plugin "{wanted}" is in none of these files, and no server runs that could have it'
+        raise CliError(Exit.NOT_FOUND, message, "add its file with -f, or start the server with: dayfly up")
+    try:
+        body = api.Client(address).get("resource-plugins", name, version=version or semver.LATEST)
+    except CliError as fault:
+        if fault.code != Exit.NOT_FOUND:
+            raise
+        message = f'the plugin "{wanted}" is neither in these files nor on the server'
+        raise CliError(Exit.NOT_FOUND, message, "add its file with -f, or see: dayfly plugin list -A") from None
+    plugin = documents.from_wire(body, "ResourcePlugin")
+    assert isinstance(plugin, Plugin), "asked for by its kind"
+    return plugin
+
+
+def _lines(sandbox: Sandbox, preview: Preview) -> Iterator[str]:
+    yield f'Sandbox "{sandbox.name}" in cluster "{sandbox.spec.cluster}"'
+    yield from _waves(preview, Event.PRE_START)
+    yield from _forks(preview)
+    yield from _waves(preview, Event.POST_START)
+    yield from _deletion(preview)
+
+
+def _waves(preview: Preview, wanted: Event) -> Iterator[str]:
+    for event in preview.events:
+        for number, wave in enumerate(event.waves if event.event == wanted else (), 1):
+            yield f"\n{wanted}, wave {number}"
+            for step in wave:
+                yield from _step(step)
+
+
+def _deletion(preview: Preview) -> Iterator[str]:
+    steps = {step.id: step for event in preview.events for wave in event.waves for step in wave}
+    for number, stage in enumerate(preview.deletion, 1):
+        yield f"\ndelete, stage {number}: {stage.what}"
+        for unit in stage.units:
+            if unit in steps:
+                yield from _step(steps[unit])
+            else:
+                yield f"  {unit} stops"
+    if not preview.deletion:
+        yield "\ndelete: nothing to run"
+
+
+def _forks(preview: Preview) -> Iterator[str]:
+    if preview.forks:
+        yield "\nstart"
+    for fork in preview.forks:
+        yield f"  {fork.id} ({fork.kind})"
+        yield from (f"    image {image}" for image in fork.images)
+        yield from (f"    {_env(change)}" for change in fork.env)
+        if fork.patch:
+            yield f"    {fork.patch} patch"
+
+
+def _env(change: EnvLine) -> str:
+    where = f" in {change.container}" if change.container else ""
+    if change.delete:
+        return f"${change.name}{where} is removed"
+    return f"${change.name}{where} = {_source(change.source, change.value, change.sensitive)}"
+
+
+def _step(step: StepLine) -> Iterator[str]:
+    image = f", image {step.image}" if step.image else ""
+    yield f"  {step.id} ({step.tries}{image})"
+    for each in step.inputs:
+        yield f"    {_targets(each)} = {_source(each.source, each.value, each.sensitive)}"
+    for out in step.outputs:
+        yield f"    {out.path} -> {out.name}{' (sensitive)' if out.sensitive else ''}"
+
+
+def _targets(line: InputLine) -> str:
+    found = [f"${line.env}"] if line.env else []
+    return " and ".join([*found, line.path] if line.path else found) or line.name
+
+
+def _source(source: str, value: str | None, sensitive: bool) -> str:
+    if source:
+        return f"{source}{' (sensitive)' if sensitive else ''}"
+    return show.cut(_quoted(value), 80) if value is not None else "nothing, for none is given"
+
+
+def _quoted(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)

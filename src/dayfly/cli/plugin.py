@@ -1,0 +1,122 @@
+"""`dayfly plugin`: apply, get, list, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dayfly.cli import options, show
+from dayfly.cli.client import Client
+from dayfly.cli.exits import CliError, Exit
+from dayfly.spec import semver
+
+
+@click.group("plugin")
+def command() -> None:
+    """Apply, get, list and delete resource plugins (rp). Published versions never change."""
+
+
+@command.command("apply")
+@options.files()
+@options.sets
+@options.output
+def apply(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> None:
+    """Publish the one plugin of a file; the same version with the same content is left as it is."""
+    from dayfly.cli import applying
+    from dayfly.cli import files as reading
+
+    wished = reading.load_one(files, sets, "plugin")
+    stored = applying.hand_over(Client.open(), wished)
+    if output:
+        show.emit(stored, output)
+
+
+@command.command("get")
+@click.argument("name", metavar="NAME[@VERSION]")
+@options.output
+def get(name: str, output: str | None) -> None:
+    """Show one version of a plugin, the highest if none is named."""
+    bare, version = semver.split_reference(name)
+    plugin = Client.open().get("resource-plugins", bare, version=version)
+    if output:
+        show.emit(plugin, output)
+        return
+    spec = plugin["spec"]
+    bare, version = semver.split_name(plugin["name"])
+    show.facts(
+        [
+            ("Name", bare),
+            ("Version", version),
+            ("Description", spec.get("description", "")),
+            ("Created", f"{plugin['createdAt']} ({show.age(plugin['createdAt'])} ago)"),
+            ("Image", (spec.get("runner") or {}).get("image", "")),
+            ("Create", ", ".join(step["name"] for step in spec.get("create") or [])),
+            ("Delete", ", ".join(step["name"] for step in spec.get("delete") or [])),
+            ("Status", _in_use(plugin)),
+        ]
+    )
+    if users := plugin["status"].get("resources"):
+        click.echo()
+        rows = [(user["name"], user["sandbox"], user["cluster"]) for user in users]
+        show.table(("RESOURCE NAME", "SANDBOX", "CLUSTER"), rows)
+
+
+@command.command("list")
+@click.option("-A", "--all-versions", is_flag=True, help="Every version, not the highest alone.")
+@options.output
+def list_(all_versions: bool, output: str | None) -> None:
+    """List plugins."""
+    found = Client.open().get("resource-plugins", version="all" if all_versions else "latest")
+    if output:
+        show.emit(found, output)
+    elif found:
+        rows = [(*semver.split_name(each["name"]), show.age(each["createdAt"]), _in_use(each)) for each in found]
+        show.table(("NAME", "VERSION", "CREATED", "STATUS"), rows)
+    else:
+        show.talk("There is no plugin; publish one with: dayfly plugin apply -f FILE")
+
+
+@command.command("delete")
+@click.argument("name", metavar="NAME[@VERSION]", required=False)
+@options.files(required=False)
+@options.sets
+def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> None:
+    """Delete one version of a plugin, the highest if none is named. One that a sandbox uses stays."""
+    if bool(name) == bool(files):
+        raise click.UsageError("give either a name or -f FILE", click.get_current_context())
+    if name:
+        chosen = [name]
+    else:
+        from dayfly.cli import files as reading
+
+        chosen = reading.only_names(files, sets, "ResourcePlugin")
+    client = Client.open()
+    for each in chosen:
+        bare, version = semver.split_reference(each)
+        versions = [semver.split_name(one["name"])[1] for one in client.get("resource-plugins", bare, "versions")]
+        if not versions:
+            message = f'resource plugin "{bare}" has no published versions to delete'
+            raise CliError(Exit.NOT_FOUND, message, "see: dayfly plugin list")
+        version = versions[0] if version == semver.LATEST else version
+        _delete(client, bare, version)
+        left = len(versions) - 1
+        remain = f"; {left} other version{'s remain' if left > 1 else ' remains'}" if left else ""
+        show.talk(f'Deleted resource plugin "{bare}@{version}"{remain}.')
+
+
+def _delete(client: Client, bare: str, version: str) -> None:
+    try:
+        client.delete("resource-plugins", bare, version=version)
+    except CliError as fault:
+        if "in use" not in fault.message:
+            raise
+        users = client.get("resource-plugins", bare, version=version)["status"].get("resources") or []
+        names = ", ".join(sorted({user["sandbox"] for user in users}))
+        message = f"resource plugin {bare}@{version} is still referenced by sandbox(es): {names}"
+        raise CliError(Exit.FAILED, message, "delete them first, with: dayfly sandbox delete NAME") from None
+
+
+def _in_use(plugin: Any) -> str:
+    count = len(plugin["status"].get("resources") or [])
+    return f"{count} resource{'' if count == 1 else 's'}"

@@ -1,0 +1,154 @@
+"""`dayfly sandbox`: apply, get, list, delete. What only some of them need is imported in them: `list` is measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dayfly.cli import options, show
+from dayfly.cli.client import Client
+from dayfly.cli.exits import CliError, Exit
+from dayfly.spec import names
+
+
+@click.group("sandbox")
+def command() -> None:
+    """Apply, get, list and delete sandboxes (sb)."""
+
+
+@command.command("apply")
+@options.files()
+@options.sets
+@options.wait
+@options.timeout("3m")
+@options.output
+def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float, output: str | None) -> int:
+    """Apply the one sandbox of a file and wait until it is ready."""
+    from dayfly.cli import applying, watch
+    from dayfly.cli import files as reading
+
+    wished = reading.load_one(files, sets, "sandbox")
+    client = Client.open()
+    sandbox = applying.hand_over(client, wished)
+    code = Exit.OK
+    if wait:
+        code, sandbox = watch.settle(client, wished.name, timeout)
+    _print(sandbox, output)
+    return code
+
+
+@command.command("get")
+@click.argument("name")
+@options.output
+def get(name: str, output: str | None) -> None:
+    """Show one sandbox."""
+    _print(find(Client.open(), name), output)
+
+
+@command.command("list")
+@options.output
+def list_(output: str | None) -> None:
+    """List all sandboxes."""
+    found = Client.open().get("sandboxes")
+    if output:
+        show.emit(found, output)
+    elif found:
+        header = ("NAME", "ROUTING KEY", "DESCRIPTION", "CLUSTER", "CREATED", "STATUS")
+        show.table(header, map(_row, found), elastic="DESCRIPTION")
+    else:
+        show.talk("There is no sandbox; make one with: dayfly apply -f FILE")
+
+
+@command.command("delete")
+@click.argument("name", required=False)
+@options.files(required=False)
+@options.sets
+@options.wait
+@options.timeout("5m")
+def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float) -> None:
+    """Delete a sandbox, by name or by its file, and wait until everything it had is gone."""
+    chosen = _named(name, files, sets)
+    client = Client.open()
+    for each in chosen:
+        sandbox = find(client, each)
+        # What is waited for is this one, by identity; another of the same name may come right after it.
+        uid = client.get("sandboxes", each, "report").get("uid", "")
+        client.delete("sandboxes", each)
+        show.talk(f'Deleting sandbox "{each}" (routing key: {sandbox.get("routingKey", "")}).')
+        if wait:
+            from dayfly.cli import watch
+
+            how = watch.until_gone(client, each, uid, timeout)
+            show.talk(f'Sandbox "{each}" is gone{", its cleanup was abandoned" if how == "abandoned" else ""}.')
+
+
+def find(client: Client, name: str) -> Any:
+    """A sandbox by name.
+
+    Raises:
+        SpecError: no sandbox can have that name.
+        CliError: none has it.
+    """
+    names.check("sandbox", name)
+    try:
+        return client.get("sandboxes", name)
+    except CliError as fault:
+        if fault.code == Exit.NOT_FOUND:
+            raise CliError(Exit.NOT_FOUND, f'no sandbox "{name}"', "see: dayfly sandbox list") from None
+        raise
+
+
+def _named(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> list[str]:
+    if bool(name) == bool(files):
+        raise click.UsageError("give either a name or -f FILE", click.get_current_context())
+    if name:
+        return [name]
+    from dayfly.cli import files as reading
+
+    return reading.only_names(files, sets, "Sandbox")
+
+
+def _print(sandbox: Any, output: str | None) -> None:
+    if output:
+        show.emit(sandbox, output)
+        return
+    spec, status = sandbox["spec"], sandbox["status"]
+    show.facts(
+        [
+            ("Name", sandbox["name"]),
+            ("Cluster", spec["cluster"]),
+            ("Routing key", sandbox.get("routingKey", "")),
+            ("Description", spec.get("description", "")),
+            ("Created", f"{sandbox['createdAt']} ({show.age(sandbox['createdAt'])} ago)"),
+            ("Deleted at", status.get("scheduledDeleteTime", "")),
+            ("Resources", ", ".join(_resource(resource) for resource in spec.get("resources") or [])),
+            ("Status", _state(sandbox)),
+            ("Message", status.get("message", "")),
+        ]
+    )
+    if endpoints := sandbox.get("endpoints"):
+        click.echo()
+        rows = [(each["name"], each.get("routeType", ""), each.get("url", "")) for each in endpoints]
+        show.table(("SANDBOX ENDPOINT", "TYPE", "URL"), rows)
+
+
+def _resource(resource: Any) -> str:
+    return f"{resource['name']} ({resource.get('plugin') or 'its own steps'})"
+
+
+def _row(sandbox: Any) -> tuple[str, ...]:
+    spec = sandbox["spec"]
+    return (
+        sandbox["name"],
+        sandbox.get("routingKey", ""),
+        spec.get("description", ""),
+        spec["cluster"],
+        show.age(sandbox["createdAt"]),
+        _state(sandbox),
+    )
+
+
+def _state(sandbox: Any) -> str:
+    status = sandbox["status"]
+    return "Ready" if status.get("ready") else str(status.get("reason") or "Not Ready")

@@ -1,0 +1,115 @@
+"""The server as a process of this machine: who holds the home, starting one apart from the terminal, stopping it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from dayfly.cli.client import Address, Client
+from dayfly.cli.exits import CliError, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dayfly.cli.home import Home
+
+_ANSWERS_WITHIN = 60
+_POLL = 0.02
+
+
+def process(home: Home) -> int | None:
+    """The process that holds the home's lock; None if nobody does.
+
+    The number is in the lock file, and only as good as the lock: it is read while somebody holds it.
+    """
+    import fcntl
+
+    try:
+        descriptor = os.open(home.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        number = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        return int(number) if number.isdigit() else None
+    finally:
+        os.close(descriptor)
+
+
+def start(home: Home, arguments: Sequence[str]) -> Client:
+    """Run `dayfly up` with these arguments in a session of its own and wait until it answers.
+
+    Raises:
+        CliError: it ended instead, with what it said last; or it does not answer in time.
+    """
+    home.make()
+    with home.log.open("ab") as log:
+        began = log.tell()
+        child = subprocess.Popen(  # the server outlives us; nobody waits for it here
+            [sys.executable, "-m", "dayfly", "up", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home.path,
+            env={**os.environ, "DAYFLY_HOME": str(home.path)},
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _ANSWERS_WITHIN
+    while time.monotonic() < deadline:
+        if (code := child.poll()) is not None:
+            with home.log.open("rb") as log:
+                log.seek(began)
+                said = log.read().decode(errors="replace").strip().splitlines()
+            message = said[-1].removeprefix("dayfly: ") if said else f"the server ended at once with code {code}"
+            raise CliError(Exit(code) if code in set(Exit) else Exit.FAILED, message, "" if said else f"see {home.log}")
+        if process(home) == child.pid and (client := answering(home)):
+            child.returncode = 0  # keeps the interpreter from complaining about a child that still runs
+            return client
+        time.sleep(_POLL)
+    raise CliError(Exit.TIMED_OUT, f"the server does not answer after {_ANSWERS_WITHIN} s", f"see {home.log}")
+
+
+def stop(home: Home, pid: int, seconds: float) -> None:
+    """Ask the server to end and wait until it has.
+
+    Raises:
+        CliError: it may not be asked, or takes too long.
+    """
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if process(home) != pid:  # it ended, and its number may be somebody else's by now
+            return
+        signal.pidfd_send_signal(handle, signal.SIGTERM)
+        if not select.select([handle], [], [], seconds)[0]:
+            message = f"the server (process {pid}) still runs after {seconds:g} s"
+            raise CliError(Exit.TIMED_OUT, message, f"see {home.log}")
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        message = f"the server (process {pid}) belongs to somebody else"
+        raise CliError(Exit.DENIED, message, "stop it as its owner") from None
+    finally:
+        os.close(handle)
+
+
+def answering(home: Home) -> Client | None:
+    """A client of the home's server if it answers."""
+    url = home.read(home.url)
+    if not url:
+        return None
+    client = Client(Address(url, home.read(home.key)))
+    with contextlib.suppress(CliError):
+        client.health()
+        return client
+    return None

@@ -1,0 +1,101 @@
+"""How results and talk are laid out: JSON, YAML, tables, ages. Results go to stdout, talk to stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+GAP = "   "
+
+
+def emit(data: Any, output: str) -> None:
+    """Print data as JSON or YAML, as `output` says."""
+    if output == "json":
+        import json
+
+        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write(_yaml(data))
+
+
+def talk(message: str) -> None:
+    """Say something that is no result."""
+    sys.stderr.write(plain(message) + "\n")
+    sys.stderr.flush()
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: str = "") -> None:
+    """Print columns. On a terminal too narrow for them the column named `elastic` is cut."""
+    lines = [list(header), *([plain(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    if elastic and sys.stdout.isatty():
+        column = list(header).index(elastic)
+        excess = sum(widths) + len(GAP) * (len(widths) - 1) - os.get_terminal_size(sys.stdout.fileno()).columns
+        widths[column] = max(widths[column] - max(excess, 0), len(elastic))
+        for line in lines:
+            line[column] = cut(line[column], widths[column])
+    for line in lines:
+        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        sys.stdout.write(GAP.join(cells).rstrip() + "\n")
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> None:
+    """Print `Name:   value` lines, values in one column; empty ones are left out."""
+    given = [(f"{name}:", plain(value)) for name, value in pairs if value]
+    width = max((len(name) for name, _ in given), default=0)
+    for name, value in given:
+        sys.stdout.write(f"{name.ljust(width)}{GAP}{value}\n")
+
+
+def cut(text: str, width: int) -> str:
+    """The text in at most `width` characters, with dots where it was cut."""
+    return text if len(text) <= width else text[: max(width - 3, 0)] + "..."[: max(width, 0)]
+
+
+def plain(text: str) -> str:
+    """One line without control characters: what a script wrote must not drive somebody's terminal."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " if char.isspace() else f"\\x{ord(char):02x}" for char in text)
+
+
+def age(moment: str) -> str:
+    """How long ago an RFC 3339 time was, in its largest unit: `5s`, `3m`, `2h`, `4d`."""
+    from datetime import UTC, datetime
+
+    try:
+        then = datetime.fromisoformat(moment)
+    except ValueError:
+        return moment
+    seconds = max(int((datetime.now(UTC) - then).total_seconds()), 0)
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _yaml(data: Any) -> str:
+    import yaml
+
+    from dayfly.spec import text
+
+    class Dumper(yaml.SafeDumper):
+        """Scripts as literal blocks; in quotes whatever would be read back as anything but itself."""
+
+    def write(dumper: Dumper, value: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in value else None if _reads_back(value) else "'"
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    def _reads_back(value: str) -> bool:
+        try:
+            return isinstance(text.resolve(value), str)
+        except ValueError:
+            return False
+
+    Dumper.add_representer(str, write)
+    dumped: str = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
+    return dumped

@@ -1,0 +1,157 @@
+"""`dayfly up`: control plane and host of one home in one process. This file only puts them together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from dayfly.cli import runner, server, show
+from dayfly.cli.client import CLUSTER, ORGANISATION, Address, Client
+from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.home import Home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dayfly.cli.files import Wished
+
+_ADDRESS = "127.0.0.1"
+_PORT = 7850
+
+
+class _Wish(NamedTuple):
+    """What the command line asks of a server."""
+
+    home: Home
+    key: str
+    runner: str
+    parallel: int
+    baselines: list[Wished]
+
+
+@click.command("up")
+@click.option("--port", type=click.IntRange(0, 65535), default=_PORT, show_default=True, help="0 takes a free one.")
+@click.option("--detach", is_flag=True, help="Return once it answers; it goes on apart from this terminal.")
+@click.option("--parallel", type=click.IntRange(1, 1024), default=16, show_default=True, help="Steps at once.")
+@click.option("--baseline", "baselines", multiple=True, metavar="FILE", help="Declare the baselines in it. Repeatable.")
+def command(port: int, detach: bool, parallel: int, baselines: tuple[str, ...]) -> None:
+    """Run the server of this home: the API on 127.0.0.1, and the engine that runs steps as processes of this machine.
+
+    It stays in the foreground until Ctrl-C or `dayfly down`. Steps that are running then go on, and the next server
+    carries on with them.
+    """
+    home = Home.find()
+    declared = _baselines(baselines)
+    if (pid := server.process(home)) is not None:
+        message = f"a server (process {pid}) runs already in {home.path}"
+        raise CliError(Exit.FAILED, message, "stop it with: dayfly down, or choose another DAYFLY_HOME")
+    if detach:
+        files = [word for name in baselines for word in ("--baseline", str(Path(name).absolute()))]
+        client = server.start(home, ["--port", str(port), "--parallel", str(parallel), *files])
+        show.talk(f"dayfly is up at {client.address.url} (process {server.process(home)}, log {home.log})")
+        return
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    wish = _Wish(home, home.make_key(), runner.find(), parallel, declared)
+    with _listening(port) as sock:
+        asyncio.run(_serve(wish, sock))
+
+
+async def _serve(wish: _Wish, sock: socket.socket) -> None:
+    from dayfly import __version__
+    from dayfly.control import app as control
+    from dayfly.control.auth import single
+    from dayfly.control.store import Store, StoreError
+    from dayfly.embedded.host import EmbeddedHost, HomeBusyError
+    from dayfly.embedded.ledger import LedgerError
+
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        host = await EmbeddedHost.open(wish.home.path, runner=wish.runner, parallel=wish.parallel)
+    except HomeBusyError as fault:
+        raise CliError(Exit.FAILED, str(fault)) from None
+    except LedgerError as fault:
+        raise CliError(Exit.FAILED, f"the ledger of {wish.home.path} cannot be used: {fault}") from None
+    try:
+        store = Store.open(wish.home.store)
+        try:
+            app = control.create_app(
+                store, {CLUSTER: host}, org=ORGANISATION, keys=single(wish.key), version=__version__
+            )
+            await control.prepare(app)
+            host.start()
+            serving = asyncio.create_task(control.serve(app, [sock], stop=stop))
+            with _told(wish.home, f"http://{_ADDRESS}:{sock.getsockname()[1]}") as url:
+                await asyncio.to_thread(_declare, Address(url, wish.key), wish.baselines)
+                show.talk(f"dayfly is up at {url} (process {os.getpid()}, home {wish.home.path}); Ctrl-C stops it")
+                await serving
+        finally:
+            store.close()
+    except StoreError as fault:
+        raise CliError(Exit.FAILED, str(fault)) from None
+    finally:
+        await host.close()
+
+
+def _baselines(files: tuple[str, ...]) -> list[Wished]:
+    if not files:
+        return []
+    from dayfly.cli import files as reading
+
+    found = reading.load(files, ())
+    for wished in found:
+        if wished.kind != "baseline":
+            raise wished.document.error(f"is a {wished.kind}, not a baseline; apply it with: dayfly apply -f")
+    return found
+
+
+def _declare(address: Address, baselines: list[Wished]) -> None:
+    if not baselines:
+        return
+    from dayfly.cli import applying
+
+    client = Client(address)
+    for wished in baselines:
+        applying.hand_over(client, wished)
+    client.close()
+
+
+@contextlib.contextmanager
+def _listening(port: int) -> Iterator[socket.socket]:
+    """A socket on which somebody who connects waits until the server is there.
+
+    Raises:
+        CliError: the port is taken.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((_ADDRESS, port))
+        except OSError as fault:
+            reason = (fault.strerror or "cannot be used").lower()
+            advice = "choose another with --port N, or any free one with --port 0"
+            raise CliError(Exit.FAILED, f"port {port}: {reason}", advice) from None
+        sock.listen(128)
+        yield sock
+
+
+@contextlib.contextmanager
+def _told(home: Home, url: str) -> Iterator[str]:
+    """The home says where its server is, as long as it is there."""
+    fresh = home.url.with_suffix(f".{os.getpid()}")
+    fresh.write_text(url + "\n", encoding="utf-8")
+    fresh.replace(home.url)
+    try:
+        yield url
+    finally:
+        home.url.unlink(missing_ok=True)

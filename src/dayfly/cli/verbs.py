@@ -1,0 +1,138 @@
+"""All verbs by name, each imported when it is called, and the one place where failures become a line and a code."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from dayfly import __version__
+from dayfly.cli.exits import CliError, Exit
+from dayfly.spec.errors import SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROGRAM = "dayfly"
+
+_VERBS = {
+    "up": "Run the server of this home.",
+    "down": "Stop the server; running steps are carried on by the next one.",
+    "status": "Say how the server and all sandboxes are, trouble first.",
+    "apply": "Apply plugins, baselines and sandboxes from files.",
+    "plan": "Show what files would do, without doing it.",
+    "sandbox": "Apply, get, list and delete sandboxes (sb).",
+    "plugin": "Apply, get, list and delete resource plugins (rp).",
+    "logs": "Show the logs of a sandbox's steps and forks.",
+    "why": "Say what a sandbox is waiting for, down to the root.",
+    "env": "Print a sandbox's outputs as a dotenv file.",
+    "with": "Provision a plugin, run a command with its outputs, clean up.",
+    "abandon": "Give up a sandbox's cleanup, for a reason that is recorded.",
+    "completion": "Print the completion script of a shell.",
+}
+_EXIT_CODES = (
+    "Exit codes: 0 done, 1 failed, 2 the command line or a file is wrong, "
+    "3 not found, 4 timed out, 5 denied, 6 no server."
+)
+_ALIASES = {"sb": "sandbox", "rp": "plugin", "resourceplugin": "plugin"}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules of this room, imported one at a time."""
+
+    def __init__(self, name: str, *, modules: Mapping[str, str], aliases: Mapping[str, str], help: str) -> None:  # noqa: A002 # click's own word
+        settings = {"help_option_names": ["-h", "--help"]}
+        super().__init__(name, help=help, epilog=_EXIT_CODES, context_settings=settings)
+        self.modules = modules
+        self.aliases = aliases
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # click's signature
+        return list(self.modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 # click's signature
+        name = self.aliases.get(cmd_name, cmd_name)
+        if name not in self.modules:
+            return None
+        # `with` is a word of the language, so its module has an underscore behind it.
+        module = importlib.import_module(f"dayfly.cli.{name}_" if name == "with" else f"dayfly.cli.{name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 # click's signature
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.modules.items()))
+
+
+root: click.Group = LazyGroup(
+    PROGRAM,
+    modules=_VERBS,
+    aliases=_ALIASES,
+    help="Short-lived resources for sandboxes: created once, wired in, certainly gone afterwards.",
+)
+root = click.version_option(__version__, message="%(prog)s %(version)s")(root)
+
+
+def run(arguments: list[str]) -> int:
+    """Carry out one command line; whatever goes wrong ends as one line on stderr and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # the interpreter's own are text files
+    try:
+        result = root.main(arguments, prog_name=PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else Exit.OK
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Without this the interpreter would complain while it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
+    except KeyboardInterrupt:
+        return _say("interrupted; what the server was asked for goes on, see: dayfly status", 128 + 2)
+    except Exception as fault:  # noqa: BLE001 # the last line of defence: no traceback ever
+        return _fault(fault)
+
+
+def _fault(fault: Exception) -> int:
+    match fault:
+        case CliError():
+            return _say(str(fault), fault.code)
+        case SpecError():
+            return _say(str(fault), Exit.USAGE)
+        case click.UsageError():
+            path = fault.ctx.command_path if fault.ctx else PROGRAM
+            message = " ".join(fault.format_message().split()).rstrip(".")
+            return _say(f"{message}; see: {path} --help", Exit.USAGE)
+        case click.ClickException():
+            return _say(fault.format_message(), Exit.USAGE)
+        case click.exceptions.Abort():
+            return _say("interrupted", 128 + 2)
+        case PermissionError():
+            return _say(f"{fault}; run it as the user who owns this home", Exit.DENIED)
+        case OSError():
+            return _say(f"{fault}", Exit.FAILED)
+        case _:
+            return _say(f"internal error, {type(fault).__name__}; the details are in {_written(fault)}", Exit.FAILED)
+
+
+def _written(fault: Exception) -> str:
+    """Keep the traceback for a bug report; the path of the file."""
+    import tempfile
+    import traceback
+
+    from dayfly.cli.home import Home
+
+    folder = Home.find().path
+    writable = folder.is_dir() and os.access(folder, os.W_OK)
+    handle, path = tempfile.mkstemp(prefix="crash-", suffix=".txt", dir=folder if writable else None)
+    with os.fdopen(handle, "w", errors="backslashreplace") as file:
+        traceback.print_exception(fault, file=file)
+    return path
+
+
+def _say(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    with contextlib.suppress(OSError):  # stderr is closed: there is nobody left to tell
+        sys.stderr.write(f"{PROGRAM}: {line}\n")
+    return int(code)

@@ -1,0 +1,128 @@
+"""Waiting for a run: until it is ready, or until it is gone."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from dayfly.cli import progress
+from dayfly.cli.client import ApiError
+from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.show import talk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dayfly.cli.client import Client
+    from dayfly.cli.frame import Report
+
+GONE = 404
+HOPELESS = ("ResourceFailed", "HookFailed")
+"""Reasons after which a sandbox does not become ready by itself."""
+
+# What a host that has forgotten a run leaves out of its report.
+_OVER = {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
+
+
+def until_ready(client: Client, name: str, seconds: float) -> Report:
+    """Wait until a sandbox is ready, showing how far it is.
+
+    Raises:
+        CliError: it failed, ended, or is not ready in time.
+    """
+    with progress.begin(name) as shown:
+        for report in _reports(client, name, seconds, shown.pause):
+            shown.show(report)
+            if report.get("ready"):
+                return report
+            if report["reason"] in HOPELESS:
+                raise CliError(Exit.FAILED, f"{name}: {report['reason']}: {report['message']}", _logs(name, report))
+            closed = report.get("closed") or {}
+            if closed or report["phase"] != "open":
+                why = closed.get("message") or closed.get("reason") or report["message"]
+                raise CliError(Exit.FAILED, f"{name} is being deleted: {why}", f"follow it with: dayfly why {name}")
+    raise CliError(Exit.TIMED_OUT, f"{name} is not ready after {seconds:g} s; it goes on", f"see: dayfly why {name}")
+
+
+def settle(client: Client, name: str, seconds: float) -> tuple[Exit, Any]:
+    """As `until_ready`, but a failure is told and returned, with the sandbox as it is then."""
+    code = Exit.OK
+    try:
+        until_ready(client, name, seconds)
+    except ApiError:
+        raise
+    except CliError as fault:
+        if fault.code == Exit.NO_SERVER:
+            raise
+        talk(f"dayfly: {fault}")
+        code = fault.code
+    else:
+        talk(f'Sandbox "{name}" is ready.')
+    return code, client.get("sandboxes", name)
+
+
+def until_gone(client: Client, name: str, uid: str, seconds: float) -> str:
+    """Wait until a sandbox is gone, showing how far its cleanup is; returns how it ended: cleaned or abandoned.
+
+    Args:
+        client: Of the server.
+        name: The sandbox.
+        uid: Its identity: another one of the same name is not waited for. Empty if it is not known.
+        seconds: How long to wait.
+
+    Raises:
+        CliError: it is still there after that time.
+    """
+    last: Report = {}
+    ends = ("cleaned", "abandoned")
+    with progress.begin(name) as shown:
+        try:
+            for report in _reports(client, name, seconds, shown.pause):
+                if uid and report["uid"] != uid:
+                    return "cleaned"
+                last = report
+                shown.show(report)
+                if report["phase"] in ends and not _is_there(client, name):
+                    return str(report["phase"])
+        except ApiError as fault:
+            if fault.status != GONE:
+                raise
+            return str(last["phase"]) if last.get("phase") in ends else "cleaned"
+    because = f": {last['reason']}: {last['message']}" if last else ""
+    message = f"{name} is still being deleted after {seconds:g} s, and it goes on{because}"
+    raise CliError(Exit.TIMED_OUT, message, f"see: dayfly why {name}")
+
+
+def _reports(client: Client, name: str, seconds: float, pause: float) -> Iterator[Report]:
+    """Each new report, and the latest one again after `pause` seconds without news, until the time is over."""
+    deadline = time.monotonic() + seconds
+    version: int | None = None
+    while True:
+        left = deadline - time.monotonic()
+        wait = int(min(pause, max(left, 0))) if version is not None else None
+        asked = time.monotonic()
+        report = {**_OVER, **client.get("sandboxes", name, "report", after=version, wait=wait)}
+        stale = report["version"] == version
+        version = report["version"]
+        yield report
+        if time.monotonic() >= deadline:
+            return
+        if report["phase"] in ("cleaned", "abandoned") or (stale and time.monotonic() - asked < pause / 2):
+            time.sleep(min(0.1, max(deadline - time.monotonic(), 0)))  # it answers at once and has nothing new
+
+
+def _is_there(client: Client, name: str) -> bool:
+    try:
+        client.get("sandboxes", name)
+    except ApiError as fault:
+        if fault.status == GONE:
+            return False
+        raise
+    return True
+
+
+def _logs(name: str, report: Report) -> str:
+    """The command that shows why: the log of the first unit that failed."""
+    failed = next((unit for unit in report["units"] if unit["state"] == "failed"), None)
+    words = failed["id"].replace("/", " ", 1) if failed else ""
+    return f"read: dayfly logs {name} {words}".rstrip()

@@ -1,0 +1,49 @@
+"""`dayfly why`: from a sandbox down to the root of what holds it up."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dayfly.cli import options, show
+from dayfly.cli.client import Client
+from dayfly.plan.words import span
+from dayfly.spec import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@click.command("why")
+@click.argument("sandbox")
+@options.output
+def command(sandbox: str, output: str | None) -> None:
+    """Say what a sandbox is waiting for, down to the root, since when, and what to do.
+
+    Also for a delete that does not end.
+    """
+    names.check("sandbox", sandbox)
+    blocker = Client.open().get("sandboxes", sandbox, "why")
+    if output:
+        show.emit(blocker, output)
+    elif blocker:
+        now = int(time.time() * 1000)
+        for line in _tree(blocker, now, "", ""):
+            click.echo(line)
+    else:
+        click.echo(f"{sandbox} waits for nothing")
+
+
+def _tree(blocker: Any, now: int, first: str, rest: str) -> Iterator[str]:
+    """The blocker, then those beneath it; `first` stands before its own line, `rest` before all others."""
+    since = blocker.get("since", 0)
+    how_long = f" (for {span(now - since)})" if since else ""
+    yield f"{first}{blocker['subject']}: {blocker['reason']}: {show.plain(blocker['message'])}{how_long}"
+    deeper = blocker.get("because", [])
+    if advice := blocker.get("next", ""):
+        yield f"{rest}{'|  ' if deeper else '   '}to do: {advice}"
+    for number, each in enumerate(deeper, 1):
+        last = number == len(deeper)
+        yield from _tree(each, now, rest + ("`- " if last else "|- "), rest + ("   " if last else "|  "))

@@ -1,0 +1,254 @@
+"""`dayfly with`: a plugin's resource for as long as one command runs.
+
+Whatever ends the command ends the resource: its exit, a signal, a failure before it started. If this very process is
+killed, nobody renews the lease and the server cleans up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import string
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dayfly.cli import files as reading
+from dayfly.cli import options, outputs, server, show, watch
+from dayfly.cli.child import Interrupted, Signals
+from dayfly.cli.client import CLUSTER, ApiError, Client
+from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.home import Home
+from dayfly.compile.references import nearest
+from dayfly.spec import documents, names
+from dayfly.spec.plugin import Plugin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import Self
+
+LEASE_S = 30
+RENEW_S = 5
+CLEANUP_S = 600
+_STOP_S = 60
+
+_NO_SUCH_COMMAND = 127
+
+
+@click.command("with", context_settings={"allow_interspersed_args": False})
+@options.files()
+@options.sets
+@click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
+@click.option(
+    "-e", "--env", "renames", multiple=True, metavar="VAR=STEP.OUTPUT", help="One more name for an output. Repeatable."
+)
+@options.timeout("5m")
+@click.argument("command_line", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    params: tuple[str, ...],
+    renames: tuple[str, ...],
+    timeout: float,
+    command_line: tuple[str, ...],
+) -> int:
+    """Provision a plugin, run COMMAND with its outputs in the environment, clean up, and return COMMAND's exit code.
+
+    Outputs are named as `dayfly env` names them: <PLUGIN>_<STEP>_<OUTPUT>. Cleanup comes in any case, also after
+    Ctrl-C. Where no server runs, one is started and stopped again.
+    """
+    plugin = reading.load_one(files, sets, "plugin").wish
+    assert isinstance(plugin, Plugin), "asked for by its kind"
+    aliases = _aliases(plugin, renames)
+    body = _body(plugin, params)
+    if shutil.which(command_line[0]) is None:
+        show.talk(f"dayfly: {command_line[0]}: no such command; nothing was provisioned")
+        return _NO_SUCH_COMMAND
+    with Signals() as signals, _running_server(Home.find()) as client:
+        return _use(client, signals, body, aliases, command_line, timeout)
+
+
+def _use(
+    client: Client, signals: Signals, body: Any, aliases: dict[str, str], command_line: tuple[str, ...], seconds: float
+) -> int:
+    name = body["name"]
+    code: int = Exit.FAILED
+    try:
+        try:
+            with _Lease(client, name):
+                with signals.raising():
+                    client.put("sandboxes", name, body=body)
+                    watch.until_ready(client, name, seconds)
+                    environment = _environment(client.get("sandboxes", name, "outputs"), aliases)
+                code = signals.run(command_line, environment)
+        except Interrupted as fault:
+            show.talk(f"dayfly: {fault}; cleaning up")
+            code = 128 + fault.number
+        except CliError as fault:
+            show.talk(f"dayfly: {fault}")
+            code = fault.code
+        except OSError as fault:
+            show.talk(f"dayfly: {command_line[0]}: {(fault.strerror or 'cannot be run').lower()}; cleaning up")
+            code = 126
+    finally:
+        ended = _clean_up(client, signals, name)
+    return code or ended
+
+
+def _clean_up(client: Client, signals: Signals, name: str) -> int:
+    """Delete the sandbox and wait until it is gone. One more signal ends the waiting, not the cleanup."""
+    client.close()  # a signal may have come in the middle of an exchange
+    signals.forget()
+    try:
+        uid = client.get("sandboxes", name, "report").get("uid", "")
+        client.delete("sandboxes", name)
+        with signals.raising():
+            watch.until_gone(client, name, uid, CLEANUP_S)
+    except ApiError as fault:
+        if fault.code == Exit.NOT_FOUND:  # it was never made
+            return Exit.OK
+        return _left(name, str(fault), fault.code)
+    except Interrupted as fault:
+        return _left(name, f"{fault}; the server goes on cleaning up", 128 + fault.number)
+    except CliError as fault:
+        return _left(name, str(fault), fault.code)
+    return Exit.OK
+
+
+def _left(name: str, message: str, code: int) -> int:
+    show.talk(f"dayfly: {name}: {message}")
+    return code
+
+
+class _Lease:
+    """Keeps the sandbox while this process lives: renewed by a thread of its own, with a connection of its own."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = Client(client.address, timeout=RENEW_S)
+        self._name = name
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+
+    def _renew(self) -> None:
+        while not self._over.wait(RENEW_S):
+            # A server that is away for a moment is asked again; one that has no such sandbox any more has ended it.
+            with contextlib.suppress(CliError):
+                self._client.put("sandboxes", self._name, "lease", body={"seconds": LEASE_S})
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        Signals.start_blocked(self._thread)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+
+
+@contextlib.contextmanager
+def _running_server(home: Home) -> Iterator[Client]:
+    """A client of the home's server. One that is started for us is stopped after us, unless others use it by then."""
+    client, ours = _reach(home)
+    try:
+        yield client
+    finally:
+        if ours:
+            _stop_unless_used(home, client)
+
+
+def _reach(home: Home) -> tuple[Client, bool]:
+    """A client, and whether its server was started for us."""
+    try:
+        client = Client.open(home)
+        client.health()
+        return client, False
+    except CliError as fault:
+        if fault.code != Exit.NO_SERVER or os.environ.get("DAYFLY_URL"):
+            raise
+    try:
+        return server.start(home, ["--port", "0"]), True
+    except CliError:
+        started = server.answering(home)
+        if started is None:
+            raise
+        return started, False  # somebody else was quicker
+
+
+def _stop_unless_used(home: Home, client: Client) -> None:
+    try:
+        used = bool(client.get("sandboxes"))
+        pid = server.process(home)
+        if used:
+            show.talk("The server that was started goes on, for it still has sandboxes; stop it with: dayfly down")
+        elif pid is not None:
+            server.stop(home, pid, _STOP_S)
+    except CliError as fault:
+        show.talk(f"dayfly: {fault}")
+
+
+def _body(plugin: Plugin, params: tuple[str, ...]) -> Any:
+    """The sandbox that has the plugin's steps in place, under a name of its own, and a lease."""
+    given = {}
+    steps = (*plugin.spec.create, *plugin.spec.delete)
+    known = {wanted.name for step in steps for wanted in step.inputs if wanted.value_from_sandbox}
+    for pair in params:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise CliError(Exit.USAGE, f"-p expects NAME=VALUE, got {pair!r}", "write e.g. -p size=3")
+        if name not in known:
+            raise CliError(Exit.USAGE, f'no step of "{plugin.name}" takes "{name}" from -p', nearest(name, known))
+        given[name] = value
+    chance = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(6))
+    room = names.LIMITS["sandbox"] - len("with--") - len(chance)
+    resource = {
+        "name": plugin.name[: names.LIMITS["resource"]].rstrip("-"),
+        "spec": documents.export(plugin)["spec"],
+        "params": given,
+    }
+    return {
+        "name": f"with-{plugin.name[:room].rstrip('-')}-{chance}",
+        "spec": {"cluster": CLUSTER, "description": "dayfly with", "forks": [], "resources": [resource]},
+        "lease": {"seconds": LEASE_S},
+    }
+
+
+def _aliases(plugin: Plugin, renames: tuple[str, ...]) -> dict[str, str]:
+    """`VAR=step.output` pairs, by variable.
+
+    Raises:
+        CliError: another form, or an output the plugin does not have.
+        SpecError: no name for a variable.
+    """
+    known = [f"{step.name}.{output.name}" for step in plugin.spec.create for output in step.outputs]
+    found = {}
+    for pair in renames:
+        variable, equals, key = pair.partition("=")
+        if not equals:
+            raise CliError(Exit.USAGE, f"-e expects VAR=STEP.OUTPUT, got {pair!r}", "write e.g. -e DB=provision.url")
+        names.check_environment(variable)
+        if key not in known:
+            raise CliError(Exit.USAGE, f'"{plugin.name}" has no output "{key}"', nearest(key, known))
+        found[variable] = key
+    return found
+
+
+def _environment(found: list[Any], aliases: dict[str, str]) -> dict[str, str]:
+    """Our own environment and every output that a variable can carry."""
+    environment = dict(os.environ)
+    values: dict[str, str] = {}
+    for variable in outputs.variables(found):
+        if variable.value is None:
+            show.talk(f"{variable.name} is binary ({variable.size} bytes) and in no variable")
+            continue
+        environment[variable.name] = variable.value
+        values[f"{variable.step}.{variable.output}"] = variable.value
+    for name, key in aliases.items():
+        if key not in values:
+            raise CliError(Exit.FAILED, f"the output {key} cannot be in {name}", "it is missing or binary")
+        environment[name] = values[key]
+    return environment
