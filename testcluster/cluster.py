@@ -12,7 +12,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,7 +42,7 @@ class Cluster:
     @property
     def network(self) -> host.Network:
         """Addresses: `host` is this machine as pods see it, `node` the API server's and the kubelet's."""
-        return host.Network(int(self.name.removeprefix(host.PREFIX)))
+        return host.network_of(self.name)
 
     @property
     def kubeconfig(self) -> Path:
@@ -122,15 +122,22 @@ def up(*, kubelet: bool = True, kwok_nodes: int = 0, owner: int | None = None) -
     if kwok_nodes:
         programs["kwok"] = build.kwok()
     archives = [images.pause(), images.shell()] if kubelet else []
-    with _reserve() as (cluster, lock):
-        shape = components.Shape(cluster.network.number, kubelet, kwok_nodes)
-        (cluster.folder / "bin").mkdir()
-        for name, program in programs.items():
-            (cluster.folder / "bin" / name).hardlink_to(program)
-        components.write_files(cluster.folder, shape)
-        order = _start(cluster, lock, owner)
+    with host.lock():
+        _sweep()
+        cluster, lock = _reserve()
+        shape = components.Shape(cluster.name, kubelet, kwok_nodes)
+        try:
+            with os.fdopen(lock):  # ours ends here, that of the started processes goes on
+                (cluster.folder / "bin").mkdir()
+                for name, program in programs.items():
+                    (cluster.folder / "bin" / name).hardlink_to(program)
+                components.write_files(cluster.folder, shape)
+                order = _start(cluster, lock, owner)
+            _connect(cluster, order, {"shape": dataclasses.asdict(shape), "lock": lock, "owner": owner})
+        except BaseException:
+            down(cluster)
+            raise
     try:
-        _connect(cluster, order, {"shape": dataclasses.asdict(shape), "lock": lock, "owner": owner})
         _wait_ready(cluster, shape, archives)
     except BaseException:
         down(cluster)
@@ -161,10 +168,14 @@ def all_known() -> list[Cluster]:
 
 def sweep() -> None:
     """Remove what clusters left behind whose processes are gone (their owner ended, or somebody killed them)."""
-    with build.lock("clusters"):
-        for cluster in all_known():
-            if not cluster.alive():
-                down(cluster)
+    with host.lock():
+        _sweep()
+
+
+def _sweep() -> None:
+    for cluster in all_known():
+        if not cluster.alive():
+            down(cluster)
 
 
 def _output(ended: subprocess.CompletedProcess[str]) -> str:
@@ -180,28 +191,19 @@ def _home() -> Path:
     return build.cache() / "clusters"
 
 
-@contextlib.contextmanager
-def _reserve() -> Iterator[tuple[Cluster, int]]:
-    """A fresh cluster folder and its held lock; the lock lives on in the processes that inherit it."""
-    sweep()
-    with build.lock("clusters"):
-        _home().mkdir(parents=True, exist_ok=True)
-        taken = {cluster.name for cluster in all_known()}
-        names = (host.name_of(number) for number in host.free_numbers())
-        name = next((name for name in names if name not in taken), None)
-        if name is None:
-            raise StartError(f"no free addresses: {host.MOST} clusters run, or routes of this machine cover 10.128-191")
-        cluster = Cluster(_home() / name)
-        cluster.folder.mkdir(mode=0o700)
-        lock = os.open(cluster.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    try:
-        yield cluster, lock
-    except BaseException:
-        os.close(lock)
-        down(cluster)
-        raise
-    os.close(lock)
+def _reserve() -> tuple[Cluster, int]:
+    """A fresh cluster folder and its held lock, which is to live on in the processes that inherit it."""
+    _home().mkdir(parents=True, exist_ok=True)
+    taken = {cluster.name for cluster in all_known()}
+    names = (host.name_of(number, build.cache()) for number in host.free_numbers())
+    name = next((name for name in names if name not in taken), None)
+    if name is None:
+        raise StartError(f"no free addresses: {host.MOST} clusters run, or routes of this machine cover 10.128-191")
+    cluster = Cluster(_home() / name)
+    cluster.folder.mkdir(mode=0o700)
+    lock = os.open(cluster.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return cluster, lock
 
 
 def _start(cluster: Cluster, lock: int, owner: int | None) -> IO[bytes]:

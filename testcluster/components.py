@@ -30,15 +30,15 @@ KERNEL_SETTINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What sort of cluster: its number (hence names and addresses), and who plays the nodes."""
+    """What sort of cluster: its name (hence its addresses), and who plays the nodes."""
 
-    number: int
+    name: str
     kubelet: bool = True
     kwok_nodes: int = 0
 
     @property
     def network(self) -> host.Network:
-        return host.Network(self.number)
+        return host.network_of(self.name)
 
     @property
     def schedules(self) -> bool:
@@ -167,7 +167,7 @@ def _kubelet(shape: Shape) -> dict[str, object]:
         "tlsPrivateKeyFile": f"{_CERTIFICATES}/kubelet.key",
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{host.name_of(shape.number)}",
+        "cgroupRoot": f"/{shape.name}",
         "failCgroupV1": False,
         "failSwapOn": False,
         "podLogsDir": f"{HOME}/pods",

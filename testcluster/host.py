@@ -1,17 +1,21 @@
 """The few things a cluster has on the host's side of its namespaces: one network link, and control groups.
 
-All of them carry the cluster's name, so that they can be found and removed without any record.
+All of them carry the cluster's name, so that they can be found and removed without any record. Names are unique on
+the machine: they hold a number, which decides the addresses, and a digest of the cache that the cluster belongs to.
 """
 
 import contextlib
+import fcntl
+import hashlib
 import ipaddress
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-PREFIX = "dayflytest"  # with a number: a link's name has at most 15 characters
+PREFIX = "dayfly"  # a link's name has at most 15 characters
 MOST = 64  # clusters side by side
 CGROUPS = Path("/sys/fs/cgroup")
 _INTERFACES = Path("/sys/class/net")
@@ -32,18 +36,34 @@ class Network:
         self.dns = f"10.{second}.128.10"
 
 
-def name_of(number: int) -> str:
+def name_of(number: int, cache: Path) -> str:
     """The name of a cluster, of its link and of its control groups."""
-    return f"{PREFIX}{number}"
+    return f"{PREFIX}{number}-{hashlib.sha256(os.fsencode(cache.resolve())).hexdigest()[:5]}"
+
+
+def network_of(name: str) -> Network:
+    """The addresses of the cluster with this name."""
+    return Network(int(name.removeprefix(PREFIX).partition("-")[0]))
+
+
+@contextlib.contextmanager
+def lock() -> Iterator[None]:
+    """One at a time on this machine, whatever the cache: held from the choice of a number until its addresses stand."""
+    folder = os.open(_INTERFACES, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def free_numbers() -> Iterator[int]:
-    """Numbers whose names and addresses nobody on this machine uses now."""
+    """Numbers whose addresses no route of this machine covers now."""
     routes = json.loads(subprocess.run(["ip", "-j", "route"], check=True, capture_output=True).stdout)
     used = [ipaddress.ip_network(route["dst"]) for route in routes if route["dst"] != "default"]
     for number in range(MOST):
         whole = ipaddress.ip_network(Network(number).whole)
-        if not any(whole.overlaps(other) for other in used) and not (_INTERFACES / name_of(number)).exists():
+        if not any(whole.overlaps(other) for other in used):
             yield number
 
 

@@ -280,12 +280,14 @@ def lives(pid: int) -> bool:
 
 
 def machine_state() -> dict[str, object]:
-    """What a cluster might change on this machine."""
+    """What a cluster might change on this machine, but for other clusters' links that come and go meanwhile."""
     settings = ["vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"]
-    rules = ["iptables-save"], ["ip", "-o", "link"], ["ip", "route"]
+    rules = ["iptables", "-S"], ["iptables", "-t", "nat", "-S"], ["ip", "-o", "-br", "link"], ["ip", "route"]
     folders = ["/opt", "/var/lib", "/var/log", "/etc", "/run", "/mnt"]
+    said = {" ".join(rule): subprocess.check_output(rule, text=True).splitlines() for rule in rules}
     return {
         "settings": {name: Path("/proc/sys", name).read_text() for name in settings},
         "mounts": sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
         "folders": {folder: sorted(entry.name for entry in Path(folder).iterdir()) for folder in folders},
-    } | {rule[0] + rule[-1]: subprocess.check_output(rule, text=True) for rule in rules}
+        "rules": {rule: [line for line in lines if host.PREFIX not in line] for rule, lines in said.items()},
+    }
