@@ -82,6 +82,9 @@ static int read_order(struct host *host, struct fault *fault) {
         return fail(fault, "The work order cannot be read: %s.", strerror(errno));
     }
     int result = order_parse(&host->order, bytes, length, fault);
+    if (result == 0 && host->order.secret_count > 0) {
+        result = fail(fault, "The work order names a pod's secrets; on a host they come as `env` and `file`.");
+    }
     host->receipt.nonce = host->order.nonce;
     host->receipt.attempt = host->order.attempt;
     host->isolated = host->order.isolation != ISOLATION_NONE;
@@ -232,7 +235,8 @@ static int run(struct host *host) {
     watch_run(&host->watch, false, &end);
     if (!host->isolated) sweep_away();
     watch_drain(&host->watch, &end);
-    log_close(&host->log);
+    log_finish(&host->log);
+    close(host->log.fd);
     host->receipt.log_bytes = host->log.kept;
     host->receipt.log_truncated = host->log.cut;
     watch_report(&end, host->order.run_ms, &host->receipt);

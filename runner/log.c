@@ -4,6 +4,30 @@
 #include <string.h>
 #include <unistd.h>
 
+bool log_at_line_start(const struct log *log) {
+    return log->kept == 0 || log->last == '\n';
+}
+
+/* Writes BYTES with each mark at the start of a line doubled, so that no line of the step passes for ours. */
+static int write_marked(const struct log *log, const char *bytes, size_t length) {
+    const char mark = LOG_MARK;
+    bool start = log_at_line_start(log);
+    while (length > 0) {
+        if (start && bytes[0] == mark && write_all(log->fd, &mark, 1) < 0) return -1;
+        const char *end = memchr(bytes, '\n', length);
+        /* Up to the next line that needs a mark, not line by line: a chatty step must not cost a call for each. */
+        while (end != NULL && end + 1 < bytes + length && end[1] != mark) {
+            end = memchr(end + 1, '\n', (size_t)(bytes + length - end - 1));
+        }
+        size_t taken = end == NULL ? length : (size_t)(end - bytes) + 1;
+        if (write_all(log->fd, bytes, taken) < 0) return -1;
+        start = end != NULL;
+        bytes += taken;
+        length -= taken;
+    }
+    return 0;
+}
+
 void log_write(struct log *log, const char *bytes, size_t length) {
     if (log->cut || length == 0) return;
     size_t room = (size_t)(log->limit - log->kept);
@@ -11,7 +35,7 @@ void log_write(struct log *log, const char *bytes, size_t length) {
     log->cut = taken < length;
     if (taken == 0) return;
     /* A full disk ends the log, never the step. */
-    if (write_all(log->fd, bytes, taken) < 0) {
+    if ((log->marked ? write_marked(log, bytes, taken) : write_all(log->fd, bytes, taken)) < 0) {
         log->cut = true;
         return;
     }
@@ -19,12 +43,11 @@ void log_write(struct log *log, const char *bytes, size_t length) {
     log->last = bytes[taken - 1];
 }
 
-void log_close(struct log *log) {
+void log_finish(struct log *log) {
     char line[80];
     if (log->cut) {
-        const char *gap = log->kept > 0 && log->last != '\n' ? "\n" : "";
-        snprintf(line, sizeof line, "%s[dayfly: log cut at %lld bytes]\n", gap, (long long)log->kept);
+        snprintf(line, sizeof line, "%s[dayfly: log cut at %lld bytes]\n", log_at_line_start(log) ? "" : "\n",
+                 (long long)log->kept);
         write_all(log->fd, line, strlen(line));
     }
-    close(log->fd);
 }

@@ -4,15 +4,21 @@
 
 #include "base.h"
 
+/* Begins each line that is the runner's own where the log shares a stream with it (pod mode). */
+#define LOG_MARK '\x1e'
+
 struct log {
     int fd;
     int64_t limit, kept;
-    bool cut;  /* bytes were dropped: the limit is reached or the disk is full */
-    char last; /* the last byte kept */
+    bool marked; /* a line of the step that begins with the mark gets one more mark in front */
+    bool cut;    /* bytes were dropped: the limit is reached or the disk is full */
+    char last;   /* the last byte kept */
 };
 
 void log_write(struct log *log, const char *bytes, size_t length);
-/* Says in a last line whether the log was cut, and closes it. */
-void log_close(struct log *log);
+/* Says in a last line whether the log was cut. */
+void log_finish(struct log *log);
+/* True when what comes next begins a line. */
+bool log_at_line_start(const struct log *log);
 
 #endif

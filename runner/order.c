@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a key's value goes. Single keys may come once; the rest may repeat. */
-enum shape { TEXT, NUMBER, PATH, SCRIPT, ISOLATION, ARGUMENT, ENVIRONMENT, INPUT, OUTPUT, PRIVATE };
+/* Where a key's value goes. Keys up to ISOLATION may come once; the rest may repeat. */
+enum shape { TEXT, NUMBER, PATH, SCRIPT, ISOLATION, ARGUMENT, ENVIRONMENT, INPUT, OUTPUT, PRIVATE, SECRET_ENV, SECRET_FILE };
 
 struct key {
     const char *name;
@@ -23,6 +23,8 @@ static const struct key keys[] = {
     {"file", INPUT, 0},
     {"output", OUTPUT, 0},
     {"private", PRIVATE, 0},
+    {"secret-env", SECRET_ENV, 0},
+    {"secret-file", SECRET_FILE, 0},
     {"isolation", ISOLATION, 0},
     {"run-ms", NUMBER, offsetof(struct order, run_ms)},
     {"grace-ms", NUMBER, offsetof(struct order, grace_ms)},
@@ -93,6 +95,20 @@ static int read_output(struct order *order, const struct record *record, struct 
     return 0;
 }
 
+static int read_secret(struct order *order, const struct record *record, bool variable, struct fault *fault) {
+    const char *file = behind_nul(record);
+    if (file == NULL) return bad(fault, record, "has no NUL between name and file");
+    if (strlen(file) != record->length - strlen(record->value) - 1 || !is_clean_path(file)) {
+        return bad(fault, record, "does not end in an absolute, normalised path");
+    }
+    if (variable ? record->value[0] == '\0' || strchr(record->value, '=') != NULL
+                 : !is_clean_path(record->value) || record->value[1] == '\0') {
+        return bad(fault, record, variable ? "does not begin with a variable's name" : "does not begin with a clean path");
+    }
+    order->secrets[order->secret_count++] = (struct secret){record->value, file, variable};
+    return 0;
+}
+
 /* Keeps the list sorted: in byte order a directory comes before all that lies in it. */
 static int read_private(struct order *order, const struct record *record, struct fault *fault) {
     if (!is_clean_path(record->value)) return bad(fault, record, "is not an absolute, normalised path");
@@ -112,7 +128,7 @@ static int read_private(struct order *order, const struct record *record, struct
 static int read_record(struct order *order, const struct key *key, const struct record *record, size_t counts[2],
                        struct fault *fault) {
     char *field = (char *)order + key->offset;
-    bool binary = key->shape == SCRIPT || key->shape == INPUT || key->shape == OUTPUT;
+    bool binary = key->shape == SCRIPT || key->shape == INPUT || key->shape == OUTPUT || key->shape >= SECRET_ENV;
     if (!binary && strlen(record->value) != record->length) return bad(fault, record, "holds a NUL");
     switch (key->shape) {
     case TEXT:
@@ -144,12 +160,15 @@ static int read_record(struct order *order, const struct key *key, const struct 
         return read_output(order, record, fault);
     case PRIVATE:
         return read_private(order, record, fault);
+    case SECRET_ENV:
+    case SECRET_FILE:
+        return read_secret(order, record, key->shape == SECRET_ENV, fault);
     }
     return bad(fault, record, "has no reader");
 }
 
 static bool may_repeat(enum shape shape) {
-    return shape == ARGUMENT || shape == ENVIRONMENT || shape == INPUT || shape == OUTPUT || shape == PRIVATE;
+    return shape >= ARGUMENT;
 }
 
 static int read_all(struct order *order, const struct document *document, struct fault *fault) {
@@ -177,7 +196,7 @@ static int read_all(struct order *order, const struct document *document, struct
 }
 
 int order_parse(struct order *order, char *bytes, size_t length, struct fault *fault) {
-    *order = (struct order){.cwd = "/", .grace_ms = 10000, .unit_limit = 524288, .log_limit = 64 << 20};
+    *order = (struct order){.grace_ms = 10000, .unit_limit = 524288, .log_limit = 64 << 20};
     struct document document;
     if (frame_parse(&document, bytes, length, "dayfly-order", fault) < 0) {
         free(document.records);
@@ -189,8 +208,10 @@ int order_parse(struct order *order, char *bytes, size_t length, struct fault *f
     order->inputs = calloc(room, sizeof *order->inputs);
     order->outputs = calloc(room, sizeof *order->outputs);
     order->privates = calloc(room, sizeof *order->privates);
+    order->secrets = calloc(room, sizeof *order->secrets);
     int result = -1;
-    if (!order->arguments || !order->environment || !order->inputs || !order->outputs || !order->privates) {
+    if (!order->arguments || !order->environment || !order->inputs || !order->outputs || !order->privates ||
+        !order->secrets) {
         fail(fault, "There is no memory for the work order.");
     } else {
         result = read_all(order, &document, fault);

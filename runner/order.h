@@ -22,6 +22,13 @@ struct output {
     const char *path;
 };
 
+/* A secret of a pod: a mounted file whose content becomes an environment variable or a file elsewhere. */
+struct secret {
+    const char *name; /* the variable, or the path of the file to be */
+    const char *file; /* where it is mounted */
+    bool variable;
+};
+
 struct order {
     const char *nonce;
     const char *attempt;
@@ -29,11 +36,13 @@ struct order {
     size_t script_length;
     char **arguments; /* NULL-terminated, as is `environment` */
     char **environment;
-    const char *cwd;
+    const char *cwd; /* NULL: the mode's default */
     struct input *inputs;
     size_t input_count;
     struct output *outputs;
     size_t output_count;
+    struct secret *secrets;
+    size_t secret_count;
     const char **privates; /* outer before inner, each once */
     size_t private_count;
     enum isolation isolation;

@@ -11,6 +11,7 @@ struct kept_output {
     const char *state; /* present, missing, too-large, refused */
     int64_t size;
     char sha256[SHA256_HEX + 1]; /* empty unless present */
+    char *content;               /* NULL where it is kept as a file */
 };
 
 struct receipt {
@@ -25,7 +26,17 @@ struct receipt {
     bool log_truncated;
 };
 
-/* The receipt as a framed document. */
+/* The receipt as a framed document, with the outputs' contents where they are held. */
 void receipt_encode(const struct receipt *receipt, struct buffer *buffer);
+
+/* Kubernetes takes no more of a termination message. */
+#define MESSAGE_LIMIT 4096
+
+/* The receipt as a termination message: one line for people, then base64 of a document that carries as many outputs
+ * as fit, names the rest, and holds the digest of the whole document (which is in the log). */
+void receipt_message(const struct receipt *receipt, const struct buffer *whole, struct buffer *message);
+
+/* Base64 in lines of at most 4096 characters, each between HEAD and a line end. */
+void base64_lines(struct buffer *buffer, const char *head, const char *bytes, size_t length);
 
 #endif

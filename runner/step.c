@@ -113,9 +113,8 @@ static int prepare(const struct step *step, struct fault *fault) {
     } else if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
         return fail(fault, "The step's processes cannot be adopted: %s.", strerror(errno));
     }
-    if (chdir(step->order->cwd) < 0) {
-        return fail(fault, "The working directory %s cannot be entered: %s.", step->order->cwd, strerror(errno));
-    }
+    const char *cwd = step->order->cwd != NULL ? step->order->cwd : "/";
+    if (chdir(cwd) < 0) return fail(fault, "The working directory %s cannot be entered: %s.", cwd, strerror(errno));
     /* Here and not in the launcher: we outlive its violent death and can remove them. */
     return step->own_pids ? 0 : inputs_create(step->order, step->traces, fault);
 }

@@ -30,6 +30,7 @@ static void judge(const unsigned char *bytes, size_t length) {
     free(order.inputs);
     free(order.outputs);
     free(order.privates);
+    free(order.secrets);
     free(first);
     free(second);
 }
