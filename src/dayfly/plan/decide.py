@@ -138,10 +138,10 @@ def _settle_wish(desk: Desk) -> None:
 
 
 def _release(desk: Desk) -> None:
-    """Evidence may vanish once the ledger holds the result. Only a proven end lets go of it."""
+    """Evidence may vanish once the ledger holds the result, as it will when effects come. Only a proven end lets go."""
     for (name, attempt), fact in desk.world.facts.items():
         if lingers(fact, desk.now):
             continue
-        record = desk.world.run.unit(name)
+        record = desk.run.unit(name)
         if attempt < record.attempt or (attempt == record.attempt and record.state in (State.DONE, State.VOID)):
             desk.effects.append(Release(unit=name, attempt=attempt))
