@@ -172,9 +172,8 @@ class TestLife:
     @pytest.mark.parametrize("seconds", [0, 0.05, 0.1, 0.2, 0.5, 2])
     def test_killed_start_can_be_ended(self, seconds, monkeypatch, tmp_path):
         """`up` killed at any moment after it began a cluster leaves nothing that `down` does not remove."""
-        program = build.kubernetes()
         (tmp_path / "testcluster").mkdir()
-        shutil.copy(program, tmp_path / "testcluster")
+        program = shutil.copy(build.kubernetes(), tmp_path / "testcluster")
         monkeypatch.setenv("DAYFLY_CACHE", str(tmp_path))  # apart from clusters that others start meanwhile
         starting = subprocess.Popen([TESTCLUSTER / "up", "--no-kubelet"], stdout=subprocess.DEVNULL)
         (left,) = eventually(clusters.all_known)
@@ -185,6 +184,7 @@ class TestLife:
         assert not left.folder.exists()
         assert host.traces(left.name) == []
         assert clusters.all_known() == []
+        Path(program).unlink()  # pytest keeps its folders for a while, and this is large
 
     def test_kwok_plays_nodes(self):
         """With KWOK, pods are scheduled and end with the message they were given, and nothing runs."""
