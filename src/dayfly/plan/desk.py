@@ -1,9 +1,9 @@
 """The desk on which one decision is written: moves and effects so far, and the ledger as it will be after the moves."""
 
-from dayfly.plan import table
-from dayfly.plan.actions import Claim, Decision, Effect, Launch, Move, Prepare, Wait
+from dayfly.plan import table, words
+from dayfly.plan.actions import Claim, Decision, Effect, Launch, Move, Prepare, Void, Wait
 from dayfly.plan.sealed import ForkStep, Plan, Step
-from dayfly.plan.words import Reason, waits_for_slot
+from dayfly.plan.words import Reason
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Unclear, World
 from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
 
@@ -78,15 +78,14 @@ class Desk:
             return False
         is_fork = isinstance(step, ForkStep)
         if self.slots <= 0 and not is_fork:
-            self.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_SLOT, message=waits_for_slot()))
+            self.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_SLOT, message=words.waits_for_slot()))
             return False
         attempt = self.unit(step.id).attempt + 1
         ref = self.world.ref
         if self.world.gated:
             fact = self.world.facts.get((step.id, attempt))
             if not isinstance(fact, Held):
-                if fact is None:
-                    self.effects.append(Prepare(unit=step.id, attempt=attempt))
+                self._prepare(step.id, attempt, fact)
                 return False
             ref = fact.ref
         self.slots -= not is_fork
@@ -94,6 +93,19 @@ class Desk:
         self.move(Claim(unit=step.id, attempt=attempt, ref=ref, generation=generation, at=self.now))
         self.effects.append(Launch(unit=step.id, attempt=attempt))
         return True
+
+    def _prepare(self, name: str, attempt: int, fact: Fact | None) -> None:
+        """Nothing is held behind the gate for this attempt, so it cannot be claimed yet."""
+        if fact is None:
+            self.effects.append(Prepare(unit=name, attempt=attempt))
+            self.wait(Wait(unit=name, reason=Reason.STARTING, message=words.preparing(attempt)))
+        elif isinstance(fact, NeverRan):
+            # It was taken away before it was claimed. Its name is used up, so the attempt is, and the ledger says so.
+            self.move(Claim(unit=name, attempt=attempt, ref="", at=self.now))
+            self.move(Void(unit=name, attempt=attempt, reason=fact.reason, message=fact.message, at=self.now))
+            self.wait(Wait(unit=name, reason=Reason.WAITING_TO_RETRY, message=words.void(attempt), since=self.now))
+        else:
+            self.wait(Wait(unit=name, reason=Reason.FOREIGN, message=words.foreign(attempt)))
 
     def decision(self) -> Decision:
         return Decision(moves=tuple(self.moves), effects=tuple(self.effects), waits=tuple(self.waits))

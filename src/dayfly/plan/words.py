@@ -33,6 +33,7 @@ class Reason(enum.StrEnum):
     STARTING = "Starting"
     NO_NEWS = "NoNews"
     STOPPING = "Stopping"
+    FOREIGN = "Foreign"
     NOT_ANSWERING = "NotAnswering"
     STOPPED_BY_FAILURE = "StoppedByFailure"
     STOPPED_BY_DOUBT = "StoppedByDoubt"
@@ -98,6 +99,18 @@ def running(attempt: int, for_ms: int) -> str:
 
 def starting(attempt: int, message: str) -> str:
     return f"attempt {attempt} is starting" + (f": {message}" if message else "")
+
+
+def preparing(attempt: int) -> str:
+    return f"attempt {attempt} is being prepared behind its gate"
+
+
+def void(attempt: int) -> str:
+    return f"attempt {attempt} was taken away before it was permitted to start; another is made"
+
+
+def foreign(attempt: int) -> str:
+    return f"something bears the name of attempt {attempt} and has run without permission; remove it, then it goes on"
 
 
 def ending(attempt: int) -> str:
