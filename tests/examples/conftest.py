@@ -1,0 +1,128 @@
+"""Homes, services and examples for the tests; whatever is started here is stopped here."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+
+from examples import outside
+from examples.home import Home
+from examples.kinds import Example
+
+# Examples whose tools are built or installed at the first call.
+_SLOW = ("s3-bucket",)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(f"[{name}" in item.name for name in _SLOW):
+            item.add_marker(pytest.mark.slow)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """An example that was not tried is not passed over in silence."""
+    reasons = {str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()) if report.longrepr}
+    for reason in sorted(reason for reason in reasons if "NOT TESTED" in reason):
+        terminalreporter.write_line(reason, yellow=True, bold=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[dict[str, str]]:
+    with outside.postgres() as settings:
+        yield settings
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[outside.S3]:
+    server = outside.S3(tmp_path_factory.mktemp("s3") / "buckets")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where examples keep what is on this machine itself."""
+    folder = tmp_path / "things"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def example(request: pytest.FixtureRequest, folder: Path) -> Example:
+    """The example that the test is parametrized with, ready to be applied."""
+    name: str = request.param
+    made: Example = _MAKERS[name](request, folder)
+    assert made.left() == [], "something is there before the test begins"
+    return made
+
+
+@pytest.fixture
+def home(example: Example, tmp_path: Path) -> Iterator[Home]:
+    """A running Dayfly with what the example needs in its environment."""
+    home = Home(tmp_path / "home", example.environment)
+    home.up()
+    yield home
+    home.down()
+
+
+def _sqlite(_: pytest.FixtureRequest, folder: Path) -> Example:
+    return Example("sqlite-notes", "notes-demo", {"folder": str(folder)}, {}, _listing(folder))
+
+
+def _python(_: pytest.FixtureRequest, folder: Path) -> Example:
+    return Example("python-step", "accounts-demo", {"folder": str(folder)}, {}, _listing(folder))
+
+
+def _terraform(_: pytest.FixtureRequest, folder: Path) -> Example:
+    outside.need("terraform", "install it, or leave its example untested")
+    return Example("terraform", "terraform-demo", {"state-folder": str(folder)}, {}, _listing(folder))
+
+
+def _postgres(request: pytest.FixtureRequest, _: Path) -> Example:
+    settings = request.getfixturevalue("postgres")
+
+    def left() -> list[str]:
+        wanted = "SELECT {0} FROM {1} WHERE {0} LIKE 'dayfly%'"
+        with outside.connect(settings) as connection:
+            both = f"{wanted.format('nspname', 'pg_namespace')} UNION ALL {wanted.format('rolname', 'pg_roles')}"
+            return [str(name) for (name,) in connection.execute(both)]
+
+    return Example("postgres-schema", "postgres-demo", {}, settings, left)
+
+
+def _s3(request: pytest.FixtureRequest, _: Path) -> Example:
+    server = request.getfixturevalue("s3")
+
+    def left() -> list[str]:
+        return [bucket["Name"] for bucket in client(server).list_buckets()["Buckets"]]
+
+    return Example("s3-bucket", "s3-demo", {"region": outside.REGION}, server.environment(), left)
+
+
+def client(server: outside.S3):
+    """Our own eyes on the S3 server, other than those of the plugin."""
+    access, secret = server.key
+    return boto3.client(
+        "s3",
+        endpoint_url=server.url,
+        region_name=outside.REGION,
+        aws_access_key_id=access,
+        aws_secret_access_key=secret,
+    )
+
+
+def _listing(folder: Path) -> Callable[[], list[str]]:
+    return lambda: sorted(entry.name for entry in folder.iterdir())
+
+
+_MAKERS: dict[str, Callable[[pytest.FixtureRequest, Path], Example]] = {
+    "sqlite-notes": _sqlite,
+    "python-step": _python,
+    "terraform": _terraform,
+    "postgres-schema": _postgres,
+    "s3-bucket": _s3,
+}

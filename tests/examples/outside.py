@@ -1,0 +1,229 @@
+"""The real services and tools that examples work with: PostgreSQL from Debian, an S3 gateway, the AWS command line."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+HERE = Path(__file__).resolve().parent
+REGION = "eu-central-1"
+
+
+def need(tool: str, advice: str) -> None:
+    """Skip the test if a tool is not on this machine. Where everything has to be tested, fail."""
+    if not shutil.which(tool):
+        missing(f"{tool} is not on this machine: {advice}")
+
+
+def missing(why: str) -> None:
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"NOT TESTED, and CI has to: {why}")
+    pytest.skip(f"NOT TESTED: {why}")
+
+
+def cache() -> Path:
+    """Outside the checkout, so that a fresh clone does not build again."""
+    home = os.environ.get("DAYFLY_CACHE")
+    folder = (Path(home) if home else Path.home() / ".cache" / "dayfly") / "tools"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def versitygw() -> Path:
+    """The S3 gateway, built once (a minute or two)."""
+    folder = HERE / "versitygw"
+    target = cache() / f"versitygw-{_digest(folder / 'go.mod', folder / 'go.sum')}"
+    with _lock("versitygw"):
+        if not target.exists():
+            need("go", "install Go, with which the S3 server for the test is built")
+            part = target.with_suffix(".part")
+            flags = ["-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", str(part)]
+            subprocess.run(
+                ["nice", "go", "build", *flags, "github.com/versity/versitygw/cmd/versitygw"], cwd=folder, check=True
+            )
+            part.rename(target)
+    return target
+
+
+def awscli() -> Path:
+    """The folder with the `aws` program, installed once into an environment of its own."""
+    wish = HERE / "awscli" / "requirements.txt"
+    target = cache() / f"awscli-{_digest(wish)}"
+    with _lock("awscli"):
+        if not (target / "complete").exists():
+            shutil.rmtree(target, ignore_errors=True)
+            subprocess.run([sys.executable, "-m", "venv", target], check=True)
+            install = ["install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", wish]
+            subprocess.run([target / "bin" / "pip", *install], check=True)
+            (target / "complete").touch()
+    return target / "bin"
+
+
+class S3:
+    """An S3 server that keeps its buckets in a folder; it can be stopped and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._folder.mkdir()
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"http://127.0.0.1:{self._port}"
+        self.key = ("dayfly-test", "not-a-secret-at-all")
+
+    def environment(self) -> dict[str, str]:
+        """What the AWS command line needs, and nothing of this machine's own settings."""
+        return {
+            "PATH": f"{awscli()}:{os.environ['PATH']}",
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": self.key[0],
+            "AWS_SECRET_ACCESS_KEY": self.key[1],
+            "AWS_CONFIG_FILE": "/dev/null",
+            "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_MAX_ATTEMPTS": "1",
+        }
+
+    def start(self) -> None:
+        access, secret = self.key
+        self._process = subprocess.Popen(
+            [versitygw(), "--quiet", "--port", f"127.0.0.1:{self._port}", "--region", REGION, "posix", self._folder],
+            env={"PATH": os.environ["PATH"], "ROOT_ACCESS_KEY": access, "ROOT_SECRET_KEY": secret},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        _await(lambda: _answers(self._port), self._process)
+
+    def stop(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[dict[str, str]]:
+    """A PostgreSQL server of its own; gives the administrator's PG* variables."""
+    programs = _postgres_programs()
+    password = "administrator"
+    port = free_port()
+    # Not below pytest's folder: the server refuses to run as root, and others may not look in there.
+    with tempfile.TemporaryDirectory(prefix="dayfly-postgres-") as name:
+        folder = Path(name)
+        secret = folder / "password"
+        secret.write_text(password)
+        as_owner: dict[str, int] = {}
+        if os.geteuid() == 0:
+            owner = pwd.getpwnam("postgres")
+            as_owner = {"user": owner.pw_uid, "group": owner.pw_gid}
+            for path in (folder, secret):
+                os.chown(path, owner.pw_uid, owner.pw_gid)
+        subprocess.run(
+            [
+                *(programs / "initdb", "--pgdata", folder / "data", "--username", "admin", "--pwfile", secret),
+                *("--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-sync"),
+            ],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd=folder,
+            **as_owner,
+        )
+        settings = ("listen_addresses=127.0.0.1", f"port={port}", "unix_socket_directories=", "fsync=off")
+        with (folder / "log").open("wb") as log:
+            server = subprocess.Popen(
+                [programs / "postgres", "-D", folder / "data", *(word for each in settings for word in ("-c", each))],
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                **as_owner,
+            )
+        try:
+            asked = [programs / "pg_isready", "--quiet", "--host", "127.0.0.1", "--port", str(port)]
+            _await(lambda: subprocess.run(asked).returncode == 0, server)
+            yield {
+                "PGHOST": "127.0.0.1",
+                "PGPORT": str(port),
+                "PGUSER": "admin",
+                "PGPASSWORD": password,
+                "PGDATABASE": "postgres",
+            }
+        finally:
+            server.send_signal(3)  # SIGQUIT: at once, with all its children
+            server.wait()
+
+
+def connect(settings: dict[str, str]) -> psycopg.Connection:
+    return psycopg.connect(
+        host=settings["PGHOST"],
+        port=settings["PGPORT"],
+        user=settings["PGUSER"],
+        password=settings["PGPASSWORD"],
+        dbname=settings["PGDATABASE"],
+        autocommit=True,
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _postgres_programs() -> Path:
+    with _lock("postgresql"):
+        if not (found := _newest_postgres()) and os.geteuid() == 0 and shutil.which("apt-get"):
+            # RUNLEVEL=1 keeps the package from starting a server of its own.
+            environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+            for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", "postgresql"]):
+                subprocess.run(["apt-get", *command], env=environment, check=True, stdout=subprocess.DEVNULL)
+            found = _newest_postgres()
+    if not found:
+        missing("there is no PostgreSQL server on this machine: install Debian's package postgresql")
+    assert found, "missing() does not return"
+    return found
+
+
+def _newest_postgres() -> Path | None:
+    versions = Path("/usr/lib/postgresql")
+    found = [folder / "bin" for folder in versions.iterdir()] if versions.is_dir() else []
+    found = [folder for folder in found if (folder / "initdb").exists()]
+    return max(found, key=lambda folder: float(folder.parent.name), default=None)
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def _await(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"{process.args!r} ended with {process.returncode}"
+        if ready():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{process.args!r} does not answer")
+
+
+@contextlib.contextmanager
+def _lock(name: str) -> Iterator[None]:
+    """One at a time on this machine, for test runs that share the cache."""
+    with (cache() / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _digest(*files: Path) -> str:
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]

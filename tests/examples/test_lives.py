@@ -1,0 +1,69 @@
+"""Every example, whatever happens to it: afterwards nothing is left in the outside world."""
+
+from pathlib import Path
+
+import pytest
+
+from examples.home import Home, until
+from examples.kinds import FOLDER, STEPS, Example, failing, waiting
+
+EACH_STEP = [pytest.param(name, step, id=f"{name}-{step}") for name, steps in STEPS.items() for step in steps]
+each_step = pytest.mark.parametrize(("example", "step"), EACH_STEP, indirect=["example"])
+
+
+def test_every_example_is_tested():
+    assert sorted(STEPS) == sorted(entry.name for entry in FOLDER.iterdir() if entry.is_dir())
+
+
+@pytest.mark.parametrize("example", STEPS, indirect=True)
+def test_a_whole_life_leaves_nothing(example: Example, home: Home):
+    home.dayfly("apply", *example.arguments())
+    assert example.left() != []
+    report = home.json("sandbox", "get", example.sandbox)
+    assert report["status"]["ready"] is True
+    home.dayfly("sandbox", "delete", example.sandbox)
+    assert example.left() == []
+
+
+@each_step
+def test_a_create_step_that_fails_after_its_work_leaves_nothing(
+    example: Example, home: Home, step: str, tmp_path: Path
+):
+    wishes = example.changed(tmp_path, step, failing)
+    home.dayfly("apply", *wishes, code=1)
+    assert example.left() != [], "the step is to have done its work"
+    assert step in home.dayfly("why", example.sandbox)
+    home.dayfly("sandbox", "delete", example.sandbox)
+    assert example.left() == []
+
+
+@each_step
+def test_a_sandbox_that_is_deleted_in_the_middle_of_a_step_leaves_nothing(
+    example: Example, home: Home, step: str, tmp_path: Path
+):
+    record, gate = tmp_path / "record", tmp_path / "gate"
+    wishes = example.changed(tmp_path, step, lambda script: waiting(script, step, record, gate))
+    home.dayfly("apply", *wishes, "--wait=false")
+    until(lambda: record.exists() and f"{step} waits" in record.read_text(), f"{step} has done its work")
+    assert example.left() != []
+    home.dayfly("sandbox", "delete", example.sandbox)
+    assert example.left() == []
+    assert record.read_text().splitlines() == [f"{step} begins", f"{step} waits"]
+
+
+@each_step
+def test_a_server_that_is_killed_in_the_middle_of_a_step_does_it_once_and_leaves_nothing(
+    example: Example, home: Home, step: str, tmp_path: Path
+):
+    record, gate = tmp_path / "record", tmp_path / "gate"
+    wishes = example.changed(tmp_path, step, lambda script: waiting(script, step, record, gate))
+    home.dayfly("apply", *wishes, "--wait=false")
+    until(lambda: record.exists() and f"{step} waits" in record.read_text(), f"{step} has done its work")
+    home.kill()
+    home.up()
+    gate.touch()
+    home.dayfly("apply", *wishes)
+    assert home.json("sandbox", "get", example.sandbox)["status"]["ready"] is True
+    assert record.read_text().splitlines() == [f"{step} begins", f"{step} waits"]
+    home.dayfly("sandbox", "delete", example.sandbox)
+    assert example.left() == []
