@@ -81,7 +81,20 @@ def create_app(
     door = Middleware(Door, keys=keys, open_paths=OPEN_PATHS, loopback=loopback)
     app = Starlette(routes=routes, middleware=[door], lifespan=keep)
     app.state.closing = closing
+    app.state.keeper = keeper
     return app
+
+
+async def prepare(app: Starlette) -> None:
+    """Hand the stored baselines to the hosts of an application of `create_app`.
+
+    For a host that wants to know what its forks derive from before it begins to work; a later call has nothing to do.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    keeper: Keeper = app.state.keeper
+    await keeper.hand_over_baselines()
 
 
 async def serve(app: Starlette, sockets: list[socket.socket], *, stop: asyncio.Event | None = None) -> None:

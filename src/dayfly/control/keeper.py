@@ -109,7 +109,27 @@ class Keeper:
         """Let all hosts know a baseline's stored form; what fails is owed and tried again."""
         if self._baselines is not None:
             self._baselines.add((namespace, name))
-        await self._pay_baselines()
+        await self.hand_over_baselines()
+
+    async def hand_over_baselines(self) -> None:
+        """Give the hosts those baselines that they are owed: all at the first call."""
+        async with self._paying:
+            # Taken before the store is read: whoever adds one later has committed what this reading may have missed.
+            owed, self._baselines = self._baselines, set()
+            if owed is not None and not owed:
+                return
+            unpaid = owed
+            try:
+                known = await self._store.read(lambda connection: workloads.known(connection, self._org))
+                unpaid = set(known) if owed is None else owed & set(known)
+                for key in sorted(unpaid):
+                    for host in self._hosts.values():
+                        await host.baseline(known[key])
+                    unpaid.discard(key)
+            except HostUnavailableError as fault:
+                log.warning("baselines cannot be handed to the cluster now: %s", fault)
+            finally:
+                self._baselines = None if unpaid is None else self._baselines | unpaid
 
     async def run(self) -> None:
         """Pay what is owed and bury what has ended, until cancelled."""
@@ -125,7 +145,7 @@ class Keeper:
 
     async def sweep(self) -> None:
         """One round."""
-        await self._pay_baselines()
+        await self.hand_over_baselines()
         for seen in await self._store.read(lambda connection: records.living(connection, self._org)):
             host = self.host(seen)
             if seen.uid in self._confirmed and not (host is not None and host.has_ended(seen.uid)):
@@ -197,25 +217,6 @@ class Keeper:
         if self._troubles.get(record.uid) != trouble:
             log.warning("sandbox %s (%s): %s", record.name, record.uid, trouble)
             self._troubles[record.uid] = trouble
-
-    async def _pay_baselines(self) -> None:
-        async with self._paying:
-            # Taken before the store is read: whoever adds one later has committed what this reading may have missed.
-            owed, self._baselines = self._baselines, set()
-            if owed is not None and not owed:
-                return
-            unpaid = owed
-            try:
-                known = await self._store.read(lambda connection: workloads.known(connection, self._org))
-                unpaid = set(known) if owed is None else owed & set(known)
-                for key in sorted(unpaid):
-                    for host in self._hosts.values():
-                        await host.baseline(known[key])
-                    unpaid.discard(key)
-            except HostUnavailableError as fault:
-                log.warning("baselines cannot be handed to the cluster now: %s", fault)
-            finally:
-                self._baselines = None if unpaid is None else self._baselines | unpaid
 
 
 def _now() -> int:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dayfly.control.keeper import Keeper
     from dayfly.control.store import Store
 
+READ_ONLY = ("createdAt", "updatedAt")
+
 _decode = msgspec.json.Decoder(Workload).decode
 
 
@@ -55,7 +57,11 @@ class Workloads:
 
     async def put(self, request: Request) -> Any:
         namespace, name = request.path_params["namespace"], request.path_params["name"]
-        workload = documents.from_wire(await read_json(request), "Deployment", name=name)
+        body = await read_json(request)
+        if isinstance(body, dict):
+            # What GET gave may be put back as it is.
+            body = {key: value for key, value in body.items() if key not in READ_ONLY}
+        workload = documents.from_wire(body, "Deployment", name=name)
         assert isinstance(workload, Workload), "asked for by its kind"
         if workload.namespace != namespace:
             problem = f"{quote(workload.namespace)} is not the namespace in the address, {quote(namespace)}"

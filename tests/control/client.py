@@ -1,0 +1,112 @@
+"""A plain HTTP client, and a server of its own thread behind a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+from dayfly.control import auth
+from dayfly.control.app import create_app, serve
+from dayfly.control.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from dayfly.control.port import Host
+
+KEY = "secret-key"
+ORG = "/api/v2/orgs/local"
+
+
+class Answer:
+    """Status, headers and body of one response."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> str:
+        """The sentence of a refusal, whose shape is checked."""
+        assert self.status >= 400, self.body
+        assert set(self.json) == {"error", "requestId"}, self.json
+        return self.json["error"]
+
+
+class Client:
+    """One request for each call, on a connection of its own."""
+
+    def __init__(self, port: int, store: Store, key: str = KEY) -> None:
+        self.port = port
+        self.store = store
+        self.key = key
+
+    def call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
+        """`path` beginning with / is whole; otherwise it lies below the organisation. Bytes go as they are."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=40)
+        given = {"signadot-api-key": self.key, **(headers or {})}
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        try:
+            connection.request(method, path if path.startswith("/") else f"{ORG}/{path}", data, given)
+            response = connection.getresponse()
+            answer = Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        finally:
+            connection.close()
+        assert answer.headers["content-type"] == "application/json"
+        return answer
+
+    def get(self, path: str) -> Any:
+        """What a GET that must work gives."""
+        return _good(self.call("GET", path))
+
+    def put(self, path: str, body: Any) -> Any:
+        """What a PUT that must work gives."""
+        return _good(self.call("PUT", path, body))
+
+    def delete(self, path: str) -> Any:
+        """What a DELETE that must work gives."""
+        return _good(self.call("DELETE", path))
+
+
+def _good(answer: Answer) -> Any:
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+@contextlib.contextmanager
+def serving(path: Path, hosts: Mapping[str, Host]) -> Iterator[Client]:
+    """A server on the store at `path`, in a thread."""
+    store = Store.open(path)
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    loop_and_stop: list[Any] = []
+    ready = threading.Event()
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop_and_stop.extend([asyncio.get_running_loop(), stop])
+        app = create_app(store, hosts, keys=auth.single(KEY), version="1.2.3")
+        ready.set()
+        await serve(app, [listener], stop=stop)
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield Client(port, store)
+    finally:
+        loop_and_stop[0].call_soon_threadsafe(loop_and_stop[1].set)
+        thread.join(20)
+        store.close()
+        assert not thread.is_alive()

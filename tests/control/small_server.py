@@ -1,0 +1,71 @@
+"""A server in a process of its own, with a fake host that remembers; it kills itself where the environment says.
+
+DIE_AT is one of `<before|after> <offer|stop|abandon|bury>`: the moment before or after that call does its work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from control.client import KEY
+from control.fake_host import FakeHost
+from dayfly.control import auth, records
+from dayfly.control.app import create_app, serve
+from dayfly.control.store import Store
+
+WHEN, _, CALL = os.environ.get("DIE_AT", "").partition(" ")
+
+
+def die(when: str, call: str) -> None:
+    if (when, call) == (WHEN, CALL):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Dying(FakeHost):
+    """The fake host, mortal."""
+
+    async def offer(self, offer):
+        die("before", "offer")
+        await super().offer(offer)
+        die("after", "offer")
+
+    async def stop(self, uid, request):
+        die("before", "stop")
+        found = await super().stop(uid, request)
+        die("after", "stop")
+        return found
+
+    async def abandon(self, uid, request):
+        die("before", "abandon")
+        found = await super().abandon(uid, request)
+        die("after", "abandon")
+        return found
+
+    def has_ended(self, uid):
+        # The test lets a run end by a file, since it is another process.
+        assert self.file is not None
+        if (self.file.parent / f"end-{uid}").exists() and uid in self.offers:
+            self.finish(uid)
+        return super().has_ended(uid)
+
+
+def mortal_bury(connection, org, record, now, bury=records.bury):
+    die("before", "bury")
+    bury(connection, org, record, now)
+    die("after", "bury")
+
+
+async def main(home: Path, listener: socket.socket) -> None:
+    records.bury = mortal_bury
+    store = Store.open(home / "control.db")
+    app = create_app(store, {"local": Dying(home / "host.json")}, keys=auth.single(KEY), version="1")
+    print(listener.getsockname()[1], flush=True)
+    await serve(app, [listener])
+
+
+asyncio.run(main(Path(sys.argv[1]), socket.create_server(("127.0.0.1", 0))))

@@ -1,0 +1,204 @@
+"""What Dayfly tells of a sandbox beside the public API, while it lives and after its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import msgspec
+import pytest
+
+from control import wishes
+from dayfly.plan.status import Report, UnitReport
+from dayfly.plan.words import Reason
+from dayfly.spec.wire import HistoryEntry, Value
+
+UNIT = UnitReport(
+    id="mydb/provision",
+    resource="mydb",
+    name="provision",
+    event="preStart",
+    kind="exec",
+    state="failed",
+    attempt=1,
+    reason="Exited",
+    message="ended with code 3",
+)
+
+
+@pytest.fixture
+def sb1(client, host):
+    client.put("resource-plugins/db", wishes.plugin())
+    client.put("sandboxes/sb1", wishes.sandbox())
+    (uid,) = host.offers
+    return uid
+
+
+def test_the_report_is_the_hosts_with_names(client, host, sb1):
+    host.say(sb1, ready=False, reason=Reason.RESOURCE_FAILED, message="it failed", units=(UNIT,))
+    told = client.get("sandboxes/sb1/report")
+    assert (told["name"], told["cluster"], told["version"]) == ("sb1", "local", 1)
+    assert told["routingKey"] == client.get("sandboxes/sb1")["routingKey"]
+    fields = {field.encode_name for field in msgspec.structs.fields(Report)}
+    report = msgspec.convert({key: value for key, value in told.items() if key in fields}, Report)
+    assert report == host.report(sb1)
+
+
+def test_a_report_is_waited_for(client, host, sb1):
+    threading.Timer(0.3, lambda: host.say(sb1, ready=True, reason=Reason.READY, message="now")).start()
+    began = time.monotonic()
+    told = client.get("sandboxes/sb1/report?after=0&wait=20")
+    assert 0.2 < time.monotonic() - began < 5
+    assert (told["message"], told["version"]) == ("now", 1)
+    began = time.monotonic()
+    assert client.get("sandboxes/sb1/report?after=1&wait=1")["version"] == 1
+    assert 0.9 < time.monotonic() - began < 5
+    assert client.get("sandboxes/sb1/report?after=0&wait=20")["version"] == 1
+
+
+def test_waiting_ends_with_the_sandbox(client, host, sb1):
+    client.delete("sandboxes/sb1")
+    threading.Timer(0.3, lambda: host.finish(sb1)).start()
+    told = client.get("sandboxes/sb1/report?after=0&wait=20")
+    assert (told["phase"], told["name"], told["endpoints"]) == ("cleaned", "sb1", [])
+    began = time.monotonic()
+    assert client.get("sandboxes/sb1/report?after=99&wait=20")["phase"] == "cleaned"
+    assert time.monotonic() - began < 5, "nothing more will come, so nobody waits"
+
+
+@pytest.mark.parametrize("query", ["after=x", "wait=-1", "wait=1.5", "after=1234567890123456789"])
+def test_numbers_in_a_query_are_whole(client, host, sb1, query):
+    answer = client.call("GET", f"sandboxes/sb1/report?{query}")
+    assert answer.status == 400
+    assert "whole number" in answer.error
+
+
+def test_why_goes_to_the_root(client, host, sb1):
+    assert client.get("sandboxes/sb1/why") == {}
+    host.say(sb1, ready=False, reason=Reason.RESOURCE_FAILED, message="mydb/provision: it failed", units=(UNIT,))
+    told = client.get("sandboxes/sb1/why")
+    assert (told["subject"], told["reason"]) == ("sandbox sb1", "ResourceFailed")
+    (cause,) = told["because"]
+    assert (cause["subject"], cause["message"]) == ("mydb/provision", "ended with code 3")
+    assert "dayfly logs" in cause["next"]
+
+
+def test_outputs_are_told_byte_for_byte(client, host, sb1):
+    host.outputs[sb1] = (
+        Value(unit="mydb/provision", output="host", value=b"h\n"),
+        Value(unit="mydb/provision", output="key", value=b"\xff\x00", sensitive=True),
+        Value(unit="warm-up", output="at", value="ü".encode()),
+    )
+    assert client.get("sandboxes/sb1/outputs") == [
+        {
+            "resource": "mydb",
+            "step": "provision",
+            "output": "host",
+            "value": "h\n",
+            "encoding": "utf-8",
+            "sensitive": False,
+        },
+        {
+            "resource": "mydb",
+            "step": "provision",
+            "output": "key",
+            "value": "/wA=",
+            "encoding": "base64",
+            "sensitive": True,
+        },
+        {"resource": "", "step": "warm-up", "output": "at", "value": "ü", "encoding": "utf-8", "sensitive": False},
+    ]
+
+
+def test_a_log_is_read_piece_by_piece(client, host, sb1):
+    key = (sb1, "mydb/provision", 1)
+    host.log_data[key] = (b"one\n\xc3", False)
+    log = "sandboxes/sb1/log?unit=mydb/provision"
+    first = client.get(log)
+    assert first == {
+        "unit": "mydb/provision",
+        "attempt": 1,
+        "offset": 0,
+        "next": 4,
+        "sealed": False,
+        "data": "one\n",
+        "encoding": "utf-8",
+    }
+    threading.Timer(0.3, lambda: host.log_data.update({key: (b"one\n\xc3\xbc\n", False)})).start()
+    second = client.get(f"{log}&offset=4&wait=20")
+    assert (second["data"], second["next"], second["sealed"]) == ("ü\n", 7, False)
+    threading.Timer(0.3, lambda: host.log_data.update({key: (b"one\n\xc3\xbc\n", True)})).start()
+    third = client.get(f"{log}&offset=7&wait=20")
+    assert (third["data"], third["next"], third["sealed"]) == ("", 7, True)
+    assert client.get(f"{log}&offset=99")["data"] == ""
+
+
+def test_a_log_that_is_no_text_is_told_as_base64(client, host, sb1):
+    host.log_data[sb1, "mydb/provision", 1] = (b"\xff\xfe", True)
+    told = client.get("sandboxes/sb1/log?unit=mydb/provision&attempt=1")
+    assert (told["data"], told["encoding"], told["next"], told["sealed"]) == ("//4=", "base64", 2, True)
+
+
+@pytest.mark.parametrize("tail", ["a", "ü", "€", "😀"])
+def test_a_long_log_is_cut_between_characters(client, host, sb1, tail):
+    text = "x" * (256 * 1024 - 1) + tail * 5
+    host.log_data[sb1, "mydb/provision", 2] = (text.encode(), True)
+    host.log_data[sb1, "mydb/provision", 1] = (b"old", True)
+    read, offset, sealed = "", 0, False
+    while not sealed:
+        piece = client.get(f"sandboxes/sb1/log?unit=mydb/provision&offset={offset}")
+        assert (piece["encoding"], piece["attempt"]) == ("utf-8", 2)
+        read, offset, sealed = read + piece["data"], piece["next"], piece["sealed"]
+    assert read == text
+
+
+def test_a_log_that_is_not_there_names_those_that_are(client, host, sb1):
+    assert "there are no logs yet" in client.call("GET", "sandboxes/sb1/log?unit=x").error
+    host.log_data[sb1, "mydb/provision", 1] = (b"", True)
+    for query in ("", "unit=x", "unit=mydb/provision&attempt=2"):
+        answer = client.call("GET", f"sandboxes/sb1/log?{query}")
+        assert answer.status == 400
+        assert "there are logs of mydb/provision" in answer.error
+    assert client.get("sandboxes/sb1/attempts") == [{"unit": "mydb/provision", "attempt": 1, "size": 0, "sealed": True}]
+
+
+def test_logs_in_the_form_of_the_public_api(client, host, sb1):
+    host.log_data[sb1, "mydb/provision", 1] = (b"old", True)
+    host.log_data[sb1, "mydb/provision", 2] = (b"one\ntwo\xff", True)
+    host.log_data[sb1, "mydb/drop", 1] = (b"gone", True)
+    host.log_data[sb1, "fork:default/shop", 1] = (b"serving", False)
+    lines = {"container": "main", "logs": [{"message": "one"}, {"message": "two\ufffd"}]}
+    assert client.get("sandboxes/sb1/logs?resource=mydb&step=provision") == [lines]
+    assert client.get("sandboxes/sb1/logs?resource=mydb&container=main") == [
+        {"container": "main", "logs": [{"message": "gone"}]},
+        lines,
+    ]
+    assert client.get("sandboxes/sb1/logs?workload=shop") == [{"container": "main", "logs": [{"message": "serving"}]}]
+    for query in ("", "resource=x", "resource=mydb&step=x", "workload=x", "resource=mydb&workload=shop"):
+        answer = client.call("GET", f"sandboxes/sb1/logs?{query}")
+        assert answer.status == 400
+        assert "mydb/provision" in answer.error
+    for query in ("resource=mydb&container=side", "resource=mydb&sinceTime=2026-01-01T00:00:00Z"):
+        assert client.call("GET", f"sandboxes/sb1/logs?{query}").status == 400
+
+
+def test_what_has_ended_still_tells(client, host, sb1):
+    entry = HistoryEntry(seq=1, at=5, unit="mydb/provision", attempt=1, move="claim", reason="", message="")
+    host.lines[sb1] = (entry,)
+    host.log_data[sb1, "mydb/provision", 1] = (b"made\n", True)
+    host.finish(sb1)
+    assert client.call("GET", "sandboxes/sb1").status == 404
+    assert client.get("sandboxes/sb1/report")["phase"] == "cleaned"
+    assert client.get("sandboxes/sb1/why") == {}
+    assert [line["move"] for line in client.get("sandboxes/sb1/history")] == ["claim"]
+    assert client.get("sandboxes/sb1/log?unit=mydb/provision&wait=20")["data"] == "made\n"
+    assert len(client.get("sandboxes/sb1/attempts")) == 1
+    assert client.call("GET", "sandboxes/sb1/outputs").status == 404
+    client.put("sandboxes/sb1", wishes.sandbox())
+    assert client.get("sandboxes/sb1/attempts") == [], "the name is another's now"
+
+
+def test_explanations_are_declared_and_not_there(client, host, sb1):
+    answer = client.call("GET", "sandboxes/sb1/status/explain?mode=explain")
+    assert answer.status == 501
+    assert "/why" in answer.error

@@ -1,0 +1,86 @@
+"""Baselines: declared before they are forked, kept while they are."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from control import wishes
+
+
+def test_a_baseline_is_stored_and_handed_over(client, host):
+    made = client.put("workloads/default/shop", wishes.baseline())
+    assert made["kind"] == "Deployment"
+    assert made["command"] == ["python3", "-m", "http.server"]
+    assert client.get("workloads/default/shop") == made
+    assert client.get("workloads") == [made]
+    assert host.baselines["default", "shop"].port == 8080
+    time.sleep(0.01)
+    assert client.put("workloads/default/shop", made) == made
+    changed = client.put("workloads/default/shop", wishes.baseline(port=9090))
+    assert changed["createdAt"] == made["createdAt"]
+    assert changed["updatedAt"] > made["updatedAt"]
+    assert host.baselines["default", "shop"].port == 9090
+
+
+def test_the_form_of_a_cluster_is_taken_too(client, host):
+    container = {"name": "main", "image": "x", "command": ["sleep", "9"], "ports": [{"containerPort": 80}]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "shop", "namespace": "prod"},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+    client.put("workloads/prod/shop", deployment)
+    assert host.baselines["prod", "shop"].command == ("sleep", "9")
+
+
+def test_a_baseline_that_is_forked_stays(client, host):
+    client.put("workloads/default/shop", wishes.baseline())
+    client.put("sandboxes/sb1", wishes.empty(forks=[wishes.fork()]))
+    answer = client.call("DELETE", "workloads/default/shop")
+    assert answer.status == 400
+    assert "in use" in answer.error
+    assert "sb1" in answer.error
+    client.put("sandboxes/sb1", wishes.empty())
+    assert client.delete("workloads/default/shop") == {}
+    assert client.call("GET", "workloads/default/shop").status == 404
+    assert client.call("DELETE", "workloads/default/shop").status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        ("default/other", wishes.baseline(), "name: "),
+        ("prod/shop", wishes.baseline(), "namespace: "),
+        ("default/shop", wishes.baseline(command=[]), "command: "),
+        ("default/shop", wishes.baseline(port="80"), "port: "),
+        ("default/shop", wishes.baseline(bogus=1), "bogus: "),
+        ("default/shop", [], "the body must be a mapping"),
+    ],
+)
+def test_a_wrong_baseline_is_refused_at_its_place(client, host, path, body, says):
+    answer = client.call("PUT", f"workloads/{path}", body)
+    assert answer.status == 400
+    assert answer.error.startswith(says)
+    assert client.get("workloads") == []
+    assert host.calls == []
+
+
+def test_a_baseline_is_owed_to_a_host_that_is_away(client, host):
+    host.down = True
+    client.put("workloads/default/shop", wishes.baseline())
+    host.down = False
+    deadline = time.monotonic() + 10
+    while not host.baselines:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_fork_of_another_kind_is_not_declared(client):
+    client.put("workloads/default/shop", wishes.baseline())
+    fork = {"forkOf": {"kind": "Rollout", "namespace": "default", "name": "shop"}}
+    answer = client.call("PUT", "sandboxes/sb1", wishes.empty(forks=[fork]))
+    assert answer.status == 400
+    assert 'no baseline Rollout "default/shop"' in answer.error
