@@ -7,6 +7,11 @@
 
 #include "base.h"
 
+/* Takes the lock of an attempt's directory. It proves that something of the step may live: its descriptor goes into
+ * every process of the step, so that a killed runner does not free it while they are dying.
+ * 1: ours; 0: another has it; -1 with errno set. */
+int gate_lock(int dir);
+
 enum gate {
     GATE_OPEN,  /* nobody has linked, or we have just done so */
     GATE_VOID,  /* voided: nothing may run, nothing ran */

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -23,9 +22,6 @@
 #include "watch.h"
 
 enum { EXIT_NO_DIRECTORY = 2, EXIT_TAKEN = 3, EXIT_NO_RECEIPT = 4 };
-
-/* High enough that a script's own `exec 3>file` does not close its copy of the lock. */
-#define LOCK_DESCRIPTOR 200
 
 struct host {
     int dir;  /* ATTEMPT_DIR, opened before any mount is made */
@@ -62,16 +58,6 @@ static int detach(struct host *host) {
     close_from(4);
     fcntl(host->dir, F_SETFD, FD_CLOEXEC);
     umask(022);
-    return 0;
-}
-
-/* The lock proves that something of the step may live. Its descriptor goes into every process of the step, so a
- * killed launcher does not free it while they are dying. */
-static int take_lock(const struct host *host) {
-    int fd = openat(host->dir, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0) return EXIT_NO_RECEIPT;
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) return errno == EWOULDBLOCK ? EXIT_TAKEN : EXIT_NO_RECEIPT;
-    if (fcntl(fd, F_DUPFD, LOCK_DESCRIPTOR) < 0 && fcntl(fd, F_SETFD, 0) < 0) return EXIT_NO_RECEIPT;
     return 0;
 }
 
@@ -121,7 +107,8 @@ static int seal_unstarted(struct host *host, const char *outcome) {
 
 static int open_channels(struct host *host, struct fault *fault) {
     int pipes[2], sockets[2];
-    int log = openat(host->dir, "log", O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    const char *path = host->order.log == NULL ? "log" : host->order.log;
+    int log = openat(host->dir, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (log < 0) return fail(fault, "The log cannot be opened: %s.", strerror(errno));
     host->log = (struct log){.fd = log, .limit = host->order.log_limit};
     if (pipe2(pipes, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) {
@@ -297,8 +284,8 @@ int host_main(const char *attempt_dir) {
     }
     watch_block_signals();
     if (detach(&host) < 0) return EXIT_NO_RECEIPT;
-    int taken = take_lock(&host);
-    if (taken != 0) return taken;
+    int locked = gate_lock(host.dir);
+    if (locked <= 0) return locked < 0 ? EXIT_NO_RECEIPT : EXIT_TAKEN;
     if (faccessat(host.dir, "receipt", F_OK, 0) == 0) return 0;
     host.proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     host.watch = (struct watch){.print = on_print, .terminate = on_terminate, .kill = on_kill, .state = &host};

@@ -19,6 +19,7 @@ static const struct key keys[] = {
     {"script", SCRIPT, offsetof(struct order, script)},
     {"arg", ARGUMENT, 0},
     {"cwd", PATH, offsetof(struct order, cwd)},
+    {"log", PATH, offsetof(struct order, log)},
     {"env", ENVIRONMENT, 0},
     {"file", INPUT, 0},
     {"output", OUTPUT, 0},

@@ -37,6 +37,7 @@ struct order {
     char **arguments; /* NULL-terminated, as is `environment` */
     char **environment;
     const char *cwd; /* NULL: the mode's default */
+    const char *log; /* NULL: the file `log` in the attempt's folder */
     struct input *inputs;
     size_t input_count;
     struct output *outputs;

@@ -1,0 +1,277 @@
+#include "pod.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "outputs.h"
+#include "step.h"
+#include "store.h"
+#include "sweep.h"
+#include "watch.h"
+
+enum { EXIT_TAKEN = 3, SECRET_LIMIT = 16 << 20 };
+
+struct pod {
+    int state;
+    bool first; /* first process of the PID namespace, so everything else in it is the step's */
+    struct order order;
+    struct receipt receipt;
+    struct log log;
+    struct watch watch;
+};
+
+static int read_order(struct pod *pod, struct fault *fault) {
+    char *bytes;
+    size_t length;
+    if (read_file(AT_FDCWD, POD_ORDER, ORDER_LIMIT, &bytes, &length) < 0) {
+        return fail(fault, "The work order %s cannot be read: %s.", POD_ORDER, strerror(errno));
+    }
+    int result = order_parse(&pod->order, bytes, length, fault);
+    pod->receipt.nonce = pod->order.nonce;
+    pod->receipt.attempt = pod->order.attempt;
+    if (result == 0 && (pod->order.private_count > 0 || pod->order.isolation != ISOLATION_NONE)) {
+        return fail(fault, "The work order asks for private directories; in a pod the whole container is private.");
+    }
+    return result;
+}
+
+/* The variable's place in the environment, or NULL. NAME may be a whole "NAME=value". */
+static char **find_variable(char **environment, const char *name) {
+    size_t length = strcspn(name, "=");
+    for (char **entry = environment; *entry != NULL; entry++) {
+        if (strncmp(*entry, name, length) == 0 && (*entry)[length] == '=') return entry;
+    }
+    return NULL;
+}
+
+static void put_variable(char **environment, char *assignment) {
+    char **place = find_variable(environment, assignment);
+    if (place == NULL) {
+        for (place = environment; *place != NULL; place++) {}
+        place[1] = NULL;
+    }
+    *place = assignment;
+}
+
+/* The container's own environment (the overlay's), then the order's, then the secrets: the last one wins. */
+static int merge_environment(struct pod *pod, struct fault *fault) {
+    size_t count = 1 + pod->order.secret_count;
+    for (char **entry = environ; *entry != NULL; entry++) count++;
+    for (char **entry = pod->order.environment; *entry != NULL; entry++) count++;
+    char **merged = calloc(count, sizeof *merged);
+    if (merged == NULL) return fail(fault, "There is no memory for the environment.");
+    for (char **entry = environ; *entry != NULL; entry++) put_variable(merged, *entry);
+    for (char **entry = pod->order.environment; *entry != NULL; entry++) put_variable(merged, *entry);
+    free(pod->order.environment);
+    pod->order.environment = merged;
+    return 0;
+}
+
+static int write_input(const char *path, const char *bytes, size_t length, struct fault *fault) {
+    char prefix[PATH_MAX];
+    for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        snprintf(prefix, sizeof prefix, "%.*s", (int)(slash - path), path);
+        if (mkdir(prefix, 0755) < 0 && errno != EEXIST && errno != EROFS && errno != EACCES) break;
+    }
+    if (write_file(AT_FDCWD, path, 0400, bytes, length) == 0) return 0;
+    return fail(fault, "The input file %s cannot be written: %s. Give the step a volume there.", path, strerror(errno));
+}
+
+static int take_secret(struct pod *pod, const struct secret *secret, struct fault *fault) {
+    char *bytes;
+    size_t length;
+    if (read_file(AT_FDCWD, secret->file, SECRET_LIMIT, &bytes, &length) < 0) {
+        return fail(fault, "The secret %s cannot be read from %s: %s.", secret->name, secret->file, strerror(errno));
+    }
+    int result = 0;
+    if (!secret->variable) {
+        result = write_input(secret->name, bytes, length, fault);
+    } else if (strlen(bytes) != length) {
+        result = fail(fault, "The secret %s holds a NUL byte and cannot be a variable; take it as a file.", secret->name);
+    } else {
+        char *assignment = malloc(strlen(secret->name) + length + 2);
+        if (assignment == NULL) {
+            result = fail(fault, "There is no memory for the secret %s.", secret->name);
+        } else {
+            sprintf(assignment, "%s=%s", secret->name, bytes);
+            put_variable(pod->order.environment, assignment);
+        }
+    }
+    free(bytes);
+    return result;
+}
+
+static int prepare(struct pod *pod, struct fault *fault) {
+    umask(022);
+    if (merge_environment(pod, fault) < 0) return -1;
+    for (size_t i = 0; i < pod->order.input_count; i++) {
+        const struct input *input = &pod->order.inputs[i];
+        if (write_input(input->path, input->bytes, input->length, fault) < 0) return -1;
+    }
+    for (size_t i = 0; i < pod->order.secret_count; i++) {
+        if (take_secret(pod, &pod->order.secrets[i], fault) < 0) return -1;
+    }
+    if (pod->order.script != NULL &&
+        write_file(pod->state, "script", 0700, pod->order.script, pod->order.script_length) < 0) {
+        return fail(fault, "The script cannot be written: %s.", strerror(errno));
+    }
+    if (pod->order.cwd != NULL && chdir(pod->order.cwd) < 0) {
+        return fail(fault, "The working directory %s cannot be entered: %s.", pod->order.cwd, strerror(errno));
+    }
+    if (!pod->first && prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
+        return fail(fault, "The step's processes cannot be adopted: %s.", strerror(errno));
+    }
+    return 0;
+}
+
+static void on_print(void *state, const char *bytes, size_t length) {
+    struct pod *pod = state;
+    log_write(&pod->log, bytes, length);
+}
+
+static void signal_step(const struct pod *pod, int number) {
+    if (pod->first) kill(-1, number);
+    else sweep_signal(number);
+}
+
+static void on_terminate(void *state) {
+    signal_step(state, SIGTERM);
+}
+
+static void on_kill(void *state) {
+    signal_step(state, SIGKILL);
+}
+
+/* Kills whatever else lives in the PID namespace, children of ours or not, and waits until it is gone. */
+static void end_all(const struct pod *pod) {
+    if (!pod->first) {
+        sweep_away();
+        return;
+    }
+    for (useconds_t pause = 200;;) {
+        kill(-1, SIGKILL);
+        while (waitpid(-1, NULL, WNOHANG) > 0) {}
+        if (kill(-1, 0) < 0 && errno == ESRCH) return;
+        usleep(pause);
+        if (pause < 100000) pause *= 2;
+    }
+}
+
+static int keep_output(void *state, const char *name, const char *bytes, size_t length) {
+    struct pod *pod = state;
+    for (size_t i = 0; i < pod->order.output_count; i++) {
+        struct kept_output *output = &pod->receipt.outputs[i];
+        if (output->name == NULL || strcmp(output->name, name) != 0) continue;
+        output->content = malloc(length + 1);
+        if (output->content == NULL) return -1;
+        memcpy(output->content, bytes, length);
+    }
+    return 0;
+}
+
+static void collect(struct pod *pod) {
+    struct fault note = {""};
+    pod->receipt.outputs = calloc(pod->order.output_count + 1, sizeof *pod->receipt.outputs);
+    if (pod->receipt.outputs == NULL) return;
+    outputs_collect(&pod->order, (struct keeper){keep_output, pod}, pod->receipt.outputs, &note);
+    pod->receipt.output_count = pod->order.output_count;
+    if (pod->receipt.detail.text[0] == '\0') pod->receipt.detail = note;
+}
+
+static int seal(struct pod *pod, const char *outcome) {
+    if (outcome != NULL) pod->receipt.outcome = outcome;
+    pod->receipt.ended_ms = now_ms();
+    return store_seal(pod->state, &pod->receipt, log_at_line_start(&pod->log) || pod->log.cut);
+}
+
+/* Ends an attempt of which nothing ran: first it is made sure that no later instance runs it after all. */
+static int seal_unstarted(struct pod *pod, const char *outcome) {
+    struct fault unused;
+    store_mark(pod->state, "void\n", &unused);
+    return seal(pod, outcome);
+}
+
+static int open_channels(struct pod *pod, struct step *step, struct fault *fault) {
+    int pipes[2], sockets[2];
+    if (pipe2(pipes, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) {
+        return fail(fault, "The step's channels cannot be opened: %s.", strerror(errno));
+    }
+    pod->log = (struct log){.fd = STDOUT_FILENO, .limit = pod->order.log_limit, .marked = true};
+    pod->watch = (struct watch){.run_ms = pod->order.run_ms, .grace_ms = pod->order.grace_ms, .log_pipe = pipes[0],
+                                .control = sockets[0], .print = on_print, .terminate = on_terminate,
+                                .kill = on_kill, .state = pod};
+    *step = (struct step){.order = &pod->order, .control = sockets[1], .log = pipes[1]};
+    if (pod->order.script != NULL) step->program = POD_STATE "/script";
+    return watch_open(&pod->watch, fault);
+}
+
+static int run(struct pod *pod, const struct step *step) {
+    struct end end = {.cause = BY_ITSELF};
+    pod->watch.child = step_start(step);
+    if (pod->watch.child < 0) {
+        fail(&pod->receipt.detail, "The step's process cannot be created: %s.", strerror(errno));
+        return seal(pod, "not-executable");
+    }
+    close(step->log);
+    close(step->control);
+    watch_run(&pod->watch, true, &end);
+    end_all(pod);
+    watch_drain(&pod->watch, &end);
+    log_finish(&pod->log);
+    pod->receipt.log_bytes = pod->log.kept;
+    pod->receipt.log_truncated = pod->log.cut;
+    watch_report(&end, pod->order.run_ms, &pod->receipt);
+    if (!end.not_executable) collect(pod);
+    return seal(pod, NULL);
+}
+
+static int attempt(struct pod *pod) {
+    struct fault *fault = &pod->receipt.detail;
+    struct step step;
+    int legible = read_order(pod, fault);
+    enum gate seen = gate_look(pod->state);
+    if (seen != GATE_OPEN) {
+        fail(fault, seen == GATE_VOID ? "An earlier instance of the container voided the step before it started."
+                                      : "An earlier instance of the container started the step and left no receipt.");
+        return seal(pod, seen == GATE_VOID ? "void" : "lost");
+    }
+    if (legible < 0) return seal_unstarted(pod, "refused");
+    if (pod->order.start_before_ms > 0 && now_ms() >= pod->order.start_before_ms) {
+        fail(fault, "The step came too late: it was to start before %lld (Unix time in ms).",
+             (long long)pod->order.start_before_ms);
+        return seal_unstarted(pod, "void");
+    }
+    if (prepare(pod, fault) < 0 || open_channels(pod, &step, fault) < 0) return seal_unstarted(pod, "refused");
+    if (watch_cancelled()) {
+        fail(fault, "The step was cancelled before it started.");
+        return seal_unstarted(pod, "void");
+    }
+    if (store_mark(pod->state, "started\n", fault) != GATE_OPEN) return seal(pod, "refused");
+    pod->receipt.started_ms = now_ms();
+    return run(pod, &step);
+}
+
+int pod_main(void) {
+    struct pod pod = {.first = getpid() == 1, .state = -1};
+    pod.receipt.outcome = "refused";
+    /* Secrets pass through this process: no other of the same user may read its memory. */
+    prctl(PR_SET_DUMPABLE, 0);
+    watch_block_signals();
+    close_from(3);
+    int opened = store_open(&pod.state, &pod.receipt.detail);
+    if (opened == 0) return EXIT_TAKEN;
+    if (opened < 0) return seal(&pod, "refused");
+    int repeated = store_repeat(pod.state);
+    return repeated >= 0 ? repeated : attempt(&pod);
+}

@@ -1,0 +1,101 @@
+#include "store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "pod.h"
+#include "sha256.h"
+
+/* An output's contents may be larger than any order, but not without bound. */
+#define RECEIPT_LIMIT (256 << 20)
+
+int store_open(int *state, struct fault *fault) {
+    *state = open(POD_STATE, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int locked = *state < 0 ? -1 : gate_lock(*state);
+    return locked < 0 ? fail(fault, "The state volume %s cannot be used: %s.", POD_STATE, strerror(errno)) : locked;
+}
+
+static int sync_directory(int state) {
+    return fsync(state) < 0 && errno != EINVAL ? -1 : 0;
+}
+
+enum gate store_mark(int state, const char *word, struct fault *fault) {
+    int fd = openat(state, "marker", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == EEXIST) return gate_look(state);
+    bool written = fd >= 0 && write_all(fd, word, strlen(word)) == 0 && fsync(fd) == 0 && sync_directory(state) == 0;
+    if (!written) fail(fault, "The start marker cannot be put in place: %s.", strerror(errno));
+    if (fd >= 0) close(fd);
+    return written ? GATE_OPEN : GATE_FAULT;
+}
+
+/* Puts a file into the state volume so that it is there whole or not at all, and stays. */
+static int keep(int state, const char *name, const char *bytes, size_t length) {
+    if (write_file(state, "new", 0600, bytes, length) < 0) return -1;
+    int fd = openat(state, "new", O_RDONLY | O_CLOEXEC);
+    bool synced = fd >= 0 && fsync(fd) == 0;
+    if (fd >= 0) close(fd);
+    return synced && renameat(state, "new", state, name) == 0 ? sync_directory(state) : -1;
+}
+
+/* The whole document as the last lines of the log, each behind the mark, and the message for the kubelet. */
+static void say(const struct buffer *whole, const struct buffer *message, bool line_start) {
+    static const char mark[] = {LOG_MARK, '\0'}, line[] = {LOG_MARK, '=', '\0'};
+    struct buffer out = {0};
+    struct sha256 sum;
+    char hex[SHA256_HEX + 1], text[128];
+    sha256_begin(&sum);
+    sha256_add(&sum, whole->bytes, whole->length);
+    sha256_hex(&sum, hex);
+    snprintf(text, sizeof text, "%s%sdayfly-receipt 1 %zu\n", line_start ? "" : "\n", mark, whole->length);
+    buffer_text(&out, text);
+    base64_lines(&out, line, whole->bytes, whole->length);
+    snprintf(text, sizeof text, "%sdayfly-end %s\n", mark, hex);
+    buffer_text(&out, text);
+    /* The message first: it is short, while the log waits for whoever reads it. */
+    int fd = open(POD_MESSAGE, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    if (fd >= 0) {
+        write_all(fd, message->bytes, message->length);
+        close(fd);
+    }
+    if (!out.failed) write_all(STDOUT_FILENO, out.bytes, out.length);
+    free(out.bytes);
+}
+
+static int exit_code(const char *outcome, int code) {
+    if (strcmp(outcome, "exited") == 0 || strcmp(outcome, "not-executable") == 0) return code;
+    return strcmp(outcome, "signaled") == 0 ? 128 + code : 125;
+}
+
+int store_seal(int state, const struct receipt *receipt, bool line_start) {
+    struct buffer whole = {0}, message = {0};
+    receipt_encode(receipt, &whole);
+    receipt_message(receipt, &whole, &message);
+    /* The receipt last: who finds it finds both. A volume that takes no more leaves the pod's own two channels. */
+    if (state >= 0 && keep(state, "message", message.bytes, message.length) == 0) {
+        keep(state, "receipt", whole.bytes, whole.length);
+    }
+    say(&whole, &message, line_start);
+    free(whole.bytes);
+    free(message.bytes);
+    return exit_code(receipt->outcome, receipt->code);
+}
+
+int store_repeat(int state) {
+    struct buffer whole = {0}, message = {0};
+    char outcome[32];
+    int code, result = -1;
+    if (read_file(state, "receipt", RECEIPT_LIMIT, &whole.bytes, &whole.length) == 0 &&
+        read_file(state, "message", MESSAGE_LIMIT, &message.bytes, &message.length) == 0 &&
+        sscanf(message.bytes, "dayfly-receipt 1 %31s %d", outcome, &code) == 2) {
+        say(&whole, &message, true);
+        result = exit_code(outcome, code);
+    }
+    free(whole.bytes);
+    free(message.bytes);
+    return result;
+}
