@@ -81,27 +81,30 @@ class Desk:
             self.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_SLOT, message=words.waits_for_slot()))
             return False
         attempt = self.unit(step.id).attempt + 1
+        generation = step.generation if isinstance(step, ForkStep) else ""
         ref = self.world.ref
         if self.world.gated:
             fact = self.world.facts.get((step.id, attempt))
             if not isinstance(fact, Held):
-                self._prepare(step.id, attempt, fact)
+                self._prepare(step.id, attempt, generation, fact)
                 return False
             ref = fact.ref
         self.slots -= not is_fork
-        generation = step.generation if isinstance(step, ForkStep) else ""
         self.move(Claim(unit=step.id, attempt=attempt, ref=ref, generation=generation, at=self.now))
         self.effects.append(Launch(unit=step.id, attempt=attempt))
+        if isinstance(step, Step):
+            # Should no news of it ever come, its start deadline is still looked at.
+            self.wake(self.now + step.unit.timeouts.schedule_ms + step.unit.timeouts.pull_ms)
         return True
 
-    def _prepare(self, name: str, attempt: int, fact: Fact | None) -> None:
+    def _prepare(self, name: str, attempt: int, generation: str, fact: Fact | None) -> None:
         """Nothing is held behind the gate for this attempt, so it cannot be claimed yet."""
         if fact is None:
             self.effects.append(Prepare(unit=name, attempt=attempt))
             self.wait(Wait(unit=name, reason=Reason.STARTING, message=words.preparing(attempt)))
         elif isinstance(fact, NeverRan):
             # It was taken away before it was claimed. Its name is used up, so the attempt is, and the ledger says so.
-            self.move(Claim(unit=name, attempt=attempt, ref="", at=self.now))
+            self.move(Claim(unit=name, attempt=attempt, ref="", generation=generation, at=self.now))
             self.move(Void(unit=name, attempt=attempt, reason=fact.reason, message=fact.message, at=self.now))
             self.wait(Wait(unit=name, reason=Reason.WAITING_TO_RETRY, message=words.void(attempt), since=self.now))
         else:
