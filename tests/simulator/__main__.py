@@ -1,0 +1,34 @@
+"""Replay one schedule and tell its story, or run many: `python -m tests.simulator --seed 7`."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1])]  # `simulator` is found the same way as in the tests
+
+from simulator.campaign import HOSTS, first_finding, replay  # noqa: E402  (the path comes first)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulator", description=__doc__)
+    parser.add_argument("--host", choices=sorted(HOSTS), default="machine")
+    parser.add_argument("--seed", type=int, default=0, help="the schedule, or the first of many")
+    parser.add_argument("--count", type=int, default=0, help="run so many schedules and stop at the first finding")
+    options = parser.parse_args()
+    if not options.count:
+        story: list[str] = []
+        finding = replay(options.host, options.seed, story)
+        print("\n".join(story))
+        print(finding or "All is well.")
+        return bool(finding)
+    begin = time.perf_counter()
+    found = first_finding(options.host, range(options.seed, options.seed + options.count))
+    tried = found[0] - options.seed + 1 if found else options.count
+    print(f"{(time.perf_counter() - begin) / tried * 1e3:.2f} ms a schedule")
+    print(f"seed {found[0]}: {found[1]}" if found else f"{options.count} schedules, nothing found")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

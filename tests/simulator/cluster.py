@@ -1,0 +1,294 @@
+"""A gated host: pods behind scheduling gates, two servers active at once, views that lag behind the truth.
+
+What the API server promises is modelled as its documents say: a gated pod is never bound, a pod whose deletion is
+stamped is never bound any more, writes carry the UID. What a server sees of living attempts may be old; absence is
+believed only after asking afresh, and of attempts that the ledger has recorded it always sees the present.
+"""
+
+from copy import copy
+
+from dayfly.execute.turn import Scene
+from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
+from dayfly.spec.run import Phase, Result, Run, UnitRecord
+from simulator.world import ALIVE as HOPED
+from simulator.world import Server, Simulation
+
+NONE, ALIVE, SEALED, DEAD = range(4)
+MARGIN = 10_000  # by how much clocks may differ
+START_WINDOW = 30_000  # the runner refuses to start a pod that is older
+RUN, GRACE = 60_000, 5_000
+DEAD_BY = START_WINDOW + RUN + GRACE + 2 * MARGIN
+NEVER = Result(outcome="")
+
+
+class Pod:
+    """A pod as it truly is. A copy of it is what somebody saw."""
+
+    __slots__ = (
+        *("attempt", "bound", "created", "deleting", "gated", "kill_at", "lost", "nowhere", "ready", "result", "shown"),
+        *("started", "state", "uid", "unit"),
+    )
+
+    def __init__(self, unit: str, attempt: int, uid: str, now: int) -> None:
+        self.unit = unit
+        self.attempt = attempt
+        self.uid = uid
+        self.created = now
+        self.gated = True
+        self.deleting = False
+        self.bound = False
+        self.nowhere = False  # no node takes it
+        self.lost = False  # its node is cut off: it reports nothing
+        self.state = NONE
+        self.shown = NONE  # the state that the API tells
+        self.ready = False
+        self.started = 0
+        self.kill_at = 0
+        self.result = NEVER
+
+
+class Cluster(Simulation):
+    """The gated host."""
+
+    gated = True
+    news_of_writes = True
+
+    def __init__(self, *args, **kwargs) -> None:
+        self.pods: dict[AttemptKey, Pod] = {}  # what the API holds, by name
+        self.orphans: list[Pod] = []  # processes whose pod is gone from the API
+        self.views: dict[str, dict[AttemptKey, Pod]] = {}
+        self.uids = 0
+        super().__init__(*args, **kwargs)
+        self.known_refs = set()
+
+    def names(self) -> tuple[str, ...]:
+        return ("operator A", "operator B")
+
+    def ref(self) -> str:
+        return ""
+
+    def jump(self) -> int:
+        return self.rng.randrange(-MARGIN, MARGIN + 1)
+
+    def calm(self) -> None:
+        super().calm()
+        for pod in self.pods.values():
+            pod.lost = pod.lost and self.rng.random() < 0.5
+
+    # --- what a server sees -------------------------------------------------------------------------------------------
+
+    def read(self, server: Server, run: Run) -> dict[AttemptKey, Fact]:
+        view = self.views.get(server.name)
+        if view is None or not self.faulty or self.rng.random() < 0.7:
+            view = {key: copy(pod) for key, pod in self.pods.items()}
+        else:
+            server.dirty = True
+            view = self._refreshed(view, run)
+        self.views[server.name] = view
+        facts = {key: self._fact(server, pod, run.unit(pod.unit)) for key, pod in view.items()}
+        for name, record in run.units.items():
+            key = (name, record.attempt)
+            if record.state in HOPED and not self._is_it(view.get(key), record):
+                facts[key] = self._absent(record, server)
+        return facts
+
+    def _refreshed(self, view: dict[AttemptKey, Pod], run: Run) -> dict[AttemptKey, Pod]:
+        """An old view, in which recorded attempts, and those that are missing, are looked up afresh."""
+        fresh = dict(view)
+        for name, record in run.units.items():
+            for attempt in range(1, record.attempt + 1):
+                key = (name, attempt)
+                if key in fresh and attempt == record.attempt and record.state in HOPED:
+                    continue
+                fresh.pop(key, None)
+                if key in self.pods:
+                    fresh[key] = copy(self.pods[key])
+        return fresh
+
+    @staticmethod
+    def _is_it(pod: Pod | None, record: UnitRecord) -> bool:
+        """Whether this pod is what was claimed, or a gated one of the same name, which says so itself."""
+        return pod is not None and (pod.uid == record.ref or (pod.gated and not pod.deleting))
+
+    def _absent(self, record: UnitRecord, server: Server) -> Fact:
+        since = min(record.claimed_at, server.now)
+        message = "its pod is gone"
+        return Unclear(since=since, reason="PodGone", message=message, dead_by=record.claimed_at + DEAD_BY)
+
+    def _fact(self, server: Server, pod: Pod, record: UnitRecord) -> Fact:
+        if pod.deleting and not pod.bound:
+            return NeverRan(reason="Deleted", message="deleted before it was placed")
+        if pod.gated:
+            return Held(ref=pod.uid)
+        if pod.shown == DEAD:
+            if not pod.result.outcome:
+                return NeverRan(reason="NotStarted", message="its node says that it never started")
+            return Ended(result=pod.result)
+        if pod.lost:
+            dead_by = pod.created + DEAD_BY + max(record.claimed_at - pod.created, 0)
+            return Unclear(since=pod.created, reason="NodeLost", message="its node is cut off", dead_by=dead_by)
+        if pod.shown == SEALED:
+            return Sealed(result=pod.result)
+        if pod.shown == ALIVE:
+            return Running(since=pod.started, ready=pod.ready)
+        return Waiting(since=pod.created, reason="Pending", message="is being placed")
+
+    # --- what a server does -------------------------------------------------------------------------------------------
+
+    def _lost_request(self) -> bool:
+        return self.faulty and self.rng.random() < 0.04
+
+    def _seen(self, server: Server, unit: str, attempt: int) -> Pod | None:
+        """The pod as it is now, if it still is the one that the server saw."""
+        seen, pod = self.views[server.name].get((unit, attempt)), self.pods.get((unit, attempt))
+        return pod if seen is not None and pod is not None and pod.uid == seen.uid else None
+
+    def prepare(self, server: Server, unit: str, attempt: int) -> None:
+        if (unit, attempt) not in self.pods and not self._lost_request():
+            self.uids += 1
+            pod = self.pods[unit, attempt] = Pod(unit, attempt, f"uid-{self.uids}", self.now)
+            pod.nowhere = self.rng.random() < 0.04 and self.scenario.shapes[unit].event is not None
+            self.known_refs.add(pod.uid)
+            self.news()
+
+    def launch(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
+        pod = self._seen(server, unit, attempt)
+        if pod is not None and pod.gated and not self._lost_request():
+            pod.gated = False
+            self.news()
+
+    def fence(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
+        self._delete(self._seen(server, unit, attempt))
+
+    def cancel(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
+        self._delete(self._seen(server, unit, attempt))
+
+    def _delete(self, pod: Pod | None) -> None:
+        if pod is None or pod.deleting or self._lost_request():
+            return
+        pod.deleting = True
+        if pod.state == ALIVE:
+            pod.kill_at = min(pod.kill_at or 1 << 60, self.now + GRACE)
+        self.news()
+
+    def release(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
+        pod = self._seen(server, unit, attempt)
+        if pod is not None and not self._lost_request():
+            self.oracle.released(unit, attempt, held=False)
+            del self.pods[unit, attempt]
+            self.news()
+
+    # --- what happens by itself ---------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        movable = [pod for pod in (*self.pods.values(), *self.orphans) if self._movable(pod)]
+        stray = [pod for pod in self.pods.values() if self._stray(pod)]
+        if not movable and not stray:
+            return False
+        pod = self.rng.choice(movable + stray)
+        if pod in stray:
+            self._reap(pod)
+        elif pod.shown != pod.state and not pod.lost and self.rng.random() < 0.6:
+            pod.shown = pod.state
+        else:
+            self._move(pod)
+        self.news()
+        return True
+
+    def _movable(self, pod: Pod) -> bool:
+        if not pod.lost and pod.shown != pod.state and (pod.unit, pod.attempt) in self.pods:
+            return True
+        if pod.state == ALIVE:
+            shape = self.scenario.shapes[pod.unit]
+            if shape.event is None and not pod.ready:
+                return True
+            return (pod.deleting and not shape.deaf) or not self.hangs(pod.unit)
+        if pod.state == SEALED:
+            return True
+        return pod.state == NONE and not pod.gated and (pod.bound or not (pod.deleting or pod.nowhere))
+
+    def _move(self, pod: Pod) -> None:
+        shape = self.scenario.shapes[pod.unit]
+        match pod.state:
+            case 0 if not pod.bound:
+                pod.bound = True
+            case 0 if pod.deleting or (shape.event is not None and self.now >= pod.created + START_WINDOW):
+                self._dead(pod)
+            case 0:
+                pod.state, pod.started = ALIVE, self.now
+                pod.kill_at = self.now + RUN if shape.event is not None else 0
+                self.oracle.started(pod.unit, pod.attempt, pod.uid)
+                self.say(f"{pod.unit}#{pod.attempt}", f"starts as {pod.uid}")
+            case 1 if shape.event is None and not pod.ready and not pod.deleting:
+                pod.ready = True
+            case 1:
+                self._seal(pod, "Deleted" if pod.deleting else "")
+            case 2:
+                self._dead(pod)
+
+    def _seal(self, pod: Pod, killed: str) -> None:
+        pod.result = self.result(pod.unit, pod.attempt, pod.started, killed=killed)
+        pod.state = SEALED
+        self.oracle.sealed(pod.unit, pod.attempt, pod.result.outcome)
+        self.say(f"{pod.unit}#{pod.attempt}", f"ends: {pod.result.outcome} {pod.result.reason}")
+
+    def _dead(self, pod: Pod) -> None:
+        if pod.state == SEALED:
+            self.oracle.ended(pod.unit, pod.attempt)
+        pod.state = DEAD
+        if pod in self.orphans:
+            self.orphans.remove(pod)
+
+    def _stray(self, pod: Pod) -> bool:
+        """What the sweeper may take away after it has asked everybody afresh."""
+        record, run = self.oracle.run.unit(pod.unit), self.oracle.run
+        if self.oracle.gone:
+            return True
+        if not pod.gated or self.rng.random() < (0.7 if self.faulty else 0):
+            return False
+        if pod.attempt <= record.attempt:
+            return pod.attempt < record.attempt or pod.uid != record.ref
+        return run.phase is not Phase.OPEN and self.scenario.shapes[pod.unit].creates
+
+    def _reap(self, pod: Pod) -> None:
+        self.say("the sweeper", f"takes {pod.unit}#{pod.attempt} {pod.uid} away")
+        if pod.state in (ALIVE, SEALED):
+            self._seal(pod, "Deleted")
+            self._dead(pod)
+        del self.pods[pod.unit, pod.attempt]
+
+    def deadlines(self) -> list[int]:
+        every = (*self.pods.values(), *self.orphans)
+        return [pod.kill_at for pod in every if pod.state in (ALIVE, SEALED) and pod.kill_at]
+
+    def tick(self) -> None:
+        for pod in (*self.pods.values(), *self.orphans):
+            if pod.state in (ALIVE, SEALED) and 0 < pod.kill_at <= self.now:
+                if pod.state == ALIVE:
+                    self._seal(pod, "Deleted" if pod.deleting else "RunDeadlineExceeded")
+                self._dead(pod)
+                self.news()
+
+    def fault(self) -> None:
+        """A user deletes a pod or strips its finalizer; a node is cut off or comes back."""
+        if not self.pods:
+            return
+        pod = self.rng.choice(list(self.pods.values()))
+        chance = self.rng.random()
+        kept = self.scenario.shapes[pod.unit].event is None
+        if chance < 0.4:
+            self.say("a user", f"deletes {pod.unit}#{pod.attempt} {pod.uid}")
+            self._delete(pod)
+        elif chance < 0.6 and not kept and pod.state in (NONE, ALIVE):
+            self.say("a user", f"strips {pod.unit}#{pod.attempt} {pod.uid}")
+            del self.pods[pod.unit, pod.attempt]
+            if pod.bound:
+                self.orphans.append(pod)
+            self.news()
+        elif not kept and pod.bound:
+            pod.lost = not pod.lost
+            self.say("a node", f"is {'cut off' if pod.lost else 'back'} with {pod.unit}#{pod.attempt}")
+            self.news()
+
+    def leftovers(self) -> list[str]:
+        return [f"the pod of {unit}#{attempt}" for unit, attempt in self.pods]

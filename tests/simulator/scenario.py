@@ -1,0 +1,234 @@
+"""Small plans drawn at random, and how each of their scripts behaves."""
+
+import hashlib
+from collections.abc import Iterator
+from functools import lru_cache
+from random import Random
+from typing import NamedTuple
+
+from dayfly.plan.sealed import Plan, seal
+from dayfly.spec.lifecycle import (
+    CREATING,
+    Baseline,
+    EnvChange,
+    Event,
+    Exec,
+    Fork,
+    Input,
+    Lifecycle,
+    Output,
+    Ref,
+    Retry,
+    Target,
+    Timeouts,
+    Unit,
+    fork_id,
+    unit_id,
+)
+from dayfly.spec.run import OutputRecord
+
+TIMEOUTS = Timeouts(schedule_ms=20_000, pull_ms=10_000, run_ms=60_000, grace_ms=5_000)
+TARGET = Target(kind="Sandbox", name="box", uid="box-uid")
+DIFFERENT_PLANS = 3_000
+# A success always writes the first, and the second at odd attempts only.
+OUTPUTS = ("one", "two")
+
+
+class Shape(NamedTuple):
+    """What the oracle knows of a unit, told by whoever drew it and not by the product's own index."""
+
+    id: str
+    event: Event | None  # None: a fork
+    resource: str
+    needs: tuple[str, ...]
+    reads: tuple[tuple[str, str], ...]  # (unit, output)
+    idempotent: bool
+    limit: int
+    backoff_ms: int
+    fails: int  # so many of its first starts fail
+    hangs: bool
+    deaf: bool  # ignores SIGTERM
+    spills: bool  # leaves outputs behind even when it fails
+
+    @property
+    def creates(self) -> bool:
+        return self.event is None or self.event in CREATING
+
+
+class Scenario(NamedTuple):
+    """Documents, revisions of the forks, and the oracle's view of both."""
+
+    documents: tuple[Lifecycle, ...]
+    revisions: tuple[tuple[Unit, ...], ...]
+    shapes: dict[str, Shape]
+    # resource -> resources ('' is the target's own hooks) that read it and are cleaned up before it
+    readers: dict[str, frozenset[str]]
+    plans: tuple[Plan, ...]
+
+    def of(self, event: Event | None, resource: str | None = None) -> tuple[Shape, ...]:
+        """The units of an event, of one document or of all."""
+        return tuple(
+            shape
+            for shape in self.shapes.values()
+            if shape.event is event and (resource is None or shape.resource == resource)
+        )
+
+
+@lru_cache(maxsize=DIFFERENT_PLANS)
+def draw(number: int) -> Scenario:
+    """The plan of that number; the same for ever."""
+    return _Draughtsman(Random(number)).draw()
+
+
+def value(unit: str, attempt: int, output: str) -> bytes:
+    """What an attempt writes to one of its outputs: no two attempts write the same."""
+    return f"{unit}#{attempt}.{output}".encode()
+
+
+@lru_cache(maxsize=20_000)
+def output_record(unit: str, attempt: int, output: str) -> OutputRecord:
+    """What a receipt says of that output."""
+    content = value(unit, attempt, output)
+    return OutputRecord(digest="sha256:" + hashlib.sha256(content).hexdigest(), size=len(content))
+
+
+class _Draughtsman:
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.shapes: dict[str, Shape] = {}
+        self.readers: dict[str, set[str]] = {}
+
+    def draw(self) -> Scenario:
+        rng = self.rng
+        resources = [f"r{number}" for number in range(rng.choice((1, 1, 1, 2, 2, 3)))]
+        documents = [self._resource(name, resources[:index]) for index, name in enumerate(resources)]
+        if rng.random() < 0.5:
+            documents.append(self._hooks(resources))
+        rng.shuffle(documents)
+        names = [f"app{number}" for number in range(rng.choice((0, 0, 1, 1, 2)))]
+        first = tuple(self._fork(name, revision=0) for name in names)
+        revisions = [first]
+        for revision in range(1, 3):
+            kept = [name for name in names if rng.random() < 0.8]
+            revisions.append(tuple(self._fork(name, revision) for name in kept))
+        return Scenario(
+            documents=tuple(documents),
+            revisions=tuple(revisions),
+            shapes=self.shapes,
+            readers={name: frozenset(who) for name, who in self.readers.items()},
+            plans=tuple(seal(tuple(documents), forks) for forks in revisions),
+        )
+
+    def _resource(self, name: str, earlier: list[str]) -> Lifecycle:
+        rng = self.rng
+        foreign = [shape.id for other in earlier for shape in self._created(other)]
+        creates, deletes = [], []
+        for number in range(rng.choice((1, 1, 1, 2, 2, 3, 4))):
+            creates.append(self._unit(name, f"make{number}", Event.PRE_START, self._some(name, creates, foreign)))
+        for number in range(rng.choice((0, 1, 1, 1, 2))):
+            reads = self._some(name, creates, foreign) + self._some(name, deletes, [])
+            deletes.append(self._unit(name, f"drop{number}", Event.POST_STOP, reads))
+        return Lifecycle(target=TARGET, resource=name, pre_start=tuple(creates), post_stop=tuple(deletes))
+
+    def _hooks(self, resources: list[str]) -> Lifecycle:
+        rng = self.rng
+        foreign = [shape.id for name in resources for shape in self._created(name)]
+        hooks: dict[Event, tuple[Unit, ...]] = {}
+        for event in Event:
+            earlier = [unit for units in hooks.values() for unit in units]
+            hooks[event] = tuple(
+                self._unit("", f"{event.value.lower()}{number}", event, self._some("", earlier, foreign))
+                for number in range(rng.choice((0, 1, 1, 2)))
+            )
+        return Lifecycle(
+            target=TARGET,
+            pre_start=hooks[Event.PRE_START],
+            post_start=hooks[Event.POST_START],
+            pre_stop=hooks[Event.PRE_STOP],
+            post_stop=hooks[Event.POST_STOP],
+        )
+
+    def _created(self, resource: str) -> Iterator[Shape]:
+        return (shape for shape in self.shapes.values() if shape.resource == resource and shape.event in CREATING)
+
+    def _some(self, resource: str, own: list[Unit], foreign: list[str]) -> list[str]:
+        rng = self.rng
+        chosen = [unit_id(resource, unit.name) for unit in own if rng.random() < 0.5]
+        return chosen + [name for name in foreign if rng.random() < 0.25]
+
+    def _unit(self, resource: str, name: str, event: Event, reads: list[str]) -> Unit:
+        rng = self.rng
+        creates = event in CREATING
+        idempotent = not creates or rng.random() < 0.4
+        limit = rng.choice((2, 3, 3, 0)) if idempotent and creates else 0 if idempotent else 1
+        retry = Retry(idempotent=idempotent, limit=limit, backoff_ms=rng.choice((1_000, 5_000)))
+        shape = Shape(
+            id=unit_id(resource, name),
+            event=event,
+            resource=resource,
+            needs=tuple(read for read in reads if self.shapes[read].creates == creates),
+            reads=tuple((read, output) for read in reads for output in OUTPUTS),
+            idempotent=idempotent,
+            limit=limit,
+            backoff_ms=retry.backoff_ms,
+            fails=self._fails(event, idempotent),
+            hangs=rng.random() < 0.05,
+            deaf=rng.random() < 0.15,
+            spills=rng.random() < 0.5,
+        )
+        self.shapes[shape.id] = shape
+        for read in reads:
+            other = self.shapes[read].resource
+            if other and other != resource:
+                self.readers.setdefault(other, set()).add(resource)
+        return Unit(
+            name=name,
+            kind="exec",
+            exec=Exec(script="#!/bin/sh\n"),
+            inputs=tuple(self._input(resource, read, output) for read, output in shape.reads),
+            outputs=tuple(Output(name=output, path=f"/outputs/{output}") for output in OUTPUTS),
+            retry=retry,
+            timeouts=TIMEOUTS,
+        )
+
+    def _fails(self, event: Event, idempotent: bool) -> int:
+        rng = self.rng
+        match event:
+            case Event.POST_STOP:
+                return rng.choice((0, 0, 0, 0, 1, 2, 7))
+            case Event.PRE_STOP:
+                return rng.choice((0, 0, 1, 4, 5, 9))
+            case _:
+                return rng.choice((0, 0, 0, 1, 2, 9)) if idempotent else rng.choice((0, 0, 0, 0, 0, 1))
+
+    def _input(self, resource: str, read: str, output: str) -> Input:
+        home = self.shapes[read].resource
+        ref = Ref(
+            unit=read.rpartition("/")[2],
+            output=output,
+            resource="" if home == resource else home,
+        )
+        return Input(name=f"{read}.{output}".replace("/", "-"), from_=ref)
+
+    def _fork(self, name: str, revision: int) -> Unit:
+        baseline = Baseline(kind="Deployment", namespace="shop", name=name)
+        uid = fork_id(baseline)
+        reads = [shape.id for shape in self.shapes.values() if shape.event is Event.PRE_START and shape.resource]
+        if uid not in self.shapes:
+            self.shapes[uid] = Shape(
+                id=uid,
+                event=None,
+                resource="",
+                needs=(),
+                reads=tuple((read, "one") for read in reads[:1]),
+                idempotent=True,
+                limit=0,
+                backoff_ms=1_000,
+                fails=0,
+                hangs=True,
+                deaf=self.rng.random() < 0.15,
+                spills=False,
+            )
+        changes = (EnvChange(name="REVISION", value=str(revision * self.rng.randrange(2))),)
+        inputs = tuple(self._input("", read, output) for read, output in self.shapes[uid].reads)
+        return Unit(name=name, kind="fork", inputs=inputs, fork=Fork(baseline=baseline, env=changes))

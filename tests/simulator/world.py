@@ -1,0 +1,548 @@
+"""The schedule: who moves next, what breaks, and what its owner asks for. Hosts (`machine`, `cluster`) fill in the rest."""
+
+from collections.abc import Coroutine, Generator
+from random import Random
+
+from dayfly.embedded.ledger import Ledger, LedgerError, Stored
+from dayfly.execute.turn import Scene, turn
+from dayfly.plan.actions import Cancel, Decision, Dissolve, Effect, Fence, Launch, Move, Prepare, Record, Release
+from dayfly.plan.decide import decide
+from dayfly.plan.sealed import Plan
+from dayfly.plan.world import AttemptKey, Fact, Objection, Wish, World
+from dayfly.spec.run import Phase, Request, Result, Run, State
+from simulator.oracle import Oracle, Violation
+from simulator.scenario import OUTPUTS, TARGET, Scenario, draw, output_record, value
+
+START = 1_000_000_000  # unix milliseconds at which every story begins
+SETTLE = 2_500  # steps within which a world without faults must come to rest
+ALIVE = (State.CLAIMED, State.UNKNOWN)
+
+
+class Crash(BaseException):
+    """The server process ends here, whatever it was doing."""
+
+
+class _Pause:
+    """A point at which everybody else may move."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+PAUSE = _Pause()
+
+
+class Server:
+    """One server process: it lives from crash to crash, and remembers nothing across."""
+
+    def __init__(self, simulation: "Simulation", name: str) -> None:
+        self.simulation = simulation
+        self.name = name
+        self.coroutine: Coroutine[None, None, Decision | None] | None = None
+        self.skew = 0
+        self.stored: Stored | None = None
+        self.old: dict[AttemptKey, Fact] = {}
+        self.scene: Scene | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        """A fresh process: it looks at everything at once."""
+        self.coroutine = None
+        self.dirty = True
+        self.wake = 0
+        self.old = {}
+        self.children: set[object] = set()
+
+    @property
+    def now(self) -> int:
+        return self.simulation.now + self.skew
+
+    def due(self) -> bool:
+        """Whether there is news, a turn under way, or a moment that has come."""
+        return self.dirty or self.coroutine is not None or 0 < self.wake <= self.now
+
+    # --- the port of a turn -----------------------------------------------------------------------------------------
+
+    async def gather(self, run: str) -> Scene | None:
+        sim = self.simulation
+        if sim.rng.random() < sim.interleaving:
+            await PAUSE
+        self.dirty = False
+        stored = sim.load(self)
+        if stored is None:
+            self.scene = None
+            return None
+        facts = sim.read(self, stored.run)
+        if sim.faulty:
+            self._blur(stored.run, facts)
+        world = World(
+            run=stored.run,
+            wish=stored.wish,
+            facts=facts,
+            gated=sim.gated,
+            ref=sim.ref(),
+            slots=sim.free_slots(stored.run),
+            objections=sim.objections,
+        )
+        self.scene = Scene(plan=sim.plan_of(stored), world=world, now=self.now)
+        return self.scene
+
+    def _blur(self, run: Run, facts: dict[AttemptKey, Fact]) -> None:
+        """News of living attempts may be late or missing. Of recorded ones it may not: see `World`."""
+        rng = self.simulation.rng
+        for key in list(facts):
+            if run.unit(key[0]).attempt == key[1] and run.unit(key[0]).state in ALIVE:
+                chance = rng.random()
+                if chance < 0.06:
+                    del facts[key]
+                    self.dirty = True
+                elif chance < 0.15 and key in self.old:
+                    facts[key] = self.old[key]
+                    self.dirty = True
+                else:
+                    self.old[key] = facts[key]
+
+    async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
+        sim = self.simulation
+        if sim.rng.random() < sim.interleaving:
+            await PAUSE
+        sim.oracle.asked(scene, moves, sim.known_refs)
+        values = {
+            (move.unit, output): value(move.unit, move.attempt, output)
+            for move in moves
+            if isinstance(move, Record)
+            for output in move.result.outputs
+        }
+        with sim.ledger.transaction("commit"):
+            after = sim.ledger.commit(scene.world.run, scene.plan, moves, values, scene.now)
+            sim.pending = (after, moves) if after is not None else None
+        sim.say(f"{self.name} {'writes' if after is not None else 'is refused'}", moves)
+        if after is None and not sim.faulty and len(sim.servers) == 1:
+            raise Violation(13, "a commit is refused though nobody else writes")
+        if after is not None and sim.news_of_writes:
+            sim.news()
+        return after is not None and not (sim.gated and sim.faulty and sim.rng.random() < 0.03)
+
+    async def perform(self, scene: Scene, effect: Effect) -> None:
+        sim = self.simulation
+        if sim.rng.random() < sim.interleaving:
+            await PAUSE
+        sim.boundary(f"before {type(effect).__name__}")
+        sim.say(self.name, (effect,))
+        match effect:
+            case Prepare(unit=unit, attempt=attempt):
+                sim.prepare(self, unit, attempt)
+            case Launch(unit=unit, attempt=attempt):
+                if scene.world.run.phase is not Phase.OPEN and sim.scenario.shapes[unit].creates:
+                    raise Violation(3, f"{unit}#{attempt} is let go in a run that is known to be closed")
+                if sim.scenario.shapes[unit].reads and not sim.oracle.gone:
+                    sim.oracle.launched(unit, attempt, sim.ledger.values(sim.uid))
+                sim.launch(self, scene, unit, attempt)
+            case Fence(unit=unit, attempt=attempt):
+                self._stopping(effect)
+                sim.fence(self, scene, unit, attempt)
+            case Cancel(unit=unit, attempt=attempt):
+                self._stopping(effect)
+                sim.cancel(self, scene, unit, attempt)
+            case Release(unit=unit, attempt=attempt):
+                sim.release(self, scene, unit, attempt)
+            case Dissolve():
+                with sim.ledger.transaction("dissolve"):
+                    sim.ledger.dissolve(scene.world.run, "box")
+        sim.boundary(f"after {type(effect).__name__}")
+
+    def _stopping(self, effect: Fence | Cancel) -> None:
+        if effect.unit.startswith("fork:") and effect.reason == "Cancelled":
+            self.simulation.oracle.stopping(effect.unit)
+
+
+class Simulation:
+    """One schedule. Subclasses model a host; everything random comes from `rng`."""
+
+    gated = False
+    news_of_writes = False  # whether writing the ledger wakes its servers, as a watch does
+
+    def __init__(self, seed: int, *, story: list[str] | None = None, rng: Random | None = None) -> None:
+        self.rng = rng = rng or Random(seed)
+        self.ledger = Ledger(":memory:", hook=self.at_write)
+        self.story = story
+        self.now = START
+        self.faulty = True
+        self.interleaving = 0.3
+        self.crash_in = 0  # boundaries until the server is killed; 0: it is not
+        self.refuse = 0  # so many writes find the disk full
+        self.pending: tuple[Run, tuple[Move, ...]] | None = None
+        self.objections: dict[str, Objection] = {}
+        self.scenario: Scenario = draw(rng.randrange(3_000))
+        self.known_refs: set[str] | None = None  # what may be claimed, where that must exist before
+        self.slots = rng.choice((1, 2, 4, 99, 99))
+        self.revision = 0
+        self.turns = 0
+        self.resting = True  # whether an open run that has nothing to do may stay so
+        self.uid = f"run-{type(self).__name__}-{seed}"
+        self.servers = [Server(self, name) for name in self.names()]
+        self.actor = self.servers[0]
+        self.stored: Stored | None = None
+        self._birth()
+
+    def _birth(self) -> None:
+        rng = self.rng
+        plan = self.scenario.plans[0]
+        run = Run(uid=self.uid, target=TARGET, plan=plan.digest, born_at=self.now)
+        self.wish = Wish(
+            expires_at=self.now + rng.randrange(200_000) if rng.random() < 0.15 else 0,
+            lease_until=self.now + rng.randrange(200_000) if rng.random() < 0.1 else 0,
+        )
+        stored = Stored(
+            run=run, name="box", documents=self.scenario.documents, forks=self.scenario.revisions[0], wish=self.wish
+        )
+        with self.ledger.transaction("birth"):
+            assert self.ledger.birth(stored), "a uid is used once"
+        self.oracle = Oracle(self.scenario, run)
+        self._wished()
+
+    def _wished(self) -> None:
+        self.oracle.wished = {step.id: step.generation for step in self.scenario.plans[self.revision].forks.values()}
+
+    # --- what hosts answer --------------------------------------------------------------------------------------------
+
+    def names(self) -> tuple[str, ...]:
+        return ("the server",)
+
+    def ref(self) -> str:
+        raise NotImplementedError
+
+    def read(self, server: Server, run: Run) -> dict[AttemptKey, Fact]:
+        raise NotImplementedError
+
+    def prepare(self, server: Server, unit: str, attempt: int) -> None:
+        raise NotImplementedError
+
+    def launch(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
+        raise NotImplementedError
+
+    def fence(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
+        raise NotImplementedError
+
+    def cancel(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
+        raise NotImplementedError
+
+    def release(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
+        raise NotImplementedError
+
+    def step(self) -> bool:
+        """Let something outside the servers take one step; false if all of it waits for time or for a server."""
+        raise NotImplementedError
+
+    def fault(self) -> None:
+        """Break something of the host."""
+        raise NotImplementedError
+
+    def deadlines(self) -> list[int]:
+        """Moments at which time alone ends something outside the servers."""
+        raise NotImplementedError
+
+    def tick(self) -> None:
+        """The clock has moved on: end what its own deadline ends."""
+        raise NotImplementedError
+
+    def leftovers(self) -> list[str]:
+        """What is still lying about."""
+        raise NotImplementedError
+
+    # --- time, news, breakage -----------------------------------------------------------------------------------------
+
+    def say(self, who: str, what: object = "") -> None:
+        """One line of the story, if anybody reads it."""
+        if self.story is not None:
+            text = "; ".join(map(repr, what)) if isinstance(what, tuple) else str(what)
+            self.story.append(f"{(self.now - START) / 1000:>9.1f} s  {who}: {text}")
+
+    def news(self) -> None:
+        """Something has changed: whoever hears of it looks again."""
+        for server in self.servers:
+            if not (self.faulty and self.rng.random() < 0.1):
+                server.dirty = True
+
+    def advance(self, to: int) -> None:
+        """Time goes on, past every deadline in between."""
+        for moment in sorted(at for at in self.deadlines() if self.now < at <= to):
+            self.now = max(self.now, moment)
+            self.tick()
+        self.now = max(self.now, to)
+        self.tick()
+
+    def boundary(self, name: str) -> None:
+        """A point at which a server may be killed."""
+        if self.crash_in:
+            self.crash_in -= 1
+            if not self.crash_in:
+                self.say(self.actor.name, f"is killed {name}")
+                raise Crash
+
+    def at_write(self, name: str) -> None:
+        """The ledger's hook: what is durable is true; before and after it the server may be killed."""
+        if name == "after commit" and self.pending is not None:
+            self.oracle.committed(*self.pending)
+            self.pending = None
+        elif name == "after dissolve":
+            self.oracle.dissolved()
+        if name.startswith("after"):
+            self.ledger._db.set_progress_handler(None, 0)
+            self.stored = None
+        elif self.refuse and name != "before birth":
+            self.refuse -= 1
+            self._fill_disk()
+        self.boundary(name)
+
+    def _fill_disk(self) -> None:
+        """Let SQLite itself refuse, somewhere in the middle of what is being written."""
+        left = [1]
+
+        def refuse() -> int:
+            left[0] -= 1
+            return left[0] == 0
+
+        self.ledger._db.set_progress_handler(refuse, self.rng.randrange(1, 120))
+
+    def load(self, server: Server) -> Stored | None:
+        """The run as this server sees it: only where several are active may that be an older one."""
+        if self.gated and self.faulty and server.stored is not None and self.rng.random() < 0.15:
+            return server.stored
+        if self.stored is None:
+            self.stored = self.ledger.load(self.uid)
+            if (self.stored is None) != self.oracle.gone:
+                raise Violation(14, "the ledger and the truth disagree whether there is a run")
+            if self.stored is not None and self.stored.run != self.oracle.run:
+                raise Violation(8, "the ledger does not hold what was written last")
+        server.stored = self.stored
+        return self.stored
+
+    def plan_of(self, stored: Stored) -> Plan:
+        for forks, plan in zip(self.scenario.revisions, self.scenario.plans, strict=True):
+            if forks == stored.forks:
+                return plan
+        raise Violation(10, "the ledger holds forks that nobody wished for")
+
+    def free_slots(self, run: Run) -> int:
+        """How many steps may start beside those which the ledger believes alive."""
+        return max(
+            self.slots - sum(record.state in ALIVE for name, record in run.units.items() if name[:5] != "fork:"), 0
+        )
+
+    def result(self, unit: str, attempt: int, started: int, *, killed: str = "") -> Result:
+        """How the script behind an attempt ends."""
+        shape = self.scenario.shapes[unit]
+        failed = bool(killed) or self.oracle.starts[unit] <= shape.fails or (shape.event is None and attempt % 2 == 1)
+        outputs = () if failed and not shape.spills else OUTPUTS if failed or attempt % 2 else OUTPUTS[:1]
+        return Result(
+            outcome="failed" if failed else "succeeded",
+            reason=killed or ("Failed" if failed else ""),
+            started_at=started,
+            ended_at=self.now,
+            outputs={output: output_record(unit, attempt, output) for output in outputs},
+        )
+
+    def hangs(self, unit: str) -> bool:
+        """Whether the script that runs now would never end by itself: a fork, or the first start of a slow one."""
+        shape = self.scenario.shapes[unit]
+        return shape.event is None or (shape.hangs and self.oracle.starts[unit] == 1)
+
+    # --- the schedule -------------------------------------------------------------------------------------------------
+
+    def play(self) -> None:
+        """Chaos, then calm: what is asked for must come about, and then everything must be gone."""
+        for _ in range(self.rng.randrange(5, 60)):
+            self.chaos()
+        self.calm()
+        self.settle()
+        if not self.oracle.gone:
+            self._check_rest()
+            if not (self.wish.expires_at or self.wish.lease_until):
+                self.ask(Wish(stop=Request(at=self.now, reason="Deleted", message="deleted by its owner")))
+            self.resting = False
+            self.settle()
+        if not self.oracle.gone:
+            raise Violation(13, f"nothing moves any more, and the run is {self.oracle.run.phase}")
+        left = self.leftovers()
+        if left:
+            raise Violation(14, f"left behind: {', '.join(left)}")
+
+    def chaos(self) -> None:
+        """One step of a bad day."""
+        rng = self.rng
+        chance = rng.random()
+        if chance < 0.45:
+            server = rng.choice(self.servers)
+            if server.due() or rng.random() < 0.1:
+                self.take_turn(server)
+            else:
+                self.step()
+        elif chance < 0.72:
+            self.step()
+        elif chance < 0.80:
+            wakes = [server.wake - server.skew for server in self.servers if server.wake]
+            moments = [at for at in (*wakes, *self.deadlines()) if at > self.now]
+            if moments and rng.random() < 0.7:
+                self.advance(rng.choice(moments))
+            else:
+                self.advance(self.now + rng.choice((1, 500, 5_000, 70_000)))
+        elif chance < 0.86:
+            self.owner()
+        elif chance < 0.93:
+            self.server_fault()
+        else:
+            self.fault()
+
+    def take_turn(self, server: Server) -> None:
+        """Let a server go on until it pauses, ends its turn, or is killed."""
+        self.actor = server
+        if server.coroutine is None:
+            server.coroutine = turn(self.uid, server)
+        try:
+            server.coroutine.send(None)
+        except StopIteration as end:
+            server.coroutine = None
+            self._turned(server, end.value)
+        except Crash:
+            self.crash_in = 0
+            server.restart()
+        except LedgerError as error:
+            self.say(server.name, f"cannot write: {error}")
+            server.coroutine = None
+            server.dirty = True
+        except (Violation, GeneratorExit):
+            raise
+        except Exception as error:
+            raise Violation(0, f"a turn raised {error!r}") from error
+        finally:
+            self.ledger._db.set_progress_handler(None, 0)
+
+    def _turned(self, server: Server, decision: Decision | None) -> None:
+        if decision is None or server.scene is None:
+            server.wake = 0
+            return
+        scene = server.scene
+        server.wake = decision.wake_at
+        if server.wake and server.wake <= scene.now:
+            raise Violation(13, f"wakes at {server.wake}, and it is {scene.now}: a hot loop")
+        if self.story is not None:
+            for wait in decision.waits:
+                if wait.unit:
+                    self.say(server.name, f"{wait.unit} waits: {wait.reason}, {wait.message}")
+        if any(wait.reason == "WaitingForSlot" for wait in decision.waits) and self.free_slots(self.oracle.run):
+            server.dirty = True  # a host whose place became free looks again at whoever waits for one
+        self.oracle.told(scene.world, decision)
+        self.turns += 1
+        if self.turns % 16 == 5 and decide(scene.plan, scene.world, scene.now) != decision:
+            raise Violation(0, "the same world was decided in two ways")
+
+    def owner(self) -> None:
+        """The target's owner, or time, wants something else."""
+        rng, chance, wish = self.rng, self.rng.random(), self.wish
+        if chance < 0.35:
+            self.ask(Wish(stop=wish.stop or self._request("Deleted"), abandon=wish.abandon))
+        elif chance < 0.42:
+            self.ask(Wish(stop=wish.stop, abandon=self._request("Forced")))
+        elif chance < 0.7 and wish.stop is None:
+            lease = self.now + rng.randrange(1, 300_000) if wish.lease_until else 0
+            self.ask(Wish(expires_at=wish.expires_at, lease_until=lease))
+        else:
+            revision = rng.randrange(len(self.scenario.revisions))
+            changed = self._write(
+                "forks", lambda: self.ledger.set_forks(self.uid, self.scenario.revisions[revision], self.now)
+            )
+            if changed:
+                self.revision = revision
+                self._wished()
+                self.say("the owner", f"revises the forks: {sorted(self.oracle.wished)}")
+
+    def _request(self, reason: str) -> Request:
+        return Request(at=self.now, reason=reason, message="asked for by its owner", by="ada")
+
+    def ask(self, wish: Wish) -> None:
+        """Write the owner's wish into the ledger."""
+        if self._write("wish", lambda: self.ledger.set_wish(self.uid, wish)):
+            self.wish = wish
+            self.say("the owner", f"wishes {wish}")
+
+    def _write(self, what: str, change) -> bool:
+        """A request to the first server: it is answered, refused, or dies with its server."""
+        armed, self.crash_in = self.crash_in, 0
+        try:
+            with self.ledger.transaction(what):
+                changed = change()
+        except LedgerError:
+            return False
+        finally:
+            self.crash_in = armed
+            self.ledger._db.set_progress_handler(None, 0)
+        self.news()
+        return changed
+
+    def server_fault(self) -> None:
+        """Break a server, its disk, its clock, or its patience."""
+        rng, chance = self.rng, self.rng.random()
+        if chance < 0.55:
+            self.crash_in = rng.randrange(1, 6)
+        elif chance < 0.7:
+            server = rng.choice(self.servers)
+            if server.coroutine is not None:
+                server.coroutine.close()
+            server.restart()
+            self.say(server.name, "is killed and started again")
+        elif chance < 0.8:
+            self.refuse = rng.randrange(1, 4)
+        elif chance < 0.9:
+            rng.choice(self.servers).skew = self.jump()
+        else:
+            unit = rng.choice(tuple(self.scenario.shapes))
+            self.objections = {} if self.objections else {unit: Objection(reason="NoRoom", message="no room now")}
+
+    def jump(self) -> int:
+        """A clock jumps: by how much, in milliseconds."""
+        return self.rng.choice((-86_400_000, -5_000, 0, 5_000, 86_400_000))
+
+    def calm(self) -> None:
+        """Faults stop; servers that were killed are started again and look at everything."""
+        self.faulty = False
+        self.crash_in = self.refuse = 0
+        self.objections = {}
+        self.interleaving = 0.0
+        for server in self.servers:
+            server.skew = 0
+            server.dirty = True
+            server.old = {}
+        self.say("everything", "is calm from here on")
+
+    def settle(self) -> None:
+        """Only what must happen happens, until nothing does."""
+        for _ in range(SETTLE):
+            server = next((server for server in self.servers if server.due()), None)
+            if server is not None:
+                self.take_turn(server)
+            elif not self.step():
+                moments = [server.wake for server in self.servers if server.wake] + self.deadlines()
+                if not moments:
+                    return
+                self.advance(max(min(moments), self.now + 1))
+            if self.resting and self.oracle.at_rest() and not self.oracle.gone and self._quiet():
+                return
+        raise Violation(13, f"still moving after {SETTLE} steps")
+
+    def _quiet(self) -> bool:
+        return not any(server.due() for server in self.servers) and not self.step()
+
+    def _check_rest(self) -> None:
+        """A run at rest writes nothing and does nothing, however often it is looked at."""
+        if not self.oracle.at_rest():
+            raise Violation(13, "nothing moves any more, and the run is not at rest")
+        if self.wish.stop or self.wish.abandon:
+            raise Violation(13, "its owner wants it gone, and it rests open")
+        seq = self.oracle.run.seq
+        for server in self.servers:
+            server.dirty = True
+            while server.due():
+                self.take_turn(server)
+        if self.oracle.run.seq != seq:
+            raise Violation(13, "a run at rest is written to")
