@@ -34,6 +34,9 @@ def process(home: Home) -> int | None:
         descriptor = os.open(home.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    except OSError as fault:
+        reason = (fault.strerror or "cannot be read").lower()
+        raise CliError(Exit.DENIED, f"{home.path}: {reason}", "set DAYFLY_HOME to a folder of yours") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None

@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dayfly.cli.client import Client
-    from dayfly.cli.frame import Report
+    from dayfly.cli.frame import Report, Unit
 
 GONE = 404
 HOPELESS = ("ResourceFailed", "HookFailed")
 """Reasons after which a sandbox does not become ready by itself."""
+
+# How much of a failed unit's log is shown at once.
+_TAIL_BYTES = 4096
+_TAIL_LINES = 10
 
 # What a host that has forgotten a run leaves out of its report.
 _OVER = {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
@@ -36,12 +40,15 @@ def until_ready(client: Client, name: str, seconds: float) -> Report:
             if report.get("ready"):
                 return report
             if report["reason"] in HOPELESS:
-                raise CliError(Exit.FAILED, f"{name}: {report['reason']}: {report['message']}", _logs(name, report))
+                break
             closed = report.get("closed") or {}
             if closed or report["phase"] != "open":
                 why = closed.get("message") or closed.get("reason") or report["message"]
                 raise CliError(Exit.FAILED, f"{name} is being deleted: {why}", f"follow it with: dayfly why {name}")
-    raise CliError(Exit.TIMED_OUT, f"{name} is not ready after {seconds:g} s; it goes on", f"see: dayfly why {name}")
+        else:
+            message = f"{name} is not ready after {seconds:g} s; it goes on"
+            raise CliError(Exit.TIMED_OUT, message, f"see: dayfly why {name}")
+    raise _failure(client, name, report)
 
 
 def settle(client: Client, name: str, seconds: float) -> tuple[Exit, Any]:
@@ -121,8 +128,24 @@ def _is_there(client: Client, name: str) -> bool:
     return True
 
 
-def _logs(name: str, report: Report) -> str:
-    """The command that shows why: the log of the first unit that failed."""
+def _failure(client: Client, name: str, report: Report) -> CliError:
+    """What failed, after the end of its log has been shown."""
     failed = next((unit for unit in report["units"] if unit["state"] == "failed"), None)
+    if failed is not None:
+        for line in _last_lines(client, name, failed):
+            talk(f"{failed['id']} | {line}")
     words = failed["id"].replace("/", " ", 1) if failed else ""
-    return f"read: dayfly logs {name} {words}".rstrip()
+    advice = f"read: dayfly logs {name} {words}".rstrip()
+    return CliError(Exit.FAILED, f"{name}: {report['reason']}: {report['message']}", advice)
+
+
+def _last_lines(client: Client, name: str, unit: Unit) -> list[str]:
+    attempts = client.get("sandboxes", name, "attempts")
+    size = max(
+        (log["size"] for log in attempts if log["unit"] == unit["id"] and log["attempt"] == unit["attempt"]), default=0
+    )
+    if not size:
+        return []
+    query = {"unit": unit["id"], "attempt": unit["attempt"], "offset": max(size - _TAIL_BYTES, 0)}
+    answer = client.get("sandboxes", name, "log", **query)
+    return answer["data"].splitlines()[-_TAIL_LINES:] if answer["encoding"] == "utf-8" else []

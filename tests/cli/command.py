@@ -1,0 +1,84 @@
+"""The real command line in a process of its own, with a home of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+COMMAND = (sys.executable, "-m", "dayfly")
+LONGEST = 60
+
+
+class Done(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Cli(NamedTuple):
+    """Runs `dayfly` for one home, in one folder."""
+
+    home: Path
+    folder: Path
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Ours without what a developer has set, and with this home."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("DAYFLY_")}
+        kept.pop("NO_COLOR", None)
+        runner = {"DAYFLY_RUNNER": os.environ["DAYFLY_RUNNER"]} if "DAYFLY_RUNNER" in os.environ else {}
+        return {**kept, **runner, "DAYFLY_HOME": str(self.home), **more}
+
+    def __call__(self, *arguments: str, stdin: str | bytes = "", **more: str) -> Done:
+        """Run one command to its end."""
+        data = stdin if isinstance(stdin, bytes) else stdin.encode()
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            input=data,
+            capture_output=True,
+            cwd=self.folder,
+            env=self.environment(**more),
+            timeout=LONGEST,
+        )
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def start(self, *arguments: str, **options: object) -> subprocess.Popen[bytes]:
+        """Start one command; the caller ends it."""
+        given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        return subprocess.Popen([*COMMAND, *arguments], cwd=self.folder, env=self.environment(), **given)
+
+    def write(self, name: str, text: str) -> str:
+        """A file in the folder; its name."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return name
+
+    def sandboxes(self) -> list[str]:
+        """The names of those that are there."""
+        import json
+
+        return [sandbox["name"] for sandbox in json.loads(self("sandbox", "list", "-o", "json").out)]
+
+
+def until(true: object, seconds: float = 20) -> None:
+    """Wait until a function says yes."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come to that in time"
+        time.sleep(0.05)
+
+
+def refused(done: Done, code: int, *words: str) -> None:
+    """It failed with that code, said so in one line on stderr, and printed no result and no traceback."""
+    lines = done.err.splitlines()
+    assert (done.code, done.out) == (code, ""), done
+    assert len(lines) == 1, done.err
+    assert lines[0].startswith("dayfly: "), done.err
+    for word in words:
+        assert word in lines[0], done.err

@@ -1,0 +1,219 @@
+"""Apply, get, list, delete against the real server, and what they say when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from cli import wishes
+from cli.command import Cli, refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_from_a_folder_to_ready_to_gone(served: Cli, journal: Path):
+    served.write("b-plugin.yaml", wishes.plugin(journal))
+    served.write("a-sandbox.yaml", wishes.sandbox())
+    served.write("notes.txt", "no wish")
+
+    done = served("apply", "-f", ".")
+    assert done.code == 0, done.err
+    assert done.out == ""
+    first, second, *progress, last = done.err.splitlines()
+    assert first == 'Created resource plugin "notes@1.0.0".'
+    assert second.startswith('Created sandbox "demo" (routing key: ')
+    assert last == 'Sandbox "demo" is ready.'
+    assert [line.partition(" after ")[0] for line in progress if "succeeded" in line] == [
+        "demo: db/provision: succeeded",
+        "demo: db/seed: succeeded",
+    ]
+
+    table = served("sandbox", "list").out.splitlines()
+    assert table[0].split("   ")[0] == "NAME"
+    assert table[1].split()[0] == "demo"
+    assert table[1].endswith("Ready")
+    plugins = served("plugin", "list").out.splitlines()
+    assert [line.split()[:2] for line in plugins] == [["NAME", "VERSION"], ["notes", "1.0.0"]]
+    assert plugins[1].endswith("1 resource")
+    assert "Status:" in served("sb", "get", "demo").out
+    assert "demo" in served("rp", "get", "notes").out
+
+    done = served("sandbox", "delete", "demo")
+    assert done.code == 0, done.err
+    assert done.err.splitlines()[-1] == 'Sandbox "demo" is gone.'
+    assert journal.read_text().split() == ["provision", "seed", "drop"]
+    refused(served("sandbox", "get", "demo"), 3, 'no sandbox "demo"', "dayfly sandbox list")
+
+
+def test_applying_again_changes_nothing(served: Cli, journal: Path):
+    plugin, sandbox = served.write("p.yaml", wishes.plugin(journal)), served.write("s.yaml", wishes.sandbox())
+    assert served("apply", "-f", plugin, "-f", sandbox).code == 0
+    done = served("apply", "-f", sandbox, "-f", plugin)
+    assert done.code == 0
+    assert 'Resource plugin "notes@1.0.0" is unchanged.' in done.err
+    assert 'Unchanged: sandbox "demo"' in done.err
+    assert journal.read_text().split() == ["provision", "seed"]
+
+
+def test_a_published_version_is_never_changed(served: Cli, journal: Path):
+    file = served.write("p.yaml", wishes.plugin(journal))
+    assert served("plugin", "apply", "-f", file).code == 0
+    served.write("p.yaml", wishes.plugin(journal, create="true"))
+    refused(served("plugin", "apply", "-f", file), 1, 'version "1.0.0" already exists', "notes@1.0.1")
+    served.write("bare.yaml", wishes.plugin(journal, name="notes"))
+    assert served("plugin", "apply", "-f", "bare.yaml").code == 0
+    served.write("bare.yaml", wishes.plugin(journal, name="notes", create="true"))
+    refused(served("plugin", "apply", "-f", "bare.yaml"), 1, "default version (0.0.0) already exists", "notes@0.0.1")
+
+
+def test_a_failed_step_fails_the_wait_and_shows_its_log(served: Cli, journal: Path):
+    served.write("p.yaml", wishes.plugin(journal, create="echo disk is full >&2; exit 3"))
+    served.write("s.yaml", wishes.sandbox())
+    done = served("apply", "-f", ".", "-o", "json")
+    assert done.code == 1
+    assert "db/provision | disk is full" in done.err
+    last = done.err.splitlines()[-1]
+    assert last.startswith("dayfly: demo: ResourceFailed: db/provision")
+    assert last.endswith("read: dayfly logs demo db provision")
+    shown = json.loads(done.out)
+    assert [each["name"] for each in shown] == ["notes@1.0.0", "demo"]
+    assert shown[1]["status"]["reason"] == "ResourceFailed"
+    assert "failed" in served("status").out
+    tree = served("why", "demo").out
+    assert "db/provision" in tree
+    assert "to do: " in tree
+    assert json.loads(served("why", "demo", "-o", "json").out)["reason"] == "ResourceFailed"
+
+
+def test_not_waiting_and_not_waiting_long_enough(served: Cli, journal: Path):
+    served.write("p.yaml", wishes.plugin(journal, create="sleep 30"))
+    served.write("s.yaml", wishes.sandbox())
+    done = served("apply", "-f", ".", "--wait=false")
+    assert done.code == 0
+    assert "ready" not in done.err
+    done = served("sandbox", "apply", "-f", "s.yaml", "--timeout", "1s", "-o", "json")
+    assert done.code == 4
+    assert done.err.splitlines()[-1] == "dayfly: demo is not ready after 1 s; it goes on; see: dayfly why demo"
+    assert json.loads(done.out)["name"] == "demo"
+    done = served("sandbox", "delete", "demo", "--wait=false")
+    assert done.code == 0
+    assert "gone" not in done.err
+
+
+def test_yaml_output_can_be_applied_again(served: Cli, journal: Path):
+    text = wishes.plugin(journal).replace('"debian:12"', '"on"')
+    file = served.write("p.yaml", text)
+    shown = served("plugin", "apply", "-f", file, "-o", "yaml")
+    assert shown.code == 0, shown.err
+    assert "script: |" in shown.out
+    assert yaml.safe_load(shown.out)["name"] == "notes@1.0.0"
+    done = served("plugin", "apply", "-f", "-", stdin=shown.out)
+    assert (done.code, done.err) == (0, 'Resource plugin "notes@1.0.0" is unchanged.\n')
+
+
+def test_a_plugin_in_use_stays(served: Cli, journal: Path):
+    served.write("p.yaml", wishes.plugin(journal) + "---\n" + wishes.sandbox())
+    assert served("apply", "-f", "p.yaml").code == 0
+    refused(served("plugin", "delete", "notes"), 1, "notes@1.0.0 is still referenced by sandbox(es): demo")
+    assert served("sandbox", "delete", "-f", served.write("s.yaml", "name: demo\nspec: {cluster: '@{x}'}\n")).code == 0
+    served.write("q.yaml", wishes.plugin(journal, name="notes@2.0"))
+    assert served("plugin", "apply", "-f", "q.yaml").code == 0
+    assert (
+        served("plugin", "delete", "notes").err == 'Deleted resource plugin "notes@2.0.0"; 1 other version remains.\n'
+    )
+    assert served("plugin", "delete", "notes@1").err == 'Deleted resource plugin "notes@1.0.0".\n'
+    refused(served("plugin", "delete", "notes"), 3, "no published versions")
+    assert served("plugin", "list").out == ""
+
+
+def test_the_server_s_refusal_is_placed_in_the_file(served: Cli):
+    file = served.write("s.yaml", "name: x\nspec:\n  cluster: mars\n")
+    refused(served("apply", "-f", file), 2, "s.yaml:3:3: spec.cluster: ")
+    file = served.write("t.yaml", wishes.sandbox(plugin="nowhere"))
+    refused(served("apply", "-f", file), 2, "t.yaml:5:16: spec.resources[0].plugin: ")
+    assert served.sandboxes() == []
+
+
+BAD = [
+    ("name: x\nspec: {bogus: 1, cluster: local}\n", 'w.yaml:2:8: spec.bogus: unknown field "bogus"'),
+    ("name: x\nspec: {cluster: '@{c}'}\n", "w.yaml:2:8: spec.cluster: unexpanded variable: c"),
+    ("name: x\nspec:\n  create: [{name: a, script: 'echo'}]\n", "must begin with #!"),
+    ("name: " + "x" * 64 + "\nspec: {cluster: local}\n", "64 characters"),
+    ("name: z\u00fcrich\nspec: {cluster: local}\n", "z\u00fcrich"),
+    ("a: &a [1]\nb: *a\n", "anchors and aliases"),
+    ("name: [\n", "w.yaml:2:1: not YAML"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD, ids=[message[:24] for _, message in BAD])
+def test_bad_input_is_one_line_with_its_place_and_needs_no_server(cli: Cli, text: str, message: str):
+    good = cli.write("good.yaml", "name: fine\nspec: {cluster: local}\n")
+    refused(cli("apply", "-f", good, "-f", cli.write("w.yaml", text)), 2, message)
+
+
+def test_input_that_is_no_text_or_too_large(cli: Cli):
+    refused(cli("apply", "-f", "-", stdin=b"name: \xff\n"), 2, "-:1:7", "UTF-8")
+    refused(cli("apply", "-f", "-", stdin="# " + "x" * (10 << 20)), 2, "at most")
+    refused(cli("apply", "-f", "nowhere.yaml"), 2, "nowhere.yaml: no such file")
+    refused(cli("apply", "-f", os.devnull), 2, "no document")
+    (cli.folder / "empty").mkdir()
+    refused(cli("apply", "-f", "empty"), 2, "no .yaml, .yml, .json file")
+
+
+def test_one_thing_wished_for_twice(cli: Cli):
+    cli.write("a.yaml", wishes.sandbox())
+    cli.write("b.yaml", wishes.sandbox())
+    refused(cli("apply", "-f", "."), 2, 'b.yaml:1:1: the sandbox "demo" is wished for twice, also in a.yaml')
+
+
+def test_wrong_kind_for_the_verb(cli: Cli, journal: Path):
+    cli.write("p.yaml", wishes.plugin(journal))
+    refused(cli("sandbox", "apply", "-f", "p.yaml"), 2, "p.yaml:1:1: is a plugin, not a sandbox")
+    refused(cli("sandbox", "delete", "-f", "p.yaml"), 2, "is a ResourcePlugin")
+
+
+def test_embedded_files_come_from_the_folder_of_the_document(served: Cli, journal: Path):
+    served.write("plugins/run.sh", f"#!/bin/sh\necho embedded >> {journal}\n")
+    served.write("plugins/p.yaml", "name: e\nspec:\n  create:\n  - {name: a, script: '@{embed: ./run.sh}'}\n")
+    served.write("s.yaml", wishes.sandbox(plugin="e").replace("params: {owner: me}", "params: {}"))
+    done = served("apply", "-f", "plugins", "-f", "s.yaml")
+    assert done.code == 0, done.err
+    assert journal.read_text() == "embedded\n"
+
+
+def test_a_baseline_is_declared_forked_and_shown_where_it_answers(served: Cli, journal: Path):
+    page = served.folder / "page"
+    page.mkdir()
+    program = f"cd {page}; echo up with $DB_PATH; exec {sys.executable} -m http.server $PORT"
+    served.write(
+        "base.yaml", json.dumps({"kind": "Deployment", "name": "web", "command": ["sh", "-c", program], "port": 80})
+    )
+    assert 'Created baseline "default/web".' in served("apply", "-f", "base.yaml").err
+    assert 'Unchanged: baseline "default/web".' in served("apply", "-f", "base.yaml").err
+    served.write("p.yaml", wishes.plugin(journal))
+    served.write("s.yaml", wishes.sandbox(more=FORK))
+    done = served("apply", "-f", "p.yaml", "-f", "s.yaml")
+    assert done.code == 0, done.err
+    assert "demo: fork:default/web: running" in done.err
+    assert "http://127.0.0.1:" in served("sandbox", "get", "demo").out
+    assert served("logs", "demo", "web").out.startswith("up with /data/demo\n")
+    assert served("sandbox", "delete", "demo").code == 0
+
+
+FORK = """\
+  forks:
+  - forkOf: {kind: Deployment, namespace: default, name: web}
+    customizations:
+      env:
+      - name: DB_PATH
+        valueFrom: {resource: {name: db, outputKey: provision.path}}
+  defaultRouteGroup:
+    endpoints:
+    - {name: site, target: "http://web.default.deploy:80"}
+"""

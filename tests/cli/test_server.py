@@ -1,0 +1,137 @@
+"""Up, down, status, and a server that is not there, wrong or in the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+from cli import wishes
+from cli.command import Cli, refused, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_in_the_foreground_it_is_the_very_process_that_was_started(cli: Cli):
+    process = cli.start("up", "--port", "0")
+    line = process.stderr.readline().decode()
+    url = (cli.home / "url").read_text().strip()
+    assert line == f"dayfly is up at {url} (process {process.pid}, home {cli.home}); Ctrl-C stops it\n"
+    assert stat.S_IMODE((cli.home / "key").stat().st_mode) == 0o600
+    assert stat.S_IMODE(cli.home.stat().st_mode) == 0o700
+    shown = json.loads(cli("status", "-o", "json").out)
+    assert (shown["url"], shown["process"]) == (url, process.pid)
+    refused(cli("up", "--port", "0"), 1, f"process {process.pid}", "dayfly down")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (0, b"", b"")
+    assert not (cli.home / "url").exists()
+    refused(cli("status"), 6, f"no server runs in {cli.home}", "start one with: dayfly up")
+
+
+def test_detached_it_outlives_the_command_and_down_waits_for_its_end(cli: Cli):
+    done = cli("up", "--detach", "--port", "0")
+    assert done.code == 0, done.err
+    assert done.err.startswith("dayfly is up at http://127.0.0.1:")
+    process = json.loads(cli("status", "-o", "json").out)["process"]
+    key = (cli.home / "key").read_text()
+    refused(cli("up", "--detach"), 1, f"process {process}", "dayfly down")
+    assert cli("down").err == f"The server (process {process}) has ended.\n"
+    assert not _alive(process)
+    refused(cli("down"), 6, "no server runs", "dayfly up")
+    assert (cli.home / "key").read_text() == key
+    assert "is up at" in (cli.home / "server.log").read_text()
+
+
+def test_two_homes_are_strangers(cli: Cli, tmp_path: Path):
+    other = Cli(tmp_path / "other", cli.folder)
+    for each in (cli, other):
+        assert each("up", "--detach", "--port", "0").code == 0
+    try:
+        cli.write("s.yaml", "name: demo\nspec: {cluster: local}\n")
+        assert cli("apply", "-f", "s.yaml").code == 0
+        assert (cli.sandboxes(), other.sandboxes()) == (["demo"], [])
+        denied = other("status", DAYFLY_URL=(cli.home / "url").read_text().strip())
+        refused(denied, 5, "DAYFLY_API_KEY")
+        key = (cli.home / "key").read_text().strip()
+        found = other("sandbox", "list", DAYFLY_URL=(cli.home / "url").read_text().strip(), DAYFLY_API_KEY=key)
+        assert "demo" in found.out
+    finally:
+        for each in (cli, other):
+            assert each("down").code == 0
+
+
+def test_running_steps_are_carried_on_by_the_next_server(cli: Cli, journal: Path):
+    cli.write("p.yaml", wishes.plugin(journal, create=f"sleep 2; echo slept >> {journal}"))
+    cli.write("s.yaml", wishes.sandbox())
+    assert cli("up", "--detach", "--port", "0").code == 0
+    assert cli("apply", "-f", ".", "--wait=false").code == 0
+    until(journal.exists)
+    assert cli("down").code == 0
+    assert cli("up", "--detach", "--port", "0").code == 0
+    try:
+        assert cli("sandbox", "apply", "-f", "s.yaml").code == 0
+        assert journal.read_text().split() == ["provision", "slept", "seed"]
+    finally:
+        assert cli("down").code == 0
+
+
+def test_a_taken_port_is_said_in_one_line_with_a_way_out(cli: Cli):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused(cli("up", "--port", port), 1, f"port {port}: address already in use", "--port 0")
+        refused(cli("up", "--detach", "--port", port), 1, f"port {port}: address already in use", "--port 0")
+    assert not (cli.home / "url").exists()
+
+
+def test_baselines_are_declared_at_the_start(cli: Cli):
+    cli.write("web.yaml", "kind: Deployment\nname: web\ncommand: [sleep, '300']\n")
+    cli.write("bad.yaml", "name: x\nspec: {cluster: local}\n")
+    refused(cli("up", "--port", "0", "--baseline", "bad.yaml"), 2, "bad.yaml:1:1: is a sandbox, not a baseline")
+    assert cli("up", "--detach", "--port", "0", "--baseline", "web.yaml").code == 0
+    try:
+        assert 'Unchanged: baseline "default/web"' in cli("apply", "-f", "web.yaml").err
+    finally:
+        assert cli("down").code == 0
+
+
+def test_a_server_that_was_killed_leaves_an_address_that_is_seen_through(cli: Cli):
+    assert cli("up", "--detach", "--port", "0").code == 0
+    process = json.loads(cli("status", "-o", "json").out)["process"]
+    os.kill(process, signal.SIGKILL)
+    until(lambda: not _alive(process))
+    url = (cli.home / "url").read_text().strip()
+    refused(cli("sandbox", "list"), 6, f"no server answers at {url}", "dayfly up")
+    refused(cli("down"), 6, "no server runs")
+    assert cli("up", "--detach", "--port", "0").code == 0
+    assert cli("sandbox", "list").code == 0
+    assert cli("down").code == 0
+
+
+def test_a_home_that_cannot_be_used(cli: Cli):
+    cli.write("file", "")
+    refused(cli("up", DAYFLY_HOME=str(cli.folder / "file" / "home")), 5, "DAYFLY_HOME")
+    refused(cli("status", DAYFLY_URL="nowhere"), 2, "'nowhere' is no address of a server", "http://host:port")
+    refused(cli("status", DAYFLY_URL="http://127.0.0.1:99999"), 2, "no usable port")
+    refused(cli("up", "--port", "70000"), 2, "dayfly up --help")
+
+
+def test_a_runner_that_is_not_there(cli: Cli):
+    refused(cli("up", "--port", "0", DAYFLY_RUNNER="/nowhere/runner"), 2, "/nowhere/runner", "runner/build.sh")
+
+
+def _alive(process: int) -> bool:
+    """Whether it runs; the state of one that nobody has waited for yet is Z."""
+    try:
+        return subprocess.run(["ps", "-o", "stat=", str(process)], capture_output=True, text=True).stdout[:1] not in (
+            "",
+            "Z",
+        )
+    finally:
+        time.sleep(0.01)

@@ -1,0 +1,175 @@
+"""`dayfly with`: whatever ends the command, or us, ends the resource."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli import wishes
+from cli.command import Cli, refused, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WHOLE = ["provision", "seed", "drop"]
+
+
+@pytest.fixture
+def plugin(cli: Cli, journal: Path) -> str:
+    return cli.write("p.yaml", wishes.plugin(journal))
+
+
+def test_outputs_reach_the_command_and_its_code_comes_back(served: Cli, plugin: str, journal: Path):
+    program = "import os, json; print(json.dumps(dict(os.environ)))"
+    call = ("with", "-f", plugin, "-p", "owner=me", "-e", "URL=provision.path", "--", sys.executable, "-c", program)
+    done = served(*call)
+    assert done.code == 0, done.err
+    env = json.loads(done.out)
+    assert env["NOTES_PROVISION_SECRET"] == "it's a $ecret"
+    assert env["NOTES_PROVISION_PATH"] == env["URL"]
+    assert env["URL"].startswith("/data/with-notes-")
+    assert "NOTES_SEED_BYTES" not in env
+    assert "NOTES_SEED_BYTES is binary (2 bytes)" in done.err
+    assert journal.read_text().split() == WHOLE
+    assert served.sandboxes() == []
+    assert served("with", "-f", plugin, "sh", "-c", "exit 7").code == 7
+    assert served("with", "-f", plugin, "--", "sh", "-c", "kill -9 $$").code == 128 + 9
+
+
+def test_a_server_is_started_and_stopped_again(cli: Cli, plugin: str, journal: Path):
+    done = cli("with", "-f", plugin, "--", "sh", "-c", f"cat {cli.home}/url")
+    assert done.code == 0, done.err
+    assert done.out.startswith("http://127.0.0.1:")
+    assert journal.read_text().split() == WHOLE
+    assert not (cli.home / "url").exists()
+    refused(cli("status"), 6, "no server runs", "dayfly up")
+
+
+def test_a_failed_create_is_cleaned_up(served: Cli, journal: Path):
+    plugin = served.write("p.yaml", wishes.plugin(journal, extra="echo no; exit 9"))
+    done = served("with", "-f", plugin, "--", "touch", "ran")
+    assert done.code == 1
+    assert "ResourceFailed" in done.err
+    assert journal.read_text().split() == WHOLE
+    assert not (served.folder / "ran").exists()
+    assert served.sandboxes() == []
+
+
+def test_out_of_time_is_cleaned_up(served: Cli, journal: Path):
+    plugin = served.write("p.yaml", wishes.plugin(journal, create="sleep 60"))
+    done = served("with", "-f", plugin, "--timeout", "1s", "--", "touch", "ran")
+    assert done.code == 4
+    assert not (served.folder / "ran").exists()
+    assert served.sandboxes() == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_provisioning_cleans_up(served: Cli, journal: Path, number: signal.Signals, code: int):
+    plugin = served.write("p.yaml", wishes.plugin(journal, create="sleep 60"))
+    process = served.start("with", "-f", plugin, "--", "touch", "ran")
+    until(journal.exists)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == code, err
+    assert f"interrupted by {number.name}; cleaning up".encode() in err
+    assert journal.read_text().split()[-1] == "drop"
+    assert served.sandboxes() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_goes_to_the_command_once_and_its_answer_counts(served: Cli, plugin: str, journal: Path, number: int):
+    program = (
+        "import signal, sys, time\n"
+        "got = []\n"
+        f"signal.signal({int(number)}, lambda n, f: got.append(n))\n"
+        "open('started', 'w').close()\n"
+        "while not got: time.sleep(0.01)\n"
+        "time.sleep(0.3)\n"
+        "sys.exit(40 + len(got))\n"
+    )
+    process = served.start("with", "-f", plugin, "--", sys.executable, "-c", program)
+    until((served.folder / "started").exists)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 41, err
+    assert journal.read_text().split() == WHOLE
+    assert served.sandboxes() == []
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_command_once(served: Cli, plugin: str, journal: Path):
+    program = (
+        "import signal, sys, time\n"
+        "got = []\n"
+        "signal.signal(signal.SIGINT, lambda n, f: got.append(n))\n"
+        "open('started', 'w').close()\n"
+        "while not got: time.sleep(0.01)\n"
+        "time.sleep(0.3)\n"
+        "sys.exit(40 + len(got))\n"
+    )
+    ours, theirs = os.openpty()
+    # setsid --ctty gives it a session whose terminal is this one, so that the terminal itself sends the signal.
+    command = ["setsid", "--ctty", "--wait", sys.executable, "-m", "dayfly", "with", "-f", plugin, "--"]
+    process = subprocess.Popen(
+        [*command, sys.executable, "-c", program],
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=served.folder,
+        env=served.environment(),
+    )
+    os.close(theirs)
+    try:
+        until((served.folder / "started").exists)
+        os.write(ours, b"\x03")
+        assert process.wait(30) == 41
+    finally:
+        os.close(ours)
+    assert journal.read_text().split() == WHOLE
+
+
+def test_a_second_signal_stops_the_waiting_not_the_cleanup(served: Cli, journal: Path):
+    plugin = served.write("p.yaml", wishes.plugin(journal, delete=f"echo dropping >> {journal}; sleep 2"))
+    process = served.start("with", "-f", plugin, "--", "true")
+    until(lambda: journal.exists() and "dropping" in journal.read_text())
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert process.returncode == 130, err
+    assert b"the server goes on cleaning up" in err
+    until(lambda: served.sandboxes() == [])
+    assert journal.read_text().split()[-1] == "drop"
+
+
+@pytest.mark.slow
+def test_when_it_is_killed_the_server_cleans_up(served: Cli, plugin: str, journal: Path):
+    process = served.start("with", "-f", plugin, "--", "sh", "-c", "touch started; exec sleep 300")
+    until((served.folder / "started").exists)
+    process.kill()
+    process.wait(10)
+    process.stdout.close()
+    process.stderr.close()
+    until(lambda: served.sandboxes() == [], 60)
+    assert journal.read_text().split() == WHOLE
+    subprocess.run(["pkill", "-P", "1", "-f", "^sleep 300$"])
+
+
+@pytest.mark.slow
+def test_the_lease_is_renewed_as_long_as_the_command_runs(served: Cli, plugin: str, journal: Path):
+    assert served("with", "-f", plugin, "--", "sleep", "34").code == 0
+    assert journal.read_text().split() == WHOLE
+
+
+def test_what_is_wrong_is_found_before_anything_is_provisioned(cli: Cli, plugin: str, journal: Path):
+    refused(cli("with", "-f", plugin, "-p", "ownr=me", "--", "true"), 2, 'takes "ownr"', 'did you mean "owner"?')
+    refused(cli("with", "-f", plugin, "-p", "owner", "--", "true"), 2, "NAME=VALUE")
+    refused(cli("with", "-f", plugin, "-e", "X=provision.pat", "--", "true"), 2, 'did you mean "provision.path"?')
+    refused(cli("with", "-f", plugin, "-e", "1X=provision.path", "--", "true"), 2, "environment variable name")
+    refused(cli("with", "-f", plugin, "--", "no-such-program-at-all"), 127, "nothing was provisioned")
+    refused(cli("with", "-f", plugin), 2, "COMMAND")
+    assert not journal.exists()
+    assert not cli.home.exists()
