@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 from dayfly.embedded.clock import now_ms
@@ -43,9 +42,8 @@ class Watched(NamedTuple):
 class Attempts:
     """Facts of all attempts in flight. `news(run)` is called whenever one of them has changed."""
 
-    def __init__(self, folder: Path, runner: str) -> None:
-        self.folder = folder
-        self.boot = run.boot_id()
+    def __init__(self, place: run.Place, runner: str) -> None:
+        self.place = place
         self.values: dict[Key, dict[str, bytes]] = {}
         self._runner = runner
         self.news: Callable[[str], None] = _nobody
@@ -62,7 +60,7 @@ class Attempts:
 
     def at(self, key: Key) -> run.Folder:
         """The attempt's folder."""
-        return run.Folder(self.folder, *key)
+        return run.Folder(self.place, *key)
 
     def tell(self, key: Key, fact: Fact) -> None:
         """Replace what is known of an attempt."""
@@ -82,12 +80,13 @@ class Attempts:
         except OSError as error:
             self.tell(key, NeverRan(reason="CannotStart", message=f"the runner could not be started: {error}"))
             return
-        self.tell(key, Running(since=now_ms(), ready=ready))
+        # The turn that started it knows: this is no news.
+        self._facts.setdefault(key.run, {})[key.unit, key.attempt] = Running(since=now_ms(), ready=ready)
         self._watch(key, Watched(unit, record, child, os.pidfd_open(child)))
 
     def adopt(self, key: Key, unit: Unit, record: UnitRecord) -> None:
         """Find out how it stands with an attempt that somebody else may have started."""
-        seen = self.at(key).observe(record, unit=unit, nonce=nonce(*key), boot=self.boot, now=now_ms())
+        seen = self.at(key).observe(record, unit=unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
             seen = Running(since=seen.since, ready=False) if unit.fork else seen
             self.tell(key, seen)
@@ -171,7 +170,7 @@ class Attempts:
         if watched.child:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(watched.child, 0)
-        seen = self.at(key).observe(watched.record, unit=watched.unit, nonce=nonce(*key), boot=self.boot, now=now_ms())
+        seen = self.at(key).observe(watched.record, unit=watched.unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
             # The runner was killed; its processes are still being ended by the kernel, or hold on to the lock.
             self._watched[key] = watched._replace(child=0, pidfd=-1)

@@ -138,6 +138,7 @@ class Engine:
             if uid in self._again:
                 self._again.discard(uid)
                 self.wake(uid)
+            self._feed()
 
     def _rest(self, uid: str, decision: Decision | None) -> None:
         """After a turn: set the clock, queue for a free place, and forget what only news can change."""
@@ -154,7 +155,6 @@ class Engine:
         if any(wait.reason == Reason.WAITING_FOR_SLOT for wait in decision.waits):
             deleting = live is not None and live.run.closed is not None
             self._hungry[0 if deleting else 1].append(uid)
-            self._feed()
         elif live is not None and not self.attempts.facts(uid):
             del self._live[uid]
 
@@ -167,21 +167,15 @@ class Engine:
         self.wake(uid)
 
     def _feed(self) -> None:
-        """Wake as many of those that wait for a free place as there are places."""
-        for _ in range(self._free()):
-            for line in self._hungry:
-                if line:
-                    self.wake(line.popleft())
-                    break
+        """Wake as many of those that wait for a free place as there are places, less those already on their way."""
+        for _ in range(self._free() - self._queue.qsize()):
+            line = self._hungry[0] or self._hungry[1]
+            if not line:
+                break
+            self.wake(line.popleft())
 
     def _free(self) -> int:
         return max(self.parallel - len(self.attempts.busy), 0)
-
-    def news(self, uid: str) -> None:
-        """An attempt of the run has changed."""
-        self.wake(uid)
-        if self._hungry[0] or self._hungry[1]:
-            self._feed()
 
     # --- gather -----------------------------------------------------------------------------------------------------
 
@@ -230,7 +224,7 @@ class Engine:
             run=live.run,
             wish=live.stored.wish,
             facts=self._within_limit(live),
-            ref=self.attempts.boot,
+            ref=self.attempts.place.ref,
             slots=self._free(),
             objections=self._objections(live),
         )
@@ -395,6 +389,7 @@ class Engine:
             environment=self.environment,
             isolation=self.isolation,
             private=private_directories(unit) if self.isolation != "none" and unit.fork is None else (),
+            log=self.attempts.at(key).log,
             start_before=now_ms() + limits.schedule_ms + limits.pull_ms,
         )
 

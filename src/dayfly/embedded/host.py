@@ -19,7 +19,7 @@ from dayfly.embedded.forks import Baselines
 from dayfly.embedded.ledger import Hook, Ledger, Stored
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.render import overlay_entries
-from dayfly.execute.process.run import Folder, forget, slug, unslug
+from dayfly.execute.process.run import Folder, forget, logged, open_place
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
@@ -51,6 +51,7 @@ class EmbeddedHost:
         self._ledger = ledger
         self._writer = writer
         self._engine = engine
+        self._place = engine.attempts.place
         self._versions: dict[str, int] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._sweeper = asyncio.create_task(self._sweep())
@@ -69,10 +70,10 @@ class EmbeddedHost:
         reader = Ledger(home / "ledger.db")
         writer = Writer(ledger)
         baselines = Baselines()
-        attempts = Attempts(home / "attempts", runner)
+        attempts = Attempts(open_place(home), runner)
         engine = Engine(ledger, reader, writer, attempts, baselines, parallel=parallel)
         engine.isolation = _isolation(runner)
-        attempts.news = engine.news
+        attempts.news = engine.wake
         return cls(home, lock, ledger, writer, engine)
 
     def start(self) -> None:
@@ -240,30 +241,25 @@ class EmbeddedHost:
 
     def logs(self, uid: str) -> tuple[LogInfo, ...]:
         """The logs there are, also after the run's end, in the order of units and attempts."""
-        root = self.home / "attempts" / uid
         alive = self._engine.attempts.facts(uid)
         found = []
-        for unit_folder in sorted(root.iterdir()) if root.is_dir() else ():
-            unit = unslug(unit_folder.name)
-            for number in sorted(int(entry.name) for entry in unit_folder.iterdir() if entry.name.isdigit()):
-                size = Folder(self.home / "attempts", uid, unit, number).log_size()
+        for unit, number in logged(self._place, uid):
+            size = Folder(self._place, uid, unit, number).log_size()
+            if size is not None:
                 running = isinstance(alive.get((unit, number)), Running)
-                if size is not None:
-                    found.append(LogInfo(unit=unit, attempt=number, size=size, sealed=not running))
+                found.append(LogInfo(unit=unit, attempt=number, size=size, sealed=not running))
         return tuple(found)
 
     def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
         """Bytes of one log from `offset`; None if there is no such log."""
-        if not (self.home / "attempts" / uid / slug(unit)).is_dir():
-            return None
-        return Folder(self.home / "attempts", uid, unit, attempt).read_log(offset, limit)
+        return Folder(self._place, uid, unit, attempt).read_log(offset, limit)
 
     async def _sweep(self) -> None:
         """Forget runs that ended long ago, with their logs."""
         while True:
             before = now_ms() - KEEP_ENDED_MS
             for uid in await self._writer.run(partial(self._ledger.forget, before)):
-                forget(self.home / "attempts", uid)
+                forget(self._place, uid)
                 self._versions.pop(uid, None)
             await asyncio.sleep(SWEEP_S)
 

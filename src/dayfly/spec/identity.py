@@ -1,23 +1,22 @@
 """Names and keys that are derived, never drawn: doing a thing twice then finds what the first time made."""
 
-import base64
 import hashlib
 
 
 def resource_id(run: str, resource: str) -> str:
-    """The stable token of one resource in one run, the same for create and delete: 26 lower-case letters and digits.
+    """The stable token of one resource in one run, the same for create and delete: 26 hexadecimal digits (104 bits).
 
     Scripts name or tag what they make with it, so that a delete step finds what a create step never reported.
     """
-    return _hash("resource", run, resource)[:26]
+    return _hash("resource", run, resource)
 
 
 def nonce(run: str, unit: str, attempt: int) -> str:
     """The key of one attempt: in its work order, in its receipt, and sent by webhooks as `Idempotency-Key`."""
-    return _hash("attempt", run, unit, str(attempt))[:26]
+    return _hash("attempt", run, unit, str(attempt))
 
 
 def _hash(*parts: str) -> str:
     # Lengths keep ("a", "bc") and ("ab", "c") apart.
     text = "".join(f"{len(part)}:{part}" for part in parts)
-    return base64.b32encode(hashlib.sha256(text.encode()).digest()).decode().lower().rstrip("=")
+    return hashlib.sha256(text.encode()).hexdigest()[:26]

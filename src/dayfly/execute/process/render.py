@@ -39,6 +39,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     isolation: str
     private: tuple[str, ...] = ()
     start_before: int = 0
+    log: str = ""
 
 
 def step_order(unit: Unit, attempt: Attempt) -> bytes:
@@ -113,6 +114,8 @@ def _head(attempt: Attempt) -> list[tuple[str, bytes]]:
         ("isolation", attempt.isolation.encode()),
         *(("private", path.encode()) for path in attempt.private),
     ]
+    if attempt.log:
+        records.append(("log", attempt.log.encode()))
     if attempt.start_before:
         records.append(("start-before-ms", b"%d" % attempt.start_before))
     return records

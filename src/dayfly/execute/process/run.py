@@ -1,12 +1,16 @@
 """The attempt's folder: the only place where processes are started, fenced, cancelled and looked at."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
+import secrets
 import shutil
 import signal
+import stat
 from pathlib import Path
+from typing import NamedTuple
 
 from dayfly.execute.process import read
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
@@ -14,14 +18,68 @@ from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import UnitRecord
 
 Seen = Ended | NeverRan | Running | Stalled | Unclear
-_BULK = ("order", "script", "marker.tmp", "receipt.tmp", "lock")
+# What may pass between a deadline of the runner and the end of the last process it ended.
+MARGIN_MS = 60_000
+
+
+class Place(NamedTuple):
+    """Where attempts work and where their logs stay.
+
+    `ref` names this boot and this very folder: a claim binds it. If either is another one later, that a marker is not
+    there proves nothing.
+    """
+
+    work: str
+    logs: str
+    boot: str
+    ref: str
+
+
+def open_place(home: Path) -> Place:
+    """The home's place: remembered, or chosen now. Memory serves if programs may be started there, else the disk.
+
+    An attempt's folder sees a dozen small files come and go and need not survive the machine's end, so it is not worth
+    a journal; logs are.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    memory = home / "place"
+    work = memory.read_text(encoding="utf-8") if memory.exists() else _choose(home)
+    os.makedirs(work, mode=0o700, exist_ok=True)
+    if not _is_ours(work):
+        raise OSError(errno.EPERM, "belongs to somebody else; remove it", work)
+    epoch = Path(work) / "epoch"
+    if not epoch.exists():
+        epoch.write_text(secrets.token_hex(8), encoding="ascii")
+    memory.write_text(work, encoding="utf-8")
+    (home / "logs").mkdir(mode=0o700, exist_ok=True)
+    return Place(work, f"{home}/logs", boot, f"{boot} {epoch.read_text(encoding='ascii')}")
+
+
+def _choose(home: Path) -> str:
+    name = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]
+    shared = f"/dev/shm/dayfly-{os.geteuid()}-{name}"  # noqa: S108 - made with 0700, and refused if another's
+    with contextlib.suppress(OSError):
+        os.mkdir(shared, mode=0o700)
+        room = os.statvfs(shared)
+        if not room.f_flag & os.ST_NOEXEC and room.f_bavail * room.f_frsize >= 64 << 20:
+            return shared
+        os.rmdir(shared)
+    return f"{home}/attempts"
+
+
+def _is_ours(path: str) -> bool:
+    seen = os.lstat(path)
+    return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid() and not seen.st_mode & 0o077
 
 
 class Folder:
-    """One attempt's folder below the home. Names are derived, so finding it again needs no index."""
+    """One attempt's folder. Names are derived, so finding it again needs no index."""
 
-    def __init__(self, attempts: Path, run: str, unit: str, number: int) -> None:
-        self.path = f"{attempts}/{run}/{slug(unit)}/{number}"
+    def __init__(self, place: Place, run: str, unit: str, number: int) -> None:
+        self.path = f"{place.work}/{run}.{slug(unit)}.{number}"
+        self.log = f"{place.logs}/{run}/{slug(unit)}.{number}.log"
+        self._logs = f"{place.logs}/{run}"
+        self._place = place
 
     def write_order(self, order: bytes) -> None:
         """Make the folder with its work order.
@@ -29,13 +87,15 @@ class Folder:
         Raises:
             OSError: the disk refuses; nothing can start from what was written.
         """
-        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        self._make()
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._logs, 0o700)
         with open(f"{self.path}/order", "xb", opener=_private) as file:
             file.write(order)
 
     def note(self, name: str, text: str) -> None:
         """Keep a small fact beside the order, such as a port."""
-        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        self._make()
         with open(f"{self.path}/{name}", "w", encoding="utf-8", opener=_private) as file:
             file.write(text)
 
@@ -55,7 +115,7 @@ class Folder:
 
     def fence(self) -> bool:
         """Link `void` into the marker's place; false if the step was first. After true it can never start."""
-        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        self._make()
         draft = f"{self.path}/void.tmp"
         with open(draft, "wb", opener=_private) as file:
             file.write(b"void\n")
@@ -67,7 +127,11 @@ class Folder:
             os.unlink(draft)
         return True
 
-    def observe(self, record: UnitRecord, *, unit: Unit, nonce: str, boot: str, now: int) -> Seen:
+    def _make(self) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.path, 0o700)
+
+    def observe(self, record: UnitRecord, *, unit: Unit, nonce: str, now: int) -> Seen:
         """Look at an attempt that the ledger believes alive, whoever started it."""
         for _ in range(2):
             if data := _slurp(f"{self.path}/receipt"):
@@ -76,18 +140,25 @@ class Folder:
             if marker[0] == "void":
                 return NeverRan(reason="Void", message="it was fenced before it started")
             if marker[0] != "started":
-                return self._unmarked(record, boot, now)
+                return self._unmarked(record, unit, now)
             if self.locked():
                 return Running(since=int(marker[4] or 0) or record.claimed_at)
             # The receipt is written before the lock is freed: look for it once more.
         return read.lost("its runner ended without a receipt", started_at=record.claimed_at, ended_at=now)
 
-    def _unmarked(self, record: UnitRecord, boot: str, now: int) -> Seen:
-        if record.ref == boot:
+    def _unmarked(self, record: UnitRecord, unit: Unit, now: int) -> Seen:
+        if record.ref == self._place.ref:
             return Stalled(since=record.claimed_at)
-        # What the last boot wrote without fsync may be gone: that there is no marker proves nothing.
+        if record.ref.split()[0] != self._place.boot:
+            message = "the machine was restarted; what ran then has ended"
+            return Unclear(since=record.claimed_at, reason="MachineRestarted", message=message, dead_by=now)
+        limits = unit.timeouts
+        start = record.claimed_at + limits.schedule_ms + limits.pull_ms
         return Unclear(
-            since=record.claimed_at, reason="MachineRestarted", message="the machine was restarted", dead_by=now
+            since=record.claimed_at,
+            reason="FolderLost",
+            message="its folder was removed while it may have been running",
+            dead_by=start + limits.run_ms + limits.grace_ms + MARGIN_MS,
         )
 
     def locked(self) -> bool:
@@ -142,23 +213,23 @@ class Folder:
         return data
 
     def release(self) -> None:
-        """Remove everything but the log: the ledger has the rest."""
+        """Remove the folder: the ledger has its result, and the log lies elsewhere."""
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self.path):
-                if entry.name in _BULK or entry.name.startswith("out."):
-                    os.unlink(entry.path)
+                os.unlink(entry.path)
+            os.rmdir(self.path)
 
     def log_size(self) -> int | None:
         """Bytes in the log; None if there is none."""
         try:
-            return os.stat(f"{self.path}/log").st_size
+            return os.stat(self.log).st_size
         except FileNotFoundError:
             return None
 
     def read_log(self, offset: int, limit: int) -> bytes | None:
         """Bytes of the log from `offset`; None if there is none."""
         try:
-            with open(f"{self.path}/log", "rb") as file:
+            with open(self.log, "rb") as file:
                 file.seek(offset)
                 return file.read(limit)
         except FileNotFoundError:
@@ -175,9 +246,19 @@ def unslug(name: str) -> str:
     return name.replace("@", ":").replace(".", "/", 1)
 
 
-def forget(attempts: Path, run: str) -> None:
-    """Remove all that is left of a run."""
-    shutil.rmtree(attempts / run, ignore_errors=True)
+def logged(place: Place, run: str) -> list[tuple[str, int]]:
+    """Units and attempts of which there are logs, in that order."""
+    try:
+        names = [entry.name.removesuffix(".log") for entry in os.scandir(f"{place.logs}/{run}")]
+    except FileNotFoundError:
+        return []
+    split = [name.rsplit(".", 1) for name in names]
+    return sorted((unslug(unit), int(number)) for unit, number in split)
+
+
+def forget(place: Place, run: str) -> None:
+    """Remove the logs of a run."""
+    shutil.rmtree(f"{place.logs}/{run}", ignore_errors=True)
 
 
 def private_directories(unit: Unit) -> tuple[str, ...]:
@@ -199,11 +280,6 @@ def declared_paths(unit: Unit) -> frozenset[str]:
     return frozenset(
         [output.path for output in unit.outputs] + [item.as_.path for item in unit.inputs if item.as_.path]
     )
-
-
-def boot_id() -> str:
-    """Names this boot of the machine."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def _slurp(path: str) -> bytes:
