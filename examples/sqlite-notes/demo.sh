@@ -1,6 +1,7 @@
 #!/bin/sh
 # What `make run` shows: one sandbox from its birth to its end, in a Dayfly of its own that is gone afterwards.
 set -eu
+exec 2>&1 # results and talk in one stream, in their order
 cd "$(dirname -- "$0")/../.."
 example=examples/sqlite-notes
 scratch=$(mktemp -d)
@@ -53,7 +54,7 @@ show ./dayfly logs notes-demo db drop
 say '8. Is anything left?'
 show ls -A "$databases"
 if [ -n "$(ls -A "$databases")" ]; then
-    echo 'There is: the database was not removed.' >&2
+    echo 'There is: the database was not removed.'
     exit 1
 fi
 echo 'Nothing: the database is gone.'

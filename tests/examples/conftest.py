@@ -62,11 +62,16 @@ def example(request: pytest.FixtureRequest, folder: Path) -> Example:
 
 @pytest.fixture
 def home(example: Example, tmp_path: Path) -> Iterator[Home]:
-    """A running Dayfly with what the example needs in its environment."""
+    """A running Dayfly with what the example needs in its environment. A sandbox that a test leaves is deleted."""
     home = Home(tmp_path / "home", example.environment)
     home.up()
-    yield home
-    home.down()
+    try:
+        yield home
+        if home.json("sandbox", "list"):
+            home.dayfly("sandbox", "delete", example.sandbox)
+            assert example.left() == []
+    finally:
+        home.down()
 
 
 def _sqlite(_: pytest.FixtureRequest, folder: Path) -> Example:

@@ -1,0 +1,106 @@
+"""What READMEs, docs and the demonstration tell people to type does what they say."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from examples.home import ROOT, Home, until
+from examples.kinds import FOLDER, STEPS, Example
+from examples.pages import follow
+
+
+@pytest.fixture
+def typist(example: Example, tmp_path: Path):
+    """The environment of somebody who types; their server ends with the test even if the page forgets it."""
+    home = Home(tmp_path / "home", {**example.environment, "TMPDIR": str(tmp_path)})
+    yield home.environment
+    assert not (tmp_path / "home" / "url").exists(), "the page left its server running"
+
+
+@pytest.mark.parametrize("example", STEPS, indirect=True)
+def test_a_readme_can_be_followed(example: Example, typist: dict[str, str]):
+    said = follow(FOLDER / example.name / "README.md", ROOT, typist)
+    assert _SEEN[example.name] in said
+    assert example.left() == []
+
+
+# What each README's commands are there to show.
+_SEEN = {
+    "sqlite-notes": "http://127.0.0.1:",
+    "python-step": "registered ada, grace in",
+    "postgres-schema": "dayfly_",
+    "terraform": "Good morning",
+    "s3-bucket": "sandboxes/s3-demo/catalogue.json",
+}
+
+
+@pytest.mark.parametrize("example", ["python-step"], indirect=True)
+def test_the_page_on_plugins_can_be_followed_in_an_empty_folder(
+    example: Example, typist: dict[str, str], tmp_path: Path
+):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    said = follow(ROOT / "docs" / "plugins.md", empty, {**typist, "PATH": f"{typist['PATH']}:{ROOT}"})
+    assert "workspaces:" in said, "the folder was there while the command ran"
+    assert "Welcome, Grace!" in said
+    assert list((empty / "workspaces").iterdir()) == []
+
+
+def test_the_demonstration_runs_by_itself_and_leaves_nothing(tmp_path: Path):
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "NO_COLOR": "1"}
+    ended = subprocess.run(
+        [FOLDER / "sqlite-notes" / "demo.sh"],
+        cwd="/",
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stdout
+    assert "Dayfly made this database for one sandbox" in ended.stdout
+    assert ended.stdout.endswith("Nothing: the database is gone.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_demonstration_that_is_stopped_leaves_nothing(tmp_path: Path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with (tmp_path / "said").open("wb") as said:
+        shown = subprocess.Popen(
+            [FOLDER / "sqlite-notes" / "demo.sh"],
+            env={**os.environ, "TMPDIR": str(scratch), "NO_COLOR": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+        )
+        until(lambda: "Created sandbox" in (tmp_path / "said").read_text(), "the sandbox is being made")
+        shown.terminate()
+        assert shown.wait(timeout=60) == 128 + signal.SIGTERM
+    assert list(scratch.iterdir()) == []
+
+
+def test_the_demonstration_fails_where_the_database_stays(tmp_path: Path):
+    """With a delete step that does nothing, what it says at its end would be a lie."""
+    checkout = tmp_path / "checkout"
+    example = checkout / "examples" / "sqlite-notes"
+    shutil.copytree(FOLDER / "sqlite-notes", example)
+    for name in ("dayfly", ".venv", "src", "runner", "requirements", "scripts", "pyproject.toml"):
+        (checkout / name).symlink_to(ROOT / name)
+    (example / "drop.sh").write_text("#!/bin/sh\nexit 0\n")
+    with tempfile.TemporaryDirectory(dir=tmp_path) as scratch:
+        ended = subprocess.run(
+            [example / "demo.sh"],
+            env={**os.environ, "TMPDIR": scratch, "NO_COLOR": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert ended.returncode == 1, ended.stdout
+        assert "the database was not removed" in ended.stdout
+        assert list(Path(scratch).iterdir()) == []
