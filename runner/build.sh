@@ -71,6 +71,7 @@ if [ ! -x "$kept" ]; then
     # shellcheck disable=SC2086 # the flags are words
     "$compiler" $flags -o "$work/dayfly-runner" "$here"/*.c
     chmod 755 "$work/dayfly-runner"
+    rm -f "$cache/dayfly-runner-$arch-$compiler-"*  # what older sources gave
     mv -f "$work/dayfly-runner" "$kept"
 fi
 # By rename: a program that runs just now cannot be written to.
