@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from control import wishes
-from control.client import Client
+from control.client import Client, serving
+from control.fake_host import FakeHost
 
 TESTS = Path(__file__).parent.parent
 
@@ -106,15 +110,19 @@ def test_an_end_is_noticed_whatever_dies(tmp_path, die_at):
 
 
 def test_a_server_that_is_killed_at_any_moment_converges(tmp_path):
-    """Random moments instead of chosen ones: ten kills under load."""
-    for round_ in range(10):
+    """Moments that nobody chose: eight kills in the middle of requests."""
+    numbers = itertools.count()
+
+    def load(client):
+        for number in numbers:
+            client.put(f"sandboxes/sb{number % 7}", wishes.empty(labels={"n": str(number)}))
+
+    for round_ in range(8):
         with server(tmp_path) as (client, process):
-            deadline = time.monotonic() + 0.05 * round_
-            number = 0
-            while time.monotonic() < deadline:
-                client.put(f"sandboxes/sb{number % 7}", wishes.empty(labels={"round": f"{round_}-{number}"}))
-                number += 1
-            process.send_signal(signal.SIGKILL)
+            threading.Timer(0.3 + 0.013 * round_, process.kill).start()
+            with pytest.raises((http.client.HTTPException, ConnectionError)):
+                load(client)
+    assert next(numbers) > 50, "it was killed while it had work"
     with server(tmp_path) as (client, _):
         until(lambda: all(sandbox["status"]["ready"] for sandbox in client.get("sandboxes")))
         keys = {sandbox["routingKey"] for sandbox in client.get("sandboxes")}
@@ -124,11 +132,6 @@ def test_a_server_that_is_killed_at_any_moment_converges(tmp_path):
 
 
 def test_an_idle_server_ends_at_once_and_long_polls_do_not_hold_it(tmp_path):
-    from concurrent.futures import ThreadPoolExecutor
-
-    from control.client import serving
-    from control.fake_host import FakeHost
-
     with ThreadPoolExecutor(1) as pool:
         with serving(tmp_path / "control.db", {"local": FakeHost()}) as client:
             client.put("sandboxes/sb1", wishes.empty())

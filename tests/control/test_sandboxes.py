@@ -370,3 +370,29 @@ def test_a_host_that_is_away_is_told_later(db, host):
     while uid not in host.closed:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_one_sandbox_that_fails_unforeseen_keeps_no_other_waiting(client, host, monkeypatch, caplog):
+    offer = host.offer
+
+    async def fails(wish):
+        if wish.name == "aa":
+            raise ZeroDivisionError("unforeseen")
+        await offer(wish)
+
+    monkeypatch.setattr(host, "offer", fails)
+    made = client.put("sandboxes/aa", wishes.empty())
+    assert made["status"]["ready"] is False
+    assert "Dayfly's own" in made["status"]["message"]
+    host.down = True
+    client.put("sandboxes/bb", wishes.empty())
+    host.down = False
+    deadline = time.monotonic() + 10
+    while not client.get("sandboxes/bb")["status"]["ready"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert caplog.text.count("ZeroDivisionError: unforeseen") == 1, "said once, not at each try"
+    monkeypatch.undo()
+    while not client.get("sandboxes/aa")["status"]["ready"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import time
 
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateTable
 
 from control import wishes
 from control.client import serving
@@ -18,6 +21,7 @@ from control.fake_host import FakeHost
 from dayfly.control import migrations, records
 from dayfly.control.store import ConflictError, NewerSchemaError, Store, StoreError
 from dayfly.control.tables import clusters, ended_sandboxes, metadata
+from dayfly.spec.sandbox import SandboxSpec
 
 
 @pytest.fixture
@@ -41,9 +45,6 @@ def test_the_known_revisions_are_those_on_disk():
 
 
 def test_the_schema_suits_postgresql():
-    from sqlalchemy.dialects import postgresql
-    from sqlalchemy.schema import CreateTable
-
     statements = [str(CreateTable(table).compile(dialect=postgresql.dialect())) for table in metadata.sorted_tables]
     assert len(statements) == 7
     assert not [word for word in ("DATETIME", "BLOB") if word in " ".join(statements)]
@@ -123,8 +124,6 @@ async def test_traces_are_kept_for_a_week(store):
 
 
 def sandbox_spec():
-    from dayfly.spec.sandbox import SandboxSpec
-
     return SandboxSpec(cluster="local")
 
 
@@ -178,8 +177,7 @@ def test_a_host_that_lost_its_ledger_starts_nothing_again(tmp_path):
     with serving(path, {"local": host}) as client:
         client.put("resource-plugins/db", wishes.plugin())
         client.put("sandboxes/sb1", wishes.sandbox())
-        marked = sa.text("SELECT taken_over FROM sandboxes")
-        wait_for(lambda: sqlite(path, str(marked)) == [(1,)])
+        wait_for(lambda: sqlite(path, "SELECT taken_over FROM sandboxes") == [(1,)])
     empty = FakeHost()
     with serving(path, {"local": empty}) as client:
         wait_for(lambda: "no longer knows" in client.get("sandboxes/sb1")["status"]["message"])
@@ -213,8 +211,6 @@ def sqlite(path, query):
 
 
 def wait_for(condition):
-    import time
-
     deadline = time.monotonic() + 15
     while not condition():
         assert time.monotonic() < deadline, "it has not come to pass"

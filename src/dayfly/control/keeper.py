@@ -87,6 +87,12 @@ class Keeper:
         except SpecError as fault:
             # Stored by a Dayfly with other rules. Its run, if there is one, goes on.
             self._note(record, f"it no longer compiles: {fault}")
+        except Exception:
+            # The wish is stored and stays owed; one faulty sandbox must not keep the others from being told.
+            trouble = "the cluster could not be told because of an error of Dayfly's own; the server's log has it"
+            if self.trouble(record.uid) != trouble:
+                log.exception("sandbox %s (%s) failed", record.name, record.uid)
+            self._note(record, trouble)
 
     async def renew(self, record: Record, seconds: int) -> int | None:
         """Give a sandbox so many seconds from now; returns until when (unix milliseconds), or None if it is closing."""

@@ -1,0 +1,132 @@
+"""Run by the Python of the SDK's own environment: drives a server with the real `signadot-sdk`.
+
+Arguments: the server's port, its key, and what to do. Prints one JSON value.
+"""
+
+import json
+import sys
+import time
+
+import signadot_sdk as sd
+from signadot_sdk.rest import ApiException
+
+PORT, KEY, WHAT = sys.argv[1:4]
+
+
+def refused(call):
+    """Status and body of a call that must fail."""
+    try:
+        call()
+    except ApiException as fault:
+        return [fault.status, json.loads(fault.body)]
+    raise SystemExit("it was not refused")
+
+
+def client():
+    config = sd.Configuration()
+    config.host = f"http://127.0.0.1:{PORT}/api/v2"
+    config.api_key["signadot-api-key"] = KEY
+    return sd.ApiClient(config)
+
+
+def life():
+    """One sandbox from apply to its end."""
+    api = sd.SandboxesApi(client())
+    resource = sd.SandboxResource(name="mydb", plugin="db", params={"size": "small"})
+    ttl = sd.SandboxTTL(duration="2h")
+    spec = sd.SandboxSpec(cluster="local", description="from the SDK", resources=[resource], ttl=ttl, forks=[])
+    made = api.apply_sandbox("local", "sb1", sd.Sandbox(spec=spec))
+    while not (got := api.get_sandbox("local", "sb1")).status.ready:
+        time.sleep(0.05)
+    listed = api.list_sandboxes("local")
+    again = api.apply_sandbox("local", "sb1", sd.Sandbox(spec=got.spec))
+    deleted = [api.delete_sandbox("local", "sb1"), api.delete_sandbox("local", "sb1", force=False)]
+    while (last := api.get_sandbox("local", "sb1")).status.ready:
+        time.sleep(0.05)
+    gone = None
+    while gone is None:
+        try:
+            api.get_sandbox("local", "sb1")
+            time.sleep(0.05)
+        except ApiException as fault:
+            gone = [fault.status, json.loads(fault.body)["error"]]
+    return {
+        "made": made.to_dict(),
+        "got": got.to_dict(),
+        "again": again.to_dict(),
+        "listed": [sandbox.name for sandbox in listed],
+        "deleted": deleted,
+        "last": [last.status.ready, last.status.reason, last.status.message],
+        "gone": gone,
+    }
+
+
+def forks():
+    """A fork with an environment fed by a resource, and an endpoint."""
+    api = sd.SandboxesApi(client())
+    source = sd.SandboxEnvValueFrom(resource=sd.SandboxEnvValueFromResource(name="mydb", output_key="provision.host"))
+    env = [sd.SandboxEnvVar(name="DB_HOST", value_from=source), sd.SandboxEnvVar(name="PLAIN", value="x")]
+    fork = sd.SandboxFork(
+        fork_of=sd.SandboxForkOf(kind="Deployment", namespace="default", name="shop"),
+        customizations=sd.SandboxCustomizations(env=env),
+    )
+    group = sd.SandboxDefaultRouteGroup(
+        endpoints=[sd.RouteGroupSpecEndpoint(name="web", target="http://shop.default.svc:80")]
+    )
+    resource = sd.SandboxResource(name="mydb", plugin="db", params={})
+    spec = sd.SandboxSpec(cluster="local", forks=[fork], resources=[resource], default_route_group=group)
+    api.apply_sandbox("local", "sb2", sd.Sandbox(spec=spec))
+    return api.get_sandbox("local", "sb2").to_dict()
+
+
+def clusters():
+    """All of the cluster API that a server without agents has."""
+    api = sd.ClusterApi(client())
+    return {
+        "list": [cluster.to_dict() for cluster in api.list_clusters("local")],
+        "get": api.get_cluster("local", "local").to_dict(),
+        "tokens": api.list_cluster_tokens("local", "local"),
+        "missing": refused(lambda: api.get_cluster("local", "other"))[0],
+        "token": refused(lambda: api.create_cluster_token("local", "local"))[0],
+    }
+
+
+def plugins():
+    """The SDK has no plugin API of its own; its generic call does."""
+
+    def call(method, path, body=None, **parameters):
+        return client().call_api(
+            "/orgs/{orgName}/resource-plugins" + path,
+            method,
+            {"orgName": "local", **parameters},
+            [],
+            {"Accept": "application/json"},
+            body=body,
+            response_type="object",
+            auth_settings=["ApiKeyAuth"],
+            _return_http_data_only=True,
+        )
+
+    step = {"name": "make", "script": "#!/bin/sh\n"}
+    plugin = {"name": "viasdk@1.0", "spec": {"runner": {"image": "busybox"}, "create": [step], "delete": None}}
+    return {
+        "put": call("PUT", "/{name}", plugin, name="viasdk"),
+        "again": refused(lambda: call("PUT", "/{name}", plugin, name="viasdk"))[0],
+        "list": [found["name"] for found in call("GET", "")],
+        "delete": call("DELETE", "/{name}", name="viasdk"),
+        "versions": call("GET", "/{name}/versions", name="viasdk"),
+    }
+
+
+def denied():
+    """Every kind of refusal reads as one."""
+    api = sd.SandboxesApi(client())
+    return refused(lambda: api.list_sandboxes("local"))
+
+
+def wrong():
+    api = sd.SandboxesApi(client())
+    return refused(lambda: api.apply_sandbox("local", "sb1", {"spec": {"cluster": "local", "bogus": 1}}))
+
+
+print(json.dumps({f.__name__: f for f in (life, forks, clusters, plugins, denied, wrong)}[WHAT](), default=str))

@@ -1,0 +1,116 @@
+"""The real Python SDK of the public API, unchanged, in an environment of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from control import wishes
+from control.client import KEY
+from dayfly.plan.words import Reason
+from dayfly.spec.wire import Endpoint
+
+CHECKOUT = Path(__file__).parents[2]
+ENVIRONMENT = CHECKOUT / ".cache" / "signadot-sdk"
+PINNED = "signadot-sdk==0.3.6"
+
+
+@pytest.fixture(scope="session")
+def sdk_python():
+    """The SDK brings packages named `test` and `swagger_client` along, so it stays out of our own environment."""
+    python, stamp = ENVIRONMENT / "bin" / "python", ENVIRONMENT / f".{PINNED}"
+    ENVIRONMENT.parent.mkdir(exist_ok=True)
+    with (ENVIRONMENT.parent / "signadot-sdk.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=True)
+            command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PINNED]
+            subprocess.run(command, check=True, timeout=110)
+            stamp.touch()
+    return python
+
+
+@pytest.fixture
+def sdk(client, sdk_python):
+    def run(what, key=KEY):
+        command = [sdk_python, Path(__file__).with_name("sdk_session.py"), str(client.port), key, what]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_a_sandbox_lives_and_ends(sdk, client, host):
+    client.put("resource-plugins/db", wishes.plugin())
+
+    def play():
+        """The host: works a while, is ready; once it is told to stop, cleans up a while."""
+        while not host.offers:
+            time.sleep(0.01)
+        (uid,) = host.offers
+        host.say(uid, ready=False, reason=Reason.RESOURCES_PENDING, message="mydb/provision: is starting")
+        time.sleep(0.3)
+        host.say(uid, ready=True, reason=Reason.READY, message="All desired workloads are available.")
+        while uid not in host.closed:
+            time.sleep(0.01)
+        host.reports.pop(uid)
+        time.sleep(0.5)
+        host.finish(uid)
+
+    player = threading.Thread(target=play)
+    player.start()
+    told = sdk("life")
+    player.join()
+    assert told["got"]["status"]["ready"] is True
+    assert told["got"]["spec"]["ttl"] == {"duration": "2h", "offset_from": "createdAt"}
+    assert told["got"]["spec"]["forks"] == []
+    assert told["listed"] == ["sb1"]
+    assert told["again"]["created_at"] == told["made"]["created_at"]
+    assert told["again"]["routing_key"] == told["made"]["routing_key"]
+    assert told["deleted"] == [{}, {}]
+    assert told["last"] == [False, "Deleting", "db/drop: attempt 1 has been running for 4 s"]
+    assert told["gone"] == [404, "can't get sandbox: not found"]
+    assert [call for call, _ in host.calls] == ["offer", "stop"]
+
+
+def test_a_fork_is_fed_by_a_resource_and_answers(sdk, client, host, monkeypatch):
+    client.put("resource-plugins/db", wishes.plugin())
+    client.put("workloads/default/shop", wishes.baseline())
+    where = (Endpoint(unit="fork:default/shop", host="127.0.0.1", port=4711),)
+    monkeypatch.setattr(host, "endpoints", lambda uid: where)
+    told = sdk("forks")
+    (endpoint,) = told["endpoints"]
+    assert (endpoint["name"], endpoint["url"], endpoint["route_type"]) == ("web", "http://127.0.0.1:4711", "host")
+    (offer,) = host.offers.values()
+    (unit,) = offer.forks
+    (fed,) = unit.inputs
+    assert (fed.from_.resource, fed.from_.unit, fed.from_.output) == ("mydb", "provision", "host")
+    assert {change.name for change in unit.fork.env} >= {"DB_HOST", "PLAIN", "SIGNADOT_SANDBOX_ROUTING_KEY"}
+
+
+def test_clusters(sdk):
+    told = sdk("clusters")
+    assert [cluster["name"] for cluster in told["list"]] == ["local"]
+    assert told["get"]["operator"]["version"] == "1.2.3"
+    assert (told["tokens"], told["missing"], told["token"]) == ([], 404, 400)
+
+
+def test_plugins(sdk):
+    assert sdk("plugins") == {"put": {}, "again": 409, "list": ["viasdk@1.0.0"], "delete": {}, "versions": []}
+
+
+def test_refusals_read_as_such(sdk):
+    status, body = sdk("denied", key="wrong")
+    assert status == 401
+    assert set(body) == {"error", "requestId"}
+    status, body = sdk("wrong")
+    assert status == 400
+    assert body["error"].startswith('spec.bogus: unknown field "bogus"')
