@@ -21,10 +21,18 @@ format: dev  ## lay the code out as the linter wants it
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
+run: setup  ## the main job, once, from nothing to nothing, in about ten seconds
+	@examples/sqlite-notes/demo.sh
+
+test: dev  ## every test, with real databases, a real Kubernetes and real clients
+	@scripts/test-deps.sh
+	$(PY) -m pytest -n 2 --dist loadfile -m 'not cluster'
+	$(PY) -m pytest -n 2 --dist loadfile -m cluster
+
 check: lint  ## lint and the quick tests
 	$(PY) -m pytest -m 'not slow' -n 2
 
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh
 
-.PHONY: help setup dev lint format check lock
+.PHONY: help setup dev run test bench lint format check lock
