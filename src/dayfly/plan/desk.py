@@ -9,10 +9,13 @@ from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
 
 
 def lingers(fact: Fact | None, now: int) -> bool:
-    """Whether a fact leaves open that something of the attempt still lives. A host never loses such a fact."""
+    """Whether a fact leaves open that something of a recorded attempt still lives. A host never loses such a fact.
+
+    What is held under its name cannot be it: a paused peer prepared that, and it is never let go.
+    """
     if isinstance(fact, Unclear):
         return now < fact.dead_by
-    return not (fact is None or isinstance(fact, (Ended, NeverRan)))
+    return not (fact is None or isinstance(fact, (Ended, NeverRan, Held)))
 
 
 class Desk:
