@@ -136,7 +136,7 @@ class Cluster(Simulation):
     # --- what a server does -------------------------------------------------------------------------------------------
 
     def _lost_request(self) -> bool:
-        return self.faulty and self.rng.random() < 0.04
+        return self.faulty and self.rng.random() < self.clumsy
 
     def _seen(self, server: Server, unit: str, attempt: int) -> Pod | None:
         """The pod as it is now, if it still is the one that the server saw."""
@@ -276,7 +276,10 @@ class Cluster(Simulation):
         pod = self.rng.choice(list(self.pods.values()))
         chance = self.rng.random()
         kept = self.scenario.shapes[pod.unit].event is None
-        if chance < 0.4:
+        if kept and pod.state == ALIVE and chance < 0.7:
+            self._seal(pod, "")
+            self.news()
+        elif chance < 0.4:
             self.say("a user", f"deletes {pod.unit}#{pod.attempt} {pod.uid}")
             self._delete(pod)
         elif chance < 0.6 and not kept and pod.state in (NONE, ALIVE):

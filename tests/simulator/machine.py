@@ -95,7 +95,7 @@ class Machine(Simulation):
 
     def launch(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
         folder = self.folders.setdefault((unit, attempt), Folder(self.ref(), self.now))
-        if self.faulty and self.rng.random() < 0.03:
+        if self.faulty and self.rng.random() < self.clumsy:
             return  # no process could be made
         launcher = Launcher(unit, attempt, folder, hung=self.rng.random() < 0.05)
         launcher.frozen = self.rng.random() < 0.04 and self.scenario.shapes[unit].event is not None
@@ -197,7 +197,14 @@ class Machine(Simulation):
         if rng.random() < 0.25:
             self._reboot()
         elif self.launchers:
-            self._kill(rng.choice(self.launchers))
+            forks = [
+                who for who in self.launchers if who.stage == RUNNING and self.scenario.shapes[who.unit].event is None
+            ]
+            if forks and rng.random() < 0.5:
+                self._end(rng.choice(forks), "")
+                self.news()
+            else:
+                self._kill(rng.choice(self.launchers))
 
     def _kill(self, who: Launcher) -> None:
         """`kill -9` of the launcher; its script dies with it, and the lock is free only then."""

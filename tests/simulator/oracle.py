@@ -82,6 +82,8 @@ class Oracle:
                     raise Violation(5, f"{shape.id} cleans up before its reader {min(late)}")
             if any(shape.resource in who and name in self.cleaning for name, who in self.scenario.readers.items()):
                 raise Violation(5, f"{shape.id} cleans up after what it read")
+        elif shape.event is None:  # one that was let go before the run closed may come up beside preStop
+            beside = [name for name in self.alive if shapes[name].event is Event.POST_STOP]
         else:
             beside = [name for name in self.alive if not shapes[name].creates]
         if beside and self.run.phase is not Phase.ABANDONED:
@@ -111,6 +113,9 @@ class Oracle:
         """Before moves are written: they must follow from what the server was told."""
         world, slots = scene.world, scene.world.slots
         void = {move.unit for move in moves if isinstance(move, Void)}
+        given_up = world.run.abandon is not None or any(isinstance(move, GiveUp) for move in moves)
+        if world.wish.abandon is not None and not given_up and any(isinstance(move, Finish) for move in moves):
+            raise Violation(13, "finished as if nobody had given it up")
         for move in moves:
             if not isinstance(move, Claim) or move.unit in void:
                 continue

@@ -11,7 +11,7 @@ from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Fact, Objection, Wish, World
 from dayfly.spec.run import Phase, Request, Result, Run, State
 from simulator.oracle import Oracle, Violation
-from simulator.scenario import OUTPUTS, TARGET, Scenario, draw, output_record, value
+from simulator.scenario import DIFFERENT_PLANS, OUTPUTS, TARGET, Scenario, draw, output_record, value
 
 START = 1_000_000_000  # unix milliseconds at which every story begins
 SETTLE = 2_500  # steps within which a world without faults must come to rest
@@ -173,11 +173,12 @@ class Simulation:
         self.refuse = 0  # so many writes find the disk full
         self.pending: tuple[Run, tuple[Move, ...]] | None = None
         self.objections: dict[str, Objection] = {}
-        self.scenario: Scenario = draw(rng.randrange(3_000))
+        self.scenario: Scenario = draw(rng.randrange(DIFFERENT_PLANS))
         self.known_refs: set[str] | None = None  # what may be claimed, where that must exist before
         self.slots = rng.choice((1, 2, 4, 99, 99))
         self.revision = 0
         self.turns = 0
+        self.clumsy = 0.5 if rng.random() < 0.05 else 0.03  # how often what is asked of the host comes to nothing
         self.resting = True  # whether an open run that has nothing to do may stay so
         self.uid = f"run-{type(self).__name__}-{seed}"
         self.servers = [Server(self, name) for name in self.names()]

@@ -1,0 +1,405 @@
+"""Seeded bugs: for each guard, what the code would be without it. The simulator must find every one.
+
+Each edit's old text must occur exactly once in its file, else the list is stale. A guard that stands in two places (the
+decision and the table behind it) is seeded twice: alone, where the table must stop it with a loud error, and together
+with the table's own, where the truth must.
+"""
+
+from typing import NamedTuple
+
+DECIDE, DESK, OPENING, CLOSING = "plan/decide.py", "plan/desk.py", "plan/opening.py", "plan/closing.py"
+RETRY, SEALED, TABLE = "plan/retry.py", "plan/sealed.py", "plan/table.py"
+TURN, LEDGER = "execute/turn.py", "embedded/ledger.py"
+
+Edit = tuple[str, str, str]  # file, old text, new text
+
+
+class Bug(NamedTuple):
+    """A bug, and the invariants any of which may find it."""
+
+    name: str
+    edits: tuple[Edit, ...]
+    found_by: tuple[int, ...]
+    host: str = ""  # where it is looked for first
+
+
+def _bug(name: str, file: str, old: str, new: str, *found_by: int, host: str = "machine") -> Bug:
+    return Bug(name, ((file, old, new),), found_by, host)
+
+
+TABLE_LETS_CLAIM = (TABLE, "phase is not Phase.OPEN and creates(move.unit)", "phase is None")
+TABLE_SKIPS = (TABLE, "if move.attempt != before.attempt + 1:", "if move.attempt <= before.attempt:")
+TABLE_FORGETS_SUCCESS = (TABLE, 'before.outcome == "succeeded" and not move.generation', "before.attempt < 0")
+OPEN_WHILE_CLOSED = (
+    DECIDE,
+    "if desk.phase is Phase.OPEN:\n        opening",
+    "if world.run.phase is Phase.OPEN:\n        opening",
+)
+SKIPPED_ATTEMPT = (DESK, "attempt = self.unit(step.id).attempt + 1", "attempt = self.unit(step.id).attempt + 2")
+SUCCESS_IS_NOT_ENOUGH = (
+    RETRY,
+    'if record.outcome == "succeeded":',
+    'if record.outcome == "succeeded" and record.attempt > 1:',
+)
+
+BUGS: tuple[Bug, ...] = (
+    # --- decide ---
+    _bug(
+        "unknown attempts are not read",
+        DECIDE,
+        "if record.state is not State.CLAIMED and record.state is not State.UNKNOWN:",
+        "if record.state is not State.CLAIMED:",
+        12,
+        13,
+        host="cluster",
+    ),
+    _bug(
+        "whatever is held is let go",
+        DECIDE,
+        "case Held(ref=ref) if ref == record.ref and (",
+        "case Held(ref=ref) if (",
+        2,
+        11,
+        host="cluster",
+    ),
+    _bug(
+        "a closed run lets creates go",
+        DECIDE,
+        "if ref == record.ref and (desk.phase is Phase.OPEN or not desk.creates(name)):",
+        "if ref == record.ref:",
+        3,
+        host="cluster",
+    ),
+    _bug(
+        "a dead peer's claim is not finished",
+        DECIDE,
+        "case Held(ref=ref) if ref == record.ref and",
+        "case Held(ref=ref) if record.attempt < 0 and",
+        13,
+        host="cluster",
+    ),
+    _bug("stalled attempts are not fenced", DECIDE, "case Stalled():", "case Stalled() if desk.now < 0:", 13),
+    _bug("no start deadline", DECIDE, "limit = limits.schedule_ms + limits.pull_ms\n", "limit = 0\n    return\n", 13),
+    _bug(
+        "no run deadline", DECIDE, "if limits is None or not limits.run_ms:", "if limits is None or limits.run_ms:", 13
+    ),
+    _bug(
+        "given up before its deadline",
+        DECIDE,
+        "if desk.now >= fact.dead_by:",
+        "if desk.now > fact.since:",
+        1,
+        2,
+        4,
+        5,
+        6,
+        9,
+        host="cluster",
+    ),
+    _bug(
+        "doubt is kept quiet",
+        DECIDE,
+        "elif record.state is State.CLAIMED:",
+        "elif record.attempt < 0:",
+        12,
+        host="cluster",
+    ),
+    _bug("abandon does not close", DECIDE, "request = wish.stop or wish.abandon", "request = wish.stop", 13),
+    _bug(
+        "time to live is not read",
+        DECIDE,
+        "if request is None and 0 < wish.expires_at <= desk.now:",
+        "if request is None and 0 < wish.expires_at < 0:",
+        13,
+    ),
+    _bug(
+        "lease is not read",
+        DECIDE,
+        "if request is None and 0 < wish.lease_until <= desk.now:",
+        "if request is None and 0 < wish.lease_until < 0:",
+        13,
+    ),
+    _bug("no clock for the time to live", DECIDE, "desk.wake(wish.expires_at)", "desk.wake(0)", 13),
+    _bug(
+        "given up again and again",
+        DECIDE,
+        "wish.abandon is not None and desk.abandon is None:",
+        "wish.abandon is not None:",
+        13,
+        host="cluster",
+    ),
+    _bug(
+        "abandon is not written",
+        DECIDE,
+        "if desk.phase is Phase.CLOSED and wish.abandon is not None",
+        "if desk.phase is Phase.OPEN and wish.abandon is not None",
+        0,
+        13,
+    ),
+    _bug("evidence of the living is released", DECIDE, "if lingers(fact, desk.now):\n            continue", "pass", 6),
+    _bug(
+        "an abandoned run goes on",
+        DECIDE,
+        "if world.run.phase in (Phase.CLEANED, Phase.ABANDONED):",
+        "if world.run.phase is Phase.CLEANED:",
+        0,
+    ),
+    _bug("nothing is released", DECIDE, "desk.effects.append(Release(unit=name, attempt=attempt))", "pass", 14),
+    # --- desk ---
+    _bug("places are not counted", DESK, "self.slots -= not is_fork", "self.slots -= 0", 0),
+    _bug(
+        "objections are not heard", DESK, "if objection is not None:", "if objection is not None and self.now < 0:", 0
+    ),
+    _bug(
+        "what cannot be seen has ended",
+        DESK,
+        "return now < fact.dead_by",
+        "return now < 0",
+        1,
+        4,
+        5,
+        6,
+        9,
+        host="cluster",
+    ),
+    _bug(
+        "what is recorded has ended",
+        DESK,
+        "return not (fact is None or isinstance(fact, (Ended, NeverRan, Held)))",
+        "return fact is None",
+        1,
+        4,
+        5,
+        6,
+        9,
+    ),
+    _bug(
+        "claimed without a gate",
+        DESK,
+        "if self.world.gated:",
+        "if self.world.gated and self.now < 0:",
+        2,
+        host="cluster",
+    ),
+    _bug(
+        "taken away before its claim",
+        DESK,
+        "elif isinstance(fact, NeverRan):",
+        "elif isinstance(fact, NeverRan) and self.now < 0:",
+        13,
+        host="cluster",
+    ),
+    _bug(
+        "no clock for a hung start",
+        DESK,
+        "self.wake(self.now + step.unit.timeouts.schedule_ms + step.unit.timeouts.pull_ms)",
+        "self.wake(0)",
+        13,
+    ),
+    # --- opening ---
+    _bug("a failure stops nobody", OPENING, "if failed:", "if failed and desk.now < 0:", 5),
+    _bug("inputs are not waited for", OPENING, "elif missing:", "elif missing and desk.now < 0:", 5, 7),
+    _bug("doubt stops nobody", OPENING, "elif doubtful:", "elif doubtful and desk.now < 0:", 12, host="cluster"),
+    _bug("no back-off", OPENING, "due = again_at(step, record)", "due = 0", 13),
+    _bug("a retry beside its last attempt", OPENING, "if desk.lingers(step.id):", "if desk.now < 0:", 1, 9),
+    _bug("a fork beside its last self", OPENING, "if desk.lingers(fork.id):", "if desk.now < 0:", 1, 9),
+    _bug(
+        "forks before preStart is done",
+        OPENING,
+        "if not _event(desk, Event.PRE_START):",
+        "if _event(desk, Event.PRE_START) is None:",
+        5,
+    ),
+    _bug("postStart before the forks answer", OPENING, "    if waiting:\n", "    if waiting and desk.now < 0:\n", 5),
+    _bug(
+        "a fork's readiness is not read",
+        OPENING,
+        "if isinstance(fact, Running) and fact.ready:",
+        "if isinstance(fact, Running):",
+        5,
+    ),
+    _bug(
+        "revisions of forks are ignored",
+        OPENING,
+        "if record.generation != fork.generation:",
+        "if not record.generation:",
+        0,
+        13,
+    ),
+    _bug(
+        "removed forks stay",
+        OPENING,
+        "if name.startswith(FORK) and name not in desk.plan.forks and",
+        "if name.startswith(FORK) and desk.now < 0 and",
+        0,
+        13,
+    ),
+    _bug("no back-off for forks", OPENING, "_fork_due(record) if record.generation == fork.generation else 0", "0", 13),
+    _bug(
+        "what waits is not fenced",
+        OPENING,
+        "case Held() | Waiting():",
+        "case Held() if desk.now < 0:",
+        13,
+        host="cluster",
+    ),
+    _bug("what runs is not cancelled", OPENING, "case Running():", "case Running() if desk.now < 0:", 13),
+    # --- closing ---
+    _bug(
+        "cleanup beside live creates", CLOSING, "if not _rest(desk, creating):", "if _rest(desk, creating) is None:", 5
+    ),
+    _bug(
+        "cleanup beside recorded creates that linger", CLOSING, "elif desk.lingers(name):", "elif desk.now < 0:", 4, 5
+    ),
+    _bug("preStop is left out", CLOSING, "if forks and not _pre_stop(desk):", "if desk.now < 0:", 5),
+    _bug("preStop without a fork", CLOSING, "if forks and not _pre_stop(desk):", "if not _pre_stop(desk):", 5),
+    _bug("postStop beside forks", CLOSING, "if not _rest(desk, forks):", "if _rest(desk, forks) is None:", 4, 5),
+    _bug("finished before postStop is", CLOSING, "if _post_stop(desk):", "if _post_stop(desk) is not None:", 4),
+    _bug(
+        "readers are not cleaned first",
+        CLOSING,
+        "            if readers:\n",
+        "            if readers and desk.now < 0:\n",
+        5,
+    ),
+    _bug("nothing is owed", CLOSING, "if not owed(desk, resource):", "if owed(desk, resource):", 4, 5, 13),
+    _bug(
+        "finished beside a postStop that lingers",
+        CLOSING,
+        "is not Standing.SUCCEEDED or desk.lingers(step.id)",
+        "is not Standing.SUCCEEDED",
+        4,
+        5,
+        6,
+    ),
+    _bug("stop steps do not wait for inputs", CLOSING, "    if missing:\n", "    if missing and desk.now < 0:\n", 5),
+    _bug(
+        "skipped preStop is waited for",
+        CLOSING,
+        "return at is Standing.FAILED or not any(",
+        "return at is Standing.FAILED and not any(",
+        13,
+    ),
+    _bug("abandoned beside what runs", CLOSING, "if _rest(desk, names):", "if _rest(desk, names) is not None:", 4),
+    # --- retry ---
+    _bug("voids without end", RETRY, "VOID_LIMIT: Final = 3", "VOID_LIMIT: Final = 5", 5, 9),
+    _bug("a sixth preStop", RETRY, "PRE_STOP_TRIES: Final = 5", "PRE_STOP_TRIES: Final = 6", 5, 9),
+    _bug("a second create", RETRY, "        return 1\n", "        return 2\n", 1, 9),
+    _bug("limits are not read", RETRY, 'return retry.limit or float("inf")', 'return float("inf")', 5, 9),
+    _bug("postStop gives up", RETRY, '        return float("inf")\n', "        return PRE_STOP_TRIES\n", 0, 13),
+    _bug("the back-off does not grow", RETRY, "min(max(times - 1, 0), 20)", "0", 13),
+    # --- sealed ---
+    _bug(
+        "stop steps need nothing",
+        SEALED,
+        "(where.get(name) in CREATING) == creates",
+        "where.get(name) in CREATING and creates",
+        5,
+    ),
+    _bug(
+        "readers are not known",
+        SEALED,
+        "if ref.resource and ref.resource != document.resource:",
+        "if ref.resource and not document:",
+        5,
+    ),
+    # --- doubled guards: alone (the table is loud) and together (the truth is) ---
+    Bug("open while closed, alone", (OPEN_WHILE_CLOSED,), (0,), "machine"),
+    Bug("open while closed, and the table lets it", (OPEN_WHILE_CLOSED, TABLE_LETS_CLAIM), (0, 3), "machine"),
+    Bug("an attempt is left out, alone", (SKIPPED_ATTEMPT,), (0,), "machine"),
+    Bug("an attempt is left out, and the table lets it", (SKIPPED_ATTEMPT, TABLE_SKIPS), (8,), "machine"),
+    Bug("again after success, alone", (SUCCESS_IS_NOT_ENOUGH,), (0, 5, 13), "machine"),
+    Bug(
+        "again after success, and the table lets it",
+        (SUCCESS_IS_NOT_ENOUGH, TABLE_FORGETS_SUCCESS),
+        (1, 5, 9),
+        "machine",
+    ),
+    # --- table ---
+    _bug(
+        "failures are not counted",
+        TABLE,
+        'failures=before.failures + (result.outcome == "failed"),',
+        "failures=before.failures,",
+        8,
+    ),
+    _bug("voids are not counted", TABLE, "voids=before.voids + 1", "voids=before.voids", 8),
+    _bug("a void forgets what was told", TABLE, "        outputs=before.outputs,\n", "", 7),
+    _bug("seq stands still", TABLE, '"seq": run.seq + 1}', '"seq": run.seq}', 8),
+    # --- ledger ---
+    _bug(
+        "no compare in the swap",
+        LEDGER,
+        "WHERE uid = ? AND seq = ?",
+        "WHERE uid = ? AND seq >= ? - 9",
+        2,
+        8,
+        9,
+        host="cluster",
+    ),
+    _bug(
+        "values of an attempt before",
+        LEDGER,
+        "if isinstance(move, Record) and move.attempt > 1:",
+        "if isinstance(move, Record) and move.attempt > 99:",
+        7,
+    ),
+    _bug(
+        "values are not kept",
+        LEDGER,
+        "for (unit, name), value in values.items():",
+        "for (unit, name), value in {}.items():",
+        7,
+    ),
+    _bug("a commit that is none", LEDGER, 'self._db.execute("COMMIT")', 'self._db.execute("ROLLBACK")', 8, 14),
+    _bug(
+        "half a commit stays",
+        LEDGER,
+        'if self._db.in_transaction:\n                    self._db.execute("ROLLBACK")',
+        'if self._db.in_transaction:\n                    self._db.execute("COMMIT")',
+        7,
+        8,
+        14,
+    ),
+    _bug(
+        "a broken BEGIN stays open",
+        LEDGER,
+        '            try:\n                self._db.execute("BEGIN IMMEDIATE")\n',
+        '            self._db.execute("BEGIN IMMEDIATE")\n            try:\n',
+        13,
+    ),
+    _bug(
+        "abandoned runs are not forgotten",
+        LEDGER,
+        "AND phase IN ('cleaned', 'abandoned')",
+        "AND phase IN ('cleaned')",
+        14,
+    ),
+    # --- turn ---
+    _bug(
+        "a refused commit is taken for written",
+        TURN,
+        "not await host.commit(scene, decision.moves):",
+        "await host.commit(scene, decision.moves) is None:",
+        2,
+        6,
+        7,
+        host="cluster",
+    ),
+    _bug(
+        "effects before their moves",
+        TURN,
+        "        if decision.moves and not await host.commit(scene, decision.moves):\n            continue\n        for effect in decision.effects:\n            await host.perform(scene, effect)\n",
+        "        for effect in decision.effects:\n            await host.perform(scene, effect)\n        if decision.moves and not await host.commit(scene, decision.moves):\n            continue\n",
+        2,
+        6,
+        7,
+    ),
+    _bug(
+        "a finished run is left lying",
+        TURN,
+        "if any(isinstance(move, Finish) for move in decision.moves):",
+        "if any(move is None for move in decision.moves):",
+        13,
+    ),
+)

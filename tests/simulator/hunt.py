@@ -1,0 +1,49 @@
+"""Look for seeded bugs: each in a copy of the package, in a process of its own."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import dayfly
+from simulator.bugs import Bug
+
+SOURCE = Path(dayfly.__file__).parent
+TESTS = Path(__file__).parents[1]
+ROOMS = ("spec", "plan", "execute", "embedded")
+SCHEDULES = 4_000  # within so many of each host a bug must be found
+
+
+class StaleError(AssertionError):
+    """A bug's old text does not occur exactly once: the code has moved on, the list has not."""
+
+
+def plant(bug: Bug, home: Path) -> None:
+    """Copy the package into a folder and seed the bug there."""
+    package = home / "dayfly"
+    package.mkdir(parents=True)
+    shutil.copy(SOURCE / "__init__.py", package)
+    for room in ROOMS:
+        shutil.copytree(SOURCE / room, package / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, old, new in bug.edits:
+        text = (package / file).read_text()
+        if text.count(old) != 1:
+            raise StaleError(f"{bug.name}: {old!r} occurs {text.count(old)} times in {file}")
+        (package / file).write_text(text.replace(old, new))
+
+
+def hunt(bug: Bug, home: Path) -> str:
+    """What the simulator says of the seeded bug; empty if it finds nothing."""
+    plant(bug, home)
+    hosts = sorted(("machine", "cluster"), key=lambda host: host != bug.host)
+    for host in hosts:
+        answer = subprocess.run(
+            [sys.executable, "-B", "-m", "simulator", "--host", host, "--count", str(SCHEDULES)],
+            env={"PYTHONPATH": f"{home}:{TESTS}", "PYTHONHASHSEED": "0"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        if answer.returncode:
+            return answer.stdout + answer.stderr[-2_000:]
+    return ""

@@ -1,0 +1,43 @@
+"""The simulator's worth: it finds every seeded bug, and by the invariant that was meant to find it."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from simulator.bugs import BUGS
+from simulator.hunt import StaleError, hunt, plant
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_seeded_bug_is_found(tmp_path):
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda pair: hunt(pair[1], tmp_path / str(pair[0])), enumerate(BUGS)))
+    missed = {}
+    for bug, answer in zip(BUGS, answers, strict=True):
+        found = re.search(r"\[(\d+)\]", answer)
+        if found is None or int(found[1]) not in bug.found_by:
+            missed[bug.name] = answer or "not found"
+    assert not missed
+
+
+def test_there_is_a_bug_for_every_guard():
+    assert len(BUGS) >= 50
+    assert len({bug.name for bug in BUGS}) == len(BUGS)
+    assert {file for bug in BUGS for file, _, _ in bug.edits} == {
+        *(f"plan/{name}.py" for name in ("decide", "desk", "opening", "closing", "retry", "sealed", "table")),
+        "execute/turn.py",
+        "embedded/ledger.py",
+    }
+
+
+def test_the_list_is_not_stale(tmp_path):
+    for number, bug in enumerate(BUGS):
+        plant(bug, tmp_path / str(number))
+
+
+def test_a_stale_entry_is_refused(tmp_path):
+    gone = BUGS[0]._replace(edits=(("plan/decide.py", "no such text", ""),))
+    with pytest.raises(StaleError):
+        plant(gone, tmp_path / "copy")
