@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import time
 
 import pytest
 
@@ -171,6 +172,18 @@ def test_several_requests_share_a_connection(client):
         response.read()
     assert connection.sock is not None
     connection.close()
+
+
+def test_an_answer_does_not_wait_for_an_acknowledgement(filled):
+    connection = http.client.HTTPConnection("127.0.0.1", filled.port, timeout=10)
+    spans = []
+    for _ in range(30):
+        began = time.perf_counter()
+        connection.request("GET", ORG + "/sandboxes", headers={"signadot-api-key": KEY})
+        connection.getresponse().read()
+        spans.append(time.perf_counter() - began)
+    connection.close()
+    assert min(spans) < 0.03, "a delayed acknowledgement takes 40 ms"
 
 
 def test_an_unforeseen_error_says_whose_fault_it_is_and_names_its_line_in_the_log(client, host, caplog):

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dayfly.control.store import Store
 
 SWEEP_S = 2.0
+# Rounds over very many sandboxes come less often, so that they take at most a hundredth of the time.
+IDLE_SHARE = 99
 LOST = (
     "the cluster's ledger no longer knows this sandbox, so nobody knows what was created: nothing is started or "
     "cleaned up. Restore the ledger, or give the cleanup up with dayfly abandon"
@@ -140,6 +142,7 @@ class Keeper:
     async def run(self) -> None:
         """Pay what is owed and bury what has ended, until cancelled."""
         while True:
+            began = time.monotonic()
             try:
                 await self.sweep()
             except StoreError as fault:
@@ -147,26 +150,26 @@ class Keeper:
             except Exception:
                 # One faulty round must not end all others; what it left undone is still owed.
                 log.exception("a round of the keeper failed")
-            await asyncio.sleep(SWEEP_S)
+            await asyncio.sleep(max(SWEEP_S, IDLE_SHARE * (time.monotonic() - began)))
 
     async def sweep(self) -> None:
         """One round."""
         await self.hand_over_baselines()
-        for seen in await self._store.read(lambda connection: records.living(connection, self._org)):
-            host = self.host(seen)
-            if seen.uid in self._confirmed and not (host is not None and host.has_ended(seen.uid)):
+        for uid, name, cluster in await self._store.read(lambda connection: records.roll(connection, self._org)):
+            host = self._hosts.get(cluster)
+            if uid in self._confirmed and not (host is not None and host.has_ended(uid)):
                 continue
-            async with self.lock(seen.name):
-                record = await self._find(seen)
+            async with self.lock(name):
+                record = await self._find(uid, name)
                 if record is not None and not await self.is_over(record) and record.uid not in self._confirmed:
                     await self.tell(record)
         if uids := sorted(self._unmarked):
             await self._store.write(lambda connection: records.mark_taken_over(connection, uids))
             self._unmarked.difference_update(uids)
 
-    async def _find(self, seen: Record) -> Record | None:
-        record = await self._store.read(lambda connection: records.find(connection, self._org, seen.name))
-        return record if record is not None and record.uid == seen.uid else None
+    async def _find(self, uid: str, name: str) -> Record | None:
+        record = await self._store.read(lambda connection: records.find(connection, self._org, name))
+        return record if record is not None and record.uid == uid else None
 
     async def _offer(self, record: Record, host: Host, compiled: Compiled | None) -> None:
         if 0 < record.expires_at <= _now() and host.report(record.uid) is None:

@@ -5,16 +5,11 @@ from typing import Protocol
 from dayfly.plan.status import Report
 from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.run import Request
-from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, Value
+from dayfly.spec.wire import Endpoint, HistoryEntry, HostUnavailableError, LogInfo, Offer, RefusedError, Value
 from dayfly.spec.workload import Workload
 
 
-class RefusedError(Exception):
-    """The host cannot run these documents; the sentence says which unit, why, and what to do."""
-
-
-class HostUnavailableError(Exception):
-    """The host's ledger cannot be written now; nothing was changed."""
+__all__ = ["Host", "HostUnavailableError", "RefusedError"]
 
 
 class Host(Protocol):

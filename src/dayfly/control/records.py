@@ -90,6 +90,12 @@ def living(connection: Connection, org: str) -> list[Record]:
     return [_record(row) for row in rows]
 
 
+def roll(connection: Connection, org: str) -> list[tuple[str, str, str]]:
+    """Uid, name and cluster of all living sandboxes, by name; it is cheap enough to be read again and again."""
+    query = sa.select(sandboxes.c.uid, sandboxes.c.name, sandboxes.c.cluster).where(sandboxes.c.org == org)
+    return [(row.uid, row.name, row.cluster) for row in connection.execute(query.order_by(sandboxes.c.name))]
+
+
 def trace(connection: Connection, org: str, name: str) -> Trace | None:
     """The sandbox of that name which ended last."""
     row = connection.execute(
