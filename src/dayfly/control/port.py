@@ -8,7 +8,6 @@ from dayfly.spec.run import Request
 from dayfly.spec.wire import Endpoint, HistoryEntry, HostUnavailableError, LogInfo, Offer, RefusedError, Value
 from dayfly.spec.workload import Workload
 
-
 __all__ = ["Host", "HostUnavailableError", "RefusedError"]
 
 

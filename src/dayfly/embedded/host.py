@@ -27,7 +27,7 @@ from dayfly.plan.status import Report, describe
 from dayfly.plan.world import Running, Wish, World
 from dayfly.spec.lifecycle import Event, Kind, Lifecycle, Unit, digest, unit_id
 from dayfly.spec.run import Request, Run, State
-from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, Value
+from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, RefusedError, Value
 from dayfly.spec.workload import Workload
 
 KEEP_ENDED_MS = 7 * 24 * 3_600_000
@@ -36,10 +36,6 @@ SWEEP_S = 3_600
 
 class HomeBusyError(Exception):
     """Another server uses this home."""
-
-
-class RefusedError(Exception):
-    """This host cannot run a document."""
 
 
 class EmbeddedHost:

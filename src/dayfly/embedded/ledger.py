@@ -18,6 +18,7 @@ from dayfly.plan.world import Wish
 from dayfly.spec import run as ledger
 from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.run import Run
+from dayfly.spec.wire import HostUnavailableError
 
 SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -46,7 +47,7 @@ Values = dict[tuple[str, str], bytes]  # (unit, output) -> value
 Hook = Callable[[str], None]
 
 
-class LedgerError(Exception):
+class LedgerError(HostUnavailableError):
     """The ledger cannot be used: its file is damaged, of another version, or the disk refuses."""
 
 

@@ -3,6 +3,14 @@
 from dayfly.spec.lifecycle import Lifecycle, Struct, Target, Unit
 
 
+class RefusedError(Exception):
+    """The host cannot run these documents; the sentence says which unit, why, and what to do."""
+
+
+class HostUnavailableError(Exception):
+    """The host's ledger cannot be used now; nothing was changed."""
+
+
 class Offer(Struct, frozen=True, kw_only=True):
     """A run to be sealed, or, for a run that exists, its newest forks and times. Offering twice is offering once.
 
