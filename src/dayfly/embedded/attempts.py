@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dayfly.embedded.clock import now_ms
-from dayfly.execute.process import read, run
+from dayfly.execute import receipt
+from dayfly.execute.process import run
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Stalled
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import Unit
@@ -179,7 +180,7 @@ class Attempts:
         if isinstance(seen, Stalled):
             seen = NeverRan(reason="CannotStart", message="the runner ended before it started the step")
             if not self.at(key).fence():
-                seen = read.lost("its runner ended without a receipt")
+                seen = receipt.lost("its runner ended without a receipt")
         self.busy.discard(key)
         self._fork_ended.set()
         self._settle(key, seen)
@@ -193,7 +194,7 @@ class Attempts:
                     name: folder.value(name, output.digest) for name, output in fact.result.outputs.items()
                 }
             except (ValueError, OSError) as error:
-                fact = read.lost(str(error), started_at=fact.result.started_at, ended_at=fact.result.ended_at)
+                fact = receipt.lost(str(error), started_at=fact.result.started_at, ended_at=fact.result.ended_at)
         self.tell(key, fact)
 
 

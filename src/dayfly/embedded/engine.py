@@ -14,7 +14,8 @@ from dayfly.embedded.attempts import Attempts, Key
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.ledger import Ledger, LedgerError, Stored
 from dayfly.embedded.writer import Writer
-from dayfly.execute.process.render import Attempt, CannotRenderError, step_order
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.process.render import Attempt, step_order
 from dayfly.execute.process.run import declared_paths, private_directories
 from dayfly.execute.turn import Scene, turn
 from dayfly.plan.actions import Cancel, Claim, Decision, Dissolve, Effect, Fence, Launch, Move, Prepare, Record, Release

@@ -6,7 +6,8 @@ import socket
 
 import msgspec
 
-from dayfly.execute.process.render import Attempt, CannotRenderError, service_order
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.process.render import Attempt, service_order
 from dayfly.plan.sealed import ForkStep, Plan
 from dayfly.spec.lifecycle import Baseline, EnvChange, Unit, digest
 from dayfly.spec.workload import Workload

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from dayfly.execute.process import read
+from dayfly.execute.receipt import lost, receipt
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import UnitRecord
@@ -135,7 +135,7 @@ class Folder:
         """Look at an attempt that the ledger believes alive, whoever started it."""
         for _ in range(2):
             if data := _slurp(f"{self.path}/receipt"):
-                return read.receipt(data, nonce=nonce, unit=unit)
+                return receipt(data, nonce=nonce, unit=unit)
             marker = _slurp(f"{self.path}/marker").decode(errors="replace").split("\n")
             if marker[0] == "void":
                 return NeverRan(reason="Void", message="it was fenced before it started")
@@ -144,7 +144,7 @@ class Folder:
             if self.locked():
                 return Running(since=int(marker[4] or 0) or record.claimed_at)
             # The receipt is written before the lock is freed: look for it once more.
-        return read.lost("its runner ended without a receipt", started_at=record.claimed_at, ended_at=now)
+        return lost("its runner ended without a receipt", started_at=record.claimed_at, ended_at=now)
 
     def _unmarked(self, record: UnitRecord, unit: Unit, now: int) -> Seen:
         if record.ref == self._place.ref:

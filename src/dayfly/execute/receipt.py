@@ -1,7 +1,9 @@
-"""From the runner's receipt to a fact. Pure."""
+"""What a runner's receipt means: the same for a process and a pod. Pure."""
 
 import signal
+from collections.abc import Iterable
 
+from dayfly.execute.order import UNIT_OUTPUT_LIMIT
 from dayfly.plan.words import Reason, run_deadline, span
 from dayfly.plan.world import Ended, NeverRan
 from dayfly.spec.frames import FrameError, decode
@@ -14,10 +16,16 @@ def receipt(data: bytes, *, nonce: str, unit: Unit) -> Ended | NeverRan:
     try:
         records = decode("dayfly-receipt", data)
     except FrameError as error:
-        return _lost(f"its receipt is damaged: {error}")
+        return lost(f"its receipt is damaged: {error}")
+    return understand(records, nonce=nonce, unit=unit)
+
+
+def understand(records: Iterable[tuple[str, bytes]], *, nonce: str, unit: Unit) -> Ended | NeverRan:
+    """What the records of a whole receipt tell."""
+    records = list(records)
     fields = {key: value.decode(errors="replace") for key, value in records if key != "output"}
     if fields.get("nonce") != nonce:
-        return _lost("its receipt belongs to another attempt")
+        return lost("its receipt belongs to another attempt")
     detail = fields.get("detail", "")
     outcome = fields.get("outcome", "")
     if outcome == "void":
@@ -42,10 +50,6 @@ def receipt(data: bytes, *, nonce: str, unit: Unit) -> Ended | NeverRan:
 
 def lost(message: str, *, started_at: int = 0, ended_at: int = 0) -> Ended:
     """Every process of it is gone and no receipt was left."""
-    return _lost(message, started_at=started_at, ended_at=ended_at)
-
-
-def _lost(message: str, *, started_at: int = 0, ended_at: int = 0) -> Ended:
     return Ended(
         result=Result(outcome="failed", reason=Reason.LOST, message=message, started_at=started_at, ended_at=ended_at)
     )
@@ -78,7 +82,10 @@ def _signal(code: int) -> str:
 
 _FAULTS = {
     "missing": ("OutputMissing", "output {name} was not written: the step ended well but left no such file"),
-    "too-large": ("OutputTooLarge", "output {name} has {size} bytes; all outputs of a step may have 524288 together"),
+    "too-large": (
+        "OutputTooLarge",
+        f"output {{name}} has {{size}} bytes; all outputs of a step may have {UNIT_OUTPUT_LIMIT} together",
+    ),
     "refused": ("OutputRefused", "output {name} is not a plain file (links, pipes and devices are not read)"),
 }
 

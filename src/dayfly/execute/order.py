@@ -1,0 +1,80 @@
+"""What every work order for the runner has in common, wherever the step runs. Pure."""
+
+from collections.abc import Collection
+
+from dayfly.spec.identity import nonce, resource_id
+from dayfly.spec.lifecycle import Input, Unit
+
+ENV_INPUT_LIMIT = 64 * 1024
+UNIT_OUTPUT_LIMIT = 512 * 1024
+
+Record = tuple[str, bytes]
+
+
+class CannotRenderError(Exception):
+    """The unit cannot be started with these values. `reason` is one word, the text one sentence."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def step_records(unit: Unit) -> list[Record]:
+    """The unit's own part of an order: script, deadlines, outputs."""
+    assert unit.exec is not None, "only exec units have a script"
+    return [
+        ("script", unit.exec.script.encode()),
+        ("run-ms", b"%d" % unit.timeouts.run_ms),
+        ("grace-ms", b"%d" % unit.timeouts.grace_ms),
+        ("unit-limit", b"%d" % UNIT_OUTPUT_LIMIT),
+        *(("output", f"{output.name}\0{output.path}".encode()) for output in unit.outputs),
+    ]
+
+
+def identity_records(run: str, unit: str, number: int, start_before: int) -> list[Record]:
+    """Which attempt this is, and until when (unix milliseconds, 0 for ever) it may start."""
+    records = [("nonce", nonce(run, unit, number).encode()), ("attempt", b"%d" % number)]
+    if start_before:
+        records.append(("start-before-ms", b"%d" % start_before))
+    return records
+
+
+def built_in(
+    unit: Unit, *, run: str, resource: str, name: str, number: int, absent: Collection[str], complete: bool
+) -> dict[str, str]:
+    """The environment that Dayfly gives to each step. Inputs win over it, and it wins over the pod template's."""
+    assert unit.exec is not None, "only exec units have an environment"
+    return {
+        **unit.exec.env,
+        "DAYFLY_RESOURCE_ID": resource_id(run, resource),
+        "DAYFLY_ATTEMPT": str(number),
+        "DAYFLY_ATTEMPT_NONCE": nonce(run, name, number),
+        "DAYFLY_OUTPUTS_COMPLETE": "true" if complete else "false",
+        "DAYFLY_ABSENT_INPUTS": ",".join(absent),
+    }
+
+
+def env_record(name: str, value: bytes) -> Record:
+    """One variable of the order's environment."""
+    return "env", name.encode() + b"=" + value
+
+
+def env_value(item: Input, value: bytes) -> bytes:
+    """The value, if an environment variable can hold it.
+
+    Raises:
+        CannotRenderError: it is too long, or contains a zero byte.
+    """
+    if len(value) > ENV_INPUT_LIMIT:
+        raise CannotRenderError(
+            "InputTooLarge",
+            f"input {item.name} has {len(value)} bytes; an environment variable takes at most {ENV_INPUT_LIMIT}: "
+            "let the step read it as a file (as: {path: ...})",
+        )
+    if b"\0" in value:
+        raise CannotRenderError(
+            "InputNotText",
+            f"input {item.name} contains a zero byte, which no environment variable can hold: "
+            "let the step read it as a file (as: {path: ...})",
+        )
+    return value
