@@ -150,6 +150,9 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
         return fail(fault, "The step's processes cannot be adopted: %s.", strerror(errno));
     }
+    if (faccessat(host->proc, "self/stat", R_OK, 0) < 0) {
+        return fail(fault, "Without /proc the step's processes could not be found again; mount it.");
+    }
     return inputs_plan(&host->order, &host->traces, fault);
 }
 

@@ -43,6 +43,9 @@ static int read_order(struct pod *pod, struct fault *fault) {
     if (result == 0 && (pod->order.private_count > 0 || pod->order.isolation != ISOLATION_NONE)) {
         return fail(fault, "The work order asks for private directories; in a pod the whole container is private.");
     }
+    if (result == 0 && pod->order.log != NULL) {
+        return fail(fault, "The work order names a log file; a pod's log is its standard output.");
+    }
     return result;
 }
 

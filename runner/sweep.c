@@ -61,7 +61,7 @@ static void list_processes(struct table *table) {
         if (read_process((pid_t)atoi(entry->d_name), &table->rows[table->count])) table->count++;
     }
     closedir(proc);
-    qsort(table->rows, table->count, sizeof *table->rows, by_pid);
+    if (table->count > 0) qsort(table->rows, table->count, sizeof *table->rows, by_pid);
 }
 
 static bool is_descendant(const struct table *table, const struct process *process) {

@@ -179,6 +179,19 @@ def test_a_log_of_exactly_the_limit_is_whole(attempt):
     assert (one.log, receipt.fields["log-truncated"]) == ("12345", "0")
 
 
+def test_the_log_may_lie_elsewhere_and_is_appended_to(attempt, isolation, place):
+    elsewhere = place / "elsewhere.log"
+    elsewhere.write_text("before\n")
+    one = attempt()
+    receipt = one.run("#!/bin/sh\necho after\n", isolation=isolation, log=str(elsewhere))
+    assert elsewhere.read_text() == "before\nafter\n"
+    assert receipt.fields["log-bytes"] == "6"
+    assert not (one.dir / "log").exists()
+    link = place / "link.log"
+    link.symlink_to(elsewhere)
+    assert attempt().run("#!/bin/sh\n", isolation=isolation, log=str(link)).outcome == "refused"
+
+
 def test_bytes_pass_through_the_log_unchanged(attempt):
     one = attempt()
     one.run(b"#!/bin/sh\nprintf '\\000\\377\\033[31m'\n")

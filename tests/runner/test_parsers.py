@@ -85,6 +85,7 @@ def rich_order() -> bytes:
         start_before_ms=1,
         unit_limit=5,
         log_limit=6,
+        log="/tmp/log",
     )
 
 

@@ -184,6 +184,7 @@ def test_an_input_on_a_read_only_root_is_refused(container):
 
 def test_host_records_have_no_place_in_a_pod_and_pod_records_none_on_a_host(container, attempt):
     assert "private" in container().run("#!/bin/sh\n", private="/tmp").receipt.detail
+    assert "log file" in container().run("#!/bin/sh\n", log="/tmp/log").receipt.detail
     receipt = attempt().run("#!/bin/sh\n", secret_env="A\0/dayfly/a")
     assert receipt.outcome == "refused"
     assert "secrets" in receipt.detail
