@@ -1,0 +1,65 @@
+"""From an answer that is no success to the error that says what to do."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dayfly.kube import errors
+from dayfly.kube.objects import Status
+from dayfly.kube.transport import Answer, Request
+
+FIRST_REFUSAL = 400
+UNAUTHORIZED = 401
+THROTTLED = 429
+FIRST_TROUBLE = 500
+
+_KINDS: dict[int, type[errors.Refused]] = {
+    UNAUTHORIZED: errors.Unauthorized,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    409: errors.Conflict,
+    410: errors.Gone,
+    422: errors.Invalid,
+}
+_STATUS = msgspec.json.Decoder(Status)
+
+
+def status_of(body: bytes) -> Status:
+    """The Status in a body, or one with the body's beginning as its message (proxies answer in prose)."""
+    try:
+        return _STATUS.decode(body)
+    except msgspec.DecodeError:
+        return Status(message=body[:200].decode(errors="replace").strip() or "no explanation was given")
+
+
+def fault(request: Request, answer: Answer, *, changes: bool) -> errors.ApiError:
+    """The error for an answer of 400 and above.
+
+    A 5xx to a change tells nothing of what was stored before the trouble began, hence `OutcomeUnknown`.
+    """
+    status = status_of(answer.body)
+    said = str(request)
+    message = status.message or "no explanation was given"
+    if answer.status == THROTTLED:
+        retry_after = _seconds(answer, status)
+        return errors.Throttled(said, message, retry_after=retry_after, status=answer.status, reason=status.reason)
+    if answer.status >= FIRST_TROUBLE:
+        family = errors.OutcomeUnknown if changes else errors.ServerTrouble
+        return family(said, message, status=answer.status, reason=status.reason)
+    return refusal(said, status, answer.status)
+
+
+def refusal(request: str, status: Status, code: int) -> errors.Refused:
+    """The error for a Status of the 400s; also for one that arrives inside a watch."""
+    kind = _KINDS.get(code, errors.Refused)
+    if code == 409 and status.reason == "AlreadyExists":
+        kind = errors.AlreadyExists
+    found = (status.details.causes if status.details else None) or ()
+    causes = tuple(errors.Cause(cause.reason, cause.field, cause.message) for cause in found)
+    return kind(request, status.message, status=code, reason=status.reason, causes=causes)
+
+
+def _seconds(answer: Answer, status: Status) -> float:
+    header = answer.headers.get("retry-after", "")
+    told = status.details.retry_after_seconds if status.details else 0
+    return float(header) if header.isdigit() else float(told or 1)

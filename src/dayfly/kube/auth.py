@@ -1,0 +1,147 @@
+"""Credentials from a kubeconfig (certificates, tokens, exec plugins, OIDC) or from inside a pod.
+
+The only importer of `kubernetes`, and of it only the configuration loaders; they are imported when first used, for they
+bring along 40 MB. Its exec provider reports a failure to a log alone, so this module looks for what came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import ssl
+from pathlib import Path
+from typing import Any
+
+TOKEN_SECONDS = 60.0
+"""How long a loaded token is used before its source is asked again; the sources cache by themselves."""
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class CredentialsError(Exception):
+    """There are no usable credentials; the text says where they were looked for and what is wrong."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Loaded:
+    """One load's result."""
+
+    server: str
+    authorization: str | None
+    tls: ssl.SSLContext | None
+    server_name: str | None
+    proxy: str | None
+
+
+class Credentials:
+    """Who we are to one server, kept fresh. Made by `load`."""
+
+    def __init__(self, kubeconfig: str | None, context: str | None, first: _Loaded) -> None:
+        self._kubeconfig = kubeconfig
+        self._context = context
+        self._now = first
+        self._read_at = asyncio.get_running_loop().time()
+        self._reading = asyncio.Lock()
+
+    @property
+    def server(self) -> str:
+        return self._now.server
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """None for plain HTTP."""
+        return self._now.tls
+
+    @property
+    def server_name(self) -> str | None:
+        return self._now.server_name
+
+    @property
+    def proxy(self) -> str | None:
+        return self._now.proxy
+
+    async def header(self) -> str | None:
+        """The Authorization header; None if a client certificate speaks for us."""
+        if self._now.authorization is not None and self._age() > TOKEN_SECONDS:
+            async with self._reading:
+                if self._age() > TOKEN_SECONDS:
+                    await self._read()
+        return self._now.authorization
+
+    async def renew(self) -> bool:
+        """Ask the source again, now; True if it gave something other than what was refused."""
+        refused = self._now
+        async with self._reading:
+            if self._now is refused:
+                await self._read()
+        return self._now != refused
+
+    def _age(self) -> float:
+        return asyncio.get_running_loop().time() - self._read_at
+
+    async def _read(self) -> None:
+        loaded = await _read(self._kubeconfig, self._context)
+        same_tls = loaded.tls is not None and self._now.tls is not None and loaded.authorization is not None
+        # Connections are pooled by their TLS context: where a token speaks for us a new context buys nothing.
+        self._now = dataclasses.replace(loaded, tls=self._now.tls) if same_tls else loaded
+        self._read_at = asyncio.get_running_loop().time()
+
+
+async def load(kubeconfig: Path | None = None, context: str | None = None) -> Credentials:
+    """Credentials from a file; without one from $KUBECONFIG, from inside a pod, or from ~/.kube/config.
+
+    Raises:
+        CredentialsError: none found, or they do not work (a plugin failed, a file is missing).
+    """
+    chosen = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or None
+    if chosen is None and not (_SERVICE_ACCOUNT / "token").exists():
+        chosen = str(Path.home() / ".kube" / "config")
+    return Credentials(chosen, context, await _read(chosen, context))
+
+
+def _exists(path: str) -> bool:
+    return Path(path).expanduser().exists()
+
+
+async def _read(kubeconfig: str | None, context: str | None) -> _Loaded:
+    from kubernetes.aio import client, config  # type: ignore[import-untyped] # noqa: PLC0415 - ships no types; big
+
+    found: Any = client.Configuration()
+    where = kubeconfig or "the pod's service account"
+    try:
+        if kubeconfig is None:
+            config.load_incluster_config(client_configuration=found, try_refresh_token=False)
+        else:
+            if not any(map(_exists, kubeconfig.split(os.pathsep))):
+                raise CredentialsError(f"{where}: there is no such file")
+            loader = await config.load_kube_config(kubeconfig, context, found, persist_config=False)
+            _check_exec(where, loader, found)
+        authorization = found.api_key.get("BearerToken")
+        return _Loaded(found.host, authorization, _tls(found), found.tls_server_name or None, found.proxy)
+    except (config.ConfigException, ValueError, OSError) as fault:
+        raise CredentialsError(f"{where}: {fault}") from fault
+
+
+def _check_exec(where: str, loader: Any, found: Any) -> None:
+    """Whether the exec plugin, if there is one, gave a token or a certificate."""
+    user = loader._user  # noqa: SLF001 - the loader logs a plugin's failure and goes on without credentials
+    if user and "exec" in user and "BearerToken" not in found.api_key and not found.cert_file:
+        raise CredentialsError(
+            f"{where}: the credential plugin {user['exec']['command']!r} "
+            "gave neither token nor certificate; run it by hand"
+        )
+
+
+def _tls(found: Any) -> ssl.SSLContext | None:
+    if not found.host.startswith("https"):
+        return None
+    context = ssl.create_default_context(cafile=found.ssl_ca_cert)
+    # Many clusters' own authorities lack the extensions that RFC 5280 wants and Python 3.13 insists on.
+    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+    if not found.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if found.cert_file:
+        context.load_cert_chain(found.cert_file, found.key_file)
+    return context

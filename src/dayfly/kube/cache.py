@@ -1,0 +1,217 @@
+"""A kind's objects in memory, kept current by list and watch, with indexes; shared by all who read that kind.
+
+What a cache says was true once. It suggests what to do; the write must be guarded by UID and resource version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Generic, TypeVar
+
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import HasMeta, Key, Resource
+from dayfly.kube.watch import Bookmark, Patience, WatchEvent, watch
+
+T = TypeVar("T", bound=HasMeta)
+log = logging.getLogger(__name__)
+
+_PAUSE_FIRST, _PAUSE_MOST = 0.5, 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """What became of one object; `old` or `new` is None where there was or is none."""
+
+    key: Key
+    old: T | None
+    new: T | None
+
+
+class Cache(Generic[T]):
+    """Objects by key, by the UID of their owners and by chosen labels. Filled by a `Reflector` alone."""
+
+    def __init__(self, labels: tuple[str, ...] = ()) -> None:
+        """An empty one; `labels` are the label keys that are looked up."""
+        self._items: dict[Key, T] = {}
+        self._labels = labels
+        self._owned: dict[str, set[Key]] = collections.defaultdict(set)
+        self._labelled: dict[tuple[str, str], set[Key]] = collections.defaultdict(set)
+        self._listeners: list[Callable[[Change[T]], None]] = []
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(list(self._items.values()))
+
+    def get(self, name: str, namespace: str = "") -> T | None:
+        return self._items.get(Key(namespace, name))
+
+    def owned_by(self, uid: str) -> list[T]:
+        """Objects that name this UID among their owners, in order of their keys."""
+        return [self._items[key] for key in sorted(self._owned.get(uid, ()))]
+
+    def labelled(self, key: str, value: str) -> list[T]:
+        """Objects with this label, in order of their keys; only for the labels the cache was made with."""
+        assert key in self._labels, f"this cache has no index of label {key}"
+        return [self._items[each] for each in sorted(self._labelled.get((key, value), ()))]
+
+    def listen(self, listener: Callable[[Change[T]], None]) -> None:
+        """Call on each change from now on, after the cache has it, and at once for each object already there."""
+        self._listeners.append(listener)
+        for key, item in list(self._items.items()):
+            listener(Change(key, None, item))
+
+    def put(self, item: T) -> None:
+        """Take in an object. Another UID under the same key is another object: the old one is reported as gone."""
+        key = Key.of(item)
+        old = self._items.get(key)
+        if old is not None and old.metadata.uid != item.metadata.uid:
+            self.drop(key)
+            old = None
+        if old is not None:
+            if old.metadata.resource_version == item.metadata.resource_version:
+                return
+            self._unindex(key, old)
+        self._items[key] = item
+        for mark, entries in self._marks(item):
+            entries[mark].add(key)
+        self._tell(Change(key, old, item))
+
+    def drop(self, key: Key) -> None:
+        old = self._items.pop(key, None)
+        if old is not None:
+            self._unindex(key, old)
+            self._tell(Change(key, old, None))
+
+    def replace(self, items: list[T]) -> None:
+        """Make this the whole content; what is missing from it was deleted unseen, and is reported so."""
+        present = {Key.of(item) for item in items}
+        for key in [key for key in self._items if key not in present]:
+            self.drop(key)
+        for item in items:
+            self.put(item)
+
+    def _unindex(self, key: Key, item: T) -> None:
+        for mark, entries in self._marks(item):
+            keys = entries[mark]
+            keys.discard(key)
+            if not keys:
+                del entries[mark]
+
+    def _marks(self, item: T) -> Iterator[tuple[object, dict[object, set[Key]]]]:
+        """Each index entry of an object: where it is filed, and under what."""
+        owned: dict[object, set[Key]] = self._owned  # type: ignore[assignment] # a str is an object
+        labelled: dict[object, set[Key]] = self._labelled  # type: ignore[assignment] # so is a pair
+        for uid in {owner.uid for owner in item.metadata.owner_references or ()}:
+            yield uid, owned
+        labels = item.metadata.labels or {}
+        for key in self._labels:
+            if key in labels:
+                yield (key, labels[key]), labelled
+
+    def _tell(self, change: Change[T]) -> None:
+        for listener in self._listeners:
+            listener(change)
+
+
+class Reflector(Generic[T]):
+    """Keeps one cache current: list in pages, watch from there, and list again only when the version is gone."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[T],
+        cache: Cache[T],
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        page: int = 500,
+        patience: Patience | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.cache = cache
+        self.trouble: errors.ApiError | None = None
+        """What stands in the way now; None while all is well."""
+        self._client = client
+        self._resource = resource
+        self._where = {"namespace": namespace, "labels": labels, "fields": fields}
+        self._page = page
+        self._patience = patience or Patience()
+        self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
+        self._version = ""
+        self._proved_at: float | None = None
+        self._full = asyncio.Event()
+
+    @property
+    def synced(self) -> bool:
+        """Whether the cache has been whole at least once."""
+        return self._full.is_set()
+
+    async def wait_synced(self) -> None:
+        await self._full.wait()
+
+    @property
+    def age(self) -> float:
+        """Seconds since the server last proved that the cache is current (event, bookmark or list); inf before."""
+        if self._proved_at is None:
+            return float("inf")
+        return asyncio.get_running_loop().time() - self._proved_at
+
+    async def run(self) -> None:
+        """Until cancelled. Whatever goes wrong is tried again, later and later, from the last version seen."""
+        failures = 0
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                async with contextlib.aclosing(self._watch()) as events:
+                    async for event in events:
+                        failures = 0
+                        self._take(event)
+            except errors.Gone:
+                log.info("%s: version %s is compacted away, listing again", self._resource.plural, self._version)
+                self._version = ""
+            except errors.ApiError as fault:
+                self.trouble = fault
+                log.warning("%s: %s", self._resource.plural, fault)
+                failures += 1
+            # Also after a watch that ended well: a server that ends them at once must not be hammered.
+            ceiling = min(_PAUSE_MOST, _PAUSE_FIRST * 2.0 ** min(failures, 10))
+            await asyncio.sleep(ceiling * self._random.uniform(0.5, 1.0) if failures else self._random.uniform(0, 0.1))
+
+    async def _list(self) -> None:
+        listing = await self._client.list_all(self._resource, **self._where, limit=self._page)
+        self.cache.replace(listing.items)
+        self._version = listing.resource_version
+        self._proved()
+        self._full.set()
+
+    def _watch(self) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
+        lifetime = round(self._patience.lifetime * self._random.uniform(1.0, 2.0))
+        patience = dataclasses.replace(self._patience, lifetime=lifetime)
+        return watch(self._client, self._resource, self._version, **self._where, patience=patience)
+
+    def _take(self, event: WatchEvent[T] | Bookmark) -> None:
+        if isinstance(event, Bookmark):
+            self._version = event.resource_version
+        else:
+            item = event.object
+            if event.type == "DELETED":
+                self.cache.drop(Key.of(item))
+            else:
+                self.cache.put(item)
+            self._version = item.metadata.resource_version
+        self._proved()
+
+    def _proved(self) -> None:
+        self._proved_at = asyncio.get_running_loop().time()
+        self.trouble = None

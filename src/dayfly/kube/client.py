@@ -1,0 +1,416 @@
+"""Requests to the API server: typed, paced, with a deadline, and truthful about what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import enum
+import functools
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from dayfly.kube import answers, errors
+from dayfly.kube.objects import PODS, ListMeta, Resource
+from dayfly.kube.pace import Pace, Urgency
+from dayfly.kube.transport import JSON, Answer, LostError, NotSentError, Request, Stream, Transport
+
+T = TypeVar("T")
+Body = Mapping[str, Any] | msgspec.Struct
+
+_READS = frozenset({"GET"})
+_MANAGER = "dayfly"
+_PARTIAL = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
+
+
+class Style(enum.Enum):
+    """How a patch is meant; the value is its content type."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class Propagation(enum.Enum):
+    """What becomes of the objects owned by a deleted one."""
+
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+    ORPHAN = "Orphan"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may ask of the server, and how patient it is (seconds)."""
+
+    rate: float = 200.0
+    burst: int = 400
+    timeout: float = 30.0
+    backoff: float = 0.2
+    backoff_most: float = 10.0
+
+
+class Page(msgspec.Struct, Generic[T], rename="camel", gc=False):
+    """One answer to a list."""
+
+    metadata: ListMeta
+    items: list[T]
+
+
+class Listing(msgspec.Struct, Generic[T]):
+    """All pages of a list: what existed at `resource_version`, from which one can watch."""
+
+    resource_version: str
+    items: list[T]
+
+
+class Client:
+    """The one way to speak to a server; shared by all controllers of a process.
+
+    Reads are repeated with jittered back-off until their deadline. A change is sent once: it either succeeds, is
+    `errors.Refused` or `errors.Throttled` (nothing changed), is `errors.ServerTrouble` (never sent), or is
+    `errors.OutcomeUnknown`. Deletes pass before other requests when the pace is limited.
+    """
+
+    def __init__(self, transport: Transport, limits: Limits | None = None, *, seed: int | None = None) -> None:
+        self._transport = transport
+        self._limits = limits or Limits()
+        self._pace = Pace(self._limits.rate, self._limits.burst)
+        self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    # Reading.
+
+    async def get(self, resource: Resource[T], name: str, namespace: str = "", *, subresource: str = "") -> T:
+        """One object, as of now (a quorum read).
+
+        Raises:
+            errors.NotFound: there is none.
+        """
+        request = self._request("GET", resource.path(namespace, name, subresource), accept=accept(resource))
+        return _decode(resource.model, await self._send(request), request)
+
+    async def page(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+        continue_: str = "",
+    ) -> Page[T]:
+        """One page of a list.
+
+        Raises:
+            errors.Gone: `continue_` is too old; begin again.
+        """
+        query = given(labelSelector=labels, fieldSelector=fields, limit=str(limit), **{"continue": continue_})
+        request = self._request("GET", resource.path(namespace), query, accept=accept(resource, "List"))
+        return _decode(Page[resource.model], await self._send(request), request)  # type: ignore[name-defined] # a type made at run time
+
+    async def list_all(
+        self, resource: Resource[T], namespace: str = "", *, labels: str = "", fields: str = "", limit: int = 500
+    ) -> Listing[T]:
+        """Everything that matches, read page by page at one version; begun again if that version goes meanwhile."""
+        while True:
+            try:
+                page = await self.page(resource, namespace, labels=labels, fields=fields, limit=limit)
+                items = page.items
+                while page.metadata.continue_:
+                    page = await self.page(
+                        resource,
+                        namespace,
+                        labels=labels,
+                        fields=fields,
+                        limit=limit,
+                        continue_=page.metadata.continue_,
+                    )
+                    items += page.items
+                return Listing(page.metadata.resource_version, items)
+            except errors.Gone:
+                await asyncio.sleep(self._jittered(0))
+
+    async def log(
+        self, name: str, namespace: str, *, container: str, follow: bool = False, limit_bytes: int = 0
+    ) -> AsyncGenerator[bytes, None]:
+        """A container's log, in pieces as they come; with `follow` until it ends. Ends early if the connection does.
+
+        Logs are found by name: compare what they say of themselves with the UID you mean.
+        """
+        query = given(container=container, follow="true" if follow else "", limitBytes=str(limit_bytes or ""))
+        request = self._request("GET", PODS.path(namespace, name, "log"), query, accept="*/*")
+        async with self.stream(request) as stream:
+            async for chunk in stream.chunks:
+                yield chunk
+
+    # Changing.
+
+    async def create(
+        self, resource: Resource[T], body: Body, namespace: str = "", *, dry_run: bool = False, manager: str = _MANAGER
+    ) -> T:
+        """A new object.
+
+        Raises:
+            errors.AlreadyExists: the name is taken, perhaps by an earlier request of ours.
+        """
+        return await self._change(resource, "POST", resource.path(namespace), body, _writing(dry_run, manager))
+
+    async def update(
+        self,
+        resource: Resource[T],
+        body: Body,
+        name: str,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        manager: str = _MANAGER,
+    ) -> T:
+        """Put a whole object; with a resource version in it, a compare-and-swap.
+
+        Raises:
+            errors.Conflict: it has another version or UID.
+        """
+        path = resource.path(namespace, name, subresource)
+        return await self._change(resource, "PUT", path, body, _writing(dry_run, manager))
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        patch: Body | list[dict[str, Any]],
+        name: str,
+        namespace: str = "",
+        *,
+        style: Style = Style.MERGE,
+        subresource: str = "",
+        dry_run: bool = False,
+        manager: str = _MANAGER,
+        force: bool = False,
+    ) -> T:
+        """Change parts. With `metadata.uid` or `metadata.resourceVersion` in it, only of that very object or version.
+
+        Args:
+            resource: The kind.
+            patch: Operations for `Style.JSON`, else a partial object.
+            name: Whose.
+            namespace: Where.
+            style: How the patch is meant.
+            subresource: Such as `status`.
+            dry_run: Only say what would come of it.
+            manager: The field manager; who owns the fields, for `Style.APPLY`.
+            force: Take fields over from other managers (`Style.APPLY` alone).
+
+        Raises:
+            errors.Conflict: another UID or version, or fields of another manager.
+        """
+        query = _writing(dry_run, manager) | given(force="true" if force else "")
+        path = resource.path(namespace, name, subresource)
+        return await self._change(resource, "PATCH", path, patch, query, style.value)
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace: int | None = None,
+        propagation: Propagation | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Ask for deletion; the object goes once its finalizers are off and, for a pod, its grace is over.
+
+        Args:
+            resource: The kind.
+            name: Whose.
+            namespace: Where.
+            uid: Only that very object.
+            resource_version: Only that version.
+            grace: Seconds for a pod to end; 0 removes it without asking the kubelet.
+            propagation: What becomes of owned objects; the server's choice if None.
+            dry_run: Only say what would come of it.
+
+        Raises:
+            errors.NotFound: it is gone already.
+            errors.Conflict: the name belongs to another object, or it has another version.
+        """
+        options = _delete_options(uid, resource_version, grace, propagation)
+        query = given(dryRun="All" if dry_run else "")
+        request = self._request("DELETE", resource.path(namespace, name), query, msgspec.json.encode(options))
+        await self._send(request)
+
+    async def evict(self, name: str, namespace: str, *, uid: str = "", grace: int | None = None) -> None:
+        """Ask for a pod's eviction.
+
+        Raises:
+            errors.Throttled: a disruption budget forbids it now.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": _delete_options(uid, "", grace, None),
+        }
+        await self._send(self._request("POST", PODS.path(namespace, name, "eviction"), body=msgspec.json.encode(body)))
+
+    async def scale(self, resource: Resource[T], name: str, namespace: str, replicas: int, *, uid: str) -> None:
+        """Set the number of replicas of that very object."""
+        await self.patch(
+            resource.read_as(dict[str, Any]),
+            {"metadata": {"uid": uid}, "spec": {"replicas": replicas}},
+            name,
+            namespace,
+        )
+
+    # Under both.
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        """An answer that keeps coming: watches and logs. Its end is the caller's to judge."""
+        await self._take(request)
+        try:
+            async with self._transport.stream(request) as stream:
+                if stream.status >= answers.FIRST_REFUSAL:
+                    body = b"".join([chunk async for chunk in stream.chunks])
+                    fault = answers.fault(request, Answer(stream.status, body, stream.headers), changes=False)
+                    if isinstance(fault, errors.Throttled):
+                        self._pace.pause(fault.retry_after)
+                    if isinstance(fault, errors.Unauthorized):
+                        await self._transport.renew_credentials()
+                    raise fault
+                yield stream
+        except (NotSentError, LostError) as fault:
+            raise errors.ServerTrouble(str(request), str(fault)) from fault
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> Request:
+        return Request(method, path, query or {}, body, content_type, accept, self._limits.timeout)
+
+    async def _change(
+        self,
+        resource: Resource[T],
+        method: str,
+        path: str,
+        body: Body | list[dict[str, Any]],
+        query: Mapping[str, str],
+        content_type: str = JSON,
+    ) -> T:
+        request = self._request(method, path, query, msgspec.json.encode(body), content_type, accept(resource))
+        answer = await self._send(request)
+        return _decode(resource.model, answer, request)
+
+    async def _send(self, request: Request) -> Answer:
+        """Reads until their deadline, changes once."""
+        if request.method not in _READS:
+            return await self._once(request)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + request.timeout
+        tries = 0
+        while True:
+            try:
+                return await self._once(dataclasses.replace(request, timeout=max(0.001, deadline - loop.time())))
+            except (errors.ServerTrouble, errors.Throttled) as fault:
+                wait = self._jittered(tries)
+                if isinstance(fault, errors.Throttled):
+                    wait += fault.retry_after
+                tries += 1
+                if loop.time() + wait >= deadline:
+                    raise
+                await asyncio.sleep(wait)
+
+    async def _once(self, request: Request) -> Answer:
+        """Send; a second time only after a 401, which proves that nothing was done, and with other credentials."""
+        await self._take(request)
+        changes = request.method not in _READS
+        answer = await self._exchange(request, changes)
+        if answer.status == answers.UNAUTHORIZED and await self._transport.renew_credentials():
+            answer = await self._exchange(request, changes)
+        if answer.status < answers.FIRST_REFUSAL:
+            return answer
+        fault = answers.fault(request, answer, changes=changes)
+        if isinstance(fault, errors.Throttled) and not request.path.endswith("/eviction"):
+            self._pace.pause(fault.retry_after)
+        raise fault
+
+    async def _exchange(self, request: Request, changes: bool) -> Answer:
+        try:
+            return await self._transport.send(request)
+        except NotSentError as fault:
+            raise errors.ServerTrouble(str(request), f"could not connect, nothing was sent: {fault}") from fault
+        except LostError as fault:
+            family = errors.OutcomeUnknown if changes else errors.ServerTrouble
+            raise family(str(request), f"the answer was lost: {fault}") from fault
+
+    async def _take(self, request: Request) -> None:
+        urgent = request.method == "DELETE" or request.path.endswith("/eviction")
+        try:
+            async with asyncio.timeout(request.timeout):
+                await self._pace.take(Urgency.URGENT if urgent else Urgency.NORMAL)
+        except TimeoutError:
+            raise errors.Throttled(
+                str(request), "held back by our own rate limit until its deadline; nothing was sent", retry_after=1.0
+            ) from None
+
+    def _jittered(self, tries: int) -> float:
+        ceiling = min(self._limits.backoff_most, self._limits.backoff * 2.0**tries)
+        return ceiling * self._random.uniform(0.5, 1.0)
+
+
+@functools.cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def _decode(kind: type[T], answer: Answer, request: Request) -> T:
+    try:
+        decoded: T = _decoder(kind).decode(answer.body)
+        return decoded
+    except msgspec.DecodeError as fault:
+        if request.method in _READS:
+            raise errors.ServerTrouble(
+                str(request), f"cannot read the answer: {fault}", status=answer.status
+            ) from fault
+        # It was done (2xx), but whoever asked does not learn what came of it.
+        raise errors.OutcomeUnknown(str(request), f"cannot read the answer: {fault}", status=answer.status) from fault
+
+
+def accept(resource: Resource[Any], suffix: str = "") -> str:
+    """The Accept header that has the server send what the model reads; `suffix` is List for a list."""
+    return _PARTIAL.format(suffix) if resource.partial else JSON
+
+
+def given(**parameters: str) -> dict[str, str]:
+    """Those query parameters that say something."""
+    return {name: value for name, value in parameters.items() if value}
+
+
+def _writing(dry_run: bool, manager: str) -> dict[str, str]:
+    return given(dryRun="All" if dry_run else "", fieldManager=manager)
+
+
+def _delete_options(
+    uid: str, resource_version: str, grace: int | None, propagation: Propagation | None
+) -> dict[str, Any]:
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    if preconditions := given(uid=uid, resourceVersion=resource_version):
+        options["preconditions"] = preconditions
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    if propagation:
+        options["propagationPolicy"] = propagation.value
+    return options

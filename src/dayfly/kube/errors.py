@@ -1,0 +1,84 @@
+"""What can become of a request, by cause: the type tells what to do next, the text whom to ask."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Cause(NamedTuple):
+    """One finding of a refusal: `field` is a path like `spec.containers[0].name`, empty where there is none."""
+
+    reason: str
+    field: str
+    message: str
+
+
+class ApiError(Exception):
+    """A request that did not succeed. `status` is 0 where no answer came."""
+
+    def __init__(self, request: str, message: str, *, status: int = 0, reason: str = "") -> None:
+        said = f"{status} {reason}".strip() if status else reason
+        super().__init__(f"{request}: {said}: {message}" if said else f"{request}: {message}")
+        self.request = request
+        self.message = message
+        self.status = status
+        self.reason = reason
+
+
+class Refused(ApiError):
+    """The server said no, and changed nothing. Others of this family say why; this one is any other 4xx."""
+
+    def __init__(
+        self, request: str, message: str, *, status: int, reason: str = "", causes: tuple[Cause, ...] = ()
+    ) -> None:
+        super().__init__(request, message, status=status, reason=reason)
+        self.causes = causes
+
+
+class Conflict(Refused):
+    """The object is not as the request presumed (resource version, UID, field manager): read again, decide again."""
+
+
+class AlreadyExists(Refused):
+    """The name is taken, perhaps by our own lost request: read it and look whose it is."""
+
+
+class NotFound(Refused):
+    """No such object, or no such kind on this server."""
+
+
+class Gone(Refused):
+    """The version asked for is compacted away (410): list again."""
+
+
+class Invalid(Refused):
+    """The object breaks the rules of its kind (422); `causes` name the fields."""
+
+
+class Forbidden(Refused):
+    """Not allowed to this user, by an admission rule, by quota, or because the namespace is ending (403)."""
+
+    @property
+    def namespace_ending(self) -> bool:
+        """Whether the only reason is that the namespace is being deleted."""
+        return any(cause.reason == "NamespaceTerminating" for cause in self.causes)
+
+
+class Unauthorized(Refused):
+    """The credentials are not accepted (401), fresh ones neither."""
+
+
+class Throttled(ApiError):
+    """Too many requests (429, or our own rate limit): not executed. Wait `retry_after` seconds."""
+
+    def __init__(self, request: str, message: str, *, retry_after: float, status: int = 0, reason: str = "") -> None:
+        super().__init__(request, message, status=status, reason=reason)
+        self.retry_after = retry_after
+
+
+class ServerTrouble(ApiError):
+    """The server could not be asked, or could not answer a read. Nothing was changed."""
+
+
+class OutcomeUnknown(ApiError):
+    """A change was sent and no telling answer came: it may have happened. Read, then decide; never repeat."""

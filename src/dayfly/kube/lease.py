@@ -1,0 +1,167 @@
+"""Leader election by a Lease: one works, the others stand by and know all that it knows.
+
+A Lease is a hint, never a fence: a leader that was paused believes in its lease until it looks at the clock again. Two
+may act at once; whatever they write must be safe then. It saves work, no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime as dt
+import logging
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import LEASES, Lease
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Terms:
+    """Seconds. `renew_within` < `duration`, so that a leader without a server stops before another one begins."""
+
+    duration: int = 15
+    renew_within: float = 10.0
+    every: float = 2.0
+
+
+def _utc() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+class Elector:
+    """Stands for election under one name. `run` it; `leading` tells, and `led` waits."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        namespace: str,
+        identity: str,
+        terms: Terms | None = None,
+        *,
+        now: Callable[[], dt.datetime] = _utc,
+        seed: int | None = None,
+    ) -> None:
+        """`identity` is unique to this process; `now` is what is written for people, and decides nothing."""
+        self._client = client
+        self._name = name
+        self._namespace = namespace
+        self.identity = identity
+        self._terms = terms or Terms()
+        self._now = now
+        self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
+        self._seen_version = ""
+        self._seen_at = 0.0
+        self._renewed_at = float("-inf")
+        self._changed = asyncio.Condition()
+        self._leading = False
+
+    @property
+    def leading(self) -> bool:
+        """Whether we lead; turns false by itself when the lease could not be renewed in time."""
+        return self._leading and asyncio.get_running_loop().time() - self._renewed_at < self._terms.renew_within
+
+    async def led(self, value: bool = True) -> None:
+        """Wait until we lead, or no longer do."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._leading is value)
+
+    async def run(self) -> None:
+        """Until cancelled; then a held lease is released, so that another one takes over at once."""
+        try:
+            while True:
+                await self._step()
+                await asyncio.sleep(self._terms.every * self._random.uniform(0.8, 1.2))
+        finally:
+            with contextlib.suppress(errors.ApiError, TimeoutError):
+                await self._release()
+
+    async def _step(self) -> None:
+        """One try to renew or to take the lease."""
+        started = asyncio.get_running_loop().time()
+        held = False
+        try:
+            async with asyncio.timeout(self._terms.renew_within / 2):
+                held = await self._try()
+        except errors.NotFound:
+            log.warning("no namespace %s for the lease", self._namespace)
+        except (errors.Conflict, errors.AlreadyExists):
+            held = False  # another one was quicker
+        except (errors.ApiError, TimeoutError) as fault:
+            log.warning("lease %s/%s: %s", self._namespace, self._name, str(fault) or "no answer in time")
+            held = self.leading  # perhaps renewed, perhaps not: what we had lasts its time
+            started = self._renewed_at
+        if held:
+            self._renewed_at = started  # counted from before the write: others count from after it
+        await self._set(held)
+
+    async def _try(self) -> bool:
+        try:
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+        except errors.NotFound:
+            await self._client.create(LEASES, self._body(None), self._namespace)
+            return True
+        now = asyncio.get_running_loop().time()
+        if lease.metadata.resource_version != self._seen_version:
+            self._seen_version, self._seen_at = lease.metadata.resource_version, now
+        holder = lease.spec.holder_identity
+        # Expiry is judged by how long *we* have seen no renewal; clocks of different machines are not compared.
+        expired = now - self._seen_at > (lease.spec.lease_duration_seconds or self._terms.duration)
+        if holder and holder != self.identity and not expired:
+            return False
+        await self._client.update(LEASES, self._body(lease), self._name, self._namespace)
+        return True
+
+    def _body(self, lease: Lease | None, *, holder: str | None = None) -> dict[str, Any]:
+        now = self._now().isoformat(timespec="microseconds").replace("+00:00", "Z")
+        ours = lease is not None and lease.spec.holder_identity == self.identity
+        metadata = {"name": self._name, "namespace": self._namespace}
+        if lease:
+            metadata |= {"resourceVersion": lease.metadata.resource_version}
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": self.identity if holder is None else holder,
+                "leaseDurationSeconds": self._terms.duration if holder is None else 1,
+                "acquireTime": lease.spec.acquire_time if lease and ours else now,
+                "renewTime": now,
+                "leaseTransitions": lease.spec.lease_transitions + (not ours) if lease else 0,
+            },
+        }
+
+    async def _release(self) -> None:
+        if not self._leading:
+            return
+        self._leading = False
+        async with asyncio.timeout(self._terms.every):
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+            if lease.spec.holder_identity == self.identity:
+                await self._client.update(LEASES, self._body(lease, holder=""), self._name, self._namespace)
+
+    async def _set(self, leading: bool) -> None:
+        if self._leading is not leading:
+            log.info("%s %s lease %s/%s", self.identity, "holds" if leading else "lost", self._namespace, self._name)
+            async with self._changed:
+                self._leading = leading
+                self._changed.notify_all()
+
+
+@contextlib.asynccontextmanager
+async def standing(elector: Elector) -> AsyncIterator[Elector]:
+    """Stand for election while the block runs; released at its end."""
+    task = asyncio.create_task(elector.run(), name=f"lease of {elector.identity}")
+    try:
+        yield elector
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,316 @@
+"""Kubernetes objects, reduced to what is read of them, and the description of a kind.
+
+Decoding a 5 KB pod into these takes a tenth of the time and memory of a dict (docs: dependencies of the design). Fields
+that no reader needs stay out: annotations and managed fields above all. A caller who needs more of a kind
+declares a Struct with a `metadata` of its own and gives it to `Resource.read_as`; a `dict` holds everything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+
+class Slim(msgspec.Struct, rename="camel", frozen=True, gc=False, omit_defaults=True):
+    """A part of an object: unknown fields are passed over, absent ones have defaults. Equal by value, never changed."""
+
+
+class OwnerReference(Slim, frozen=True):
+    """Who owns an object; the garbage collector goes by the UID."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(Slim, frozen=True):
+    """Metadata without annotations and managed fields. Times are RFC 3339 text, as sent."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] | None = None
+    finalizers: list[str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class AnnotatedMeta(ObjectMeta, frozen=True):
+    """Metadata with annotations, for kinds whose annotations are short and read."""
+
+    annotations: dict[str, str] | None = None
+
+
+class HasMeta(Protocol):
+    """Anything that a cache can hold."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+class Key(NamedTuple):
+    """An object's place among those of its kind; `namespace` is empty for cluster-wide kinds."""
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, item: HasMeta) -> Key:
+        return cls(item.metadata.namespace, item.metadata.name)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class ListMeta(Slim, frozen=True):
+    """Of a list: the version to watch from, and where the next page begins."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int = 0
+
+
+class PartialObjectMetadata(Slim, frozen=True):
+    """Metadata alone; the server sends no more if asked so (`Resource.metadata_only`)."""
+
+    metadata: AnnotatedMeta
+    api_version: str = ""
+    kind: str = ""
+
+
+class StateTerminated(Slim, frozen=True):
+    """How a container ended; `started_at` is absent if it never started."""
+
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+    container_id: str = msgspec.field(default="", name="containerID")
+
+
+class StateWaiting(Slim, frozen=True):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class StateRunning(Slim, frozen=True):
+    """Since when a container runs."""
+
+    started_at: str | None = None
+
+
+class ContainerState(Slim, frozen=True):
+    """At most one of the three is set."""
+
+    waiting: StateWaiting | None = None
+    running: StateRunning | None = None
+    terminated: StateTerminated | None = None
+
+
+class ContainerStatus(Slim, frozen=True):
+    """The kubelet's word on one container."""
+
+    name: str
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+    ready: bool = False
+    restart_count: int = 0
+    image_id: str = msgspec.field(default="", name="imageID")
+
+
+class Condition(Slim, frozen=True):
+    """One of an object's conditions. `status` is True, False or Unknown."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class SchedulingGate(Slim, frozen=True):
+    """A pod with any of these is not scheduled, and the server refuses to bind it."""
+
+    name: str
+
+
+class PodSpec(Slim, frozen=True):
+    """Where a pod may and does run."""
+
+    node_name: str = ""
+    scheduling_gates: list[SchedulingGate] | None = None
+    restart_policy: str = ""
+
+
+class PodStatus(Slim, frozen=True):
+    """A pod's progress in the kubelet's words."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    start_time: str | None = None
+    conditions: list[Condition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    ephemeral_container_statuses: list[ContainerStatus] | None = None
+
+
+class Pod(Slim, frozen=True):
+    """A pod: metadata, gates, node and status."""
+
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class Secret(Slim, frozen=True):
+    """A Secret with its data. `repr` shows no value."""
+
+    metadata: AnnotatedMeta
+    data: dict[str, bytes] | None = None
+    type: str = "Opaque"
+    immutable: bool = False
+
+    def __repr__(self) -> str:
+        return f"Secret({Key.of(self)}, keys={sorted(self.data or ())})"
+
+
+class ObjectReference(Slim, frozen=True):
+    """An object named by another one."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class EventSeries(Slim, frozen=True):
+    """How often an Event happened, and when last."""
+
+    count: int
+    last_observed_time: str
+
+
+class Event(Slim, frozen=True):
+    """An Event of events.k8s.io/v1; those of the old API appear there too, with `deprecated_count`."""
+
+    metadata: ObjectMeta
+    reason: str = ""
+    note: str = ""
+    type: str = ""
+    action: str = ""
+    regarding: ObjectReference = ObjectReference()
+    event_time: str | None = None
+    series: EventSeries | None = None
+    reporting_controller: str = ""
+    deprecated_count: int = 0
+    deprecated_last_timestamp: str | None = None
+
+
+class LeaseSpec(Slim, frozen=True):
+    """Who holds a Lease, and for how long after each renewal."""
+
+    holder_identity: str = ""
+    lease_duration_seconds: int = 0
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int = 0
+
+
+class Lease(Slim, frozen=True):
+    """A Lease; a hint about who works, never a fence."""
+
+    metadata: ObjectMeta
+    spec: LeaseSpec = LeaseSpec()
+
+
+class StatusCause(Slim, frozen=True):
+    """One finding in a refusal."""
+
+    reason: str = ""
+    field: str = ""
+    message: str = ""
+
+
+class StatusDetails(Slim, frozen=True):
+    """More about a refusal."""
+
+    causes: list[StatusCause] | None = None
+    retry_after_seconds: int = 0
+    uid: str = ""
+
+
+class Status(Slim, frozen=True):
+    """The answer of a server that has no object to answer with."""
+
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+    details: StatusDetails | None = None
+
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """A kind as the API serves it, and the type its objects are read as."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    model: type[T]
+    namespaced: bool = True
+    partial: bool = False
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def read_as(self, kind: type[S]) -> Resource[S]:
+        """The same kind, its objects decoded into another type (`dict[str, Any]` for everything)."""
+        return Resource(self.group, self.version, self.plural, self.kind, kind, self.namespaced)
+
+    def metadata_only(self) -> Resource[PartialObjectMetadata]:
+        """The same kind, of which the server sends metadata alone: for watches of other people's objects."""
+        return Resource(
+            self.group, self.version, self.plural, self.kind, PartialObjectMetadata, self.namespaced, partial=True
+        )
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The request path; no namespace means all of them."""
+        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
+        if namespace:
+            assert self.namespaced, f"{self.plural} have no namespace, yet one was given: {namespace}"
+            parts += ["namespaces", namespace]
+        return "/".join([*parts, self.plural, *filter(None, [name, subresource])])
+
+
+PODS = Resource("", "v1", "pods", "Pod", Pod)
+SECRETS = Resource("", "v1", "secrets", "Secret", Secret)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", PartialObjectMetadata, namespaced=False)
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event", Event)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
+
+
+def anything(api_version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource[dict[str, Any]]:
+    """A kind that this room does not know, read as a dict."""
+    group, _, version = api_version.rpartition("/")
+    return Resource(group, version, plural, kind, dict[str, Any], namespaced)

@@ -1,0 +1,198 @@
+"""A queue of keys: each waits at most once, is worked on by one worker at a time, and comes again later if asked to.
+
+A key, never an event: whoever takes one looks at the world as it is now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import heapq
+import random
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+from dayfly.kube.pace import Pace, Urgency
+
+K = TypeVar("K", bound=Hashable)
+
+_URGENT_IN_A_ROW = 4  # then one of the others: cleaning up comes first, but starves nobody
+
+
+class QueueClosedError(Exception):
+    """The queue was closed: the worker is to end."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Backoff:
+    """Seconds between tries of one key, doubled each time and jittered by up to a half."""
+
+    first: float = 0.2
+    most: float = 300.0
+
+
+class WorkQueue(Generic[K]):
+    """De-duplicating, serial for each key, fair, with two urgencies.
+
+    A key added while it is being worked on waits until that is done. First added is first served within an urgency;
+    after four urgent keys in a row a normal one goes. `retry` is for failures, `add(after=...)` for appointments.
+    """
+
+    def __init__(self, backoff: Backoff | None = None, pace: Pace | None = None, *, seed: int | None = None) -> None:
+        """An empty queue; `pace` bounds how many retries a second all keys together may have."""
+        self._backoff = backoff or Backoff()
+        self._pace = pace or Pace(rate=100.0, burst=1000)
+        self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
+        self._lines: dict[Urgency, collections.OrderedDict[K, None]] = {
+            urgency: collections.OrderedDict() for urgency in Urgency
+        }
+        self._working: set[K] = set()
+        self._again: dict[K, Urgency] = {}
+        self._failures: collections.Counter[K] = collections.Counter()
+        self._later: list[tuple[float, int, K, Urgency]] = []
+        self._due: dict[K, tuple[float, int]] = {}
+        self._order = 0
+        self._in_a_row = 0
+        self._workers: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._paced: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def __len__(self) -> int:
+        """Keys that wait for a worker now."""
+        return sum(map(len, self._lines.values()))
+
+    def add(self, key: K, *, urgent: bool = False, after: float = 0.0) -> None:
+        """Have a key worked on, at once or in `after` seconds; of two appointments the earlier holds."""
+        urgency = Urgency.URGENT if urgent else Urgency.NORMAL
+        if self._closed:
+            return
+        if after > 0:
+            self._appoint(key, urgency, asyncio.get_running_loop().time() + after)
+        elif key in self._working:
+            self._again[key] = min(urgency, self._again.get(key, urgency))
+        else:
+            self._line_up(key, urgency)
+
+    async def take(self) -> K:
+        """The next key; give it back with `done`.
+
+        Raises:
+            QueueClosedError: there will be no more.
+        """
+        while not self._closed and not len(self):
+            turn = asyncio.get_running_loop().create_future()
+            self._workers.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn in self._workers:
+                    self._workers.remove(turn)
+                self._wake()  # the key we were woken for is another worker's
+                raise
+        if self._closed:
+            raise QueueClosedError
+        key = self._next()
+        self._working.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """The work on a taken key has ended; if it was added meanwhile, it waits again."""
+        self._working.remove(key)
+        if key in self._again:
+            self._line_up(key, self._again.pop(key))
+
+    def retry(self, key: K, *, urgent: bool = False) -> float:
+        """Have a key tried again after its own back-off; the seconds until then. Ends with `forget`."""
+        ceiling = min(self._backoff.most, self._backoff.first * 2.0 ** min(self._failures[key], 60))
+        self._failures[key] += 1
+        wait = ceiling * self._random.uniform(0.5, 1.0)
+        task = asyncio.get_running_loop().create_task(self._retry_paced(key, urgent, wait))
+        self._paced.add(task)
+        task.add_done_callback(self._paced.discard)
+        return wait
+
+    def forget(self, key: K) -> None:
+        """It went well: the next failure starts the back-off afresh."""
+        del self._failures[key]
+
+    def close(self) -> None:
+        """Let all workers end; what waits is dropped."""
+        self._closed = True
+        if self._timer:
+            self._timer.cancel()
+        for task in self._paced:
+            task.cancel()
+        for turn in self._workers:
+            if not turn.done():
+                turn.set_result(None)
+
+    async def _retry_paced(self, key: K, urgent: bool, wait: float) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + wait
+        await self._pace.take(Urgency.URGENT if urgent else Urgency.NORMAL)
+        self.add(key, urgent=urgent, after=due - loop.time())
+
+    def _line_up(self, key: K, urgency: Urgency) -> None:
+        self._due.pop(key, None)
+        if key in self._lines[Urgency.URGENT]:
+            return
+        if urgency is Urgency.URGENT:
+            self._lines[Urgency.NORMAL].pop(key, None)
+        self._lines[urgency].setdefault(key)
+        self._wake()
+
+    def _next(self) -> K:
+        urgent, normal = self._lines[Urgency.URGENT], self._lines[Urgency.NORMAL]
+        if urgent and (not normal or self._in_a_row < _URGENT_IN_A_ROW):
+            self._in_a_row += 1
+            return urgent.popitem(last=False)[0]
+        self._in_a_row = 0
+        return normal.popitem(last=False)[0]
+
+    def _wake(self) -> None:
+        free = len(self)
+        while free and self._workers:
+            turn = self._workers.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                free -= 1
+
+    def _appoint(self, key: K, urgency: Urgency, at: float) -> None:
+        if key in self._due and self._due[key][0] <= at:
+            return
+        self._order += 1
+        self._due[key] = (at, self._order)
+        heapq.heappush(self._later, (at, self._order, key, urgency))
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self._later and not self._closed:
+            self._timer = asyncio.get_running_loop().call_at(self._later[0][0], self._ring)
+
+    def _ring(self) -> None:
+        """Those whose time has come; appointments that were overtaken are passed over."""
+        now = asyncio.get_running_loop().time() + 1e-6
+        while self._later and self._later[0][0] <= now:
+            at, order, key, urgency = heapq.heappop(self._later)
+            if self._due.get(key) == (at, order):
+                del self._due[key]
+                self.add(key, urgent=urgency is Urgency.URGENT)
+        self._arm()
+
+
+async def work(queue: WorkQueue[K], handle: Callable[[K], Awaitable[None]]) -> None:
+    """One worker: take keys until the queue is closed. Whatever `handle` raises ends it, but gives the key back."""
+    while True:
+        try:
+            key = await queue.take()
+        except QueueClosedError:
+            return
+        try:
+            await handle(key)
+        finally:
+            queue.done(key)

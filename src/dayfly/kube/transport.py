@@ -1,0 +1,190 @@
+"""The outer wall: a request goes out, an answer comes back or gets lost on the way.
+
+`HttpTransport` speaks aiohttp. Tests put a fake API server in its place, so whatever lies above is the same code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+from urllib.parse import urlencode
+
+import aiohttp
+from yarl import URL
+
+JSON = "application/json"
+_CONNECT_SECONDS = 10.0
+
+
+class NotSentError(Exception):
+    """No connection: the server has certainly not seen the request."""
+
+
+class LostError(Exception):
+    """The request may have reached the server, and no whole answer came back."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request to the API server. `timeout` is in seconds, for the whole answer (for a stream: its head)."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    body: bytes = b""
+    content_type: str = JSON
+    accept: str = JSON
+    timeout: float = 30.0
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """Status, the few headers that matter (lower case) and the body."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer whose body comes piece by piece: `chunks` ends where the server ends it, or raises `LostError`."""
+
+    status: int
+    chunks: AsyncIterator[bytes]
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+class Transport(Protocol):
+    """Both raise `NotSentError` or `LostError`; any status is an answer."""
+
+    async def send(self, request: Request) -> Answer: ...
+
+    def stream(self, request: Request) -> contextlib.AbstractAsyncContextManager[Stream]: ...
+
+    async def renew_credentials(self) -> bool:
+        """After a 401: whether there are other credentials to try."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Credentials(Protocol):
+    """Who we are to which server; `auth` has the real ones."""
+
+    @property
+    def server(self) -> str: ...
+    @property
+    def tls(self) -> ssl.SSLContext | None: ...
+    @property
+    def server_name(self) -> str | None: ...
+    @property
+    def proxy(self) -> str | None: ...
+
+    async def header(self) -> str | None:
+        """The Authorization header, fresh enough to use."""
+        ...
+
+    async def renew(self) -> bool:
+        """Fetch new ones; whether they differ from those refused."""
+        ...
+
+
+class HttpTransport:
+    """aiohttp with a pool of connections; one for each process and server is enough."""
+
+    def __init__(self, credentials: Credentials, *, connections: int = 300) -> None:
+        self._credentials = credentials
+        self._base = credentials.server.rstrip("/")
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=connections, ttl_dns_cache=60),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            auto_decompress=True,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            middlewares=(_never_twice,),
+            headers={"User-Agent": "dayfly"},
+            read_bufsize=2**18,
+        )
+
+    async def send(self, request: Request) -> Answer:
+        try:
+            async with asyncio.timeout(request.timeout), self._open(request) as response:
+                return Answer(response.status, await response.read(), _headers(response))
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as fault:
+            raise NotSentError(str(fault)) from fault
+        except (aiohttp.ClientError, OSError) as fault:
+            raise LostError(f"{type(fault).__name__}: {fault}") from fault
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(request.timeout):
+                    response = await stack.enter_async_context(self._open(request))
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as fault:
+                raise NotSentError(str(fault)) from fault
+            except (aiohttp.ClientError, OSError) as fault:
+                raise LostError(f"{type(fault).__name__}: {fault}") from fault
+            try:
+                yield Stream(response.status, _chunks(response), _headers(response))
+            finally:
+                response.close()  # a stream that is left early must not be read to its end
+
+    async def renew_credentials(self) -> bool:
+        return await self._credentials.renew()
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    @contextlib.asynccontextmanager
+    async def _open(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        headers = {"Accept": request.accept}
+        if authorization := await self._credentials.header():
+            headers["Authorization"] = authorization
+        if request.body:
+            headers["Content-Type"] = request.content_type
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        async with self._session.request(
+            request.method,
+            URL(f"{self._base}{request.path}{query}", encoded=True),
+            data=request.body or None,
+            headers=headers,
+            ssl=self._credentials.tls or True,
+            server_hostname=self._credentials.server_name,
+            proxy=self._credentials.proxy,
+            allow_redirects=False,
+        ) as response:
+            yield response
+
+
+async def _never_twice(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Turn a cut connection into an error that aiohttp does not know.
+
+    It would send a PUT or DELETE again by itself when a pooled connection ends under it. If the first had been
+    executed, the second would be answered 409 or 404, and we would take a change of our own for somebody else's.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as fault:
+        raise LostError(f"{type(fault).__name__}: {fault}") from fault
+
+
+async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in response.content.iter_any():
+            yield chunk
+    except (aiohttp.ClientError, OSError) as fault:
+        raise LostError(f"{type(fault).__name__}: {fault}") from fault
+
+
+def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
+    return {"retry-after": after} if (after := response.headers.get("Retry-After")) else {}
