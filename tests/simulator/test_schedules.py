@@ -23,7 +23,9 @@ def test_no_schedule_breaks_an_invariant():
     with ThreadPoolExecutor(WORKERS) as pool:
         answers = list(pool.map(_play, jobs))
     for (host, _, _), answer in zip(jobs, answers, strict=True):
-        assert "nothing found" in answer, f"python -m tests.simulator --host {host} --seed N tells the story of {answer}"
+        assert "nothing found" in answer, (
+            f"python -m tests.simulator --host {host} --seed N tells the story of {answer}"
+        )
 
 
 def _play(job: tuple[str, int, int]) -> str:

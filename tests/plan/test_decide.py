@@ -1,0 +1,446 @@
+"""Worlds in, decisions out: each row one world, what is asked for, and why everything else waits."""
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from dayfly.plan.actions import Finish, GiveUp
+from dayfly.plan.decide import BELT_MS, decide
+from dayfly.plan.world import (
+    Ended,
+    Held,
+    NeverRan,
+    Objection,
+    Running,
+    Sealed,
+    Stalled,
+    Unclear,
+    Waiting,
+    Wish,
+)
+from dayfly.spec.run import Request
+from plan.story import phrase
+from plan.worlds import (
+    ABANDON,
+    STOP,
+    after,
+    born,
+    claim,
+    close,
+    database,
+    document,
+    done,
+    doubt,
+    failed,
+    fork,
+    plan_of,
+    record,
+    succeeded,
+    unit,
+    void,
+    world,
+)
+
+NOW = 10_000_000
+PLAN = plan_of(database(), forks=(fork(),))
+PAIR = plan_of(document(pre_start=(unit("make"), unit("other")), post_stop=(unit("drop"),)))
+GENERATION = PLAN.forks["fork:shop/app"].generation
+UNSEEN = Unclear(since=NOW - 5_000, reason="NodeLost", message="its node is gone", dead_by=NOW + 60_000)
+GONE = NeverRan(reason="Void", message="fenced before it started")
+LATE = Waiting(since=NOW - 1_200_000, reason="Starting", message="fetching its image")
+MAKE, SEED, DROP, APP = "db/make", "db/seed", "db/drop", "fork:shop/app"
+
+
+def ledger(plan, *moves):
+    return after(plan, born(plan), *moves)
+
+
+def up(plan=PLAN):
+    """Created, with its fork claimed."""
+    return after(plan, done(plan, born(plan), MAKE, SEED), claim(APP, generation=GENERATION))
+
+
+def closed(run, plan=PLAN):
+    return after(plan, run, close())
+
+
+class Row(NamedTuple):
+    """One world: its ledger, its news, what is decided, and who waits with which words."""
+
+    name: str
+    run: Any
+    asked: str
+    waits: dict[str, str] = {}
+    facts: dict[Any, Any] = {}
+    plan: Any = PLAN
+    fields: dict[str, Any] = {}
+
+
+CLAIMED = ledger(PLAN, claim(MAKE, at=NOW - 9_000))
+UNKNOWN = ledger(PLAN, claim(MAKE), doubt(MAKE))
+PAIR_CLAIMED = ledger(PAIR, claim(MAKE))
+DROPPING = closed(done(PAIR, born(PAIR), MAKE, "db/other"), PAIR)
+
+ROWS = (
+    Row("nothing has happened", born(PLAN), "claim and launch db/make#1", {SEED: "needs an output of db/make"}),
+    Row("both are ready", born(PAIR), "claim and launch db/make#1, claim and launch db/other#1", plan=PAIR),
+    Row(
+        "one place is free",
+        born(PAIR),
+        "claim and launch db/make#1",
+        {"db/other": "waits for a free place: the host runs as many steps at once as it may"},
+        plan=PAIR,
+        fields={"slots": 1},
+    ),
+    Row(
+        "the host cannot take it now",
+        born(PAIR),
+        "claim and launch db/other#1",
+        {MAKE: "the cluster is away"},
+        plan=PAIR,
+        fields={"objections": {MAKE: Objection(reason="Away", message="the cluster is away")}},
+    ),
+    Row(
+        "no news",
+        CLAIMED,
+        "",
+        {MAKE: "attempt 1 was let go; nothing has been heard of it yet", SEED: "needs an output of db/make"},
+    ),
+    Row(
+        "it starts",
+        CLAIMED,
+        "",
+        {MAKE: "attempt 1 is starting: fetching its image", SEED: "needs an output of db/make"},
+        {(MAKE, 1): Waiting(since=NOW, reason="Pulling", message="fetching its image")},
+    ),
+    Row(
+        "its start is overdue",
+        ledger(PLAN, claim(MAKE)),
+        "fence db/make#1 (did not start within 20 min)",
+        {MAKE: "attempt 1 is starting: fetching its image", SEED: "needs an output of db/make"},
+        {(MAKE, 1): LATE},
+    ),
+    Row(
+        "it runs",
+        CLAIMED,
+        "",
+        {MAKE: "attempt 1 has been running for 8 s", SEED: "needs an output of db/make"},
+        {(MAKE, 1): Running(since=NOW - 8_000)},
+    ),
+    Row(
+        "it runs beyond its deadline",
+        CLAIMED,
+        "cancel db/make#1 (ran longer than its 1 h)",
+        {MAKE: "attempt 1 has been running for 1 h", SEED: "needs an output of db/make"},
+        {(MAKE, 1): Running(since=NOW - 3_610_000 - BELT_MS)},
+    ),
+    Row(
+        "it has succeeded",
+        CLAIMED,
+        "record db/make#1 succeeded, claim and launch db/seed#1, release db/make#1",
+        {},
+        {(MAKE, 1): Ended(result=succeeded())},
+    ),
+    Row(
+        "it has sealed",
+        CLAIMED,
+        "record db/make#1 succeeded, claim and launch db/seed#1",
+        {},
+        {(MAKE, 1): Sealed(result=succeeded())},
+    ),
+    Row(
+        "it has failed",
+        CLAIMED,
+        "record db/make#1 failed (ExitCode), release db/make#1",
+        {SEED: "is not started because db/make failed; delete the sandbox to clean up"},
+        {(MAKE, 1): Ended(result=failed())},
+    ),
+    Row(
+        "it stands still",
+        CLAIMED,
+        "fence db/make#1 (was permitted to start, but whoever was to start it ended first)",
+        {MAKE: "attempt 1 was let go; nothing has been heard of it yet", SEED: "needs an output of db/make"},
+        {(MAKE, 1): Stalled(since=0)},
+    ),
+    Row(
+        "it never ran",
+        CLAIMED,
+        "void db/make#1 (Void), release db/make#1",
+        {
+            MAKE: "attempt 1 never ran (Void: fenced before it started); tries again in 5 s",
+            SEED: "needs an output of db/make",
+        },
+        {(MAKE, 1): GONE},
+    ),
+    Row(
+        "it never ran three times",
+        ledger(PLAN, *(move for n in (1, 2) for move in (claim(MAKE, n), void(MAKE, n))), claim(MAKE, 3)),
+        "void db/make#3 (Void), release db/make#3",
+        {SEED: "is not started because db/make failed; delete the sandbox to clean up"},
+        {(MAKE, 3): GONE},
+    ),
+    Row(
+        "it cannot be seen",
+        PAIR_CLAIMED,
+        "doubt db/make#1 (NodeLost)",
+        {
+            MAKE: "attempt 1 may have run and its outcome is not known (its node is gone); it is certain to have ended in 1 min, then cleanup can go on. Nothing is started again meanwhile",
+            "db/other": "is not started while the outcome of db/make is unknown",
+        },
+        {(MAKE, 1): UNSEEN},
+        PAIR,
+    ),
+    Row(
+        "a late receipt",
+        UNKNOWN,
+        "record db/make#1 succeeded, claim and launch db/seed#1, release db/make#1",
+        {},
+        {(MAKE, 1): Ended(result=succeeded())},
+    ),
+    Row(
+        "its deadline has ended it",
+        UNKNOWN,
+        "record db/make#1 failed (Lost), release db/make#1",
+        {SEED: "is not started because db/make failed; delete the sandbox to clean up"},
+        {(MAKE, 1): Unclear(since=0, reason="NodeLost", message="its node is gone", dead_by=NOW)},
+    ),
+    Row("all is up", up(), "", {}, {(APP, 1): Running(since=0)}),
+    Row(
+        "the fork does not answer",
+        up(),
+        "",
+        {APP: "runs for 4 s and does not answer yet"},
+        {(APP, 1): Running(since=NOW - 4_000, ready=False)},
+    ),
+    # --- closed ---
+    Row(
+        "deleted before anything was claimed",
+        born(PLAN),
+        "close (deleted by ada), finish",
+        fields={"wish": Wish(stop=STOP)},
+    ),
+    Row(
+        "deleted while a create runs",
+        CLAIMED,
+        "close (deleted by ada), cancel db/make#1 (asked to end: deleted by ada)",
+        {MAKE: "asked to end: deleted by ada"},
+        {(MAKE, 1): Running(since=NOW)},
+        PAIR,
+        {"wish": Wish(stop=STOP)},
+    ),
+    Row(
+        "its result comes with the delete",
+        CLAIMED,
+        "close (deleted by ada), record db/make#1 succeeded, claim and launch db/drop#1, release db/make#1",
+        {},
+        {(MAKE, 1): Ended(result=succeeded())},
+        fields={"wish": Wish(stop=STOP)},
+    ),
+    Row(
+        "a create that failed is cleaned up",
+        closed(ledger(PLAN, claim(MAKE), record(MAKE, failed()))),
+        "claim and launch db/drop#1",
+    ),
+    Row(
+        "a create that never ran is cleaned up",
+        closed(ledger(PLAN, claim(MAKE), void(MAKE))),
+        "claim and launch db/drop#1",
+    ),
+    Row(
+        "a create is unknown, and cleanup waits",
+        closed(UNKNOWN),
+        "",
+        {
+            MAKE: "attempt 1 may have run and its outcome is not known (its node is gone); it is certain to have ended in 1 min, then cleanup can go on. Nothing is started again meanwhile"
+        },
+        {(MAKE, 1): UNSEEN},
+    ),
+    Row(
+        "recorded, and still ending",
+        DROPPING,
+        "",
+        {MAKE: "the result of attempt 1 is known, its processes are still ending"},
+        {(MAKE, 1): Sealed(result=succeeded())},
+        PAIR,
+    ),
+    Row(
+        "recorded, and seen running",
+        DROPPING,
+        "",
+        {MAKE: "the result of attempt 1 is known, its processes are still ending"},
+        {(MAKE, 1): Running(since=0)},
+        PAIR,
+    ),
+    Row(
+        "recorded, and out of sight",
+        DROPPING,
+        "",
+        {MAKE: "the result of attempt 1 is known, its processes are still ending"},
+        {(MAKE, 1): UNSEEN},
+        PAIR,
+    ),
+    Row(
+        "recorded, out of sight, its deadline over",
+        DROPPING,
+        "claim and launch db/drop#1, release db/make#1",
+        {},
+        {(MAKE, 1): Unclear(since=0, reason="NodeLost", message="", dead_by=NOW)},
+        PAIR,
+    ),
+    Row(
+        "recorded, and prepared again by a peer",
+        DROPPING,
+        "claim and launch db/drop#1, release db/make#1",
+        {},
+        {(MAKE, 1): Held(ref="uid-9")},
+        PAIR,
+    ),
+    Row(
+        "all is clean",
+        after(PAIR, DROPPING, claim(DROP)),
+        "record db/drop#1 succeeded, finish, release db/drop#1",
+        {},
+        {(DROP, 1): Ended(result=succeeded())},
+        PAIR,
+    ),
+    Row("finished", after(PAIR, done(PAIR, DROPPING, DROP), Finish(at=1)), "dissolve", plan=PAIR),
+    Row(
+        "abandoned at once",
+        up(),
+        "close (the cloud account is gone), give up (the cloud account is gone, by ada), cancel fork:shop/app#1 (asked to end: the cloud account is gone)",
+        {APP: "asked to end: the cloud account is gone"},
+        {(APP, 1): Running(since=0)},
+        fields={"wish": Wish(abandon=ABANDON)},
+    ),
+    Row("abandoned with nothing alive", after(PAIR, DROPPING, GiveUp(request=ABANDON)), "finish", plan=PAIR),
+    Row(
+        "abandoned while one is unknown",
+        after(PLAN, closed(UNKNOWN), GiveUp(request=ABANDON)),
+        "finish",
+        {},
+        {(MAKE, 1): UNSEEN},
+    ),
+    Row(
+        "its time to live is over",
+        born(PLAN),
+        "close (its time to live is over), finish",
+        fields={"wish": Wish(expires_at=NOW)},
+    ),
+    Row(
+        "its lease has lapsed",
+        born(PLAN),
+        "close (nobody renewed its lease: whoever used it is gone), finish",
+        fields={"wish": Wish(lease_until=NOW)},
+    ),
+    # --- gated ---
+    Row(
+        "nothing is held",
+        born(PAIR),
+        "prepare db/make#1, prepare db/other#1",
+        {
+            MAKE: "attempt 1 is being prepared behind its gate",
+            "db/other": "attempt 1 is being prepared behind its gate",
+        },
+        plan=PAIR,
+        fields={"gated": True},
+    ),
+    Row(
+        "held",
+        born(PAIR),
+        "claim and launch db/make#1, prepare db/other#1",
+        {"db/other": "attempt 1 is being prepared behind its gate"},
+        {(MAKE, 1): Held(ref="uid-1")},
+        PAIR,
+        {"gated": True},
+    ),
+    Row(
+        "held by a peer's claim",
+        ledger(PAIR, claim(MAKE, ref="uid-1"), claim("db/other", ref="uid-2")),
+        "launch db/make#1",
+        {
+            MAKE: "attempt 1 was let go; nothing has been heard of it yet",
+            "db/other": "attempt 1 was let go; nothing has been heard of it yet",
+        },
+        {(MAKE, 1): Held(ref="uid-1")},
+        PAIR,
+        {"gated": True},
+    ),
+    Row(
+        "held under the same name",
+        ledger(PAIR, claim(MAKE, ref="uid-1"), claim("db/other", ref="uid-2")),
+        "",
+        {
+            MAKE: "attempt 1 was let go; nothing has been heard of it yet",
+            "db/other": "attempt 1 was let go; nothing has been heard of it yet",
+        },
+        {(MAKE, 1): Held(ref="uid-7")},
+        PAIR,
+        {"gated": True},
+    ),
+    Row(
+        "held, and the run is closed",
+        closed(ledger(PAIR, claim(MAKE, ref="uid-1")), PAIR),
+        "fence db/make#1 (asked to end: deleted by ada)",
+        {MAKE: "asked to end: deleted by ada"},
+        {(MAKE, 1): Held(ref="uid-1")},
+        PAIR,
+        {"gated": True},
+    ),
+    Row(
+        "something foreign bears its name",
+        born(PAIR),
+        "prepare db/other#1",
+        {
+            MAKE: "something bears the name of attempt 1 and has run without permission; remove it, then it goes on",
+            "db/other": "attempt 1 is being prepared behind its gate",
+        },
+        {(MAKE, 1): Running(since=0)},
+        PAIR,
+        {"gated": True},
+    ),
+)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_decision(row):
+    decision = decide(row.plan, world(row.run, facts=row.facts, **row.fields), NOW)
+    assert phrase(decision) == row.asked
+    assert {wait.unit: wait.message for wait in decision.waits if wait.unit} == row.waits
+
+
+@pytest.mark.parametrize(
+    ("run", "facts", "wish", "at"),
+    [
+        (CLAIMED, {(MAKE, 1): Running(since=NOW)}, Wish(), NOW + 3_610_000 + BELT_MS),
+        (CLAIMED, {(MAKE, 1): Waiting(since=NOW, reason="Starting")}, Wish(), NOW + 1_200_000),
+        (born(PLAN), {}, Wish(), NOW + 1_200_000),
+        (born(PLAN), {}, Wish(expires_at=NOW + 7), NOW + 7),
+        (born(PLAN), {}, Wish(lease_until=NOW + 9, expires_at=NOW + 70), NOW + 9),
+        (UNKNOWN, {(MAKE, 1): UNSEEN}, Wish(), UNSEEN.dead_by),
+        (ledger(PLAN, claim(MAKE), void(MAKE, at=NOW)), {}, Wish(), NOW + 5_000),
+        (DROPPING, {(MAKE, 1): UNSEEN}, Wish(), UNSEEN.dead_by),
+        (up(), {(APP, 1): Running(since=0)}, Wish(), 0),
+    ],
+)
+def test_it_says_when_to_look_again(run, facts, wish, at):
+    assert decide(PLAN, world(run, facts=facts, wish=wish), NOW).wake_at == at
+
+
+def test_a_request_is_recorded_with_whoever_made_it():
+    stop = Request(at=5, reason="Deleted", message="deleted", by="ada")
+    (move, *_) = decide(PLAN, world(born(PLAN), wish=Wish(stop=stop)), NOW).moves
+    assert move.request == stop
+
+
+def test_a_cleaned_run_keeps_releasing_what_is_left():
+    run = after(PAIR, done(PAIR, DROPPING, DROP), Finish(at=1))
+    facts = {(MAKE, 1): Ended(result=succeeded()), (DROP, 1): Sealed(result=succeeded())}
+    assert phrase(decide(PAIR, world(run, facts=facts), NOW)) == "release db/make#1, dissolve"
+
+
+def test_an_older_attempt_is_released_and_never_read_again():
+    run = ledger(PAIR, claim(MAKE), record(MAKE, failed()))
+    run = after(PAIR, run, claim(MAKE, 2))
+    facts = {(MAKE, 1): Ended(result=succeeded()), (MAKE, 2): Running(since=NOW)}
+    decision = decide(PAIR, world(run, facts=facts, slots=0), NOW)
+    assert phrase(decision) == "release db/make#1"

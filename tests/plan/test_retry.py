@@ -1,0 +1,93 @@
+"""What follows the end of an attempt."""
+
+import pytest
+
+from dayfly.plan.retry import BACKOFF_MAX_MS, PRE_STOP_TRIES, VOID_LIMIT, Standing, again_at, backoff, standing
+from dayfly.spec.lifecycle import Event, Retry
+from dayfly.spec.run import State, UnitRecord
+from plan.worlds import document, plan_of, unit
+
+
+def step(event=Event.PRE_START, **retry):
+    name = {
+        Event.PRE_START: "pre_start",
+        Event.POST_START: "post_start",
+        Event.PRE_STOP: "pre_stop",
+        Event.POST_STOP: "post_stop",
+    }[event]
+    return plan_of(document(**{name: (unit("it", retry=Retry(**retry)),)})).steps["db/it"]
+
+
+def failures(count):
+    return UnitRecord(attempt=count, state=State.DONE, outcome="failed", failures=count)
+
+
+def voids(count):
+    return UnitRecord(attempt=count, state=State.VOID, voids=count)
+
+
+@pytest.mark.parametrize(
+    ("event", "retry", "count", "then"),
+    [
+        (Event.PRE_START, {}, 1, Standing.FAILED),
+        (Event.POST_START, {}, 1, Standing.FAILED),
+        (Event.PRE_START, {"limit": 5}, 1, Standing.FAILED),
+        (Event.PRE_START, {"idempotent": True, "limit": 3}, 2, Standing.AGAIN),
+        (Event.PRE_START, {"idempotent": True, "limit": 3}, 3, Standing.FAILED),
+        (Event.PRE_START, {"idempotent": True, "limit": 0}, 999, Standing.AGAIN),
+        (Event.PRE_STOP, {}, PRE_STOP_TRIES - 1, Standing.AGAIN),
+        (Event.PRE_STOP, {}, PRE_STOP_TRIES, Standing.FAILED),
+        (Event.POST_STOP, {}, 999, Standing.AGAIN),
+    ],
+)
+def test_after_failures(event, retry, count, then):
+    assert standing(step(event, **retry), failures(count)) is then
+
+
+@pytest.mark.parametrize(
+    ("event", "count", "then"),
+    [
+        (Event.PRE_START, VOID_LIMIT - 1, Standing.AGAIN),
+        (Event.PRE_START, VOID_LIMIT, Standing.FAILED),
+        (Event.PRE_STOP, 999, Standing.AGAIN),
+        (Event.POST_STOP, 999, Standing.AGAIN),
+    ],
+)
+def test_after_attempts_that_never_ran(event, count, then):
+    assert standing(step(event), voids(count)) is then
+
+
+def test_a_void_is_no_failure():
+    record = UnitRecord(attempt=2, state=State.DONE, outcome="failed", failures=1, voids=1)
+    assert standing(step(idempotent=True, limit=2), record) is Standing.AGAIN
+
+
+@pytest.mark.parametrize(
+    ("record", "then"),
+    [
+        (UnitRecord(), Standing.FRESH),
+        (UnitRecord(attempt=1, state=State.CLAIMED), Standing.ALIVE),
+        (UnitRecord(attempt=1, state=State.UNKNOWN), Standing.UNKNOWN),
+        (UnitRecord(attempt=1, state=State.DONE, outcome="succeeded"), Standing.SUCCEEDED),
+    ],
+)
+def test_standing(record, then):
+    assert standing(step(), record) is then
+
+
+def test_the_back_off_doubles_up_to_its_most():
+    assert [backoff(5_000, times, 60_000) for times in range(1, 7)] == [5_000, 10_000, 20_000, 40_000, 60_000, 60_000]
+    assert backoff(5_000, 1_000, BACKOFF_MAX_MS) == BACKOFF_MAX_MS
+
+
+def test_a_first_back_off_longer_than_the_most_is_kept():
+    assert backoff(700_000, 4, BACKOFF_MAX_MS) == 700_000
+
+
+def test_no_back_off_stays_none():
+    assert backoff(0, 9, BACKOFF_MAX_MS) == 0
+
+
+def test_failures_and_voids_count_together():
+    record = UnitRecord(attempt=3, state=State.VOID, failures=2, voids=1, ended_at=100)
+    assert again_at(step(backoff_ms=1_000), record) == 100 + 4_000

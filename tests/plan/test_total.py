@@ -1,0 +1,98 @@
+"""`decide` answers for every world, however strange, and gives the same answer twice."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dayfly.plan import table
+from dayfly.plan.decide import decide
+from dayfly.plan.status import describe
+from dayfly.plan.world import (
+    Ended,
+    Held,
+    NeverRan,
+    Objection,
+    Running,
+    Sealed,
+    Stalled,
+    Unclear,
+    Waiting,
+    Wish,
+    World,
+)
+from dayfly.spec.lifecycle import Retry
+from dayfly.spec.run import Phase, Request, Result, Run, State, UnitRecord
+from plan.worlds import TARGET, document, fork, plan_of, unit
+
+HOOKS = document(
+    "",
+    pre_start=(unit("before", "db/make"),),
+    post_start=(unit("warm"),),
+    pre_stop=(unit("drain"),),
+    post_stop=(unit("report", "drain"),),
+)
+DATABASE = document(
+    pre_start=(unit("make", retry=Retry(idempotent=True, limit=3)), unit("seed", "make")),
+    post_stop=(unit("drop", "make"), unit("forget", "drop")),
+)
+PLAN = plan_of(DATABASE, HOOKS, forks=(fork(), fork("web")))
+UNITS = [*PLAN.steps, *PLAN.forks, "fork:shop/gone", "db/gone"]
+
+moments = st.sampled_from([0, 1, 999, 1_000, 5_000, 4_000_000, 1 << 50])
+words = st.sampled_from(["", "Why", "1 < 2"])
+results = st.builds(Result, outcome=st.sampled_from(["succeeded", "failed"]), started_at=moments, ended_at=moments)
+facts = st.one_of(
+    st.builds(Held, ref=st.sampled_from(["", "uid-1", "uid-2"])),
+    st.builds(Stalled, since=moments),
+    st.builds(Waiting, since=moments, reason=words),
+    st.builds(Running, since=moments, ready=st.booleans()),
+    st.builds(Sealed, result=results),
+    st.builds(Ended, result=results),
+    st.builds(NeverRan, reason=words),
+    st.builds(Unclear, since=moments, reason=words, message=words, dead_by=moments),
+)
+records = st.builds(
+    UnitRecord,
+    attempt=st.integers(1, 3),
+    state=st.sampled_from([State.CLAIMED, State.UNKNOWN, State.DONE, State.VOID]),
+    outcome=st.sampled_from(["succeeded", "failed"]),
+    ref=st.sampled_from(["", "uid-1"]),
+    generation=st.sampled_from(["", *(step.generation for step in PLAN.forks.values())]),
+    claimed_at=moments,
+    ended_at=moments,
+    failures=st.integers(0, 70),
+    voids=st.integers(0, 70),
+)
+requests = st.none() | st.builds(Request, at=moments, reason=words)
+runs = st.builds(
+    Run,
+    uid=st.just("run-1"),
+    target=st.just(TARGET),
+    plan=st.just(PLAN.digest),
+    phase=st.sampled_from(Phase),
+    units=st.dictionaries(st.sampled_from(UNITS), records, max_size=8),
+    closed=requests,
+    abandon=requests,
+)
+worlds = st.builds(
+    World,
+    run=runs,
+    wish=st.builds(Wish, stop=requests, abandon=requests, expires_at=moments, lease_until=moments),
+    facts=st.dictionaries(st.tuples(st.sampled_from(UNITS), st.integers(0, 4)), facts, max_size=10),
+    gated=st.booleans(),
+    ref=st.sampled_from(["", "boot-1"]),
+    slots=st.integers(-1, 3),
+    objections=st.dictionaries(st.sampled_from(UNITS), st.builds(Objection, reason=words, message=words), max_size=2),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(world=worlds, now=moments)
+def test_every_world_has_an_answer_and_always_the_same(world, now):
+    decision = decide(PLAN, world, now)
+    assert decide(PLAN, world, now) == decision
+    assert all(wait.until == 0 or wait.until > now for wait in decision.waits)
+    assert all(wait.message for wait in decision.waits if wait.unit)
+    if decision.moves:
+        creates = PLAN.steps
+        table.apply(world.run, decision.moves, lambda name: name not in creates or creates[name].creates)
+    assert describe(PLAN, world, decision).message

@@ -1,0 +1,87 @@
+"""What the simulator found in the ledger, each as its own short story."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from dayfly.embedded.ledger import Ledger, LedgerError, Stored
+from dayfly.plan.actions import Claim, Record
+from dayfly.plan.sealed import seal
+from dayfly.plan.world import Wish
+from dayfly.spec.lifecycle import Lifecycle, Retry, Unit
+from dayfly.spec.run import Result, Run
+from simulator.scenario import TARGET, output_record, value
+
+UNIT = Unit(name="make", kind="exec", retry=Retry(idempotent=True, limit=0))
+DOCUMENTS = (Lifecycle(target=TARGET, resource="db", pre_start=(UNIT,)),)
+PLAN = seal(DOCUMENTS)
+NAME = "db/make"
+
+
+@pytest.fixture
+def ledger():
+    with closing(Ledger(":memory:")) as ledger:
+        run = Run(uid="run-1", target=TARGET, plan=PLAN.digest)
+        with ledger.transaction("birth"):
+            ledger.birth(Stored(run=run, name="box", documents=DOCUMENTS, forks=(), wish=Wish()))
+        yield ledger
+
+
+def commit(ledger, *moves):
+    run = ledger.load("run-1").run
+    values = {
+        (move.unit, output): value(move.unit, move.attempt, output)
+        for move in moves
+        if isinstance(move, Record)
+        for output in move.result.outputs
+    }
+    with ledger.transaction("commit"):
+        return ledger.commit(run, PLAN, moves, values, 0)
+
+
+def attempt(ledger, number, outcome, *outputs):
+    commit(ledger, Claim(unit=NAME, attempt=number, ref="boot-1", at=0))
+    told = {output: output_record(NAME, number, output) for output in outputs}
+    commit(ledger, Record(unit=NAME, attempt=number, result=Result(outcome=outcome, outputs=told)))
+
+
+def test_a_retry_leaves_no_value_of_the_attempt_before(ledger):
+    attempt(ledger, 1, "failed", "one", "two")
+    attempt(ledger, 2, "succeeded", "one")
+    assert ledger.values("run-1") == {(NAME, "one"): b"db/make#2.one"}
+
+
+def test_values_stay_while_the_next_attempt_runs(ledger):
+    attempt(ledger, 1, "failed", "one")
+    after = commit(ledger, Claim(unit=NAME, attempt=2, ref="boot-1", at=0))
+    assert after.unit(NAME).outputs == {"one": output_record(NAME, 1, "one")}
+    assert ledger.values("run-1") == {(NAME, "one"): b"db/make#1.one"}
+
+
+@pytest.mark.parametrize("instructions", range(1, 60, 3))
+def test_a_write_that_breaks_off_anywhere_changes_nothing_and_the_next_one_works(ledger, instructions):
+    before = ledger.load("run-1")
+    left = [1]
+
+    def break_off():
+        left[0] -= 1
+        return left[0] == 0
+
+    ledger._db.set_progress_handler(break_off, instructions)
+    try:
+        commit(ledger, Claim(unit=NAME, attempt=1, ref="boot-1", at=0))
+    except (LedgerError, sqlite3.OperationalError):  # reading may break off too
+        ledger._db.set_progress_handler(None, 0)
+        assert ledger.load("run-1") == before
+    ledger._db.set_progress_handler(None, 0)
+    if ledger.load("run-1") == before:
+        commit(ledger, Claim(unit=NAME, attempt=1, ref="boot-1", at=0))
+    assert ledger.load("run-1").run.unit(NAME).attempt == 1
+
+
+def test_a_stale_run_is_refused(ledger):
+    stale = ledger.load("run-1").run
+    attempt(ledger, 1, "failed")
+    with ledger.transaction("commit"):
+        assert ledger.commit(stale, PLAN, (Claim(unit=NAME, attempt=1, ref="boot-1", at=0),), {}, 0) is None
