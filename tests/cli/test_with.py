@@ -147,15 +147,15 @@ def test_a_second_signal_stops_the_waiting_not_the_cleanup(served: Cli, journal:
 
 @pytest.mark.slow
 def test_when_it_is_killed_the_server_cleans_up(served: Cli, plugin: str, journal: Path):
-    process = served.start("with", "-f", plugin, "--", "sh", "-c", "touch started; exec sleep 300")
-    until((served.folder / "started").exists)
+    process = served.start("with", "-f", plugin, "--", "sh", "-c", "echo $$ > pid; exec sleep 300")
+    until(lambda: (served.folder / "pid").exists() and (served.folder / "pid").read_text())
     process.kill()
     process.wait(10)
     process.stdout.close()
     process.stderr.close()
     until(lambda: served.sandboxes() == [], 60)
     assert journal.read_text().split() == WHOLE
-    subprocess.run(["pkill", "-P", "1", "-f", "^sleep 300$"])
+    os.kill(int((served.folder / "pid").read_text()), signal.SIGKILL)
 
 
 @pytest.mark.slow

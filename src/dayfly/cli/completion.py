@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from dayfly.cli.verbs import COMPLETION, PROGRAM
+
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -17,4 +19,4 @@ def command(ctx: click.Context, shell: str) -> None:
     known = get_completion_class(shell)
     assert known is not None, "the choice offers what click knows"
     root = ctx.find_root()
-    click.echo(known(root.command, {}, "dayfly", "_DAYFLY_COMPLETE").source())
+    click.echo(known(root.command, {}, PROGRAM, COMPLETION).source())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from dayfly.cli import options, outputs, show
@@ -28,5 +26,4 @@ def command(sandbox: str, output: str | None) -> None:
     if not found:
         show.talk(f'Sandbox "{sandbox}" has no outputs yet; see: dayfly why {sandbox}')
     for variable in outputs.variables(found):
-        # Bytes, not text: the value must arrive as it was made, whatever the terminal's encoding.
-        sys.stdout.buffer.write((outputs.dotenv(variable) + "\n").encode())
+        show.put((outputs.dotenv(variable) + "\n").encode())

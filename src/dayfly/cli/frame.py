@@ -34,7 +34,6 @@ LOOKS = {
     "stopped": Look("■", "=", "dim"),
     "skipped": Look("–", "-", "dim"),  # noqa: RUF001 # a dash that looks like one
 }
-_RANK = {state: rank for rank, state in enumerate(LOOKS)}
 _WORD = max(map(len, LOOKS))
 # What is folded into one line each when there is no room, least interesting first.
 _FOLDED = ("skipped", "stopped", "succeeded", "waiting", "running", "retrying", "unknown", "failed")
@@ -108,14 +107,16 @@ def _count(units: list[Unit], folded: set[str]) -> int:
 
 def _crowded(units: list[Unit], folded: set[str], now: int, width: int, *, unicode: bool) -> list[Line]:
     lines: list[Line] = []
-    for state in sorted({unit["state"] for unit in units}, key=_RANK.__getitem__):
-        members = [unit for unit in units if unit["state"] == state]
-        if state not in folded or len(members) == 1:
-            lines += [_line(unit, now, units, width, unicode=unicode) for unit in members]
-            continue
-        names = ", ".join(unit["id"] for unit in members)
-        text = f"{_head(state, unicode=unicode)}  {len(members)} units: {plain(names)}"
-        lines.append(Line(cut(text, width), LOOKS[state].style))
+    by_state = {state: [unit for unit in units if unit["state"] == state] for state in LOOKS}
+    alone = {state for state, members in by_state.items() if state not in folded or len(members) == 1}
+    shown = [unit for unit in units if unit["state"] in alone]
+    for state, members in by_state.items():
+        if state in alone:
+            lines += [_line(unit, now, shown, width, unicode=unicode) for unit in members]
+        elif members:
+            names = ", ".join(unit["id"] for unit in members)
+            text = f"{_head(state, unicode=unicode)}  {len(members)} units: {plain(names)}"
+            lines.append(Line(cut(text, width), LOOKS[state].style))
     return lines
 
 
@@ -123,11 +124,24 @@ def _line(unit: Unit, now: int, all_: list[Unit], width: int, *, unicode: bool) 
     state = unit["state"]
     names = max(len(other["id"]) for other in all_)
     times = max(len(lasted(other, now)) for other in all_)
-    remark = "" if state in ("succeeded", "skipped", "stopped") else unit.get("message", "")
-    if not remark and unit.get("reads"):
-        remark = f"reads {', '.join(unit['reads'])}"
-    head = f"{_head(state, unicode=unicode)}  {unit['id']:<{names}}  {lasted(unit, now):>{times}}"
-    return Line(cut(f"{head}  {plain(remark)}".rstrip(), width), LOOKS[state].style)
+    columns = [_head(state, unicode=unicode), f"{unit['id']:<{names}}"]
+    if times:
+        columns.append(f"{lasted(unit, now):>{times}}")
+    text = "  ".join([*columns, plain(_remark(unit))])
+    return Line(cut(text.rstrip(), width).rstrip(), LOOKS[state].style)
+
+
+def _remark(unit: Unit) -> str:
+    """What is worth saying beside state and duration: what went wrong, what is waited for, else what it reads."""
+    told = unit["state"] in ("succeeded", "skipped", "stopped") or unit.get("reason") == "Running"
+    if not told and unit.get("message"):
+        return str(unit["message"])
+    parts = []
+    if unit["state"] == "running" and unit.get("attempt", 1) > 1:
+        parts.append(f"attempt {unit['attempt']}")
+    if unit.get("reads"):
+        parts.append(f"reads {', '.join(unit['reads'])}")
+    return ", ".join(parts)
 
 
 def _head(state: str, *, unicode: bool) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,29 +47,24 @@ class Tail:
         self.offset = 0
         self.rest = b""
 
-    def read(self, client: Client, sandbox: str) -> bytes:
-        """What is new."""
-        found = b""
-        while True:
-            answer = client.get("sandboxes", sandbox, "log", unit=self.unit, attempt=self.attempt, offset=self.offset)
-            data: str = answer["data"]
-            found += base64.b64decode(data) if answer["encoding"] == "base64" else data.encode()
-            if answer["next"] == self.offset:
-                return found
-            self.offset = answer["next"]
-
-    def write(self, new: bytes, prefix: str, *, last: bool) -> None:
+    def pour(self, client: Client, sandbox: str, prefix: str, *, last: bool) -> None:
         """Print what is new, each line behind the prefix; with `last` also a line that has no end yet."""
-        out = sys.stdout.buffer
-        if not prefix:
-            out.write(new)
-        else:
+        while True:
+            where = {"unit": self.unit, "attempt": self.attempt, "offset": self.offset}
+            answer = client.get("sandboxes", sandbox, "log", **where)
+            if answer["next"] == self.offset:
+                break
+            self.offset = answer["next"]
+            data: str = answer["data"]
+            self._write(base64.b64decode(data) if answer["encoding"] == "base64" else data.encode(), prefix)
+        if last and self.rest:
+            self._write(b"\n", prefix)
+
+    def _write(self, new: bytes, prefix: str) -> None:
+        if prefix:
             *lines, self.rest = (self.rest + new).split(b"\n")
-            if last and self.rest:
-                lines.append(self.rest)
-                self.rest = b""
-            out.writelines(prefix.encode() + line + b"\n" for line in lines)
-        out.flush()
+            new = b"".join(prefix.encode() + line + b"\n" for line in lines)
+        show.put(new)
 
 
 @click.command("logs")
@@ -99,8 +93,8 @@ def command(sandbox: str, resource: str, step: str, follow: bool, attempt: int |
         return
     latest = {info["unit"]: info for info in found}
     for info in latest.values():
-        tail = Tail(info["unit"], info["attempt"])
-        tail.write(tail.read(client, sandbox), f"{info['unit']} | " if several else "", last=True)
+        prefix = f"{info['unit']} | " if several else ""
+        Tail(info["unit"], info["attempt"]).pour(client, sandbox, prefix, last=True)
 
 
 def _follow(client: Client, sandbox: str, chosen: Chosen, attempt: int | None, *, prefixed: bool) -> None:
@@ -116,7 +110,7 @@ def _follow(client: Client, sandbox: str, chosen: Chosen, attempt: int | None, *
             tail = tails.setdefault(key, Tail(*key))
             if info["size"] > tail.offset or (info["sealed"] and tail.rest):
                 prefix = f"{info['unit']} | " if prefixed else ""
-                tail.write(tail.read(client, sandbox), prefix, last=info["sealed"])
+                tail.pour(client, sandbox, prefix, last=info["sealed"])
             more = more or not info["sealed"]
         if not more:
             return

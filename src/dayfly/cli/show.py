@@ -22,6 +22,16 @@ def emit(data: Any, output: str) -> None:
         sys.stdout.write(_yaml(data))
 
 
+def put(data: bytes) -> None:
+    """Print bytes as they are, whatever the terminal's encoding, and at once."""
+    sys.stdout.flush()
+    out = sys.stdout.buffer
+    rest = memoryview(data)
+    while rest:  # unbuffered (PYTHONUNBUFFERED), it writes what fits and says how much that was
+        rest = rest[out.write(rest) :]
+    out.flush()
+
+
 def talk(message: str) -> None:
     """Say something that is no result."""
     sys.stderr.write(plain(message) + "\n")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PROGRAM = "dayfly"
+COMPLETION = "_DAYFLY_COMPLETE"
+"""The variable by which a shell asks for completions."""
 
 _VERBS = {
     "up": "Run the server of this home.",
@@ -80,10 +82,21 @@ def run(arguments: list[str]) -> int:
     """Carry out one command line; whatever goes wrong ends as one line on stderr and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # the interpreter's own are text files
+    if instruction := os.environ.get(COMPLETION):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(root, {}, PROGRAM, COMPLETION, instruction)
     try:
-        result = root.main(arguments, prog_name=PROGRAM, standalone_mode=False)
+        # Not `root.main`: it has its own opinion of interrupts and closed pipes.
+        with root.make_context(PROGRAM, arguments) as context:
+            result = root.invoke(context)
         sys.stdout.flush()
         return result if isinstance(result, int) else Exit.OK
+    except click.exceptions.Exit as end:  # --help and --version end this way
+        return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as fault:
+        sys.stderr.write(f"{fault.format_message()}\n")
+        return Exit.USAGE
     except BrokenPipeError:
         # Whoever read our output has seen enough. Without this the interpreter would complain while it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -106,8 +119,6 @@ def _fault(fault: Exception) -> int:
             return _say(f"{message}; see: {path} --help", Exit.USAGE)
         case click.ClickException():
             return _say(fault.format_message(), Exit.USAGE)
-        case click.exceptions.Abort():
-            return _say("interrupted", 128 + 2)
         case PermissionError():
             return _say(f"{fault}; run it as the user who owns this home", Exit.DENIED)
         case OSError():

@@ -87,8 +87,11 @@ def until_gone(client: Client, name: str, uid: str, seconds: float) -> str:
             for report in _reports(client, name, seconds, shown.pause):
                 if uid and report["uid"] != uid:
                     return "cleaned"
-                last = report
-                shown.show(report)
+                if report["phase"] == "open" or report["units"]:
+                    last = report
+                    shown.show(report)
+                elif report["phase"] == "cleaned" and last:
+                    shown.show(_finished(last, report))
                 if report["phase"] in ends and not _is_there(client, name):
                     return str(report["phase"])
         except ApiError as fault:
@@ -116,6 +119,14 @@ def _reports(client: Client, name: str, seconds: float, pause: float) -> Iterato
             return
         if report["phase"] in ("cleaned", "abandoned") or (stale and time.monotonic() - asked < pause / 2):
             time.sleep(min(0.1, max(deadline - time.monotonic(), 0)))  # it answers at once and has nothing new
+
+
+def _finished(last: Report, end: Report) -> Report:
+    """The picture of a run that is cleaned: its units are gone from the report, and every cleanup has succeeded."""
+    ends = {"postStop": "succeeded", "start": "stopped"}
+    units = [{**unit, "state": ends.get(unit["event"], unit["state"]), "message": ""} for unit in last["units"]]
+    count = sum(unit["event"] in ("preStop", "postStop") and unit["state"] != "skipped" for unit in units)
+    return {**end, "closed": last.get("closed"), "units": units, "done": count, "total": count}
 
 
 def _is_there(client: Client, name: str) -> bool:

@@ -1,0 +1,125 @@
+"""Whatever a server can do wrong is said in one line, with the exit code for it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.command import Cli, refused
+from cli.fake import Fake, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def fake(cli: Cli) -> Iterator[Fake]:
+    """A scripted server, of which the home knows address and key."""
+    found = Fake()
+    with serving(found) as url:
+        cli.home.mkdir()
+        (cli.home / "url").write_text(url + "\n")
+        (cli.home / "key").write_text("s3cret\n")
+        yield found
+
+
+def test_the_key_goes_with_every_request(cli: Cli, fake: Fake):
+    fake.say("GET", "sandboxes", [])
+    assert cli("sandbox", "list").code == 0
+    assert cli("sandbox", "list", DAYFLY_API_KEY="other").code == 0
+    assert fake.keys == ["Bearer s3cret", "Bearer other"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "advice"),
+    [(400, 2, ""), (401, 5, "DAYFLY_API_KEY"), (403, 5, "DAYFLY_HOME"), (404, 3, ""), (409, 1, ""), (503, 1, "")],
+)
+def test_the_server_s_own_words_and_a_code_for_each_status(cli: Cli, fake: Fake, status: int, code: int, advice: str):
+    fake.say("GET", "sandboxes", {"error": "so it is", "requestId": "r-1"}, status=status)
+    refused(cli("sandbox", "list"), code, "so it is", advice)
+
+
+def test_something_else_is_at_the_address(cli: Cli, fake: Fake):
+    fake.say("GET", "sandboxes", b"<html>")
+    refused(cli("sandbox", "list"), 6, "is no Dayfly: it answers 200 and no JSON")
+    fake.say("GET", "sandboxes", {"unexpected": 1}, status=500)
+    refused(cli("sandbox", "list"), 1, "the server answered 500 without a reason")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [(b"", "closed the connection without an answer"), (b"SSH-2.0-OpenSSH\r\n", "does not speak HTTP")],
+)
+def test_no_http_at_the_address(cli: Cli, answer: bytes, message: str):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        refused(cli("sandbox", "list", DAYFLY_URL=f"http://127.0.0.1:{server.getsockname()[1]}"), 6, message)
+        thread.join()
+
+
+def test_a_fault_of_our_own_is_one_line_that_says_where_the_rest_is(cli: Cli, fake: Fake):
+    fake.say("GET", "sandboxes", [{"name": "no status, no spec"}])
+    done = cli("sandbox", "list")
+    refused(done, 1, "internal error, KeyError", str(cli.home / "crash-"))
+    (crash,) = cli.home.glob("crash-*.txt")
+    assert "Traceback" in crash.read_text()
+
+
+def test_names_that_no_sandbox_can_have_are_refused_before_asking(cli: Cli, fake: Fake):
+    for arguments in (
+        ("sandbox", "get"),
+        ("sandbox", "delete"),
+        ("logs",),
+        ("why",),
+        ("env",),
+        ("abandon", "--reason=x"),
+    ):
+        refused(cli(*arguments, "z\u00fcrich"), 2, '"z\u00fcrich" is not a sandbox name', "letters, digits")
+        refused(cli(*arguments, "../clusters"), 2, "is not a sandbox name")
+    refused(cli("plugin", "get", "\u732b"), 2, "is not a plugin name")
+    refused(cli("plugin", "get", "cat@one"), 2, "is not a version")
+    assert fake.asked == []
+
+
+def test_control_characters_do_not_reach_the_terminal(cli: Cli, fake: Fake):
+    evil = "red \x1b[31m and\nnew line"
+    status = {"ready": False, "reason": "ResourceFailed", "message": evil}
+    sandbox = {
+        "name": "demo",
+        "spec": {"cluster": "local", "description": evil},
+        "status": status,
+        "createdAt": "2026-01-02T03:04:05Z",
+    }
+    fake.say("GET", "sandboxes", [sandbox])
+    fake.say("GET", "sandboxes/demo", sandbox)
+    fake.say("GET", "sandboxes/demo/why", {"subject": "demo", "reason": "X", "message": evil})
+    for arguments in (("sandbox", "list"), ("sandbox", "get", "demo"), ("status",), ("why", "demo")):
+        done = cli(*arguments)
+        assert done.code == 0, done.err
+        assert "red \\x1b[31m and new line" in done.out
+        assert "\x1b" not in done.out
+
+
+def test_usage_errors_name_the_help_to_read(cli: Cli):
+    assert cli().code == 2
+    assert cli().err.startswith("Usage: dayfly")
+    refused(cli("aply"), 2, "No such command 'aply'", "dayfly --help")
+    refused(cli("sandbox", "get"), 2, "Missing argument 'NAME'", "dayfly sandbox get --help")
+    refused(cli("sandbox", "delete"), 2, "either a name or -f", "dayfly sandbox delete --help")
+    refused(cli("apply"), 2, "'-f'", "dayfly apply --help")
+    refused(cli("apply", "-f", "x", "--timeout", "soon"), 2, "'soon' is no duration")
+    refused(cli("apply", "-f", "x", "--wait=perhaps"), 2, "perhaps")
+    refused(cli("abandon", "demo"), 2, "--reason")
+    refused(cli("abandon", "demo", "--reason", " "), 2, "--reason is empty")
+    refused(cli("apply", "-f", "x", "--set", "novalue"), 2, 'got "novalue"')

@@ -1,0 +1,90 @@
+"""Logs: which ones, with which prefix, while they are written and after the end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli import wishes
+from cli.command import Cli, refused, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def ready(served: Cli, journal: Path) -> Cli:
+    served.write("p.yaml", wishes.plugin(journal, extra="printf 'no end'"))
+    served.write("s.yaml", wishes.sandbox())
+    assert served("apply", "-f", ".").code == 0
+    return served
+
+
+def test_several_logs_have_prefixes_and_one_is_as_it_was_written(ready: Cli):
+    assert ready("logs", "demo").out == (
+        "db/provision | provision for me\ndb/seed | seed /data/demo\ndb/seed | no end\n"
+    )
+    assert ready("logs", "demo", "db").out == ready("logs", "demo").out
+    assert ready("logs", "demo", "db", "seed").out == "seed /data/demo\nno end"
+    assert ready("logs", "demo", "db", "seed", "--attempt", "1").out == "seed /data/demo\nno end"
+    assert ready("logs", "demo", "db", "seed", "-f").out == "seed /data/demo\nno end"
+
+
+def test_what_is_not_there_is_said_with_what_is(ready: Cli):
+    refused(ready("logs", "demo", "dbx"), 3, "has no dbx; there is db/provision, db/seed, db/drop")
+    refused(ready("logs", "demo", "db", "sed"), 3, "has no db sed")
+    refused(ready("logs", "demo", "db", "seed", "--attempt", "4"), 3, "no attempt 4; there is 1")
+    refused(ready("logs", "demo", "db", "drop", "--attempt", "1"), 3, "it has not started")
+    done = ready("logs", "demo", "db", "drop")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "db/drop: not started yet; see: dayfly why demo\n"
+    assert ready("logs", "nobody").code == 3
+
+
+def test_they_are_there_after_the_end(ready: Cli):
+    assert ready("sandbox", "delete", "demo").code == 0
+    assert ready("logs", "demo", "db", "seed").out == "seed /data/demo\nno end"
+    assert "db/provision | provision for me\n" in ready("logs", "demo", "-f").out
+
+
+def test_following_goes_on_to_later_steps_and_ends_by_itself(served: Cli, journal: Path):
+    served.write("p.yaml", wishes.plugin(journal, create="sleep 1; echo later", extra="sleep 0.7; echo last"))
+    served.write("s.yaml", wishes.sandbox())
+    assert served("apply", "-f", ".", "--wait=false").code == 0
+    until(journal.exists)
+    done = served("logs", "demo", "-f")
+    assert done.code == 0, done.err
+    assert done.out.splitlines() == [
+        "db/provision | provision for me",
+        "db/provision | later",
+        "db/seed | seed /data/demo",
+        "db/seed | last",
+    ]
+
+
+def test_what_is_written_is_shown_at_once_and_ctrl_c_ends_the_following(served: Cli, journal: Path):
+    served.write("p.yaml", wishes.plugin(journal, create="sleep 60"))
+    served.write("s.yaml", wishes.sandbox())
+    assert served("apply", "-f", ".", "--wait=false").code == 0
+    process = served.start("logs", "demo", "db", "provision", "-f")
+    assert process.stdout.readline() == b"provision for me\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    assert (process.returncode, out) == (130, b"")
+    assert err == b"dayfly: interrupted; what the server was asked for goes on, see: dayfly status\n"
+
+
+def test_a_reader_that_has_seen_enough_ends_it_in_silence(served: Cli, journal: Path):
+    served.write("p.yaml", wishes.plugin(journal, create="seq 200000"))
+    served.write("s.yaml", wishes.sandbox())
+    assert served("apply", "-f", ".").code == 0
+    process = served.start("logs", "demo", "db", "provision")
+    head = subprocess.run(["head", "-n", "2"], stdin=process.stdout, capture_output=True, text=True)
+    process.stdout.close()
+    assert head.stdout == "provision for me\n1\n"
+    assert process.wait(20) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()

@@ -1,0 +1,113 @@
+"""Plan: what would run, from files alone."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from cli import wishes
+from cli.command import Cli, refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SANDBOX = """\
+name: demo
+spec:
+  cluster: local
+  forks:
+  - forkOf: {kind: Deployment, namespace: default, name: web}
+    customizations:
+      env:
+      - {name: DB, valueFrom: {resource: {name: db, outputKey: provision.path}}}
+      - {name: MODE, value: "test mode"}
+      - {name: OLD, operation: delete}
+  resources:
+  - {name: db, plugin: notes}
+  hooks:
+    postStart:
+    - name: hello
+      inputs: [{name: db, valueFrom: {resource: {name: db, outputKey: provision.secret}}, as: {path: /tmp/db}}]
+      script: "#!/bin/sh"
+"""
+
+EXPECTED = """\
+Sandbox "demo" in cluster "local"
+
+preStart, wave 1
+  db/provision (once, image debian:12)
+    $OWNER = nothing, for none is given
+    /tmp/out/path -> path
+    /tmp/out/secret -> secret (sensitive)
+
+preStart, wave 2
+  db/seed (once, image debian:12)
+    $DB = db/provision.path
+    /tmp/bytes -> bytes
+
+start
+  fork:default/web (Deployment)
+    $DB = db/provision.path
+    $MODE = "test mode"
+    $OLD is removed
+"""
+
+AFTER = """\
+
+postStart, wave 1
+  hello (once)
+    /tmp/db = db/provision.secret (sensitive)
+
+delete, stage 1: forks
+  fork:default/web stops
+
+delete, stage 2: postStop
+  db/drop (until it succeeds, 5 s apart at first, image debian:12)
+    $DB = db/provision.path
+"""
+
+
+def test_it_reads_as_the_story_of_a_sandbox(cli: Cli, journal: Path):
+    cli.write("p.yaml", wishes.plugin(journal))
+    cli.write("s.yaml", SANDBOX)
+    done = cli("plan", "-f", ".")
+    assert (done.code, done.err) == (0, "")
+    # What a fork is told about its sandbox is the compiler's business.
+    told = [line for line in done.out.splitlines(keepends=True) if "$SIGNADOT_" not in line and "$DAYFLY_" not in line]
+    assert "".join(told) == EXPECTED + AFTER
+    assert not cli.home.exists()
+
+
+def test_as_data(cli: Cli, journal: Path):
+    cli.write("p.yaml", wishes.plugin(journal))
+    cli.write("s.yaml", SANDBOX)
+    (found,) = json.loads(cli("plan", "-f", ".", "-o", "json").out)
+    assert found["sandbox"] == "demo"
+    assert [event["event"] for event in found["events"]] == ["preStart", "postStart", "postStop"]
+    assert "clocks" in found["events"][0]["waves"][0][0]
+
+
+def test_a_plugin_that_is_in_no_file_comes_from_the_server(served: Cli, journal: Path):
+    served.write("p/p.yaml", wishes.plugin(journal))
+    served.write("s.yaml", wishes.sandbox())
+    refused(served("plan", "-f", "s.yaml"), 3, 'plugin "notes" is neither in these files nor on the server')
+    assert served("apply", "-f", "p").code == 0
+    done = served("plan", "-f", "s.yaml")
+    assert done.code == 0
+    assert '$OWNER = "me"' in done.out
+    assert served.sandboxes() == []
+    assert not journal.exists()
+
+
+def test_what_is_wrong_is_told_with_its_place(cli: Cli, journal: Path):
+    cli.write("s.yaml", wishes.sandbox())
+    refused(cli("plan", "-f", "s.yaml"), 3, 'plugin "notes" is in none of these files', "dayfly up")
+    cli.write("p.yaml", wishes.plugin(journal))
+    refused(cli("plan", "-f", "p.yaml"), 2, "no sandbox in there")
+    cli.write("s.yaml", SANDBOX.replace("provision.path", "provision.pth"))
+    refused(cli("plan", "-f", "."), 2, "s.yaml:8:", 'no output "pth"', 'did you mean "path"?')
+    text = wishes.plugin(journal).replace(
+        "{name: owner, valueFromSandbox: true", "{name: o, valueFromStep: {name: seed, output: bytes}"
+    )
+    cli.write("p.yaml", text)
+    refused(cli("plan", "-f", "."), 2, "p.yaml:7:", "provision.path -> seed.bytes")
