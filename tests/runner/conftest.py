@@ -4,12 +4,13 @@ import os
 import shutil
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from runner.attempts import NOBODY, Attempt
+from runner.attempts import NOBODY, Attempt, end_all
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,3 +78,11 @@ def isolation(request: pytest.FixtureRequest, granted: str) -> str:
 def isolated(request: pytest.FixtureRequest, granted: str) -> str:
     """Each isolation with private directories that this machine grants."""
     return granted_or_skip(request.param, granted)
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A word in the environment of every process of a step, to find it by."""
+    word = f"mark-{uuid.uuid4().hex}"
+    yield word
+    end_all(word)

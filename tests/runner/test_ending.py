@@ -5,69 +5,11 @@ import os
 import random
 import signal
 import time
-import uuid
 
 import pytest
 
-from runner.attempts import end_all, processes_with, wait_until
-
-STUBBORN = """#!/usr/bin/env python3
-import os, signal, sys, time
-for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
-for _ in range(3):
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            os.closerange(0, 4096)
-            time.sleep(300)
-        os._exit(0)
-print("ready", flush=True)
-time.sleep(300)
-"""
-
-DAEMON = """#!/usr/bin/env python3
-import os, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        os.closerange(0, 4096)
-        time.sleep(300)
-    os._exit(0)
-os.wait()
-"""
-
-# Each process replaces itself all the time, so no list of processes stays true.
-RESTLESS = """#!/usr/bin/env python3
-import os, sys, time
-for _ in range(40):
-    if os.fork() == 0:
-        while True:
-            if os.fork() != 0:
-                os._exit(0)
-print("ready", flush=True)
-time.sleep(300)
-"""
-
-BOMB = """#!/usr/bin/env python3
-import os, time
-if os.fork() == 0:
-    while True:
-        try:
-            os.fork()
-        except OSError:
-            pass
-print("ready", flush=True)
-time.sleep(300)
-"""
-
-
-@pytest.fixture
-def mark():
-    """A word in the environment of every process of a step, to find it by."""
-    word = f"mark-{uuid.uuid4().hex}"
-    yield word
-    end_all(word)
+from runner.attempts import processes_with, wait_until
+from runner.scripts import BOMB, DAEMON, RESTLESS, STUBBORN
 
 
 def test_a_script_that_ignores_the_polite_signal_is_killed_after_its_grace(attempt, isolation, mark):

@@ -9,9 +9,7 @@ import pytest
 
 from runner.attempts import processes_with, wait_until
 from runner.pods import Container, contents_of, first_process
-from runner.test_ending import DAEMON, STUBBORN, mark
-
-__all__ = ["mark"]
+from runner.scripts import DAEMON, STUBBORN
 
 pytestmark = [
     pytest.mark.root,
