@@ -26,10 +26,11 @@ def test_a_whole_life_leaves_nothing(example: Example, home: Home):
 
 
 @each_step
+@pytest.mark.parametrize("reporting", [True, False], ids=["reported", "unreported"])
 def test_a_create_step_that_fails_after_its_work_leaves_nothing(
-    example: Example, home: Home, step: str, tmp_path: Path
+    example: Example, home: Home, step: str, reporting: bool, tmp_path: Path
 ):
-    wishes = example.changed(tmp_path, step, failing)
+    wishes = example.changed(tmp_path, step, failing, reporting=reporting)
     home.dayfly("apply", *wishes, code=1)
     assert example.left() != [], "the step is to have done its work"
     assert step in home.dayfly("why", example.sandbox)

@@ -1,0 +1,172 @@
+"""What is special about single examples: that what they make is real, and their worst moments."""
+
+import json
+import os
+import sqlite3
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from examples.conftest import client
+from examples.home import Home, until
+from examples.kinds import FOLDER, Example
+from examples.outside import REGION, S3
+
+
+def only(name: str):
+    return pytest.mark.parametrize("example", [name], indirect=True)
+
+
+def get(home: Home, sandbox: str, path: str = "/"):
+    (endpoint,) = home.json("sandbox", "get", sandbox)["endpoints"]
+    with urllib.request.urlopen(endpoint["url"] + path, timeout=10) as answer:
+        return json.load(answer)
+
+
+@only("sqlite-notes")
+def test_the_fork_reads_what_the_steps_have_made(example: Example, home: Home):
+    home.dayfly("apply", *example.arguments())
+    outputs = home.outputs("notes-demo")
+    notes = get(home, "notes-demo", "/notes")
+    assert len(notes) == int(outputs["db/schema-and-seed.notes"]) == 2
+    with sqlite3.connect(outputs["db/provision.path"]) as connection:
+        connection.execute("INSERT INTO notes (text) VALUES ('one more')")
+    assert get(home, "notes-demo", "/notes") == [*notes, "one more"]
+
+
+@only("sqlite-notes")
+@pytest.mark.parametrize("wrong", ["", "relative", "/nowhere/at/all"])
+def test_a_folder_that_does_not_exist_is_named_and_deleting_works(example: Example, home: Home, wrong: str):
+    example.sets = {"folder": wrong}
+    home.dayfly("apply", *example.arguments(), code=1)
+    assert f"the param folder is '{wrong or '.'}'" in home.dayfly("logs", "notes-demo", "db", "provision")
+    home.dayfly("sandbox", "delete", "notes-demo")
+
+
+@only("python-step")
+def test_json_goes_in_and_comes_out(example: Example, home: Home, folder: Path):
+    home.dayfly("apply", *example.arguments())
+    outputs = home.outputs("accounts-demo")
+    accounts = json.loads(outputs["users/register.accounts"])
+    assert [(each["name"], each["role"]) for each in accounts] == [("ada", "admin"), ("grace", "guest")]
+    assert json.loads(outputs["users/register.names"]) == ["ada", "grace"]
+    (registry,) = folder.iterdir()
+    assert json.loads(registry.read_text()) == accounts
+    assert registry.stat().st_mode & 0o777 == 0o600
+    assert accounts[0]["password"] not in home.dayfly("logs", "accounts-demo")
+
+
+@only("python-step")
+def test_nonsense_is_answered_with_what_is_wanted(example: Example, home: Home, tmp_path: Path, folder: Path):
+    sandbox = tmp_path / "sandbox.yaml"
+    text = (FOLDER / "python-step" / "sandbox.yaml").read_text()
+    sandbox.write_text(text.replace('"name": "ada"', '"nom": "ada"'))
+    home.dayfly("apply", *example.arguments(FOLDER / "python-step" / "plugin.yaml", sandbox), code=1)
+    assert "the param wanted must be like" in home.dayfly("logs", "accounts-demo", "users", "register")
+    home.dayfly("sandbox", "delete", "accounts-demo")
+    assert list(folder.iterdir()) == []
+
+
+# `first` has an effect outside of the state; while `second` is made, terraform is killed.
+_DEADLY = """
+terraform {{
+  backend "local" {{}}
+}}
+resource "terraform_data" "first" {{
+  input = "{effect}"
+  provisioner "local-exec" {{
+    command = "touch ${{self.input}}"
+  }}
+  provisioner "local-exec" {{
+    when    = destroy
+    command = "rm ${{self.input}}"
+  }}
+}}
+resource "terraform_data" "second" {{
+  depends_on = [terraform_data.first]
+  provisioner "local-exec" {{
+    command = "kill -9 $PPID; sleep 5"
+  }}
+}}
+"""
+
+
+@only("terraform")
+def test_what_a_killed_apply_has_made_is_destroyed(example: Example, home: Home, tmp_path: Path, folder: Path):
+    effect = tmp_path / "effect"
+    (tmp_path / "main.tf").write_text(_DEADLY.format(effect=effect))
+    sandbox = tmp_path / "sandbox.yaml"
+    text = (FOLDER / "terraform" / "sandbox.yaml").read_text()
+    sandbox.write_text(text.replace('greeting = "Good morning"', "# none"))
+    home.dayfly("apply", *example.arguments(FOLDER / "terraform" / "plugin.yaml", sandbox), code=1)
+    assert effect.exists(), "terraform is to have made the first thing"
+    assert example.left() != [], "and to have written it down"
+    home.dayfly("sandbox", "delete", "terraform-demo")
+    assert not effect.exists()
+    assert example.left() == []
+
+
+@only("terraform")
+def test_a_destroy_that_fails_keeps_the_state_until_it_succeeds(
+    example: Example, home: Home, tmp_path: Path, folder: Path
+):
+    """`rm` fails because the file is gone already; once it is back, the next attempt ends the job."""
+    effect = tmp_path / "effect"
+    (tmp_path / "main.tf").write_text(_DEADLY.format(effect=effect).replace("kill -9 $PPID; sleep 5", "true"))
+    sandbox = tmp_path / "sandbox.yaml"
+    text = (FOLDER / "terraform" / "sandbox.yaml").read_text()
+    sandbox.write_text(text.replace('greeting = "Good morning"', "# none"))
+    home.dayfly("apply", *example.arguments(FOLDER / "terraform" / "plugin.yaml", sandbox))
+    effect.unlink()
+    home.dayfly("sandbox", "delete", "terraform-demo", "--wait=false")
+    until(lambda: "stack/destroy" in home.dayfly("why", "terraform-demo"), "the destroy step fails")
+    assert example.left() != []
+    effect.touch()
+    until(lambda: example.left() == [], "the next attempt")
+    assert not effect.exists()
+
+
+@only("terraform")
+def test_the_modules_outputs_are_one_sensitive_output(example: Example, home: Home):
+    home.dayfly("apply", *example.arguments())
+    values = json.loads(home.outputs("terraform-demo")["stack/apply.values"])
+    assert values["greeting"]["value"].startswith("Good morning, ")
+    (value,) = home.json("env", "terraform-demo")
+    assert value["sensitive"] is True
+
+
+@only("s3-bucket")
+def test_the_fork_is_told_where_the_catalogue_is(example: Example, home: Home, s3: S3):
+    home.dayfly("apply", *example.arguments())
+    told = get(home, "s3-demo")
+    there = client(s3).get_object(Bucket=told["bucket"], Key=told["prefix"] + "catalogue.json")
+    assert there["Body"].read() == (FOLDER / "s3-bucket" / "seed" / "catalogue.json").read_bytes()
+    assert client(s3).get_bucket_location(Bucket=told["bucket"])["LocationConstraint"] == REGION
+    client(s3).put_object(Bucket=told["bucket"], Key="made/by/the/application", Body=b"later")
+    home.dayfly("sandbox", "delete", "s3-demo")
+    assert example.left() == []
+
+
+@only("s3-bucket")
+def test_a_server_that_does_not_answer_proves_nothing(example: Example, home: Home, s3: S3):
+    home.dayfly("apply", *example.arguments())
+    s3.stop()
+    try:
+        home.dayfly("sandbox", "delete", "s3-demo", "--wait=false")
+        until(lambda: "files/deprovision" in home.dayfly("why", "s3-demo"), "the delete step fails")
+    finally:
+        s3.start()
+    assert example.left() != []
+    until(lambda: example.left() == [], "the next attempt")
+
+
+def test_a_missing_tool_is_said_aloud_and_fails_where_all_must_be_tested(monkeypatch: pytest.MonkeyPatch):
+    from examples.outside import need
+
+    monkeypatch.setitem(os.environ, "CI", "")
+    with pytest.raises(pytest.skip.Exception, match="NOT TESTED"):
+        need("a-tool-that-nobody-has", "none")
+    monkeypatch.setitem(os.environ, "CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="NOT TESTED"):
+        need("a-tool-that-nobody-has", "none")
