@@ -41,5 +41,4 @@ def test_a_decision_is_quick():
             begin = time.process_time_ns()
             decide(PLAN, where, 1_000)
             times.append(time.process_time_ns() - begin)
-        # The aim is a median below 1 ms; a busy machine gets three.
-        assert statistics.median(times) < 3_000_000
+        assert statistics.median(times) < 1_000_000

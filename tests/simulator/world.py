@@ -352,9 +352,13 @@ class Simulation:
     # --- the schedule -------------------------------------------------------------------------------------------------
 
     def play(self) -> None:
-        """Chaos, then calm: what is asked for must come about, and then everything must be gone."""
+        """Chaos, then calm."""
         for _ in range(self.rng.randrange(5, 60)):
             self.chaos()
+        self.finish()
+
+    def finish(self) -> None:
+        """Calm: what is asked for must come about, and then everything must be gone."""
         self.calm()
         self.settle()
         if not self.oracle.gone:
@@ -382,18 +386,23 @@ class Simulation:
         elif chance < 0.72:
             self.step()
         elif chance < 0.80:
-            wakes = [server.wake - server.skew for server in self.servers if server.wake]
-            moments = [at for at in (*wakes, *self.deadlines()) if at > self.now]
-            if moments and rng.random() < 0.7:
-                self.advance(rng.choice(moments))
-            else:
-                self.advance(self.now + rng.choice((1, 500, 5_000, 70_000)))
+            self.wait()
         elif chance < 0.86:
             self.owner()
         elif chance < 0.93:
             self.server_fault()
         else:
             self.fault()
+
+    def wait(self) -> None:
+        """Time goes on: to a moment that somebody waits for, or to any other."""
+        rng = self.rng
+        wakes = [server.wake - server.skew for server in self.servers if server.wake]
+        moments = [at for at in (*wakes, *self.deadlines()) if at > self.now]
+        if moments and rng.random() < 0.7:
+            self.advance(rng.choice(moments))
+        else:
+            self.advance(self.now + rng.choice((1, 500, 5_000, 70_000)))
 
     def take_turn(self, server: Server) -> None:
         """Let a server go on until it pauses, ends its turn, or is killed."""
