@@ -15,6 +15,7 @@ from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, Value
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from dayfly.spec.lifecycle import Lifecycle, Unit
@@ -26,6 +27,7 @@ class FakeHost:
 
     Attributes:
         refuse: `admit` refuses with this sentence.
+        on_admit: Called by `admit`, which is between the reading and the writing of a request.
         down: Everything that writes raises HostUnavailableError.
         calls: Every call that changes something: its name and the run's uid.
         file: Where what it knows is kept, so that it survives the process.
@@ -33,6 +35,7 @@ class FakeHost:
 
     def __init__(self, file: Path | None = None) -> None:
         self.refuse = ""
+        self.on_admit: Callable[[], object] = lambda: None
         self.down = False
         self.calls: list[tuple[str, str]] = []
         self.offers: dict[str, Offer] = {}
@@ -73,6 +76,7 @@ class FakeHost:
     # --- the port ----------------------------------------------------------------------------------------------------
 
     def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
+        self.on_admit()
         if self.refuse:
             raise RefusedError(self.refuse)
 

@@ -163,6 +163,14 @@ def test_an_endless_body_is_cut_off(client):
     assert client.get("sandboxes") == []
 
 
+def test_a_body_that_breaks_off_is_dropped(client):
+    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
+        head = f"PUT {ORG}/sandboxes/sb1 HTTP/1.1\r\nHost: localhost\r\nsignadot-api-key: {KEY}\r\nContent-Length: 99"
+        connection.sendall(head.encode() + b'\r\n\r\n{"spec": {"cluster": "local"}}')
+    time.sleep(0.2)
+    assert client.get("sandboxes") == []
+
+
 def test_several_requests_share_a_connection(client):
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
     for path, status in (("/api/v2/orgs/", 200), ("/nowhere", 404), (ORG + "/sandboxes", 200)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -153,6 +154,10 @@ def test_what_may_change_reaches_the_host(client, host):
         ({"cluster": "other"}, "spec.cluster"),
         ({"resources": []}, "spec.resources"),
         ({"resources": [{"name": "mydb", "plugin": "db", "params": {"size": "big"}}]}, "spec.resources[0].params.size"),
+        (
+            {"resources": [{"name": "mydb", "plugin": "db", "params": {"size": "small", "x": "y"}}]},
+            "spec.resources[0].params.x",
+        ),
         ({"resources": [{"name": "other", "plugin": "db", "params": {"size": "small"}}]}, "spec.resources[0].name"),
         ({"hooks": {"preStart": [{"name": "a", "script": "#!/bin/sh\n"}]}}, "spec.hooks"),
         ({"runner": {"image": "other"}}, "spec.runner"),
@@ -370,6 +375,65 @@ def test_a_host_that_is_away_is_told_later(db, host):
     while uid not in host.closed:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_change_that_the_host_has_not_heard_of_is_said(db, host):
+    db.put("sandboxes/sb1", wishes.sandbox())
+    host.down = True
+    status = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]
+    assert status["ready"] is False
+    assert status["message"].startswith("All desired workloads are available. (the cluster cannot be told now")
+    answer = db.call("PUT", "sandboxes/sb1/lease", {"seconds": 5})
+    assert answer.status == 503
+    assert "nothing was changed" in answer.error
+    host.down = False
+    deadline = time.monotonic() + 10
+    while not db.get("sandboxes/sb1")["status"]["ready"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_plugin_that_goes_at_the_same_moment_is_a_conflict(db, host, tmp_path):
+    host.on_admit = lambda: sql(tmp_path, "DELETE FROM plugins")
+    answer = db.call("PUT", "sandboxes/sb1", wishes.sandbox())
+    assert answer.status == 409
+    assert "try again" in answer.error
+    assert (db.get("sandboxes"), host.calls) == ([], [])
+
+
+def test_what_expires_before_its_host_heard_of_it_is_never_begun(client, host, tmp_path):
+    host.down = True
+    client.put("sandboxes/sb1", wishes.empty(ttl={"duration": "1m"}))
+    sql(tmp_path, "UPDATE sandboxes SET created_at = 1")
+    host.down = False
+    deadline = time.monotonic() + 10
+    while client.call("GET", "sandboxes/sb1").status != 404:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert host.calls == []
+
+
+def test_a_round_that_fails_is_not_the_last(client, host, tmp_path, caplog):
+    sql(tmp_path, "ALTER TABLE sandboxes RENAME TO hidden")
+    deadline = time.monotonic() + 10
+    while "the store cannot be used now" not in caplog.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    sql(tmp_path, "ALTER TABLE hidden RENAME TO sandboxes")
+    client.put("sandboxes/sb1", wishes.empty())
+    host.finish(uid_of(host))
+    while sql(tmp_path, "SELECT name FROM sandboxes"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def sql(folder, statement):
+    """What one statement gives, on a connection of its own to the server's store."""
+    database = sqlite3.connect(folder / "control.db", isolation_level=None)
+    try:
+        return database.execute(statement).fetchall()
+    finally:
+        database.close()
 
 
 def test_one_sandbox_that_fails_unforeseen_keeps_no_other_waiting(client, host, monkeypatch, caplog):

@@ -48,15 +48,21 @@ def sdk(client, sdk_python):
     return run
 
 
-def test_a_sandbox_lives_and_ends(sdk, client, host):
+def test_a_sandbox_lives_and_ends(sdk, client, host, monkeypatch):
     client.put("resource-plugins/db", wishes.plugin())
+    take = host.offer
+
+    async def take_and_begin(offer):
+        host.say(offer.uid, ready=False, reason=Reason.RESOURCES_PENDING, message="mydb/provision: is starting")
+        await take(offer)
+
+    monkeypatch.setattr(host, "offer", take_and_begin)
 
     def play():
         """The host: works a while, is ready; once it is told to stop, cleans up a while."""
         while not host.offers:
             time.sleep(0.01)
         (uid,) = host.offers
-        host.say(uid, ready=False, reason=Reason.RESOURCES_PENDING, message="mydb/provision: is starting")
         time.sleep(0.3)
         host.say(uid, ready=True, reason=Reason.READY, message="All desired workloads are available.")
         while uid not in host.closed:
@@ -69,6 +75,7 @@ def test_a_sandbox_lives_and_ends(sdk, client, host):
     player.start()
     told = sdk("life")
     player.join()
+    assert told["made"]["status"]["ready"] is False
     assert told["got"]["status"]["ready"] is True
     assert told["got"]["spec"]["ttl"] == {"duration": "2h", "offset_from": "createdAt"}
     assert told["got"]["spec"]["forks"] == []

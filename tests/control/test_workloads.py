@@ -7,6 +7,10 @@ import time
 import pytest
 
 from control import wishes
+from control.client import serving
+from control.fake_host import FakeHost
+from dayfly.control.app import create_app, prepare
+from dayfly.control.store import Store
 
 
 def test_a_baseline_is_stored_and_handed_over(client, host):
@@ -76,6 +80,20 @@ def test_a_baseline_is_owed_to_a_host_that_is_away(client, host):
     while not host.baselines:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+async def test_a_host_may_know_its_baselines_before_it_begins(tmp_path):
+    path, host = tmp_path / "control.db", FakeHost()
+    with serving(path, {"local": FakeHost()}) as client:
+        client.put("workloads/default/shop", wishes.baseline())
+    store = Store.open(path)
+    try:
+        app = create_app(store, {"local": host}, keys=bool, version="1")
+        await prepare(app)
+        await prepare(app)
+        assert host.calls == [("baseline", "default/shop")]
+    finally:
+        store.close()
 
 
 def test_a_fork_of_another_kind_is_not_declared(client):

@@ -209,14 +209,14 @@ class Sandboxes:
         return self._wire(record) | {"warnings": list(warnings)}
 
     async def _renew(self, record: Record, seconds: int) -> int:
-        if record.lease_seconds != seconds:
-            renewed = msgspec.structs.replace(record, lease_seconds=seconds)
-            await self._store.write(lambda connection: records.save(connection, self._org, renewed))
         until = await self._keeper.renew(record, seconds)
         if until is None:
             raise ApiError(
                 409, f"sandbox {quote(record.name)} has no run that a lease could keep: {self._words(record)}"
             )
+        if record.lease_seconds != seconds:
+            renewed = msgspec.structs.replace(record, lease_seconds=seconds)
+            await self._store.write(lambda connection: records.save(connection, self._org, renewed))
         return until
 
     async def _end(self, name: str, by: str, give_up: EndRequest | None) -> None:

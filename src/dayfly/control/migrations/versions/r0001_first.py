@@ -87,16 +87,3 @@ def _create_sandboxes() -> None:
         ),
     )
     op.create_index("sandbox_baselines_by_workload", "sandbox_baselines", ["org", "namespace", "name"])
-
-
-def downgrade() -> None:
-    for table in (
-        "ended_sandboxes",
-        "sandbox_baselines",
-        "sandbox_plugins",
-        "sandboxes",
-        "workloads",
-        "plugins",
-        "clusters",
-    ):
-        op.drop_table(table)
