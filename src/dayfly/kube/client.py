@@ -9,7 +9,7 @@ import functools
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -378,7 +378,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 def _decode(kind: type[T], answer: Answer, request: Request) -> T:
     try:
-        decoded: T = _decoder(kind).decode(answer.body)
+        decoded: T = _decoder(cast("Any", kind)).decode(answer.body)
         return decoded
     except msgspec.DecodeError as fault:
         if request.method in _READS:

@@ -1,0 +1,183 @@
+"""Strategic merge of dicts, as the API server does it, by the list keys that the server itself declares.
+
+For where there is no server to ask: a pod template that does not exist yet, a change that has to be checked before it
+is sent. `merge_keys.json` is generated (`scripts/merge-keys.py`); tests hold the result against a real server's.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib.resources
+import json
+from typing import Any
+
+POD_TEMPLATE = "io.k8s.api.core.v1.PodTemplateSpec"
+
+_DIRECTIVE = "$patch"
+_RETAIN = "$retainKeys"
+_DELETE_PRIMITIVE = "$deleteFromPrimitiveList/"
+_ORDER = "$setElementOrder/"
+
+_Map = dict[str, Any]
+
+
+class MergeError(ValueError):
+    """The patch has no meaning; `path` leads to the place in it."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path or 'the patch'}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+def type_of(api_version: str, kind: str) -> str:
+    """The type under which an object's list keys are found; empty for kinds without any (custom resources)."""
+    found: str = _table()["kinds"].get(f"{api_version}/{kind}", "")
+    return found
+
+
+def merge(original: _Map, patch: _Map, type_name: str) -> _Map:
+    """A new dict: the original with the patch laid over it.
+
+    Null deletes; maps merge key by key; lists with a merge key merge item by item, all others are replaced. `$patch:
+    delete`, `$patch: replace`, `$retainKeys` and `$deleteFromPrimitiveList` are understood; `$setElementOrder` is not.
+
+    Args:
+        original: What is there.
+        patch: What to lay over it.
+        type_name: `POD_TEMPLATE`, or what `type_of` gives.
+
+    Raises:
+        MergeError: an item lacks its merge key, or a directive is unknown.
+    """
+    return _merge_map(copy.deepcopy(original), copy.deepcopy(patch), type_name, "")
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    text = importlib.resources.files("dayfly.kube").joinpath("merge_keys.json").read_text()
+    table: dict[str, Any] = json.loads(text)
+    return table
+
+
+def _merge_map(original: _Map, patch: _Map, type_name: str, path: str) -> _Map:
+    if _DIRECTIVE in patch:
+        directive = patch.pop(_DIRECTIVE)
+        if directive == "replace":
+            return patch
+        if directive == "delete":
+            return {}
+        if directive != "merge":
+            raise MergeError(f"{path}.{_DIRECTIVE}".lstrip("."), f"must be replace, merge or delete, not {directive!r}")
+    _retain(original, patch, path)
+    fields = _table()["types"].get(type_name, {})
+    for key, value in patch.items():
+        inner = f"{path}.{key}".lstrip(".")
+        if key.startswith(_ORDER):
+            raise MergeError(inner, "is not understood here; leave it out")
+        if key.startswith(_DELETE_PRIMITIVE):
+            _delete_primitives(original, key.removeprefix(_DELETE_PRIMITIVE), value, inner)
+        elif value is None:
+            original.pop(key, None)
+        else:
+            original[key] = _merge_value(original.get(key), value, fields.get(key, {}), inner)
+    return original
+
+
+def _merge_value(old: Any, new: Any, field: dict[str, str], path: str) -> Any:
+    strategies = field.get("strategy", "").split(",")
+    if isinstance(new, dict):
+        if isinstance(old, dict) and "replace" not in strategies:
+            return _merge_map(old, new, field.get("type", ""), path)
+        return _plain(new)
+    if isinstance(new, list):
+        if not isinstance(old, list):
+            return _plain(new)
+        if "merge" in strategies:
+            if "key" in field:
+                return _merge_items(old, new, field, path)
+            return _merge_primitives(old, new)
+    return new
+
+
+def _merge_items(old: list[_Map], new: list[_Map], field: dict[str, str], path: str) -> list[_Map]:
+    """Lists of maps, item by item."""
+    key = field["key"]
+    for index, item in enumerate(new):
+        if not isinstance(item, dict):
+            raise MergeError(f"{path}[{index}]", "must be a mapping")
+    directives = [item.get(_DIRECTIVE) for item in new]
+    if "replace" in directives:
+        return [item for item in new if _DIRECTIVE not in item]
+    for index, item in enumerate(new):
+        if key not in item:
+            raise MergeError(f"{path}[{index}]", f"needs {key}, by which items of this list are told apart")
+    gone = [item[key] for item in new if item.get(_DIRECTIVE) == "delete"]
+    merged = [item for item in old if item.get(key) not in gone]
+    laid_over = [item for item in new if item.get(_DIRECTIVE) != "delete"]
+    for index, item in enumerate(laid_over):
+        place = next((i for i, each in enumerate(merged) if each.get(key) == item[key]), None)
+        if place is None:
+            merged.append(_plain(item))
+        else:
+            merged[place] = _merge_map(merged[place], item, field.get("type", ""), f"{path}[{index}]")
+    return _in_order(merged, [item[key] for item in laid_over], [item.get(key) for item in old], key)
+
+
+def _in_order(merged: list[_Map], patched: list[Any], served: list[Any], key: str) -> list[_Map]:
+    """The server's order: patched items as the patch has them, the others before the first that came after them."""
+    ours = sorted((item for item in merged if item.get(key) in patched), key=lambda item: patched.index(item[key]))
+    others = [item for item in merged if item.get(key) not in patched]
+    result: list[_Map] = []
+    while ours and others:
+        left, right = others[0].get(key), ours[0][key]
+        before = left in served and right in served and served.index(left) < served.index(right)
+        result.append((others if before else ours).pop(0))
+    return result + ours + others
+
+
+def _merge_primitives(old: list[Any], new: list[Any]) -> list[Any]:
+    """Lists of plain values that merge as sets (finalizers)."""
+    merged = list(dict.fromkeys([*old, *new]))
+    ordered = _in_order([{"": value} for value in merged], list(dict.fromkeys(new)), old, "")
+    return [item[""] for item in ordered]
+
+
+def _delete_primitives(original: _Map, key: str, values: Any, path: str) -> None:
+    if not isinstance(values, list):
+        raise MergeError(path, "must be a list")
+    if isinstance(original.get(key), list):
+        original[key] = [value for value in original[key] if value not in values]
+
+
+def _retain(original: _Map, patch: _Map, path: str) -> None:
+    """`$retainKeys`: of the original only these stay; whatever the patch sets must be among them."""
+    if _RETAIN not in patch:
+        return
+    keys = patch.pop(_RETAIN)
+    if not isinstance(keys, list):
+        raise MergeError(f"{path}.{_RETAIN}".lstrip("."), "must be a list of keys")
+    for key, value in patch.items():
+        if value is not None and key not in keys and not key.startswith("$"):
+            raise MergeError(f"{path}.{key}".lstrip("."), f"is set, yet {_RETAIN} does not name it")
+    for key in [key for key in original if key not in keys]:
+        del original[key]
+
+
+def _plain(value: Any) -> Any:
+    """A patch value where there is nothing to merge it with: without nulls and directives."""
+    if isinstance(value, dict):
+        if value.get(_DIRECTIVE) == "delete":
+            return {}
+        return {
+            key: _plain(inner)
+            for key, inner in value.items()
+            if inner is not None and not (key in (_DIRECTIVE, _RETAIN) or key.startswith((_ORDER, _DELETE_PRIMITIVE)))
+        }
+    if isinstance(value, list):
+        return [_plain(item) for item in value if not (isinstance(item, dict) and item.get(_DIRECTIVE) in _GONE)]
+    return value
+
+
+_GONE = ("delete", "replace")
