@@ -166,8 +166,12 @@ def _fork_due(record: UnitRecord) -> int:
 def _dismiss(desk: Desk) -> None:
     """End forks that the target no longer wishes for."""
     for name, record in desk.run.units.items():
-        if name.startswith(FORK) and name not in desk.plan.forks and record.state in (State.CLAIMED, State.UNKNOWN):
+        if not name.startswith(FORK) or name in desk.plan.forks:
+            continue
+        if record.state in (State.CLAIMED, State.UNKNOWN):
             end(desk, name, record, Reason.REPLACED, words.removed())
+        elif desk.lingers(name):
+            desk.wait(ending(desk, name))
 
 
 def end(desk: Desk, name: str, record: UnitRecord, reason: str, message: str) -> None:
