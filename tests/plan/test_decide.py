@@ -212,6 +212,22 @@ ROWS = (
         {APP: "runs for 4 s and does not answer yet"},
         {(APP, 1): Running(since=NOW - 4_000, ready=False)},
     ),
+    Row(
+        "a fork is no longer wished for",
+        up(),
+        "cancel fork:shop/app#1 (is no longer wished for)",
+        {APP: "is no longer wished for"},
+        {(APP, 1): Running(since=0)},
+        plan_of(database()),
+    ),
+    Row(
+        "a fork that is no longer wished for still ends",
+        after(PLAN, up(), record(APP, failed())),
+        "",
+        {APP: "the result of attempt 1 is known, its processes are still ending"},
+        {(APP, 1): Sealed(result=failed())},
+        plan_of(database()),
+    ),
     # --- closed ---
     Row(
         "deleted before anything was claimed",

@@ -229,8 +229,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "removed forks stay",
         OPENING,
-        "if name.startswith(FORK) and name not in desk.plan.forks and",
-        "if name.startswith(FORK) and desk.now < 0 and",
+        "if not name.startswith(FORK) or name in desk.plan.forks:",
+        "if name:",
         0,
         13,
     ),

@@ -25,7 +25,20 @@ class Pod:
     """A pod as it truly is. A copy of it is what somebody saw."""
 
     __slots__ = (
-        *("attempt", "bound", "created", "deleting", "gated", "kill_at", "lost", "nowhere", "ready", "result", "shown"),
+        *(
+            "attempt",
+            "bound",
+            "clings",
+            "created",
+            "deleting",
+            "gated",
+            "kill_at",
+            "lost",
+            "nowhere",
+            "ready",
+            "result",
+            "shown",
+        ),
         *("started", "state", "uid", "unit"),
     )
 
@@ -37,6 +50,7 @@ class Pod:
         self.gated = True
         self.deleting = False
         self.bound = False
+        self.clings = False  # it lives on for a while after its receipt
         self.nowhere = False  # no node takes it
         self.lost = False  # its node is cut off: it reports nothing
         self.state = NONE
@@ -204,7 +218,7 @@ class Cluster(Simulation):
                 return True
             return (pod.deleting and not shape.deaf) or not self.hangs(pod.unit)
         if pod.state == SEALED:
-            return True
+            return not pod.clings
         return pod.state == NONE and not pod.gated and (pod.bound or not (pod.deleting or pod.nowhere))
 
     def _move(self, pod: Pod) -> None:
@@ -229,6 +243,9 @@ class Cluster(Simulation):
     def _seal(self, pod: Pod, killed: str) -> None:
         pod.result = self.result(pod.unit, pod.attempt, pod.started, killed=killed)
         pod.state = SEALED
+        if self.rng.random() < 0.1:  # a container of it takes its time
+            pod.clings = True
+            pod.kill_at = min(pod.kill_at or 1 << 60, self.now + 2 * GRACE)
         self.oracle.sealed(pod.unit, pod.attempt, pod.result.outcome)
         self.say(f"{pod.unit}#{pod.attempt}", f"ends: {pod.result.outcome} {pod.result.reason}")
 

@@ -131,6 +131,8 @@ class Machine(Simulation):
         return True
 
     def _movable(self, who: Launcher) -> bool:
+        if who.stage == SEALED:
+            return not who.kill_at
         if who.stage != RUNNING:
             return not (who.frozen and who.stage < RUNNING and not who.folder.marker)
         shape = self.scenario.shapes[who.unit]
@@ -181,15 +183,20 @@ class Machine(Simulation):
         self.oracle.sealed(who.unit, who.attempt, result.outcome)
         who.folder.receipt = result
         who.stage = SEALED
+        # Now and then something of it lives on for a while.
+        who.kill_at = self.now + 20_000 if self.rng.random() < 0.1 else 0
         self.say(f"{who.unit}#{who.attempt}", f"ends: {result.outcome} {result.reason}")
 
     def deadlines(self) -> list[int]:
-        return [who.kill_at for who in self.launchers if who.stage == RUNNING and who.kill_at]
+        return [who.kill_at for who in self.launchers if who.stage in (RUNNING, SEALED) and who.kill_at]
 
     def tick(self) -> None:
-        for who in self.launchers:
-            if who.stage == RUNNING and 0 < who.kill_at <= self.now:
-                self._end(who, "Cancelled" if who.cancelled else "RunDeadlineExceeded")
+        for who in list(self.launchers):
+            if who.stage in (RUNNING, SEALED) and 0 < who.kill_at <= self.now:
+                if who.stage == SEALED:
+                    self._leave(who)
+                else:
+                    self._end(who, "Cancelled" if who.cancelled else "RunDeadlineExceeded")
                 self.news()
 
     def fault(self) -> None:

@@ -361,6 +361,10 @@ class Simulation:
         """Calm: what is asked for must come about, and then everything must be gone."""
         self.calm()
         self.settle()
+        if not self.oracle.gone and self.scenario.revisions[0]:
+            self._check_rest()
+            self.revise(2 - self.revision)
+            self.settle()
         if not self.oracle.gone:
             self._check_rest()
             if not (self.wish.expires_at or self.wish.lease_until):
@@ -450,22 +454,23 @@ class Simulation:
     def owner(self) -> None:
         """The target's owner, or time, wants something else."""
         rng, chance, wish = self.rng, self.rng.random(), self.wish
-        if chance < 0.35:
+        if chance < 0.25:
             self.ask(Wish(stop=wish.stop or self._request("Deleted"), abandon=wish.abandon))
-        elif chance < 0.42:
+        elif chance < 0.32:
             self.ask(Wish(stop=wish.stop, abandon=self._request("Forced")))
-        elif chance < 0.7 and wish.stop is None:
+        elif chance < 0.5 and wish.stop is None:
             lease = self.now + rng.randrange(1, 300_000) if wish.lease_until else 0
             self.ask(Wish(expires_at=wish.expires_at, lease_until=lease))
         else:
-            revision = rng.randrange(len(self.scenario.revisions))
-            changed = self._write(
-                "forks", lambda: self.ledger.set_forks(self.uid, self.scenario.revisions[revision], self.now)
-            )
-            if changed:
-                self.revision = revision
-                self._wished()
-                self.say("the owner", f"revises the forks: {sorted(self.oracle.wished)}")
+            self.revise(rng.randrange(len(self.scenario.revisions)))
+
+    def revise(self, revision: int) -> None:
+        """The owner wishes for other forks."""
+        forks = self.scenario.revisions[revision]
+        if self._write("forks", lambda: self.ledger.set_forks(self.uid, forks, self.now)):
+            self.revision = revision
+            self._wished()
+            self.say("the owner", f"revises the forks: {sorted(self.oracle.wished)}")
 
     def _request(self, reason: str) -> Request:
         return Request(at=self.now, reason=reason, message="asked for by its owner", by="ada")
