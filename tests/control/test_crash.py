@@ -26,7 +26,8 @@ TESTS = Path(__file__).parent.parent
 
 @contextlib.contextmanager
 def server(home, die_at=""):
-    environment = {**os.environ, "DIE_AT": die_at, "PYTHONPATH": str(TESTS)}
+    paths = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
+    environment = {**os.environ, "DIE_AT": die_at, "PYTHONPATH": paths}
     command = [sys.executable, "-m", "control.small_server", home]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=TESTS)
     try:

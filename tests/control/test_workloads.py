@@ -96,6 +96,22 @@ async def test_a_host_may_know_its_baselines_before_it_begins(tmp_path):
         store.close()
 
 
+def test_a_baseline_that_fails_unforeseen_keeps_no_sandbox_waiting(client, host, monkeypatch, caplog):
+    async def fails(workload):
+        raise ZeroDivisionError("unforeseen")
+
+    monkeypatch.setattr(host, "baseline", fails)
+    client.put("workloads/default/shop", wishes.baseline())
+    assert "ZeroDivisionError: unforeseen" in caplog.text
+    host.down = True
+    client.put("sandboxes/sb1", wishes.empty())
+    host.down = False
+    deadline = time.monotonic() + 10
+    while not host.offers:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_a_fork_of_another_kind_is_not_declared(client):
     client.put("workloads/default/shop", wishes.baseline())
     fork = {"forkOf": {"kind": "Rollout", "namespace": "default", "name": "shop"}}

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from dayfly.control.port import Host
     from dayfly.control.records import Record
     from dayfly.control.store import Store
+    from dayfly.spec.workload import Workload
 
 SWEEP_S = 2.0
-# Rounds over very many sandboxes come less often, so that they take at most a hundredth of the time.
-IDLE_SHARE = 99
+# Rounds over very many sandboxes come less often, so that they take about a hundredth of the time.
+PAUSE_PER_WORK = 99
+LONGEST_PAUSE_S = 30.0
 LOST = (
     "the cluster's ledger no longer knows this sandbox, so nobody knows what was created: nothing is started or "
     "cleaned up. Restore the ledger, or give the cleanup up with dayfly abandon"
@@ -117,10 +119,17 @@ class Keeper:
         """Let all hosts know a baseline's stored form; what fails is owed and tried again."""
         if self._baselines is not None:
             self._baselines.add((namespace, name))
-        await self.hand_over_baselines()
+        try:
+            await self.hand_over_baselines()
+        except StoreError as fault:
+            log.warning("the store cannot be used now: %s", fault)
 
     async def hand_over_baselines(self) -> None:
-        """Give the hosts those baselines that they are owed: all at the first call."""
+        """Give the hosts those baselines that they are owed: all at the first call.
+
+        Raises:
+            StoreError: the store cannot be read; they stay owed.
+        """
         async with self._paying:
             # Taken before the store is read: whoever adds one later has committed what this reading may have missed.
             owed, self._baselines = self._baselines, set()
@@ -131,11 +140,8 @@ class Keeper:
                 known = await self._store.read(lambda connection: workloads.known(connection, self._org))
                 unpaid = set(known) if owed is None else owed & set(known)
                 for key in sorted(unpaid):
-                    for host in self._hosts.values():
-                        await host.baseline(known[key])
-                    unpaid.discard(key)
-            except HostUnavailableError as fault:
-                log.warning("baselines cannot be handed to the cluster now: %s", fault)
+                    if await self._hand_over(known[key]):
+                        unpaid.discard(key)
             finally:
                 self._baselines = None if unpaid is None else self._baselines | unpaid
 
@@ -150,7 +156,8 @@ class Keeper:
             except Exception:
                 # One faulty round must not end all others; what it left undone is still owed.
                 log.exception("a round of the keeper failed")
-            await asyncio.sleep(max(SWEEP_S, IDLE_SHARE * (time.monotonic() - began)))
+            worked = time.monotonic() - began
+            await asyncio.sleep(max(SWEEP_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * worked)))
 
     async def sweep(self) -> None:
         """One round."""
@@ -166,6 +173,18 @@ class Keeper:
         if uids := sorted(self._unmarked):
             await self._store.write(lambda connection: records.mark_taken_over(connection, uids))
             self._unmarked.difference_update(uids)
+
+    async def _hand_over(self, workload: Workload) -> bool:
+        try:
+            for host in self._hosts.values():
+                await host.baseline(workload)
+        except HostUnavailableError as fault:
+            log.warning("baseline %s/%s cannot be handed over now: %s", workload.namespace, workload.name, fault)
+            return False
+        except Exception:
+            # Trying again would not help; sandboxes must not wait for it.
+            log.exception("baseline %s/%s failed; apply it again", workload.namespace, workload.name)
+        return True
 
     async def _find(self, uid: str, name: str) -> Record | None:
         record = await self._store.read(lambda connection: records.find(connection, self._org, name))

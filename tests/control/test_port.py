@@ -1,0 +1,26 @@
+"""The port to a host: what the tests' host and the real one have in common with it."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from control.fake_host import FakeHost
+from dayfly.control.port import Host
+from dayfly.embedded.host import EmbeddedHost
+
+METHODS = [name for name, value in vars(Host).items() if inspect.isfunction(value) and not name.startswith("_")]
+
+
+def test_the_port_has_methods():
+    assert len(METHODS) == 13
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("host", [FakeHost, EmbeddedHost])
+def test_a_host_is_called_as_the_port_says(host, name):
+    wanted, found = getattr(Host, name), getattr(host, name)
+    shape = [(p.name, p.kind) for p in inspect.signature(wanted).parameters.values()]
+    assert [(p.name, p.kind) for p in inspect.signature(found).parameters.values()] == shape
+    assert inspect.iscoroutinefunction(found) == inspect.iscoroutinefunction(wanted)
