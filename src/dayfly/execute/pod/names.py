@@ -1,0 +1,40 @@
+"""Names of what belongs to an attempt, derived from run, unit and attempt, and the keys we put on objects."""
+
+import base64
+import hashlib
+import re
+
+GROUP = "dayfly.dev"
+GATE = f"{GROUP}/claim"
+FINALIZER = f"{GROUP}/record"
+RUN_LABEL = f"{GROUP}/run"
+UNIT_ANNOTATION = f"{GROUP}/unit"
+ATTEMPT_ANNOTATION = f"{GROUP}/attempt"
+NONCE_ANNOTATION = f"{GROUP}/nonce"
+ORDER_ANNOTATION = f"{GROUP}/order"
+DIGEST_ANNOTATION = f"{GROUP}/digest"
+
+_READABLE = 30
+
+
+def derived(prefix: str, readable: str, *parts: str) -> str:
+    """`prefix-readable-hash`: at most 63 characters, a legal DNS label; 80 bits keep names of different parts apart."""
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    digest = base64.b32encode(hashlib.sha256(text.encode()).digest()).decode().lower()[:16]
+    plain = re.sub(r"[^a-z0-9]+", "-", readable.lower()).strip("-")[:_READABLE].strip("-")
+    return "-".join(filter(None, (prefix, plain, digest)))
+
+
+def run_name(target: str, uid: str) -> str:
+    """The Run of a target object: `sb1-<hash of its UID>`."""
+    return derived("", target, "run", uid)
+
+
+def pod_name(run: str, unit: str, attempt: int) -> str:
+    """The pod of one attempt."""
+    return derived("r", unit, "pod", run, unit, str(attempt))
+
+
+def values_name(run: str, unit: str, attempt: int) -> str:
+    """The Secret with one attempt's outputs and the tail of its log."""
+    return derived("o", unit, "values", run, unit, str(attempt))

@@ -1,0 +1,181 @@
+"""From a pod, as the API server tells of it, to a fact. Pure.
+
+Only proof makes `NeverRan` (still gated and being deleted, never bound, or the kubelet's final report without a start)
+and only the kubelet's word on every container makes `Ended`. A pod in phase Pending proves nothing: the kubelet reports
+late.
+"""
+
+import base64
+import binascii
+from datetime import UTC, datetime
+
+import msgspec
+
+from dayfly.execute import receipt
+from dayfly.execute.pod import names
+from dayfly.execute.pod.render import MAIN
+from dayfly.kube.objects import ContainerStatus, Pod, StateTerminated
+from dayfly.plan.words import Reason
+from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
+from dayfly.spec.frames import FrameError, decode
+from dayfly.spec.lifecycle import Unit
+from dayfly.spec.run import Result, UnitRecord
+
+# Clocks of a lost node and ours may differ by so much; used nowhere else.
+SKEW_MS = 300_000
+_BY_NODE_LOSS = frozenset({"NodeLost", "DeletionByPodGC", "DeletionByTaintManager"})
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pod tells: the fact, the outputs that its message carries, and the names of those to fetch from its log.
+
+    `log_digest` is the digest of the document in the log that holds all of them.
+    """
+
+    fact: Fact
+    values: dict[str, bytes] = {}
+    in_log: tuple[str, ...] = ()
+    log_digest: str = ""
+
+
+def pod(seen: Pod, *, unit: Unit, record: UnitRecord, nonce: str, now: int) -> Seen:
+    """Read one attempt's pod. `record` is the unit's line in the ledger."""
+    if _gated(seen):
+        if seen.metadata.deletion_timestamp:
+            return _never("Deleted", "its pod was deleted before it was let go")
+        return Seen(fact=Held(ref=seen.metadata.uid))
+    main = _main(seen)
+    if main is not None and main.state.terminated is not None:
+        return _ended(seen, main.state.terminated, unit, nonce)
+    if seen.status.phase in ("Failed", "Succeeded"):
+        return _failed_early(seen, record, unit)
+    if seen.metadata.deletion_timestamp and not seen.spec.node_name:
+        return _never("Deleted", "its pod was deleted before it was placed on a node")
+    if main is not None and main.state.running is not None:
+        return Seen(fact=_running(main, record, unit, now))
+    return Seen(fact=_waiting(seen, main))
+
+
+def gone(record: UnitRecord, unit: Unit) -> Unclear:
+    """The ledger let a pod go and there is none of that UID: somebody took it away together with the proof."""
+    return Unclear(
+        since=record.claimed_at,
+        reason="PodGone",
+        message="its pod is gone, and with it the proof of how it ended",
+        dead_by=dead_by(record, unit),
+    )
+
+
+def dead_by(record: UnitRecord, unit: Unit) -> int:
+    """From then on no process of it can live: its start window, its deadline, its grace and the skew are over."""
+    limits = unit.timeouts
+    start = record.claimed_at + limits.schedule_ms + limits.pull_ms
+    return start + limits.run_ms + limits.grace_ms + SKEW_MS
+
+
+def _gated(seen: Pod) -> bool:
+    return any(gate.name == names.GATE for gate in seen.spec.scheduling_gates or ())
+
+
+def _main(seen: Pod) -> ContainerStatus | None:
+    return next((status for status in seen.status.container_statuses or () if status.name == MAIN), None)
+
+
+def _never(reason: str, message: str) -> Seen:
+    return Seen(fact=NeverRan(reason=reason, message=message))
+
+
+def _ended(seen: Pod, terminated: StateTerminated, unit: Unit, nonce: str) -> Seen:
+    records = _message(terminated.message)
+    if records is None:
+        if not milliseconds(terminated.started_at):
+            return _never(terminated.reason or "CannotStart", terminated.message or "its container never started")
+        fact: Fact = Ended(result=_without_receipt(terminated))
+    else:
+        fact = receipt.understand(records, nonce=nonce, unit=unit)
+    if isinstance(fact, Ended) and not _all_ended(seen):
+        fact = Sealed(result=fact.result)
+    said = records or []
+    contents = (value.split(b"\0", 1) for key, value in said if key == "content")
+    return Seen(
+        fact=fact,
+        values={name.decode(): value for name, value in contents},
+        in_log=tuple(value.decode() for key, value in said if key == "output-in-log"),
+        log_digest=next((value.decode() for key, value in said if key == "log-document"), ""),
+    )
+
+
+def _message(message: str) -> list[tuple[str, bytes]] | None:
+    head, _, body = message.partition("\n")
+    if not head.startswith("dayfly-receipt 1 "):
+        return None
+    try:
+        return decode("dayfly-receipt", base64.b64decode("".join(body.split()), validate=True))
+    except (FrameError, binascii.Error):
+        return None
+
+
+def _without_receipt(terminated: StateTerminated) -> Result:
+    """The container ended without the runner's word: killed from outside. Its outputs are not known."""
+    reason = terminated.reason if terminated.reason not in ("", "Error", "Completed") else Reason.LOST
+    killed = f"signal {terminated.signal}" if terminated.signal else f"exit code {terminated.exit_code}"
+    detail = "the kernel ended it for want of memory" if reason == "OOMKilled" else f"its container ended with {killed}"
+    return Result(
+        outcome="failed",
+        reason=reason,
+        message=f"{detail}, without a receipt",
+        started_at=milliseconds(terminated.started_at),
+        ended_at=milliseconds(terminated.finished_at),
+    )
+
+
+def _all_ended(seen: Pod) -> bool:
+    status = seen.status
+    every = (
+        *(status.container_statuses or ()),
+        *(status.init_container_statuses or ()),
+        *(status.ephemeral_container_statuses or ()),
+    )
+    return all(one.state.terminated is not None for one in every)
+
+
+def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
+    """The pod is over, and of its main container there is no end."""
+    reasons = {seen.status.reason, *(condition.reason for condition in seen.status.conditions or ())}
+    if seen.spec.node_name and reasons & _BY_NODE_LOSS:
+        message = f"its node {seen.spec.node_name} is lost"
+        return Seen(
+            fact=Unclear(since=record.claimed_at, reason="NodeLost", message=message, dead_by=dead_by(record, unit))
+        )
+    return _never(seen.status.reason or "CannotStart", seen.status.message or "its pod ended before it started")
+
+
+def _running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) -> Fact:
+    assert main.state.running is not None, "asked for a running container"
+    since = milliseconds(main.state.running.started_at) or record.claimed_at
+    limits = unit.timeouts
+    end = since + limits.run_ms + limits.grace_ms + SKEW_MS
+    if limits.run_ms and now >= end:
+        message = "its own deadline has ended it long ago, and its node does not say so"
+        return Unclear(since=end, reason="NodeSilent", message=message, dead_by=end)
+    return Running(since=since)
+
+
+def _waiting(seen: Pod, main: ContainerStatus | None) -> Waiting:
+    created = milliseconds(seen.metadata.creation_timestamp)
+    for condition in seen.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            since = milliseconds(condition.last_transition_time) or created
+            return Waiting(since=since, reason=condition.reason or "Unschedulable", message=condition.message)
+    since = milliseconds(seen.status.start_time) or created
+    if main is not None and main.state.waiting is not None:
+        waiting = main.state.waiting
+        return Waiting(since=since, reason=waiting.reason or Reason.STARTING, message=waiting.message)
+    return Waiting(since=since, reason=Reason.STARTING, message="is being placed on a node")
+
+
+def milliseconds(stamp: str | None) -> int:
+    """Unix milliseconds of an RFC 3339 time; 0 for none, and for the epoch that runtimes write instead of none."""
+    if not stamp:
+        return 0
+    return max(int(datetime.fromisoformat(stamp).astimezone(UTC).timestamp() * 1000), 0)

@@ -1,0 +1,211 @@
+"""From a unit to the manifest of its pod. Pure.
+
+The runner comes from an immutable ConfigMap, the work order from the pod's own annotation, inputs that other units made
+from the Secrets that hold them; all in one projected volume. So a step costs one container start, and no value of an
+output is ever written into a pod.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dayfly.execute.order import (
+    CannotRenderError,
+    Record,
+    built_in,
+    env_record,
+    env_value,
+    identity_records,
+    step_records,
+)
+from dayfly.execute.pod import names
+from dayfly.kube.strategic import merge
+from dayfly.spec.frames import encode
+from dayfly.spec.identity import nonce
+from dayfly.spec.lifecycle import Input, Unit
+
+MAIN = "main"
+VOLUME = "dayfly"
+STATE_VOLUME = "dayfly-state"
+MOUNT = "/dayfly"
+# Kubernetes takes 256 KiB of annotations; the order shares them with little else.
+ORDER_LIMIT = 240 * 1024
+USER = 65532
+
+
+class SecretKey(msgspec.Struct, frozen=True):
+    """A value that lies in a Secret of the pod's namespace."""
+
+    secret: str
+    key: str
+
+
+class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a pod is made of, but the unit itself.
+
+    `run` is the ledger's identity (the target's UID); `owner` the Run object as an owner reference. `inputs` has each
+    input's value, where it lies, or None for one that is absent.
+    """
+
+    run: str
+    run_name: str
+    owner: dict[str, Any]
+    resource: str
+    unit: str
+    number: int
+    inputs: Mapping[str, bytes | SecretKey | None]
+    complete: bool
+    namespace: str
+    runner: str
+    architecture: str = "amd64"
+    restricted: bool = True
+    start_before: int = 0
+
+    @property
+    def name(self) -> str:
+        return names.pod_name(self.run, self.unit, self.number)
+
+
+def pod(unit: Unit, attempt: PodAttempt) -> dict[str, Any]:
+    """The manifest, the plugin's overlay merged in; it has still to pass `policy`.
+
+    Raises:
+        CannotRenderError: an input that its place cannot hold, or an order too large.
+    """
+    order, files = _order(unit, attempt)
+    if len(order) > ORDER_LIMIT:
+        raise CannotRenderError(
+            "OrderTooLarge",
+            f"script and constant inputs make {len(order)} bytes, a pod carries at most {ORDER_LIMIT}: "
+            "move large constants into the image",
+        )
+    base = _template(unit, attempt, files)
+    merged = merge(base, _overlay(unit), "io.k8s.api.core.v1.PodTemplateSpec")
+    merged["metadata"] |= _metadata(attempt, order, merged.get("metadata") or {})
+    return {"apiVersion": "v1", "kind": "Pod", **merged}
+
+
+def _overlay(unit: Unit) -> dict[str, Any]:
+    assert unit.exec is not None, "only exec units become pods"
+    return dict(unit.exec.pod_template or {})
+
+
+def _metadata(attempt: PodAttempt, order: bytes, merged: dict[str, Any]) -> dict[str, Any]:
+    """Ours, over whatever the overlay brought: nobody else names, labels or releases our pods."""
+    return {
+        "name": attempt.name,
+        "namespace": attempt.namespace,
+        "finalizers": [names.FINALIZER],
+        "ownerReferences": [attempt.owner],
+        "labels": {
+            **(merged.get("labels") or {}),
+            names.RUN_LABEL: attempt.run_name,
+            "app.kubernetes.io/managed-by": "dayfly",
+        },
+        "annotations": {
+            **(merged.get("annotations") or {}),
+            names.UNIT_ANNOTATION: attempt.unit,
+            names.ATTEMPT_ANNOTATION: str(attempt.number),
+            names.NONCE_ANNOTATION: nonce(attempt.run, attempt.unit, attempt.number),
+            names.ORDER_ANNOTATION: order.decode(),
+        },
+    }
+
+
+def _order(unit: Unit, attempt: PodAttempt) -> tuple[bytes, dict[SecretKey, str]]:
+    """The work order, and the file below the mount at which each secret input is found."""
+    assert unit.exec is not None, "only exec units become pods"
+    records: list[Record] = [
+        *identity_records(attempt.run, attempt.unit, attempt.number, attempt.start_before),
+        *step_records(unit),
+    ]
+    env: dict[str, Record] = {
+        name: env_record(name, value.encode()) for name, value in _built_in(unit, attempt).items()
+    }
+    files: dict[SecretKey, str] = {}
+    for item in unit.inputs:
+        records += _input(item, attempt.inputs[item.name], env, files)
+    return encode("dayfly-order", [*records, *env.values()]), files
+
+
+def _input(
+    item: Input, value: bytes | SecretKey | None, env: dict[str, Record], files: dict[SecretKey, str]
+) -> list[Record]:
+    if isinstance(value, SecretKey):
+        file = files.setdefault(value, f"in/{len(files)}")
+        at = f"\0{MOUNT}/{file}".encode()
+        if item.as_.env:
+            env[item.as_.env] = ("secret-env", item.as_.env.encode() + at)
+        return [("secret-file", item.as_.path.encode() + at)] if item.as_.path else []
+    if item.as_.env:
+        env[item.as_.env] = env_record(item.as_.env, env_value(item, value or b""))
+    return [("file", item.as_.path.encode() + b"\0" + (value or b""))] if item.as_.path else []
+
+
+def _built_in(unit: Unit, attempt: PodAttempt) -> dict[str, str]:
+    return built_in(
+        unit,
+        run=attempt.run,
+        resource=attempt.resource,
+        name=attempt.unit,
+        number=attempt.number,
+        absent=[item.name for item in unit.inputs if attempt.inputs[item.name] is None],
+        complete=attempt.complete,
+    )
+
+
+def _template(unit: Unit, attempt: PodAttempt, files: dict[SecretKey, str]) -> dict[str, Any]:
+    assert unit.exec is not None, "only exec units become pods"
+    limits = unit.timeouts
+    container = {
+        "name": MAIN,
+        "image": unit.exec.image,
+        "command": [f"{MOUNT}/runner", "pod"],
+        "terminationMessagePolicy": "File",
+        "volumeMounts": [
+            {"name": VOLUME, "mountPath": MOUNT, "readOnly": True},
+            {"name": STATE_VOLUME, "mountPath": "/dayfly-state"},
+        ],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    if not unit.exec.image:
+        del container["image"]
+    security: dict[str, Any] = {"seccompProfile": {"type": "RuntimeDefault"}}
+    if attempt.restricted:
+        security |= {"runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER}
+    return {
+        "metadata": {},
+        "spec": {
+            "restartPolicy": "Never",
+            "schedulingGates": [{"name": names.GATE}],
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            # The runner keeps its own deadline; this is the second belt, should it hang.
+            "activeDeadlineSeconds": (limits.pull_ms + limits.run_ms + limits.grace_ms) // 1000 + 60,
+            "terminationGracePeriodSeconds": limits.grace_ms // 1000 + 2,
+            "securityContext": security,
+            "nodeSelector": {"kubernetes.io/arch": attempt.architecture, "kubernetes.io/os": "linux"},
+            "containers": [container],
+            "volumes": [
+                {"name": VOLUME, "projected": {"defaultMode": 0o444, "sources": _sources(attempt, files)}},
+                {"name": STATE_VOLUME, "emptyDir": {"sizeLimit": "64Mi"}},
+            ],
+        },
+    }
+
+
+def _sources(attempt: PodAttempt, files: dict[SecretKey, str]) -> list[dict[str, Any]]:
+    runner = {"name": attempt.runner, "items": [{"key": "runner", "path": "runner", "mode": 0o555}]}
+    order = {
+        "path": "order",
+        "fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{names.ORDER_ANNOTATION}']"},
+    }
+    secrets: dict[str, list[dict[str, str]]] = {}
+    for value, file in files.items():
+        secrets.setdefault(value.secret, []).append({"key": value.key, "path": file})
+    return [
+        {"configMap": runner},
+        {"downwardAPI": {"items": [order]}},
+        *({"secret": {"name": name, "items": items}} for name, items in secrets.items()),
+    ]

@@ -1,0 +1,136 @@
+"""What is done to pods: created behind the gate, let go, removed, released. Each change names the UID it means."""
+
+import base64
+import binascii
+from typing import Any
+
+from dayfly.execute.pod import names
+from dayfly.kube import errors
+from dayfly.kube.client import Client, Style
+from dayfly.kube.objects import PODS, Pod
+from dayfly.spec.frames import FrameError, decode
+
+_WHOLE_POD = PODS.read_as(dict[str, Any])
+MARK = b"\x1e"
+LOG_LIMIT = 16 << 20
+
+
+class ForeignPodError(Exception):
+    """A pod with our name is not ours: somebody else made it."""
+
+
+class Pods:
+    """Pods of exec units, in whatever namespace their runner has."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def prepare(self, manifest: dict[str, Any]) -> None:
+        """Create a gated pod, or find the one that an earlier try of ours created.
+
+        Raises:
+            ForeignPodError: the name is taken by a pod that is not ours.
+            errors.Refused: the server does not admit it.
+        """
+        metadata = manifest["metadata"]
+        try:
+            await self._client.create(_WHOLE_POD, manifest, metadata["namespace"])
+        except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
+            try:
+                found = await self._client.get(_WHOLE_POD, metadata["name"], metadata["namespace"])
+            except errors.NotFound:
+                raise fault from None
+            if not _is_ours(found, manifest):
+                raise ForeignPodError(
+                    f"pod {metadata['namespace']}/{metadata['name']} exists and is not ours; delete it"
+                ) from None
+
+    async def let_go(self, pod: Pod) -> None:
+        """Remove the gate. Doing it twice is doing it once; a pod of another UID is left alone."""
+        meta = pod.metadata
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+            {"op": "test", "path": "/spec/schedulingGates/0/name", "value": names.GATE},
+            {"op": "remove", "path": "/spec/schedulingGates/0"},
+        ]
+        await self._json(pod, operations)
+
+    async def remove(self, pod: Pod, *, grace: int | None = None) -> None:
+        """Ask for its deletion; our finalizer keeps what it tells until `release`."""
+        if pod.metadata.deletion_timestamp:
+            return
+        try:
+            await self._client.delete(
+                PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace=grace
+            )
+        except (errors.NotFound, errors.Conflict):
+            return
+
+    async def release(self, pod: Pod) -> None:
+        """Its result is recorded: let it vanish."""
+        await self.remove(pod)
+        finalizers = list(pod.metadata.finalizers or ())
+        if names.FINALIZER not in finalizers:
+            return
+        at = finalizers.index(names.FINALIZER)
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
+            {"op": "test", "path": f"/metadata/finalizers/{at}", "value": names.FINALIZER},
+            {"op": "remove", "path": f"/metadata/finalizers/{at}"},
+        ]
+        await self._json(pod, operations)
+
+    async def _json(self, pod: Pod, operations: list[dict[str, Any]]) -> None:
+        try:
+            await self._client.patch(PODS, operations, pod.metadata.name, pod.metadata.namespace, style=Style.JSON)
+        except (errors.NotFound, errors.Conflict, errors.Invalid):
+            # Gone, another one, or done already: the next turn sees which.
+            return
+
+    async def contents(self, pod: Pod, digest: str) -> dict[str, bytes] | None:
+        """The outputs from the document at the end of the log; None if the log has no whole document of that digest."""
+        log = bytearray()
+        try:
+            async for chunk in self._client.log(
+                pod.metadata.name, pod.metadata.namespace, container="main", limit_bytes=LOG_LIMIT
+            ):
+                log += chunk
+        except errors.ApiError:
+            return None
+        document = framed(bytes(log), digest)
+        if document is None:
+            return None
+        try:
+            records = decode("dayfly-receipt", document)
+        except FrameError:
+            return None
+        contents = (value.split(b"\0", 1) for key, value in records if key == "content")
+        return {name.decode(): value for name, value in contents}
+
+
+def framed(log: bytes, digest: str) -> bytes | None:
+    """The document that stands in the log behind the step's own lines, if it is whole and has that digest."""
+    begin = log.rfind(MARK + b"dayfly-receipt 1 ")
+    if begin < 0:
+        return None
+    lines = log[begin:].split(b"\n")
+    body = b"".join(line[2:] for line in lines[1:] if line.startswith(MARK + b"="))
+    end = next((line for line in lines[1:] if line.startswith(MARK + b"dayfly-end ")), b"")
+    if end.removeprefix(MARK + b"dayfly-end ").decode(errors="replace").strip() != digest:
+        return None
+    try:
+        return base64.b64decode(body, validate=True)
+    except binascii.Error:
+        return None
+
+
+def _is_ours(found: dict[str, Any], manifest: dict[str, Any]) -> bool:
+    """Whether a pod of that name is the very one we meant: owner, nonce and finalizer, which nobody else can know."""
+    meta, wanted = found["metadata"], manifest["metadata"]
+    owners = [owner.get("uid") for owner in meta.get("ownerReferences") or ()]
+    nonce = (meta.get("annotations") or {}).get(names.NONCE_ANNOTATION)
+    return (
+        wanted["ownerReferences"][0]["uid"] in owners
+        and nonce == wanted["annotations"][names.NONCE_ANNOTATION]
+        and names.FINALIZER in (meta.get("finalizers") or ())
+    )

@@ -1,0 +1,73 @@
+"""Our own kinds as the API serves them."""
+
+from typing import Any
+
+import msgspec
+
+from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Resource, Slim
+from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Unit
+from dayfly.spec.run import Run
+
+GROUP, VERSION = API_VERSION.split("/")
+RUN_FINALIZER = f"{GROUP}/run"
+TARGET_FINALIZER = f"{GROUP}/lifecycle"
+DOCUMENT_FINALIZER = f"{GROUP}/plan"
+RUN_LABEL = f"{GROUP}/run"
+ABANDON_ANNOTATION = f"{GROUP}/abandon"
+
+
+class Pin(Slim, frozen=True):
+    """One document that a run has sealed: that very object, with these very bytes."""
+
+    name: str
+    uid: str
+    digest: str
+
+
+class RunSpec(Slim, frozen=True):
+    """What a run has pinned, and the newest revision of its target's forks."""
+
+    documents: tuple[Pin, ...] = ()
+    forks: tuple[Unit, ...] = ()
+    plural: str = "sandboxes"
+
+
+class RunObject(Slim, frozen=True, omit_defaults=False):
+    """The ledger as an object. It has no status subresource: finalizer and ledger change in one write."""
+
+    metadata: AnnotatedMeta
+    ledger: Run
+    spec: RunSpec = RunSpec()
+    api_version: str = API_VERSION
+    kind: str = "Run"
+
+
+class DocumentObject(Slim, frozen=True, omit_defaults=False):
+    """ObjectLifecycleMethods: one compiled document."""
+
+    metadata: AnnotatedMeta
+    spec: Lifecycle
+    api_version: str = API_VERSION
+    kind: str = "ObjectLifecycleMethods"
+
+
+class SandboxObject(Slim, frozen=True):
+    """A Sandbox as its owner wrote it; `spec` is parsed by `spec.documents`, status is only spoken."""
+
+    metadata: AnnotatedMeta
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class PluginObject(Slim, frozen=True):
+    """A published ResourcePlugin: `spec.name` is its name with version, the rest the plugin's spec."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+RUNS = Resource(GROUP, VERSION, "runs", "Run", RunObject, namespaced=False)
+DOCUMENTS = Resource(
+    GROUP, VERSION, "objectlifecyclemethods", "ObjectLifecycleMethods", DocumentObject, namespaced=False
+)
+SANDBOXES = Resource(GROUP, VERSION, "sandboxes", "Sandbox", SandboxObject)
+PLUGINS = Resource(GROUP, VERSION, "resourceplugins", "ResourcePlugin", PluginObject, namespaced=False)

@@ -1,0 +1,154 @@
+"""The front for kubectl and GitOps: a Sandbox and the plugins it names become documents and a Run. Optional, and the
+only part of the operator that knows what a plugin is.
+
+Names are derived from the Sandbox's UID, and what is there already is taken as it is: the documents of a run are sealed
+when they are first written, whatever a later compiler would make of the same wish.
+"""
+
+import hashlib
+import logging
+from typing import Any
+
+import msgspec
+
+from dayfly import compile as compiler
+from dayfly.compile import Compiled
+from dayfly.execute.pod import names
+from dayfly.execute.pod.read import milliseconds
+from dayfly.kube import errors
+from dayfly.kube.objects import AnnotatedMeta, Key
+from dayfly.operator.cluster import Cluster
+from dayfly.operator.objects import (
+    DOCUMENT_FINALIZER,
+    DOCUMENTS,
+    RUN_FINALIZER,
+    RUN_LABEL,
+    DocumentObject,
+    Pin,
+    RunObject,
+    RunSpec,
+    SandboxObject,
+)
+from dayfly.spec import documents, semver
+from dayfly.spec.errors import SpecError
+from dayfly.spec.lifecycle import Lifecycle, digest
+from dayfly.spec.plugin import Plugin
+from dayfly.spec.run import Run
+from dayfly.spec.sandbox import Sandbox
+
+log = logging.getLogger(__name__)
+
+
+class WaitingError(Exception):
+    """The sandbox cannot become a run yet; `reason` is one word, the text what it waits for."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Sandboxes:
+    """Sees to it that each Sandbox has its run, and the run the Sandbox's newest forks."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def tend(self, key: Key) -> WaitingError | None:
+        """Take one Sandbox a step further; what is returned is why it has no run."""
+        seen = self._cluster.sandboxes.get(key.name, key.namespace)
+        if seen is None or seen.metadata.deletion_timestamp:
+            return None
+        run = self._cluster.ledger.get(names.run_name(seen.metadata.name, seen.metadata.uid))
+        try:
+            compiled = self._compile(seen)
+        except SpecError as error:
+            return WaitingError("Refused", str(error))
+        except WaitingError as error:
+            return error
+        if run is None:
+            await self._seal(seen, compiled)
+        elif run.ledger.closed is None and run.spec.forks != compiled.forks:
+            revised = msgspec.structs.replace(run.spec, forks=compiled.forks)
+            if not await self._cluster.ledger.replace(run, msgspec.structs.replace(run, spec=revised)):
+                self._cluster.wishes.add(key, after=0.1)
+        return None
+
+    def _compile(self, seen: SandboxObject) -> Compiled:
+        meta = seen.metadata
+        sandbox = documents.from_wire({"name": meta.name, "spec": seen.spec}, "Sandbox", name=meta.name)
+        assert isinstance(sandbox, Sandbox), "asked for by its kind"
+        return compiler.compile(
+            sandbox, self._plugins(sandbox), uid=meta.uid, routing_key=routing_key(meta.uid), namespace=meta.namespace
+        )
+
+    def _plugins(self, sandbox: Sandbox) -> dict[tuple[str, str], Plugin]:
+        """All published versions of the plugins it names: the compiler takes the highest where none is named."""
+        known: dict[tuple[str, str], Plugin] = {}
+        for found in self._cluster.plugins:
+            body = {"name": found.spec.get("name", ""), "spec": {k: v for k, v in found.spec.items() if k != "name"}}
+            plugin = documents.from_wire(body, "ResourcePlugin")
+            assert isinstance(plugin, Plugin), "asked for by its kind"
+            known[plugin.name, plugin.version] = plugin
+        for name, version in compiler.missing(sandbox):
+            versions = sorted((v for n, v in known if n == name), key=semver.precedence)
+            if not versions or (version and version not in versions):
+                wanted = f"{name}@{version}" if version else name
+                there = f"there are {', '.join(versions)}" if versions else "there is no version of it"
+                raise WaitingError("PluginMissing", f"resource plugin {wanted} is not in this cluster ({there})")
+        return known
+
+    async def _seal(self, seen: SandboxObject, compiled: Compiled) -> None:
+        meta = seen.metadata
+        run = names.run_name(meta.name, meta.uid)
+        pins = tuple([await self._document(meta, run, document) for document in compiled.documents])
+        target = compiled.documents[-1].target
+        ledger = Run(
+            uid=meta.uid,
+            target=target,
+            plan=digest(compiled.documents),
+            born_at=milliseconds(meta.creation_timestamp),
+        )
+        body = RunObject(
+            metadata=AnnotatedMeta(name=run, finalizers=[RUN_FINALIZER], labels={f"{RUN_LABEL}-target": meta.uid}),
+            ledger=ledger,
+            spec=RunSpec(documents=pins, forks=compiled.forks),
+        )
+        await self._cluster.ledger.birth(body)
+        self._cluster.queue.add(run)
+
+    async def _document(self, meta: AnnotatedMeta, run: str, document: Lifecycle) -> Pin:
+        """Write one document, or take the one that an earlier try has written."""
+        name = names.derived("", document.resource or meta.name, "document", meta.uid, document.resource)
+        body = DocumentObject(
+            metadata=AnnotatedMeta(name=name, finalizers=[DOCUMENT_FINALIZER], labels={RUN_LABEL: run}),
+            spec=document,
+        )
+        try:
+            made = await self._cluster.client.create(DOCUMENTS, body)
+        except (errors.AlreadyExists, errors.OutcomeUnknown):
+            made = await self._cluster.client.get(DOCUMENTS, name)
+        return Pin(name=name, uid=made.metadata.uid, digest=digest(made.spec))
+
+
+def routing_key(uid: str) -> str:
+    """13 characters of a-z and 0-9, derived from the Sandbox's UID."""
+    number = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:9], "big")
+    letters: list[str] = []
+    for _ in range(13):
+        number, digit = divmod(number, 36)
+        letters.append("0123456789abcdefghijklmnopqrstuvwxyz"[digit])
+    return "".join(letters)
+
+
+def conditions(ready: bool, reason: str, message: str, generation: int, since: str) -> list[dict[str, Any]]:
+    """The one condition that people wait on."""
+    return [
+        {
+            "type": "Ready",
+            "status": "True" if ready else "False",
+            "reason": reason,
+            "message": message,
+            "observedGeneration": generation,
+            "lastTransitionTime": since,
+        }
+    ]

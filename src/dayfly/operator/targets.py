@@ -1,0 +1,132 @@
+"""The objects whose lives runs are tied to: fenced before the first claim, read for their wish, let go at the end."""
+
+import contextlib
+from typing import Any
+
+from dayfly.execute.pod.read import milliseconds
+from dayfly.kube import errors
+from dayfly.kube.objects import PartialObjectMetadata, Resource
+from dayfly.operator.cluster import Cluster, finalized
+from dayfly.operator.objects import (
+    ABANDON_ANNOTATION,
+    DOCUMENT_FINALIZER,
+    DOCUMENTS,
+    RUN_FINALIZER,
+    RUNS,
+    TARGET_FINALIZER,
+    RunObject,
+)
+from dayfly.plan.words import Reason
+from dayfly.plan.world import Wish
+from dayfly.spec.errors import SpecError
+from dayfly.spec.run import Request
+from dayfly.spec.sandbox import ttl_seconds
+
+
+class Targets:
+    """Birth and death of runs, as far as their targets are concerned."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._fenced: set[str] = set()
+
+    async def fence(self, run: RunObject) -> bool:
+        """Before a run's first claim: see our finalizer on its living target, or take the empty run away again.
+
+        Without it a paused operator could post the run again after its cleanup, and everything would run twice.
+        """
+        if run.ledger.uid in self._fenced or run.ledger.closed is not None:
+            return True
+        target = run.ledger.target
+        seen = await self._read(run)
+        if seen is not None and not seen.metadata.deletion_timestamp and not finalized(seen.metadata, TARGET_FINALIZER):
+            patch = {
+                "metadata": {
+                    "uid": target.uid,
+                    "resourceVersion": seen.metadata.resource_version,
+                    "finalizers": [*(seen.metadata.finalizers or ()), TARGET_FINALIZER],
+                }
+            }
+            try:
+                seen = await self._cluster.client.patch(_kind(run), patch, target.name, target.namespace)
+            except (errors.NotFound, errors.Conflict, errors.OutcomeUnknown):
+                seen = await self._read(run)
+                if seen is not None and not finalized(seen.metadata, TARGET_FINALIZER):
+                    self._cluster.queue.add(run.metadata.name, after=0.1)
+                    return False
+        if seen is None or seen.metadata.deletion_timestamp:
+            await self._unborn(run)
+            return False
+        self._fenced.add(run.ledger.uid)
+        return True
+
+    async def wish(self, run: RunObject) -> Wish:
+        """What the target's owner wants of it now."""
+        target = run.ledger.target
+        cached = self._cluster.sandboxes.get(target.name, target.namespace)
+        if run.spec.plural == "sandboxes" and cached is not None and cached.metadata.uid == target.uid:
+            meta, spec = cached.metadata, cached.spec
+        else:
+            seen = await self._read(run)
+            if seen is None:
+                gone = Request(at=run.ledger.born_at, reason=Reason.DELETED, message="its target object is gone")
+                return Wish(stop=gone)
+            meta, spec = seen.metadata, {}
+        stop = abandon = None
+        if meta.deletion_timestamp:
+            at = milliseconds(meta.deletion_timestamp)
+            stop = Request(at=at, reason=Reason.DELETED, message="deleted")
+        if reason := (meta.annotations or {}).get(ABANDON_ANNOTATION):
+            at = milliseconds(meta.deletion_timestamp) or run.ledger.born_at
+            abandon = Request(at=at, reason=Reason.ABANDONED, message=reason, by=f"annotation {ABANDON_ANNOTATION}")
+        return Wish(stop=stop, abandon=abandon, expires_at=_expiry(spec, milliseconds(meta.creation_timestamp)))
+
+    async def release(self, run: RunObject) -> None:
+        """The run is over: the target may go."""
+        seen = await self._read(run)
+        if seen is not None:
+            await self._cluster.drop_finalizer(_kind(run), seen.metadata, TARGET_FINALIZER)
+        self._fenced.discard(run.ledger.uid)
+
+    async def release_documents(self, run: RunObject) -> None:
+        """The run is over: so are its documents."""
+        for pin in run.spec.documents:
+            found = self._cluster.documents.get(pin.name)
+            if found is None or found.metadata.uid != pin.uid:
+                continue
+            await self._cluster.drop_finalizer(DOCUMENTS, found.metadata, DOCUMENT_FINALIZER)
+            with contextlib.suppress(errors.NotFound, errors.Conflict):
+                await self._cluster.client.delete(DOCUMENTS, pin.name, uid=pin.uid)
+
+    async def _read(self, run: RunObject) -> PartialObjectMetadata | None:
+        """The target as it is now, by a quorum read; None if it, of that UID, is gone."""
+        target = run.ledger.target
+        try:
+            seen = await self._cluster.client.get(_kind(run), target.name, target.namespace)
+        except errors.NotFound:
+            return None
+        return seen if seen.metadata.uid == target.uid else None
+
+    async def _unborn(self, run: RunObject) -> None:
+        """Take away a run that never claimed anything; one that meanwhile has is left alone by its version."""
+        version = run.metadata.resource_version
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await self._cluster.client.delete(RUNS, run.metadata.name, uid=run.metadata.uid, resource_version=version)
+            await self._cluster.drop_finalizer(RUNS, run.metadata, RUN_FINALIZER)
+        self._cluster.ledger.forget(run.metadata.name)
+
+
+def _kind(run: RunObject) -> Resource[PartialObjectMetadata]:
+    target = run.ledger.target
+    group, _, version = target.api_version.rpartition("/")
+    namespaced = bool(target.namespace)
+    return Resource(group, version, run.spec.plural, target.kind, dict, namespaced).metadata_only()
+
+
+def _expiry(spec: dict[str, Any], born: int) -> int:
+    ttl = spec.get("ttl") or {}
+    try:
+        seconds = ttl_seconds(ttl["duration"]) if ttl else 0
+    except (SpecError, KeyError, TypeError):
+        return 0
+    return born + seconds * 1000 if seconds else 0
