@@ -11,9 +11,11 @@ from typing import NamedTuple
 from dayfly.embedded.clock import now_ms
 from dayfly.execute import receipt
 from dayfly.execute.process import run
-from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Stalled
+from dayfly.execute.process.start import Starter
+from dayfly.plan.words import Reason
+from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Stalled, Waiting
 from dayfly.spec.identity import nonce
-from dayfly.spec.lifecycle import Unit
+from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import UnitRecord
 
 log = logging.getLogger(__name__)
@@ -39,19 +41,25 @@ class Watched(NamedTuple):
     child: int  # our own child's process id, to be reaped; 0 if another server started it
     pidfd: int
 
+    @property
+    def is_fork(self) -> bool:
+        return self.unit.kind == Kind.FORK
+
 
 class Attempts:
     """Facts of all attempts in flight. `news(run)` is called whenever one of them has changed."""
 
-    def __init__(self, place: run.Place, runner: str) -> None:
+    def __init__(self, place: run.Place, starter: Starter) -> None:
         self.place = place
         self.values: dict[Key, dict[str, bytes]] = {}
-        self._runner = runner
+        self._starter = starter
         self.news: Callable[[str], None] = _nobody
         self._loop = asyncio.get_running_loop()
         self._facts: dict[str, dict[AttemptKey, Fact]] = {}
         self._watched: dict[Key, Watched] = {}
         self._cancelled: set[Key] = set()
+        # Those whose start or end was not seen to the last by us: something may be left beside their folder.
+        self._unseen: set[Key] = set()
         self.busy: set[Key] = set()
         self._fork_ended = asyncio.Event()
 
@@ -68,36 +76,48 @@ class Attempts:
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
         self.news(key.run)
 
-    def launch(self, key: Key, unit: Unit, record: UnitRecord, order: bytes, *, ready: bool) -> None:
+    def launch(self, key: Key, unit: Unit, record: UnitRecord, order: bytes) -> None:
         """Start the runner on a claimed attempt. That it could not be started is a fact like any other."""
         folder = self.at(key)
         try:
             folder.write_order(order)
-            child = folder.spawn(self._runner)
+            child = self._starter.start(folder, unit)
         except FileExistsError:
             # The ledger claims each attempt once, so this is an older ledger on newer folders: look, never start.
             self.adopt(key, unit, record)
             return
         except OSError as error:
+            self.busy.discard(key)
             self.tell(key, NeverRan(reason="CannotStart", message=f"the runner could not be started: {error}"))
             return
         # The turn that started it knows: this is no news.
-        self._facts.setdefault(key.run, {})[key.unit, key.attempt] = Running(since=now_ms(), ready=ready)
+        fact: Fact = Running(since=now_ms(), ready=unit.kind != Kind.FORK)
+        if self._starter.slow and unit.kind != Kind.FORK:
+            fact = Waiting(since=now_ms(), reason=Reason.STARTING, message="its container is being made")
+            self._loop.call_later(LOOK_AGAIN_S, self._await_start, key)
+        self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
         self._watch(key, Watched(unit, record, child, os.pidfd_open(child)))
+
+    def _await_start(self, key: Key) -> None:
+        """Between the start of its container and its marker nobody tells us, so we look."""
+        watched, fact = self._watched.get(key), self.facts(key.run).get((key.unit, key.attempt))
+        if watched is None or not isinstance(fact, Waiting):
+            return
+        seen = self.at(key).observe(watched.record, unit=watched.unit, nonce=nonce(*key), now=now_ms())
+        if isinstance(seen, Running):
+            self.tell(key, seen)
+        else:
+            self._loop.call_later(LOOK_AGAIN_S, self._await_start, key)
 
     def adopt(self, key: Key, unit: Unit, record: UnitRecord) -> None:
         """Find out how it stands with an attempt that somebody else may have started."""
+        self._unseen.add(key)
         seen = self.at(key).observe(record, unit=unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
-            seen = Running(since=seen.since, ready=False) if unit.fork else seen
+            seen = Running(since=seen.since, ready=unit.kind != Kind.FORK)
             self.tell(key, seen)
             pidfd = self.at(key).watch()
-            watched = Watched(unit, record, 0, pidfd if pidfd is not None else -1)
-            if pidfd is None:
-                self._watched[key] = watched
-                self._loop.call_later(LOOK_AGAIN_S, self._ended, key)
-            else:
-                self._watch(key, watched)
+            self._watch(key, Watched(unit, record, 0, pidfd if pidfd is not None else -1))
         else:
             self._settle(key, seen)
 
@@ -109,10 +129,17 @@ class Attempts:
             log.warning("cannot fence %s: %s", key, error)
             self._loop.call_later(REFUSED_AGAIN_S, self.news, key.run)
             return
-        if fenced:
-            self.tell(key, NeverRan(reason=reason, message=message))
-        else:
-            self.adopt(key, unit, record)
+        if not fenced:
+            if key not in self._watched:
+                self.adopt(key, unit, record)
+            return
+        self._unseen.add(key)
+        watched = self._watched.get(key)
+        if watched is not None and watched.pidfd >= 0:
+            # It waits for an image or hangs. Whatever it still does, it will find the marker taken.
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(watched.pidfd, signal.SIGKILL)
+        self.tell(key, NeverRan(reason=reason, message=message))
 
     def cancel(self, key: Key) -> None:
         """Ask it to end, once; the runner forces it after its grace."""
@@ -120,18 +147,45 @@ class Attempts:
         if watched is None or key in self._cancelled:
             return
         self._cancelled.add(key)
-        if watched.pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(watched.pidfd, signal.SIGTERM)
-        else:
+        pidfd = watched.pidfd
+        if self._starter.slow and not watched.is_fork:
+            # Our child is the engine's, not the runner.
+            pidfd = self.at(key).watch() or -1
+        if pidfd < 0:
             self.at(key).kill_holders()
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+        if pidfd != watched.pidfd:
+            os.close(pidfd)
 
     def release(self, key: Key) -> None:
         """The ledger has the result: drop the evidence, keep the log."""
         self._facts.get(key.run, {}).pop((key.unit, key.attempt), None)
         self.values.pop(key, None)
         self._cancelled.discard(key)
-        self.at(key).release()
+        self._sweep(key)
+
+    def tidy(self, key: Key) -> None:
+        """Remove a folder of which the ledger has the result already: a server ended between the two."""
+        self._unseen.add(key)
+        self._sweep(key)
+
+    def _sweep(self, key: Key) -> None:
+        folder = self.at(key)
+        try:
+            gone = folder.release()
+        except OSError as error:
+            log.warning("cannot remove %s: %s", folder.path, error)
+            self._loop.call_later(REFUSED_AGAIN_S, self._sweep, key)
+            return
+        if not gone:
+            # Its runner has sealed and not yet ended.
+            self._loop.call_later(LOOK_AGAIN_S, self._sweep, key)
+            return
+        if self._starter.slow and key in self._unseen:
+            self._loop.run_in_executor(None, self._starter.clear, folder)
+        self._unseen.discard(key)
 
     def drop(self, uid: str) -> None:
         """Nothing of the run is in flight any more."""
@@ -139,7 +193,7 @@ class Attempts:
 
     def running_forks(self) -> list[Key]:
         """Forks whose process lives."""
-        return [key for key, watched in self._watched.items() if watched.unit.fork is not None]
+        return [key for key, watched in self._watched.items() if watched.is_fork]
 
     async def no_forks(self) -> None:
         """Wait until no fork's process lives any more."""
@@ -157,9 +211,12 @@ class Attempts:
 
     def _watch(self, key: Key, watched: Watched) -> None:
         self._watched[key] = watched
-        if watched.unit.fork is None:
+        if not watched.is_fork:
             self.busy.add(key)
-        self._loop.add_reader(watched.pidfd, self._ended, key)
+        if watched.pidfd >= 0:
+            self._loop.add_reader(watched.pidfd, self._ended, key)
+        else:
+            self._loop.call_later(LOOK_AGAIN_S, self._ended, key)
 
     def _ended(self, key: Key) -> None:
         watched = self._watched.pop(key, None)
@@ -171,19 +228,35 @@ class Attempts:
         if watched.child:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(watched.child, 0)
-        seen = self.at(key).observe(watched.record, unit=watched.unit, nonce=nonce(*key), now=now_ms())
+        folder = self.at(key)
+        seen = folder.observe(watched.record, unit=watched.unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
-            # The runner was killed; its processes are still being ended by the kernel, or hold on to the lock.
-            self._watched[key] = watched._replace(child=0, pidfd=-1)
-            self._loop.call_later(LOOK_AGAIN_S, self._ended, key)
+            # Whom we watched was killed; the step's processes are still being ended by the kernel, or hold the lock.
+            self._unseen.add(key)
+            self._cancelled.discard(key)
+            pidfd = folder.watch()
+            self._watch(key, watched._replace(child=0, pidfd=pidfd if pidfd is not None else -1))
+            self.news(key.run)
             return
         if isinstance(seen, Stalled):
-            seen = NeverRan(reason="CannotStart", message="the runner ended before it started the step")
-            if not self.at(key).fence():
-                seen = receipt.lost("its runner ended without a receipt")
+            seen = self._unstarted(folder, is_ours=bool(watched.child))
         self.busy.discard(key)
         self._fork_ended.set()
         self._settle(key, seen)
+
+    def _unstarted(self, folder: run.Folder, *, is_ours: bool) -> run.Seen:
+        """Whoever was to start it has ended, and there is no marker."""
+        if is_ours and not folder.exists():
+            return receipt.lost("its folder was removed while it may have been running")
+        try:
+            if not folder.fence():
+                return receipt.lost("its runner ended without a receipt")
+        except OSError as error:
+            log.warning("cannot fence %s: %s", folder.path, error)
+            return Stalled(since=now_ms())
+        complaint = folder.complaint()
+        said = f": {complaint}" if complaint else " before it started the step"
+        return NeverRan(reason="CannotStart", message=f"{self._starter.name} ended{said}")
 
     def _settle(self, key: Key, fact: Fact) -> None:
         """Read the outputs that belong to a result, while they are there."""

@@ -2,18 +2,26 @@
 
 import asyncio
 import contextlib
+import re
 import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
 
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.process.render import Attempt, service_order
+from dayfly.execute.process.run import Place, slug
 from dayfly.plan.sealed import ForkStep, Plan
-from dayfly.spec.lifecycle import Baseline, EnvChange, Unit, digest
+from dayfly.spec.lifecycle import Baseline, EnvChange, Unit, digest, fork_id
 from dayfly.spec.workload import Workload
 
+HOST = "127.0.0.1"
 PROBE_S = 0.05
 PROBE_MOST_S = 1.0
+STILL_THERE_S = 1.0
+_HOST = re.compile(r"\{\{\s*\.Service\.Host\s*\}\}")
+_PORT = re.compile(r"\{\{\s*\.Service\.Port\s*\}\}")
 
 
 class Baselines:
@@ -40,11 +48,54 @@ class Baselines:
         return msgspec.structs.replace(fork, generation=f"{fork.generation} {digest(workload)}")
 
 
-def fork_order(unit: Unit, workload: Workload, attempt: Attempt, port: int) -> bytes:
+class Ports:
+    """One port of the loopback interface for each fork, kept over its restarts as long as the machine runs.
+
+    So another fork can be told where it answers before it has started, and need not start anew when it has.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def of(self, run: str, fork: str) -> int:
+        """The fork's port, chosen at the first call."""
+        return self._place.noted(_note(run, fork)) or self._choose(run, fork)
+
+    def renew(self, run: str, fork: str) -> int:
+        """The port for the fork's next process: the same again, unless somebody else listens there by now."""
+        port = self._place.noted(_note(run, fork))
+        return port if port and _is_free(port) else self._choose(run, fork)
+
+    def known(self, run: str, fork: str) -> int:
+        """The fork's port; 0 if none was chosen."""
+        return self._place.noted(_note(run, fork))
+
+    def forget(self, run: str) -> None:
+        """The run's forks are gone for good."""
+        for note in Path(self._place.work).glob(f"{run}.*.port"):
+            note.unlink(missing_ok=True)
+
+    def keep_only(self, runs: set[str]) -> None:
+        """Forget those of all other runs."""
+        for note in Path(self._place.work).glob("*.port"):
+            if note.name.split(".", 1)[0] not in runs:
+                note.unlink(missing_ok=True)
+
+    def _choose(self, run: str, fork: str) -> int:
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            port: int = probe.getsockname()[1]
+        self._place.note(_note(run, fork), port)
+        return port
+
+
+def fork_order(unit: Unit, workload: Workload, attempt: Attempt, port: int, elsewhere: Mapping[str, int]) -> bytes:
     """The work order of a fork: the baseline's command and environment, then the changes in their order.
 
+    `elsewhere` has the port of each fork of the run that has one.
+
     Raises:
-        CannotRenderError: a value that no environment variable can hold.
+        CannotRenderError: a value that no environment variable can hold, or one that another fork does not have.
     """
     assert unit.fork is not None, "a fork says what it derives from"
     env = {name: value.encode() for name, value in workload.env.items()}
@@ -54,13 +105,20 @@ def fork_order(unit: Unit, workload: Workload, attempt: Attempt, port: int) -> b
         if change.delete:
             env.pop(change.name, None)
         else:
-            env[change.name] = _value(change, attempt)
+            env[change.name] = _value(change, attempt, elsewhere)
     return service_order(
         attempt, command=workload.command, workdir=workload.workdir, env=env, grace_ms=unit.timeouts.grace_ms
     )
 
 
-def _value(change: EnvChange, attempt: Attempt) -> bytes:
+def unavailable(change: EnvChange) -> str:
+    """The kind of cluster object that a change takes its value from, which this machine has none of; or nothing."""
+    return next((kind for kind in ("configMap", "secret") if (change.source or {}).get(kind)), "")
+
+
+def _value(change: EnvChange, attempt: Attempt, elsewhere: Mapping[str, int]) -> bytes:
+    if change.source:
+        return _address(change.source["fork"], elsewhere)
     if not change.input:
         return change.value.encode()
     value = attempt.inputs[change.input] or b""
@@ -69,21 +127,38 @@ def _value(change: EnvChange, attempt: Attempt) -> bytes:
     return value
 
 
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on at this moment."""
+def _address(wanted: Mapping[str, object], elsewhere: Mapping[str, int]) -> bytes:
+    of = msgspec.convert(wanted["forkOf"], Baseline)
+    port = elsewhere.get(fork_id(of), 0)
+    if not port:
+        raise CannotRenderError("ForkWithoutPort", f"the baseline {of.name} has no port where its fork could answer")
+    return _PORT.sub(str(port), _HOST.sub(HOST, str(wanted["expression"]))).encode()
+
+
+def _note(run: str, fork: str) -> str:
+    return f"{run}.{slug(fork)}.port"
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        # Connections of the former process that are still closing do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
 
 
-async def answers(port: int) -> None:
-    """Return once something accepts connections on the port."""
+async def answered(port: int, is_there: Callable[[], bool]) -> bool:
+    """Wait until something accepts connections on the port; false if the process is gone before."""
     pause = PROBE_S
-    while True:
-        with contextlib.suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
+    while is_there():
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(STILL_THERE_S):
+                _, writer = await asyncio.open_connection(HOST, port)
             writer.close()
-            return
+            return True
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, PROBE_MOST_S)
+    return False

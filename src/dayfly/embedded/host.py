@@ -12,20 +12,24 @@ from typing import Self
 
 import msgspec
 
-from dayfly.embedded.attempts import Attempts, Key
+from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.engine import Engine
-from dayfly.embedded.forks import Baselines
+from dayfly.embedded.forks import HOST, Baselines, Ports, unavailable
+from dayfly.embedded.launch import Launcher
 from dayfly.embedded.ledger import Hook, Ledger, Stored
+from dayfly.embedded.runs import Runs
+from dayfly.embedded.scene import Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.render import overlay_entries
 from dayfly.execute.process.run import Folder, forget, logged, open_place
+from dayfly.execute.process.start import Containers, Processes
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import Report, describe
 from dayfly.plan.world import Running, Wish, World
-from dayfly.spec.lifecycle import Event, Kind, Lifecycle, Unit, digest, unit_id
+from dayfly.spec.lifecycle import Event, Fork, Kind, Lifecycle, Unit, digest, unit_id
 from dayfly.spec.run import Request, Run, State
 from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, RefusedError, Value
 from dayfly.spec.workload import Workload
@@ -41,12 +45,15 @@ class HomeBusyError(Exception):
 class EmbeddedHost:
     """This machine as a host. Make it with `open`, end it with `close`."""
 
-    def __init__(self, home: Path, lock: int, ledger: Ledger, writer: Writer, engine: Engine) -> None:
+    def __init__(
+        self, home: Path, lock: int, ledger: Ledger, writer: Writer, engine: Engine, *, has_images: bool
+    ) -> None:
         self.home = home
         self._lock = lock
         self._ledger = ledger
         self._writer = writer
         self._engine = engine
+        self._has_images = has_images
         self._place = engine.attempts.place
         self._versions: dict[str, int] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
@@ -54,8 +61,18 @@ class EmbeddedHost:
         engine.on_change = self._changed
 
     @classmethod
-    async def open(cls, home: Path, *, runner: str, parallel: int = 16, hook: Hook | None = None) -> Self:
-        """Take the home over, look at what was left running, and begin.
+    async def open(
+        cls, home: Path, *, runner: str, parallel: int = 16, engine: str = "", hook: Hook | None = None
+    ) -> Self:
+        """Take the home over.
+
+        Args:
+            home: The host's own folder, made if need be.
+            runner: The program that runs a step.
+            parallel: How many steps may run at once.
+            engine: `podman` or `docker` (or a path to one) runs steps in containers of their images; empty runs them as
+                processes of this machine.
+            hook: Called with the name of each write of the ledger, before and after it.
 
         Raises:
             HomeBusyError: another server has it.
@@ -65,12 +82,16 @@ class EmbeddedHost:
         ledger = Ledger(home / "ledger.db", hook=hook)
         reader = Ledger(home / "ledger.db")
         writer = Writer(ledger)
-        baselines = Baselines()
-        attempts = Attempts(open_place(home), runner)
-        engine = Engine(ledger, reader, writer, attempts, baselines, parallel=parallel)
-        engine.isolation = _isolation(runner)
-        attempts.news = engine.wake
-        return cls(home, lock, ledger, writer, engine)
+        place = open_place(home)
+        processes = Processes(runner, _isolation(runner))
+        starter = Containers(engine, runner, processes) if engine else processes
+        attempts, baselines, ports = Attempts(place, starter), Baselines(), Ports(place)
+        runs = Runs(reader, baselines)
+        scenes = Scenes(runs, attempts, baselines, parallel=parallel, apart=starter.apart)
+        launcher = Launcher(reader, attempts, baselines, ports, starter)
+        wheel = Engine(ledger, reader, writer, attempts, runs, scenes, launcher, ports)
+        attempts.news = wheel.news
+        return cls(home, lock, ledger, writer, wheel, has_images=bool(engine))
 
     def start(self) -> None:
         """Begin to take turns. Baselines that forks need have been given by now."""
@@ -101,18 +122,17 @@ class EmbeddedHost:
                 for unit in document.units(event):
                     self._admit(unit_id(document.resource, unit.name), unit)
         for unit in forks:
-            if unit.fork and unit.fork.baseline.kind != "Deployment":
-                raise RefusedError(
-                    f"fork of {unit.fork.baseline.name}: this host forks process workloads, declared as kind "
-                    f"Deployment, not {unit.fork.baseline.kind}"
-                )
+            if unit.fork:
+                _admit_fork(unit.fork)
 
     def _admit(self, name: str, unit: Unit) -> None:
         if unit.kind != Kind.EXEC:
             raise RefusedError(f"{name}: this host runs units of kind exec, not {unit.kind}")
+        if self._has_images and unit.exec is not None and not unit.exec.image:
+            raise RefusedError(f"{name}: steps run in containers here, and it names no image; set it in spec.runner")
         for entry in overlay_entries(unit):
             variable = str(entry.get("name", ""))
-            if "valueFrom" in entry and variable not in self._engine.environment:
+            if "valueFrom" in entry and variable not in self._engine.launcher.environment:
                 raise RefusedError(
                     f"{name}: the pod template takes {variable} from the cluster, which this host has none of; "
                     f"set {variable} in the environment of `dayfly up`"
@@ -120,9 +140,10 @@ class EmbeddedHost:
 
     async def baseline(self, workload: Workload) -> None:
         """Take over a baseline, or its new form."""
-        self._engine.baselines.take(workload)
-        for uid in self._engine.with_forks():
+        self._engine.launcher.baselines.take(workload)
+        for uid in self._engine.runs.with_forks():
             self._engine.reload(uid)
+        self._engine.unblock()
 
     async def offer(self, offer: Offer) -> None:
         """Seal the run if it is new; otherwise take over its forks and times."""
@@ -215,9 +236,9 @@ class EmbeddedHost:
         for name in scene.plan.forks:
             record = scene.world.run.unit(name)
             fact = scene.world.facts.get((name, record.attempt))
-            port = self._engine.port(Key(uid, name, record.attempt)) if isinstance(fact, Running) else 0
+            port = self._engine.ports.known(uid, name) if isinstance(fact, Running) else 0
             if port and record.state is State.CLAIMED:
-                found.append(Endpoint(unit=name, host="127.0.0.1", port=port))
+                found.append(Endpoint(unit=name, host=HOST, port=port))
         return tuple(found)
 
     def values(self, uid: str) -> tuple[Value, ...]:
@@ -258,6 +279,20 @@ class EmbeddedHost:
                 forget(self._place, uid)
                 self._versions.pop(uid, None)
             await asyncio.sleep(SWEEP_S)
+
+
+def _admit_fork(fork: Fork) -> None:
+    of = fork.baseline
+    if of.kind != "Deployment":
+        raise RefusedError(
+            f"fork of {of.name}: this host forks process workloads, declared as kind Deployment, not {of.kind}"
+        )
+    for change in fork.env:
+        if kind := unavailable(change):
+            raise RefusedError(
+                f"fork of {of.name}: {change.name} comes from a {kind}, which this host has none of; "
+                "write it as value, or into the env of the baseline's file"
+            )
 
 
 def _take(home: Path) -> int:

@@ -34,6 +34,17 @@ class Place(NamedTuple):
     boot: str
     ref: str
 
+    def note(self, name: str, number: int) -> None:
+        """Remember a number as long as this boot lasts."""
+        draft = f"{self.work}/{name}.tmp"
+        with open(draft, "w", encoding="ascii", opener=_private) as file:
+            file.write(str(number))
+        os.replace(draft, f"{self.work}/{name}")
+
+    def noted(self, name: str) -> int:
+        """What `note` kept; 0 if nothing."""
+        return int(_slurp(f"{self.work}/{name}") or 0)
+
 
 def open_place(home: Path) -> Place:
     """The home's place: remembered, or chosen now. Memory serves if programs may be started there, else the disk.
@@ -78,7 +89,8 @@ class Folder:
     def __init__(self, place: Place, run: str, unit: str, number: int) -> None:
         self.path = f"{place.work}/{run}.{slug(unit)}.{number}"
         self.log = f"{place.logs}/{run}/{slug(unit)}.{number}.log"
-        self._logs = f"{place.logs}/{run}"
+        self.logs = f"{place.logs}/{run}"
+        self.said = f"{self.path}/said"
         self._place = place
 
     def write_order(self, order: bytes) -> None:
@@ -88,30 +100,24 @@ class Folder:
             OSError: the disk refuses; nothing can start from what was written.
         """
         self._make()
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self._logs, 0o700)
+        self._make_logs()
         with open(f"{self.path}/order", "xb", opener=_private) as file:
             file.write(order)
 
-    def note(self, name: str, text: str) -> None:
-        """Keep a small fact beside the order, such as a port."""
-        self._make()
-        with open(f"{self.path}/{name}", "w", encoding="utf-8", opener=_private) as file:
-            file.write(text)
+    def exists(self) -> bool:
+        """Whether the folder is there."""
+        return os.path.isdir(self.path)
 
-    def noted(self, name: str) -> str:
-        """What `note` kept, or nothing."""
-        return _slurp(f"{self.path}/{name}").decode()
+    def say(self, sentence: str) -> None:
+        """Begin the log with a line of our own."""
+        self._make_logs()
+        with open(self.log, "a", encoding="utf-8", opener=_private) as file:
+            file.write(f"[dayfly: {sentence}]\n")
 
-    def spawn(self, runner: str) -> int:
-        """Start the runner on this folder; returns its process id. It outlives us."""
-        return os.posix_spawn(
-            runner,
-            [runner, "host", self.path],
-            {},
-            setsigmask=(),
-            setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD),
-        )
+    def complaint(self) -> str:
+        """The last line of what the starter said, or nothing."""
+        lines = _slurp(self.said).decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
 
     def fence(self) -> bool:
         """Link `void` into the marker's place; false if the step was first. After true it can never start."""
@@ -130,6 +136,10 @@ class Folder:
     def _make(self) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.path, 0o700)
+
+    def _make_logs(self) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.logs, 0o700)
 
     def observe(self, record: UnitRecord, *, unit: Unit, nonce: str, now: int) -> Seen:
         """Look at an attempt that the ledger believes alive, whoever started it."""
@@ -192,13 +202,13 @@ class Folder:
 
     def kill_holders(self) -> None:
         """Kill whatever still holds the lock: the processes of a step whose runner was killed."""
-        lock = os.path.realpath(f"{self.path}/lock")
+        lock = os.stat(f"{self.path}/lock")
         for process in os.listdir("/proc"):
-            if not process.isdigit():
+            if not process.isdigit() or int(process) == os.getpid():
                 continue
             with contextlib.suppress(OSError):
-                held = any(os.readlink(entry.path) == lock for entry in os.scandir(f"/proc/{process}/fd"))
-                if held and int(process) != os.getpid():
+                # By identity: in a container or a namespace of its own the same file has another name.
+                if any(os.path.samestat(os.stat(entry.path), lock) for entry in os.scandir(f"/proc/{process}/fd")):
                     os.kill(int(process), signal.SIGKILL)
 
     def value(self, output: str, digest: str) -> bytes:
@@ -212,12 +222,29 @@ class Folder:
             raise ValueError(f"the bytes of output {output} differ from those in the receipt")
         return data
 
-    def release(self) -> None:
-        """Remove the folder: the ledger has its result, and the log lies elsewhere."""
-        with contextlib.suppress(FileNotFoundError):
-            for entry in os.scandir(self.path):
-                os.unlink(entry.path)
+    def release(self) -> bool:
+        """Remove the folder: the ledger has its result, and the log lies elsewhere. False while somebody is at it.
+
+        The lock is held meanwhile, so a runner that comes as late as this finds the lock taken or the order gone, never
+        an order without its marker.
+        """
+        try:
+            descriptor = os.open(f"{self.path}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            names = [entry.name for entry in os.scandir(self.path)]
+            for name in sorted(names, key=lambda name: name == "lock"):
+                os.unlink(f"{self.path}/{name}")
             os.rmdir(self.path)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.ENOTEMPTY):
+                raise
+            return False
+        finally:
+            os.close(descriptor)
+        return True
 
     def log_size(self) -> int | None:
         """Bytes in the log; None if there is none."""
@@ -234,6 +261,16 @@ class Folder:
                 return file.read(limit)
         except FileNotFoundError:
             return None
+
+
+def folders(place: Place) -> list[tuple[str, str, int]]:
+    """Run, unit and number of each attempt that has a folder."""
+    names = [entry.name for entry in os.scandir(place.work) if entry.is_dir()]
+    return [(name.split(".", 1)[0], unslug(name.split(".", 1)[1].rsplit(".", 1)[0]), _number(name)) for name in names]
+
+
+def _number(name: str) -> int:
+    return int(name.rsplit(".", 1)[1])
 
 
 def slug(unit: str) -> str:

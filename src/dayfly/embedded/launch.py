@@ -1,0 +1,102 @@
+"""From a claim to a started attempt: its inputs' values, its work order, the runner."""
+
+import os
+from collections.abc import Mapping
+
+from dayfly.embedded import forks
+from dayfly.embedded.attempts import Attempts, Key
+from dayfly.embedded.clock import now_ms
+from dayfly.embedded.forks import Baselines, Ports
+from dayfly.embedded.ledger import Ledger
+from dayfly.embedded.runs import Live
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.process.render import Attempt, step_order
+from dayfly.execute.process.run import private_directories
+from dayfly.execute.process.start import Starter
+from dayfly.plan.world import Ended, NeverRan
+from dayfly.spec.lifecycle import CREATING, Kind, Unit
+from dayfly.spec.run import Result
+
+
+class Launcher:
+    """Starts what the ledger has claimed. That something cannot be started is a fact like any other."""
+
+    def __init__(
+        self, reader: Ledger, attempts: Attempts, baselines: Baselines, ports: Ports, starter: Starter
+    ) -> None:
+        self._reader = reader
+        self._attempts = attempts
+        self.baselines = baselines
+        self._ports = ports
+        self._starter = starter
+        self.environment: Mapping[str, str] = dict(os.environ)
+
+    def launch(self, live: Live, key: Key) -> None:
+        """Start a claimed attempt."""
+        unit = live.unit(key.unit)
+        try:
+            if unit.kind == Kind.FORK:
+                order = self._fork_order(live, key, unit)
+            else:
+                order = step_order(unit, self._attempt(live, key, unit))
+        except CannotRenderError as error:
+            self._attempts.busy.discard(key)
+            now = now_ms()
+            result = Result(outcome="failed", reason=error.reason, message=str(error), started_at=now, ended_at=now)
+            self._attempts.tell(key, Ended(result=result))
+        except OSError as error:
+            self._attempts.busy.discard(key)
+            self._attempts.tell(key, NeverRan(reason="CannotStart", message=str(error)))
+        else:
+            self._attempts.launch(key, unit, live.run.unit(key.unit), order)
+
+    def _attempt(self, live: Live, key: Key, unit: Unit) -> Attempt:
+        step = live.plan.steps.get(key.unit)
+        resource = step.resource if step else ""
+        limits = unit.timeouts
+        is_fork = unit.kind == Kind.FORK
+        isolation = self._starter.fork_isolation if is_fork else self._starter.isolation
+        return Attempt(
+            run=key.run,
+            resource=resource,
+            unit=key.unit,
+            number=key.attempt,
+            inputs=self._inputs(key.run, resource, unit),
+            complete=all(
+                live.run.unit(other.id).outcome == "succeeded"
+                for other in live.plan.steps.values()
+                if other.resource == resource and other.event in CREATING
+            ),
+            environment=self.environment if is_fork else self._starter.environment(self.environment),
+            isolation=isolation,
+            private=() if isolation == "none" or is_fork else private_directories(unit),
+            log=self._attempts.at(key).log,
+            start_before=now_ms() + limits.schedule_ms + limits.pull_ms,
+        )
+
+    def _inputs(self, run: str, resource: str, unit: Unit) -> dict[str, bytes | None]:
+        values = self._reader.values(run) if any(item.from_ for item in unit.inputs) else {}
+        inputs: dict[str, bytes | None] = {}
+        for item in unit.inputs:
+            if item.from_ is None:
+                inputs[item.name] = None if item.value is None else item.value.encode()
+            else:
+                producer = f"{item.from_.resource or resource}/{item.from_.unit}".removeprefix("/")
+                inputs[item.name] = values.get((producer, item.from_.output))
+        return inputs
+
+    def _fork_order(self, live: Live, key: Key, unit: Unit) -> bytes:
+        assert unit.fork is not None, "only forks have a baseline"
+        workload = self.baselines.get(unit.fork.baseline)
+        if workload is None:
+            raise CannotRenderError("BaselineMissing", f"its baseline {unit.fork.baseline.name} is not declared")
+        port = self._ports.renew(key.run, key.unit) if workload.port else 0
+        folder = self._attempts.at(key)
+        if unit.fork.patch or unit.fork.images:
+            folder.say("this host runs the baseline's process: the fork's images and patch are not applied")
+        elsewhere = {
+            name: self._ports.of(key.run, name)
+            for name, fork in live.plan.forks.items()
+            if fork.unit.fork and (other := self.baselines.get(fork.unit.fork.baseline)) and other.port
+        }
+        return forks.fork_order(unit, workload, self._attempt(live, key, unit), port, elsewhere)

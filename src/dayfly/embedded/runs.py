@@ -1,0 +1,78 @@
+"""The runs in memory. Each can be dropped and read again: the ledger and the attempts' folders are the truth."""
+
+from dayfly.embedded.forks import Baselines
+from dayfly.embedded.ledger import Ledger, Stored
+from dayfly.plan.sealed import Plan
+from dayfly.spec.lifecycle import Unit
+from dayfly.spec.run import Run
+
+
+class Live:
+    """A run in memory."""
+
+    def __init__(self, stored: Stored, plan: Plan) -> None:
+        self.stored = stored
+        self.plan = plan
+
+    @property
+    def run(self) -> Run:
+        return self.stored.run
+
+    def unit(self, name: str) -> Unit:
+        """A step or a fork; one that is no longer wished for has only its name."""
+        step = self.plan.steps.get(name) or self.plan.forks.get(name)
+        return step.unit if step else Unit(name=name, kind="fork")
+
+
+class Runs:
+    """Runs by uid, read from the ledger when they are asked for."""
+
+    def __init__(self, reader: Ledger, baselines: Baselines) -> None:
+        self._reader = reader
+        self._baselines = baselines
+        self._live: dict[str, Live] = {}
+
+    def kept(self, uid: str) -> Live | None:
+        """The run if it is in memory."""
+        return self._live.get(uid)
+
+    def keep(self, uid: str) -> Live | None:
+        """The run, in memory from now on; None if there is no such run."""
+        live = self.look(uid)
+        if live is not None:
+            self._live[uid] = live
+        return live
+
+    def look(self, uid: str) -> Live | None:
+        """The run, from memory or from the ledger, without keeping it; None if there is no such run."""
+        live = self._live.get(uid)
+        if live is None:
+            stored = self._reader.load(uid)
+            live = None if stored is None else Live(stored, self._plan(stored))
+        return live
+
+    def refresh(self, uid: str) -> None:
+        """Its row was changed beside the turns (wish, forks): if it is in memory, read it again."""
+        live = self._live.get(uid)
+        if live is None:
+            return
+        stored = self._reader.load(uid)
+        if stored is None:
+            del self._live[uid]
+        else:
+            live.stored, live.plan = stored, self._plan(stored)
+
+    def drop(self, uid: str) -> None:
+        """Forget what memory holds of it."""
+        self._live.pop(uid, None)
+
+    def with_forks(self) -> list[str]:
+        """Those in memory that have forks; a run with a living fork is always in memory."""
+        return [uid for uid, live in self._live.items() if live.plan.forks]
+
+    def count(self) -> int:
+        """How many are in memory."""
+        return len(self._live)
+
+    def _plan(self, stored: Stored) -> Plan:
+        return self._baselines.follow(stored.plan())

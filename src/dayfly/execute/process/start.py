@@ -1,0 +1,125 @@
+"""How a runner comes to stand before an attempt's folder: as a process of this machine, or in a fresh container."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from dayfly.execute.process.run import Folder
+from dayfly.spec.lifecycle import Unit
+
+_DEFAULTS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+_RUNNER = "/dayfly/runner"
+# What an image that says nothing else would get from its engine.
+_CONTAINER = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+
+
+class Starter(Protocol):
+    """Starts runners. The folder's marker, lock and receipt are the same whichever way it is done."""
+
+    name: str
+    """Who starts, as people call it."""
+    isolation: str
+    """What the order of a step asks of the runner."""
+    fork_isolation: str
+    """The same for a fork, which is always a process of this machine."""
+    apart: bool
+    """Whether steps that use one path do not meet there."""
+    slow: bool
+    """Whether long may pass (an image is fetched) before the runner begins."""
+
+    def environment(self, machine: Mapping[str, str], /) -> Mapping[str, str]:
+        """The environment of a step before the plugin adds to it."""
+
+    def start(self, folder: Folder, unit: Unit, /) -> int:
+        """Start the runner on the folder; returns our child's process id. The step outlives us.
+
+        Raises:
+            OSError: it cannot be started, and will not be.
+        """
+
+    def clear(self, folder: Folder) -> None:
+        """Remove what an attempt whose end is certain may have left beside its folder."""
+
+
+class Processes:
+    """Steps as processes of this machine."""
+
+    name = "the runner"
+    slow = False
+
+    def __init__(self, runner: str, isolation: str) -> None:
+        self._runner = runner
+        self.isolation = self.fork_isolation = isolation
+        self.apart = isolation != "none"
+
+    def environment(self, machine: Mapping[str, str]) -> Mapping[str, str]:
+        return machine
+
+    def start(self, folder: Folder, _unit: Unit) -> int:
+        command = [self._runner, "host", folder.path]
+        return os.posix_spawn(self._runner, command, {}, setsigmask=(), setsigdef=_DEFAULTS)
+
+    def clear(self, folder: Folder) -> None:
+        pass
+
+
+class Containers:
+    """Steps in containers of their images, by podman or docker; forks as processes of this machine.
+
+    The container shares the machine's process ids, so that the marker's are true here, and its network. Paths are kept
+    apart by the container, so the runner itself makes no namespaces.
+    """
+
+    isolation = "none"
+    apart = True
+    slow = True
+
+    def __init__(self, engine: str, runner: str, processes: Processes) -> None:
+        self._engine = engine
+        self.name = Path(engine).name
+        self._is_podman = self.name == "podman"
+        self._runner = runner
+        self._processes = processes
+        self.fork_isolation = processes.isolation
+
+    def environment(self, _machine: Mapping[str, str]) -> Mapping[str, str]:
+        return _CONTAINER
+
+    def start(self, folder: Folder, unit: Unit) -> int:
+        if unit.exec is None:
+            return self._processes.start(folder, unit)
+        # In podman without root, the container's root is ourselves outside; in docker it never is.
+        user = "0:0" if self._is_podman else f"{os.geteuid()}:{os.getegid()}"
+        command = [
+            *(self._engine, "run", "--rm", "--name", _name(folder), "--user", user, "--workdir", "/"),
+            *("--network=host", "--pid=host", "--entrypoint", _RUNNER),
+            *("--volume", f"{self._runner}:{_RUNNER}:ro"),
+            *("--volume", f"{folder.path}:{folder.path}"),
+            *("--volume", f"{folder.logs}:{folder.logs}"),
+            *(unit.exec.image, "host", folder.path),
+        ]
+        said = (os.POSIX_SPAWN_OPEN, 1, folder.said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        return os.posix_spawnp(
+            command[0],
+            command,
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), said, (os.POSIX_SPAWN_DUP2, 1, 2)],
+            setsigmask=(),
+            setsigdef=_DEFAULTS,
+            # What the terminal sends to the server's group is not for the step.
+            setsid=True,
+        )
+
+    def clear(self, folder: Folder) -> None:
+        command = [self._engine, "rm", "--force", *(("--time", "0") if self._is_podman else ()), _name(folder)]
+        # That there is no such container is what is wanted.
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+
+
+def _name(folder: Folder) -> str:
+    """The container's name, derived as the folder's is: found again without an index."""
+    name = "".join(char if char.isalnum() or char in "_.-" else "-" for char in Path(folder.path).name)
+    return f"dayfly-{name}"
