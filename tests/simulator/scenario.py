@@ -100,9 +100,9 @@ class _Draughtsman:
 
     def draw(self) -> Scenario:
         rng = self.rng
-        resources = [f"r{number}" for number in range(rng.choice((1, 1, 1, 2, 2, 3)))]
+        resources = [f"r{number}" for number in range(rng.choice((1, 1, 1, 1, 2, 2, 3)))]
         documents = [self._resource(name, resources[:index]) for index, name in enumerate(resources)]
-        if rng.random() < 0.5:
+        if rng.random() < 0.4:
             documents.append(self._hooks(resources))
         rng.shuffle(documents)
         names = [f"app{number}" for number in range(rng.choice((0, 1, 1, 2)))]
@@ -123,7 +123,7 @@ class _Draughtsman:
         rng = self.rng
         foreign = [shape.id for other in earlier for shape in self._created(other)]
         creates, deletes = [], []
-        for number in range(rng.choice((1, 1, 1, 2, 2, 3, 4))):
+        for number in range(rng.choice((1, 1, 1, 1, 2, 2, 3, 4))):
             creates.append(self._unit(name, f"make{number}", Event.PRE_START, self._some(name, creates, foreign)))
         for number in range(rng.choice((0, 1, 1, 1, 2))):
             reads = self._some(name, creates, foreign) + self._some(name, deletes, [])
