@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+from dayfly.cli import server
+from dayfly.cli.home import Home
 
 COMMAND = (sys.executable, "-m", "dayfly")
 LONGEST = 60
@@ -26,6 +31,7 @@ class Cli(NamedTuple):
 
     home: Path
     folder: Path
+    started: list[subprocess.Popen[bytes]]
 
     def environment(self, **more: str) -> dict[str, str]:
         """Ours without what a developer has set, and with this home."""
@@ -48,9 +54,22 @@ class Cli(NamedTuple):
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def start(self, *arguments: str, **options: object) -> subprocess.Popen[bytes]:
-        """Start one command; the caller ends it."""
+        """Start one command; `close` ends it at the latest."""
         given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        return subprocess.Popen([*COMMAND, *arguments], cwd=self.folder, env=self.environment(), **given)
+        process = subprocess.Popen([*COMMAND, *arguments], cwd=self.folder, env=self.environment(), **given)
+        self.started.append(process)
+        return process
+
+    def close(self) -> None:
+        """End what was started and still runs, also a server of this home that nobody stopped."""
+        for process in self.started:
+            process.kill()
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+        if (left := server.process(Home(self.home))) is not None:
+            os.kill(left, signal.SIGKILL)
 
     def write(self, name: str, text: str) -> str:
         """A file in the folder; its name."""
@@ -61,8 +80,6 @@ class Cli(NamedTuple):
 
     def sandboxes(self) -> list[str]:
         """The names of those that are there."""
-        import json
-
         return [sandbox["name"] for sandbox in json.loads(self("sandbox", "list", "-o", "json").out)]
 
 

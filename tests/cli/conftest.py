@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import contextlib
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,23 +19,24 @@ def program() -> str:
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Cli:
+def cli(tmp_path: Path) -> Iterator[Cli]:
     """The command line in an empty folder, with a home where nothing runs."""
     folder = tmp_path / "work"
     folder.mkdir()
-    return Cli(tmp_path / "home", folder)
+    found = Cli(tmp_path / "home", folder, [])
+    yield found
+    found.close()
 
 
 @pytest.fixture
 def served(cli: Cli) -> Iterator[Cli]:
     """As `cli`, with the real server running in the home."""
-    server = cli.start("up", "--port", "0", stderr=subprocess.PIPE)
-    assert b"is up at" in server.stderr.readline()
+    server = cli.start("up", "--port", "0")
+    said = server.stderr.readline().decode()
+    assert "is up at" in said, said
     yield cli
     server.terminate()
-    with contextlib.closing(server.stderr), contextlib.closing(server.stdout):
-        code, said = server.wait(30), server.stderr.read().decode()
-        assert (code, said) == (0, "")
+    assert (server.wait(30), server.stderr.read().decode()) == (0, "")
 
 
 @pytest.fixture

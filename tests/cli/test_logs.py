@@ -87,4 +87,3 @@ def test_a_reader_that_has_seen_enough_ends_it_in_silence(served: Cli, journal: 
     assert head.stdout == "provision for me\n1\n"
     assert process.wait(20) == 141
     assert process.stderr.read() == b""
-    process.stderr.close()

@@ -50,7 +50,7 @@ def test_detached_it_outlives_the_command_and_down_waits_for_its_end(cli: Cli):
 
 
 def test_two_homes_are_strangers(cli: Cli, tmp_path: Path):
-    other = Cli(tmp_path / "other", cli.folder)
+    other = Cli(tmp_path / "other", cli.folder, [])
     for each in (cli, other):
         assert each("up", "--detach", "--port", "0").code == 0
     try:

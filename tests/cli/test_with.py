@@ -151,8 +151,6 @@ def test_when_it_is_killed_the_server_cleans_up(served: Cli, plugin: str, journa
     until(lambda: (served.folder / "pid").exists() and (served.folder / "pid").read_text())
     process.kill()
     process.wait(10)
-    process.stdout.close()
-    process.stderr.close()
     until(lambda: served.sandboxes() == [], 60)
     assert journal.read_text().split() == WHOLE
     os.kill(int((served.folder / "pid").read_text()), signal.SIGKILL)
