@@ -29,6 +29,9 @@ test: dev  ## every test, with real databases, a real Kubernetes and real client
 	$(PY) -m pytest -n 2 --dist loadfile -m 'not cluster'
 	$(PY) -m pytest -n 2 --dist loadfile -m cluster
 
+bench: setup  ## measure speed and memory beside their yardsticks, and write docs/performance.md
+	$(PY) -m bench.report docs/performance.md
+
 check: lint  ## lint and the quick tests
 	$(PY) -m pytest -m 'not slow' -n 2
 

@@ -1,0 +1,92 @@
+"""(e) How much memory a server holds that has nothing to do but keep ten thousand idle sandboxes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.rows import Row, folder, show
+from bench.servers import running
+
+if TYPE_CHECKING:
+    from bench.servers import Server
+
+SANDBOXES = 10_000
+WRITERS = 4
+AIM_MB = 150
+# Its keeper goes over all sandboxes every few seconds: what that needs belongs to being idle.
+SETTLE_S = 10
+PLUGIN = {
+    "name": "db",
+    "spec": {
+        "runner": {"image": "busybox"},
+        "create": [
+            {
+                "name": "provision",
+                "script": "#!/bin/sh\necho host >/tmp/host\n",
+                "outputs": [{"name": "host", "valueFromPath": "/tmp/host"}],
+            }
+        ],
+        "delete": [
+            {
+                "name": "drop",
+                "script": "#!/bin/sh\n",
+                "inputs": [{"name": "host", "valueFromStep": {"name": "provision", "output": "host"}}],
+            }
+        ],
+    },
+}
+SANDBOX = {"spec": {"cluster": "local", "description": "idle", "resources": [{"name": "db", "plugin": "db"}]}}
+
+
+def measure(sandboxes: int = SANDBOXES) -> list[Row]:
+    """Sandboxes through the REST API, each with a resource that has been provisioned; then the server's own memory."""
+    with folder() as place, running(place / "home") as server:
+        empty = resident(server.pid)
+        server.client().put("resource-plugins", "db", body=PLUGIN)
+        writers = [threading.Thread(target=_apply, args=(server, sandboxes, each)) for each in range(WRITERS)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        _wait_until_ready(server, sandboxes)
+        time.sleep(SETTLE_S)
+        full = resident(server.pid)
+    what = f"(e) memory of `dayfly up` with {sandboxes:,} idle sandboxes, each of one resource, through its REST API"
+    return [
+        Row(
+            what,
+            f"{full:.0f} MB",
+            f"{empty:.0f} MB with none",
+            f"{full:.0f} MB (+{(full - empty) * 1e6 / sandboxes:.0f} bytes a sandbox)",
+            f"{AIM_MB} MB",
+            full <= AIM_MB,
+        )
+    ]
+
+
+def _apply(server: Server, sandboxes: int, first: int) -> None:
+    client = server.client()
+    for number in range(first, sandboxes, WRITERS):
+        client.put("sandboxes", f"idle-{number}", body=SANDBOX)
+
+
+def _wait_until_ready(server: Server, sandboxes: int) -> None:
+    client = server.client()
+    for number in range(sandboxes):
+        while not client.get("sandboxes", f"idle-{number}")["status"]["ready"]:
+            time.sleep(0.1)
+
+
+def resident(pid: int) -> float:
+    """Resident memory of a process in megabytes (10^6 bytes)."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise ValueError(f"process {pid} tells no VmRSS")
+
+
+if __name__ == "__main__":
+    show(measure)

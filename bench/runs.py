@@ -1,0 +1,72 @@
+"""Runs to measure with: documents as `compile` would give them, offered to an embedded host without a control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from dayfly.cli import runner
+from dayfly.embedded.host import EmbeddedHost
+from dayfly.execute.process.run import open_place
+from dayfly.plan.words import Reason
+from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Output, Ref, Target, Unit
+from dayfly.spec.wire import Offer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@asynccontextmanager
+async def host(home: Path, *, parallel: int = 16) -> AsyncIterator[EmbeddedHost]:
+    """An embedded host in a home of its own, which is wiped out at the end. It takes no turns before its `start`."""
+    opened = await EmbeddedHost.open(home, runner=runner.find(), parallel=parallel)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+        # The home may keep its attempts elsewhere, in memory.
+        shutil.rmtree(open_place(home).work, ignore_errors=True)
+
+
+def chain(uid: str, script: str, length: int, output: str = "") -> Offer:
+    """A run of one resource whose create steps come one after the other, each reading the output of the one before.
+
+    Without `output`, the path of the file that the script writes, a step reads a constant and the chain is one long.
+    """
+    assert output or length == 1, "steps are chained by what they write"
+    outputs = (Output(name="o", path=output),) if output else ()
+    steps = [_step("s0", script, (), outputs)]
+    for number in range(1, length):
+        read = Input(name="o", from_=Ref(unit=f"s{number - 1}", output="o"), as_=As(env="BEFORE"))
+        steps.append(_step(f"s{number}", script, (read,), outputs))
+    target = Target(kind="Sandbox", name=uid, uid=uid)
+    documents = (Lifecycle(target=target, resource="db", pre_start=tuple(steps)), Lifecycle(target=target))
+    return Offer(uid=uid, name=uid, target=target, documents=documents)
+
+
+def _step(name: str, script: str, inputs: tuple[Input, ...], outputs: tuple[Output, ...]) -> Unit:
+    return Unit(name=name, kind="exec", exec=Exec(script=script), inputs=inputs, outputs=outputs)
+
+
+async def all_ready(opened: EmbeddedHost, offers: list[Offer]) -> None:
+    """Wait until every run is ready, looking seldom: what is measured is the host, not who watches it.
+
+    Raises:
+        RuntimeError: one of them failed; then nothing was measured.
+    """
+    for offer in offers:
+        while (report := opened.report(offer.uid)) is None or not report.ready:
+            if report is None or report.reason == Reason.RESOURCE_FAILED:
+                raise RuntimeError(f"{offer.uid}: {report.message if report else 'is not known'}")
+            await asyncio.sleep(0.05)
+
+
+def times(opened: EmbeddedHost, offers: list[Offer]) -> tuple[int, int]:
+    """When the first claim and the last record were written, in unix milliseconds, as the ledger's history tells."""
+    written = [entry for offer in offers for entry in opened.history(offer.uid)]
+    claims = [entry.at for entry in written if entry.move == "Claim"]
+    records = [entry.at for entry in written if entry.move == "Record"]
+    return min(claims), max(records)

@@ -1,0 +1,49 @@
+"""A real server in a home of its own: `dayfly up`, as a user starts it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from dayfly.cli import server
+from dayfly.cli.client import Client
+from dayfly.cli.home import Home
+from dayfly.execute.process.run import open_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Server(NamedTuple):
+    """A server that runs: its process, its home, and the environment in which the command line finds it."""
+
+    pid: int
+    home: Home
+    environment: dict[str, str]
+
+    def client(self) -> Client:
+        """A connection to it."""
+        return Client.open(self.home)
+
+
+@contextlib.contextmanager
+def running(path: Path) -> Iterator[Server]:
+    """Start a server in the home at `path`; stop it and remove what the home keeps elsewhere at the end."""
+    home = Home(path)
+    names = ("DAYFLY_URL", "DAYFLY_API_KEY")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment["DAYFLY_HOME"] = str(path)
+    command = [sys.executable, "-m", "dayfly", "up", "--port", "0", "--detach"]
+    subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL)
+    pid = server.process(home)
+    assert pid is not None, "`up --detach` returns once it answers"
+    try:
+        yield Server(pid, home, environment)
+    finally:
+        server.stop(home, pid, 60)
+        shutil.rmtree(open_place(path).work, ignore_errors=True)

@@ -1,0 +1,81 @@
+"""(a) One step on the embedded host, its ledger writes made durable, against a bare `subprocess.run` of its script."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+from bench import runs
+from bench.rows import Row, cpu_seconds, folder, median, show, spread
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dayfly.embedded.host import EmbeddedHost
+
+ROUNDS = 9
+STEPS = 24
+AIM_MS = 5.0
+# It writes its output where a step's files usually lie; the bare process writes the very same file.
+OUTPUT = "/tmp/dayfly-bench-output"
+SCRIPT = f"#!/bin/sh\necho x >{OUTPUT}\n"
+
+
+def measure() -> list[Row]:
+    """Chains of steps and bare processes in turns; what a step costs more, by the clock and in processor time."""
+    with folder() as home:
+        return asyncio.run(_measure(home))
+
+
+async def _measure(home: Path) -> list[Row]:
+    script = home / "script"
+    script.write_text(SCRIPT, encoding="utf-8")
+    script.chmod(0o755)
+    bare, ours, bare_cpu, ours_cpu = [], [], [], []
+    async with runs.host(home / "home") as host:
+        host.start()
+        await _chain(host, "warm-up")
+        for number in range(ROUNDS):
+            wall, used = _bare(script)
+            bare.append(wall)
+            bare_cpu.append(used)
+            wall, used = await _chain(host, f"round-{number}")
+            ours.append(wall)
+            ours_cpu.append(used)
+    more = [one - other for one, other in zip(ours, bare, strict=True)]
+    more_cpu = median(ours_cpu) - median(bare_cpu)
+    return [
+        Row(
+            "(a) one step, outputs and durable commits included, against `subprocess.run`",
+            f"{median(ours):.2f} ms",
+            f"{median(bare):.2f} ms",
+            f"+{median(more):.2f} ms ({spread(more)}; +{more_cpu:.2f} ms of processor time)",
+            f"+{AIM_MS:g} ms",
+            median(more) <= AIM_MS,
+        )
+    ]
+
+
+def _bare(script: Path) -> tuple[float, float]:
+    used, begun = cpu_seconds(), time.perf_counter()
+    for _ in range(STEPS):
+        subprocess.run([script], check=True)
+    wall = time.perf_counter() - begun
+    return wall / STEPS * 1e3, (cpu_seconds() - used) / STEPS * 1e3
+
+
+async def _chain(host: EmbeddedHost, uid: str) -> tuple[float, float]:
+    """Milliseconds for one step: by the ledger's clock from first claim to last record, and of processor time."""
+    offer = runs.chain(uid, SCRIPT, STEPS, OUTPUT)
+    used = cpu_seconds()
+    await host.offer(offer)
+    await runs.all_ready(host, [offer])
+    used = cpu_seconds() - used
+    first, last = runs.times(host, [offer])
+    return (last - first) / STEPS, used / STEPS * 1e3
+
+
+if __name__ == "__main__":
+    show(measure)
