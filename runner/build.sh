@@ -2,7 +2,9 @@
 # Builds the runner program. Usage: build.sh OUT [ARCH]
 # Without ARCH: for this machine, with its own C compiler if that can link statically (a second, nothing fetched).
 # With ARCH (x86_64 or aarch64), or without a compiler: with zig's, which makes the small portable program that goes
-# into clusters. Zig is fetched once (hash-locked, about 440 MB unpacked) into .cache/runner/zig.
+# into clusters. Zig is fetched once (hash-locked, about 440 MB unpacked) into .cache/runner/zig; once it is there it
+# serves this machine too: what it makes starts 0.3 ms sooner (musl asks the processor for no features, which is slow
+# in a virtual machine).
 # A result is kept under the hash of what it is made of; a call that finds OUT newer than that reads nothing more.
 set -eu
 out=${1:?usage: build.sh OUT [ARCH]}
@@ -32,10 +34,12 @@ links_statically() {
     printf 'int main(void) { return 0; }\n' | cc -static -x c -o "$work/try" - 2>/dev/null
 }
 
+wish="$root/requirements/zig.txt"
+venv="$cache/zig"
+zig_is_there() { [ -e "$venv/.stamp" ] && [ ! "$wish" -nt "$venv/.stamp" ]; }
+
 zig() {
-    wish="$root/requirements/zig.txt"
-    venv="$cache/zig"
-    if [ ! -e "$venv/.stamp" ] || [ "$wish" -nt "$venv/.stamp" ]; then
+    if ! zig_is_there; then
         say "fetching the zig compiler into $venv, once"
         rm -rf "$venv"
         "${DAYFLY_PYTHON:-python3}" -m venv "$venv" >&2
@@ -59,7 +63,7 @@ printf '%s\n' "${arch:-native}" >"$work/stamp"
 compiler=zig
 if [ -z "$arch" ]; then
     arch=$(uname -m)
-    links_statically && compiler=cc
+    if ! zig_is_there && links_statically; then compiler=cc; fi
 fi
 case $arch in
 x86_64 | aarch64) ;;
