@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from cli import wishes
-from cli.command import Cli, refused
+from cli.command import Cli, refused, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,6 +104,19 @@ def test_not_waiting_and_not_waiting_long_enough(served: Cli, journal: Path):
     done = served("sandbox", "delete", "demo", "--wait=false")
     assert done.code == 0
     assert "gone" not in done.err
+
+
+def test_deleted_by_somebody_else_while_waited_for(served: Cli, journal: Path):
+    served.write("p.yaml", wishes.plugin(journal, create="sleep 60"))
+    file = served.write("s.yaml", wishes.sandbox())
+    assert served("plugin", "apply", "-f", "p.yaml").code == 0
+    process = served.start("sandbox", "apply", "-f", file, "-o", "json")
+    until(journal.exists)
+    assert served("sandbox", "delete", "demo").code == 0
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 1, err
+    assert json.loads(out)["name"] == "demo"
+    assert b"is being deleted" in err
 
 
 def test_yaml_output_can_be_applied_again(served: Cli, journal: Path):

@@ -11,8 +11,10 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from cli import wishes
-from cli.command import Cli, refused, until
+from cli.command import COMMAND, Cli, refused, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,6 +126,43 @@ def test_a_home_that_cannot_be_used(cli: Cli):
 
 def test_a_runner_that_is_not_there(cli: Cli):
     refused(cli("up", "--port", "0", DAYFLY_RUNNER="/nowhere/runner"), 2, "/nowhere/runner", "runner/build.sh")
+
+
+def test_nohup_is_respected(cli: Cli):
+    cli.started.append(
+        subprocess.Popen(
+            ["env", "--ignore-signal=HUP", *COMMAND, "up", "--port", "0"],
+            env=cli.environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+    )
+    (server,) = cli.started
+    assert b"is up at" in server.stderr.readline()
+    server.send_signal(signal.SIGHUP)
+    assert cli("status").code == 0
+    server.terminate()
+    assert server.wait(20) == 0
+
+
+@pytest.mark.root
+def test_a_full_disk_is_said_in_one_line(cli: Cli, tmp_path: Path):
+    """In a mount namespace of its own, so that nothing is left behind however it ends."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    script = f'mount -t tmpfs -o size=64k none {disk} && cat /dev/zero > {disk}/full 2>/dev/null; exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", *COMMAND, "up", "--port", "0"],
+        env=cli.environment(DAYFLY_HOME=str(disk / "home")),
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 1, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("dayfly: ")
+    assert "internal error" not in line
+    assert "No space left on device" in line or "full" in line
 
 
 def _alive(process: int) -> bool:

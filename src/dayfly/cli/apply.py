@@ -27,7 +27,7 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: 
     code = Exit.OK
     for number, wished in enumerate(wishes):
         if wished.kind == "sandbox" and wait:
-            ended, objects[number] = watch.settle(client, wished.name, timeout)
+            ended, objects[number] = watch.settle(client, objects[number], timeout)
             code = code or ended
     if output:
         show.emit(objects, output)

@@ -33,7 +33,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: fl
     sandbox = applying.hand_over(client, wished)
     code = Exit.OK
     if wait:
-        code, sandbox = watch.settle(client, wished.name, timeout)
+        code, sandbox = watch.settle(client, sandbox, timeout)
     _print(sandbox, output)
     return code
 

@@ -11,6 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from dayfly.cli import runner
 from dayfly.cli.client import Address, Client
 from dayfly.cli.exits import CliError, Exit
 
@@ -54,6 +55,7 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
         CliError: it ended instead, with what it said last; or it does not answer in time.
     """
     home.make()
+    runner.find()  # may build it, which takes its time and has something to say
     with home.log.open("ab") as log:
         began = log.tell()
         child = subprocess.Popen(  # the server outlives us; nobody waits for it here

@@ -75,7 +75,8 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # what nohup has us ignore stays ignored
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         host = await EmbeddedHost.open(wish.home.path, runner=wish.runner, parallel=wish.parallel)
     except HomeBusyError as fault:

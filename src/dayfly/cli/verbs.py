@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -121,8 +122,10 @@ def _fault(fault: Exception) -> int:
             return _say(fault.format_message(), Exit.USAGE)
         case PermissionError():
             return _say(f"{fault}; run it as the user who owns this home", Exit.DENIED)
+        case OSError(errno=errno.ENOSPC):
+            return _say(f"{fault}; free some space and try again", Exit.FAILED)
         case OSError():
-            return _say(f"{fault}", Exit.FAILED)
+            return _say(f"{fault}; mend that and try again", Exit.FAILED)
         case _:
             return _say(f"internal error, {type(fault).__name__}; the details are in {_written(fault)}", Exit.FAILED)
 

@@ -51,9 +51,15 @@ def until_ready(client: Client, name: str, seconds: float) -> Report:
     raise _failure(client, name, report)
 
 
-def settle(client: Client, name: str, seconds: float) -> tuple[Exit, Any]:
-    """As `until_ready`, but a failure is told and returned, with the sandbox as it is then."""
-    code = Exit.OK
+def settle(client: Client, sandbox: Any, seconds: float) -> tuple[Exit, Any]:
+    """As `until_ready`, but a failure is told and returned, with the sandbox as it is then.
+
+    Args:
+        client: Of the server.
+        sandbox: As the server answered when it was applied; returned again if it is gone by then.
+        seconds: How long to wait.
+    """
+    name, code = sandbox["name"], Exit.OK
     try:
         until_ready(client, name, seconds)
     except ApiError:
@@ -65,7 +71,12 @@ def settle(client: Client, name: str, seconds: float) -> tuple[Exit, Any]:
         code = fault.code
     else:
         talk(f'Sandbox "{name}" is ready.')
-    return code, client.get("sandboxes", name)
+    try:
+        return code, client.get("sandboxes", name)
+    except ApiError as fault:
+        if fault.status != GONE:
+            raise
+        return code or Exit.FAILED, sandbox
 
 
 def until_gone(client: Client, name: str, uid: str, seconds: float) -> str:
