@@ -5,6 +5,7 @@ one is `end` with the lower-case hexadecimal SHA-256 of all bytes before it. Key
 The format has one spelling for each content, and C reads it without copying.
 """
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterable
@@ -33,12 +34,13 @@ def encode(kind: str, records: Iterable[Record]) -> bytes:
     Raises:
         FrameError: a key is not a lower-case word, or is `end`; the offset is where its record would have begun.
     """
-    document = bytearray(_record(kind, VERSION, 0))
+    parts = [_record(kind, VERSION, [])]
     for key, value in records:
         if key == END:
-            raise FrameError(len(document), "the key `end` closes a document and names no record")
-        document += _record(key, value, len(document))
-    return bytes(document + _record(END, _digest(document), len(document)))
+            raise FrameError(_length(parts), "the key `end` closes a document and names no record")
+        parts.append(_record(key, value, parts))
+    document = b"".join(parts)
+    return document + _record(END, _digest(document), parts)
 
 
 def decode(kind: str, data: bytes) -> list[Record]:
@@ -66,10 +68,20 @@ def decode(kind: str, data: bytes) -> list[Record]:
     return records
 
 
-def _record(key: str, value: bytes, offset: int) -> bytes:
-    if not _KEY.fullmatch(key):
-        raise FrameError(offset, f"{key!r} is no key: a lower-case word of at most 32 letters, digits and -")
+def _record(key: str, value: bytes, before: list[bytes]) -> bytes:
+    if not _is_key(key):
+        raise FrameError(_length(before), f"{key!r} is no key: a lower-case word of at most 32 letters, digits and -")
     return b"%s %d\n%s\n" % (key.encode(), len(value), value)
+
+
+@functools.lru_cache(maxsize=64)
+def _is_key(key: str) -> bool:
+    """Every step's order repeats the same few keys."""
+    return _KEY.fullmatch(key) is not None
+
+
+def _length(parts: list[bytes]) -> int:
+    return sum(map(len, parts))
 
 
 def _next(data: bytes, at: int) -> tuple[str, bytes, int]:
@@ -88,5 +100,5 @@ def _next(data: bytes, at: int) -> tuple[str, bytes, int]:
     return head[1].decode(), data[begin:end], end + 1
 
 
-def _digest(data: bytes | bytearray) -> bytes:
+def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).hexdigest().encode()
