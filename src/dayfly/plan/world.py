@@ -91,6 +91,10 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known in one turn, gathered once. An attempt without a fact is one without news.
 
+    News of living attempts may be late. Of an attempt that the ledger has recorded it may not: no fact means there that
+    nothing of it is left, so a host looks these up no earlier than it read the ledger. But for `Held`, which says its
+    own, a fact is about what the ledger claimed and about nothing else of the same name.
+
     `gated` says that this host prepares an attempt behind a gate before it is claimed; otherwise the claim comes first
     and `ref` is what it binds (the boot id). `slots` is how many claims this run may make in this turn.
     """
