@@ -56,6 +56,10 @@ def refusal(request: str, status: Status, code: int) -> errors.Refused:
         kind = errors.AlreadyExists
     found = (status.details.causes if status.details else None) or ()
     causes = tuple(errors.Cause(cause.reason, cause.field, cause.message) for cause in found)
+    if kind is errors.Invalid and any(cause.field == "metadata.uid" for cause in causes):
+        kind = (
+            errors.Conflict
+        )  # a patch of an object with another UID: to the server the UID is a field that may not change
     return kind(request, status.message, status=code, reason=status.reason, causes=causes)
 
 

@@ -243,8 +243,9 @@ class Client:
             errors.Conflict: the name belongs to another object, or it has another version.
         """
         options = _delete_options(uid, resource_version, grace, propagation)
-        query = given(dryRun="All" if dry_run else "")
-        request = self._request("DELETE", resource.path(namespace, name), query, msgspec.json.encode(options))
+        if dry_run:
+            options["dryRun"] = ["All"]  # in the query it would be passed over, and the object deleted
+        request = self._request("DELETE", resource.path(namespace, name), body=msgspec.json.encode(options))
         await self._send(request)
 
     async def evict(self, name: str, namespace: str, *, uid: str = "", grace: int | None = None) -> None:

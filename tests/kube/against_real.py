@@ -1,0 +1,292 @@
+"""Random requests for two API servers, in words that mean the same to both."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from typing import Any
+
+from dayfly.kube import errors
+from dayfly.kube.client import Client, Style
+from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, Resource, anything
+from kube.fake import custom
+
+GROUP = "test.dayfly.dev"
+THINGS = anything(f"{GROUP}/v1", "Thing", "things")
+LEDGERS = anything(f"{GROUP}/v1", "Ledger", "ledgers", namespaced=False)
+FAKE_KINDS = [
+    custom(GROUP, "v1", "things", "Thing"),
+    custom(GROUP, "v1", "ledgers", "Ledger", namespaced=False, status=False),
+]
+_RESOURCES = {
+    "things": THINGS,
+    "ledgers": LEDGERS,
+    "secrets": SECRETS.read_as(dict[str, Any]),
+    "pods": PODS.read_as(dict[str, Any]),
+}
+_WRONG_UID = "00000000-0000-0000-0000-000000000000"
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One request. `uid` and `version`: "" for none, "now", "first" (seen of that name) or "wrong"."""
+
+    verb: str
+    plural: str
+    name: str
+    uid: str = ""
+    version: str = ""
+    value: Any = None
+    style: Style = Style.MERGE
+    subresource: str = ""
+
+
+def draw(dice: random.Random, count: int) -> list[Step]:
+    """So many steps over a few names, such that they meet."""
+    return [_one(dice) for _ in range(count)]
+
+
+def _one(dice: random.Random) -> Step:
+    plural = dice.choice(["things", "things", "ledgers", "secrets", "pods", "pods"])
+    name = dice.choice(["a", "b"])
+    uid = dice.choice(["", "", "", "now", "first", "wrong"])
+    version = dice.choice(["", "", "now", "now", "first"])
+    verb = dice.choice(["create", "create", "update", "patch", "patch", "patch", "delete", "delete", "special"])
+    match verb:
+        case "create":
+            return Step(verb, plural, name, value=_born(dice, plural))
+        case "delete":
+            return Step(verb, plural, name, uid, version, dice.choice([None, None, 0, 1, 60]))
+        case "update":
+            return Step(verb, plural, name, uid, version, _change(dice, plural))
+        case "patch":
+            style = dice.choice([Style.MERGE, Style.MERGE, Style.JSON, Style.STRATEGIC])
+            if plural in ("things", "ledgers") and dice.random() < 0.2:
+                status = {"status": {"said": dice.randint(0, 2)}}
+                return Step(verb, plural, name, uid, version, status, Style.MERGE, "status")
+            value = _operations(dice) if style is Style.JSON else _change(dice, plural)
+            return Step(verb, plural, name, uid, version, value, style)
+    if plural == "pods":
+        return Step(dice.choice(["bind", "evict", "ungate", "end"]), plural, name, uid)
+    return Step("dry-delete", plural, name, uid)
+
+
+def _born(dice: random.Random, plural: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"labels": {"x": str(dice.randint(0, 2))}}
+    if dice.random() < 0.5:
+        metadata["finalizers"] = dice.choice([["test.dayfly.dev/one"], ["test.dayfly.dev/one", "test.dayfly.dev/two"]])
+    match plural:
+        case "secrets":
+            secret: dict[str, Any] = {"metadata": metadata, "data": {"a": "YQ=="}}
+            return secret | ({"immutable": True} if dice.random() < 0.3 else {})
+        case "pods":
+            spec = {
+                "schedulerName": "nobody",
+                "containers": [{"name": "main", "image": "none"}],
+                "automountServiceAccountToken": False,
+            }
+            gates = dice.choice([[], ["test.dayfly.dev/gate"], ["test.dayfly.dev/gate", "test.dayfly.dev/other"]])
+            return {"metadata": metadata, "spec": spec | {"schedulingGates": [{"name": gate} for gate in gates]}}
+    return {"metadata": metadata, "spec": {"n": dice.randint(0, 2)}, "status": {"said": dice.randint(0, 2)}}
+
+
+def _change(dice: random.Random, plural: str) -> dict[str, Any]:
+    changes: list[dict[str, Any]] = [
+        {"metadata": {"labels": {"x": str(dice.randint(0, 2))}}},
+        {"metadata": {"labels": None}},
+        {"metadata": {"annotations": {"note": str(dice.randint(0, 2))}}},
+        {"metadata": {"finalizers": None}},
+        {"metadata": {"finalizers": ["test.dayfly.dev/one"]}},
+        {"metadata": {"finalizers": []}},
+    ]
+    match plural:
+        case "secrets":
+            changes += [{"data": {"a": "Yg=="}}, {"data": {"a": None}}, {"type": "other"}]
+        case "pods":
+            gates = dice.choice([[], ["test.dayfly.dev/gate"], ["test.dayfly.dev/new"]])
+            changes += [{"spec": {"schedulingGates": [{"name": gate} for gate in gates] or None}}]
+            changes += [{"spec": {"restartPolicy": "Never"}}, {"spec": {"activeDeadlineSeconds": 100}}]
+        case _:
+            changes += [
+                {"spec": {"n": dice.randint(0, 2), "deep": {"er": [dice.randint(0, 2)]}}},
+                {"spec": {"deep": None}},
+                {"status": {"said": dice.randint(0, 2)}},
+                {"spec": {"n": dice.randint(0, 2)}, "status": {"said": dice.randint(0, 2)}},
+            ]
+    return dice.choice(changes)
+
+
+def _operations(dice: random.Random) -> list[dict[str, Any]]:
+    return dice.choice(
+        [
+            [{"op": "add", "path": "/metadata/labels", "value": {"x": "9"}}],
+            [{"op": "remove", "path": "/metadata/finalizers"}],
+            [
+                {"op": "test", "path": "/metadata/finalizers/0", "value": "test.dayfly.dev/one"},
+                {"op": "remove", "path": "/metadata/finalizers/0"},
+            ],
+            [{"op": "replace", "path": "/metadata/labels/x", "value": "8"}],
+        ]
+    )
+
+
+class Player:
+    """Plays steps to one server and tells what came of each, in words that mean the same on both."""
+
+    def __init__(self, client: Client, namespace: str, prefix: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._prefix = prefix
+        self._seen: dict[tuple[str, str], list[tuple[str, str]]] = {}
+
+    async def play(self, step: Step) -> tuple[Any, Any]:
+        """(what was answered, what is there afterwards)."""
+        resource = _RESOURCES[step.plural]
+        try:
+            answer = await self._do(step, resource)
+            said: Any = self._told(step, answer) if answer else "done"
+        except errors.ApiError as no:
+            said = (type(no).__name__, no.status, no.reason)
+        return said, await self._there(step, resource)
+
+    async def _do(self, step: Step, resource: Resource[dict[str, Any]]) -> Any:
+        name, where = self._prefix + step.name, self._namespace if resource.namespaced else ""
+        uid, version = self._pick(step, step.uid, 0), self._pick(step, step.version, 1)
+        about = {"apiVersion": resource.api_version, "kind": resource.kind}
+        guard = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
+        client = self._client
+        match step.verb:
+            case "create":
+                body = about | step.value | {"metadata": step.value["metadata"] | {"name": name}}
+                return await client.create(resource, body, where)
+            case "update":
+                current = await client.get(resource, name, where)
+                body = _laid_over(current, step.value)
+                body["metadata"] = {
+                    key: value for key, value in body["metadata"].items() if key not in ("uid", "resourceVersion")
+                } | guard
+                return await client.update(resource, body, name, where)
+            case "patch" if step.style is Style.JSON:
+                return await client.patch(resource, step.value, name, where, style=step.style)
+            case "patch":
+                patch = step.value | {"metadata": step.value.get("metadata", {}) | guard}
+                return await client.patch(resource, patch, name, where, style=step.style, subresource=step.subresource)
+            case "delete":
+                return await client.delete(resource, name, where, uid=uid, resource_version=version, grace=step.value)
+            case "dry-delete":
+                return await client.delete(resource, name, where, uid=uid, dry_run=True)
+            case "evict":
+                return await client.evict(name, where, uid=uid)
+            case "ungate":
+                patch = {"metadata": guard, "spec": {"schedulingGates": None}}
+                return await client.patch(resource, patch, name, where)
+            case "end":
+                patch = {"metadata": guard, "status": {"phase": "Succeeded"}}
+                return await client.patch(resource, patch, name, where, subresource="status")
+            case "bind":
+                body = {
+                    "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+                    "target": {"kind": "Node", "name": "nowhere"},
+                }  # fmt: skip
+                request = anything("v1", "Binding", f"pods/{name}/binding")
+                await client.create(request, body, where)
+                return None
+        raise AssertionError(step.verb)
+
+    async def _there(self, step: Step, resource: Resource[dict[str, Any]]) -> Any:
+        try:
+            where = self._namespace if resource.namespaced else ""
+            return self._told(step, await self._client.get(resource, self._prefix + step.name, where))
+        except errors.NotFound:
+            return "nothing"
+
+    def _pick(self, step: Step, which: str, part: int) -> str:
+        seen = self._seen.get((step.plural, step.name), [])
+        if which == "wrong":
+            return _WRONG_UID
+        if not which or not seen:
+            return ""
+        return seen[-1 if which == "now" else 0][part]
+
+    def _told(self, step: Step, item: dict[str, Any]) -> Any:
+        """What is compared; identities only as changed or not since last seen."""
+        metadata = item["metadata"]
+        identity = (metadata["uid"], metadata["resourceVersion"])
+        seen = self._seen.setdefault((step.plural, step.name), [])
+        news = tuple(now != before for now, before in zip(identity, seen[-1], strict=True)) if seen else (True, True)
+        if any(news):
+            seen.append(identity)
+        kept = ("labels", "annotations", "finalizers", "generation", "deletionGracePeriodSeconds")
+        told = {key: metadata[key] for key in kept if key in metadata}
+        told["deleting"] = "deletionTimestamp" in metadata
+        spec = item.get("spec", {})
+        if step.plural == "pods":
+            gates = spec.get("schedulingGates", [])
+            told["spec"] = (gates, spec.get("nodeName"), spec["restartPolicy"], spec.get("activeDeadlineSeconds"))
+            told["phase"] = item["status"].get("phase")
+        else:
+            told |= {"spec": spec, "status": item.get("status"), "data": item.get("data"), "type": item.get("type")}
+        return told, news
+
+
+def _laid_over(current: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """RFC 7386, here written anew: the fake's own would hide its mistakes."""
+    result = {key: value for key, value in current.items() if change.get(key, value) is not None}
+    for key, value in change.items():
+        if isinstance(value, dict):
+            result[key] = _laid_over(result.get(key) or {}, value)
+        elif value is not None:
+            result[key] = value
+    return result
+
+
+async def prepare(client: Client) -> None:
+    """Define our kinds on a real server."""
+    crds = anything(
+        "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+    )
+    for resource, status in ((THINGS, True), (LEDGERS, False)):
+        schema = {
+            "type": "object",
+            "properties": {
+                key: {"type": "object", "x-kubernetes-preserve-unknown-fields": True} for key in ("spec", "status")
+            },
+        }
+        version: dict[str, Any] = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        names = {"plural": resource.plural, "singular": resource.kind.lower(), "kind": resource.kind}
+        crd = {
+            "apiVersion": crds.api_version,
+            "kind": crds.kind,
+            "metadata": {"name": f"{resource.plural}.{GROUP}"},
+            "spec": {
+                "group": GROUP,
+                "names": names,
+                "scope": "Namespaced" if resource.namespaced else "Cluster",
+                "versions": [version | ({"subresources": {"status": {}}} if status else {})],
+            },
+        }
+        try:
+            await client.create(crds, crd)
+        except errors.AlreadyExists:
+            continue
+    for resource in (THINGS, LEDGERS):
+        for _ in range(200):
+            try:
+                await client.page(resource, limit=1)
+                break
+            except errors.NotFound:
+                await asyncio.sleep(0.05)
+
+
+async def new_namespace(client: Client) -> str:
+    """One in which pods can be made."""
+    made = await client.create(NAMESPACES, {"metadata": {"generateName": "kube-"}})
+    accounts = anything("v1", "ServiceAccount", "serviceaccounts")
+    for _ in range(200):
+        try:
+            await client.get(accounts, "default", made.metadata.name)
+            break
+        except errors.NotFound:
+            await asyncio.sleep(0.05)
+    return made.metadata.name

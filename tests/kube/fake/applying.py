@@ -1,0 +1,127 @@
+"""Server-side apply, as far as custom kinds without list types go: maps merge by field, lists are whole.
+
+Finalizers are a set and owner references go by their UID, as everywhere. Lists inside built-in kinds (containers) have
+keys of their own, which are not known here: applying those is refused by an assertion.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from kube.fake.kinds import Kind
+from kube.fake.refusals import Refusal
+from kube.fake.store import Object
+
+Path = tuple[str, ...]
+Manager = tuple[str, str]  # name, and Apply or Update
+
+_IDENTITY = {
+    ("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace"), ("metadata", "uid"),
+    ("metadata", "resourceVersion"), ("metadata", "generation"), ("metadata", "creationTimestamp"),
+    ("metadata", "deletionTimestamp"), ("metadata", "deletionGracePeriodSeconds"), ("metadata", "generateName"),
+}  # fmt: skip
+
+
+@dataclasses.dataclass
+class Ownership:
+    """Who owns which field of each object, by the object's UID."""
+
+    fields: dict[str, dict[Manager, set[Path]]] = dataclasses.field(default_factory=dict)
+
+    def wrote(self, manager: str, old: Object | None, new: Object) -> None:
+        """Somebody put or patched an object: the fields that changed are theirs."""
+        before, after = dict(_leaves(old or {})), dict(_leaves(new))
+        changed = {path for path in after if path not in before or before[path] != after[path]} - _IDENTITY
+        owned = self.fields.setdefault(new["metadata"]["uid"], {})
+        for paths in owned.values():
+            paths.difference_update(changed, before.keys() - after.keys())
+        if changed:
+            owned.setdefault((manager, "Update"), set()).update(changed)
+
+    def applied(
+        self, manager: str, kind: Kind, current: Object, wish: Object, *, force: bool
+    ) -> tuple[Object, set[Path]]:
+        """The object as the manager wants it, and which fields are then the manager's.
+
+        Raises:
+            Refusal: 409, other managers own some of them with other values.
+        """
+        wanted = {path: value for path, value in _leaves(wish) if path not in _IDENTITY}
+        assert kind.custom or not any(isinstance(value, list) for value in wanted.values()), "see the module"
+        present = dict(_leaves(current))
+        owned = self.fields.get(current["metadata"].get("uid", ""), {})
+        conflicts = sorted(
+            ".".join(path)
+            for other, paths in owned.items()
+            if other != (manager, "Apply")
+            for path in paths & wanted.keys()
+            if present.get(path) != wanted[path]
+        )
+        if conflicts and not force:
+            fields = ", ".join(conflicts)
+            raise Refusal(
+                409, f"Apply failed with conflicts: {fields}", causes=(("FieldManagerConflict", conflicts[0]),)
+            )
+        result = copy.deepcopy(current)
+        given_up = owned.get((manager, "Apply"), set()) - wanted.keys()
+        for path in given_up:
+            if not any(path in paths for other, paths in owned.items() if other != (manager, "Apply")):
+                _drop(result, path)
+        for path, value in wanted.items():
+            _set(result, path, value)
+        return result, set(wanted)
+
+    def claim(self, manager: str, uid: str, old: Object | None, new: Object, paths: set[Path]) -> None:
+        """The apply was stored: note who owns what."""
+        before, after = dict(_leaves(old or {})), dict(_leaves(new))
+        owned = self.fields.setdefault(uid, {})
+        for other, theirs in owned.items():
+            if other != (manager, "Apply"):
+                theirs.difference_update({path for path in paths if before.get(path) != after.get(path)})
+        owned[manager, "Apply"] = set(paths)
+
+
+def _leaves(item: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
+    if at == ("metadata", "finalizers"):
+        yield from (((*at, name), True) for name in item)
+    elif at == ("metadata", "ownerReferences"):
+        yield from (((*at, owner["uid"]), owner) for owner in item)
+    elif isinstance(item, dict) and (item or not at):
+        for key, value in item.items():
+            yield from _leaves(value, (*at, key))
+    else:
+        yield at, item
+
+
+def _set(item: Object, path: Path, value: Any) -> None:
+    *parents, last = path
+    if parents == ["metadata", "finalizers"]:
+        names = item["metadata"].setdefault("finalizers", [])
+        if last not in names:
+            names.append(last)
+        return
+    if parents == ["metadata", "ownerReferences"]:
+        others = [owner for owner in item["metadata"].get("ownerReferences", []) if owner["uid"] != last]
+        item["metadata"]["ownerReferences"] = [*others, value]
+        return
+    for key in parents:
+        if not isinstance(item.get(key), dict):
+            item[key] = {}
+        item = item[key]
+    item[last] = value
+
+
+def _drop(item: Object, path: Path) -> None:
+    *parents, last = path
+    for key in parents:
+        inner = item.get(key)
+        if isinstance(inner, list):
+            item[key] = [each for each in inner if (each if isinstance(each, str) else each["uid"]) != last]
+            return
+        if inner is None:
+            return
+        item = inner
+    item.pop(last, None)

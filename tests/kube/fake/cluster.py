@@ -1,0 +1,345 @@
+"""The fake API server: requests in, answers out, with whatever harm the hook wants done to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import random
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from dayfly.kube.objects import Key
+from dayfly.kube.transport import Answer, LostError, NotSentError, Request, Stream
+from kube.fake import kinds, reading
+from kube.fake.applying import Ownership
+from kube.fake.collecting import Controllers
+from kube.fake.faults import Call, Crash, Fault, Harm, Hook
+from kube.fake.kinds import NAMESPACES, PODS, Kind
+from kube.fake.patching import check_type, patched
+from kube.fake.reading import Log, Logs, View
+from kube.fake.refusals import Refusal, not_found
+from kube.fake.store import Object, Store
+from kube.fake.writing import Admission, Writer
+
+
+@dataclasses.dataclass(frozen=True)
+class _Target:
+    """What a path leads to."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace if self.kind.namespaced else "", self.name)
+
+
+class FakeCluster:
+    """One API server with its garbage collector and namespace controller, no kubelet and no scheduler.
+
+    Everything is drawn from the seed: the same requests in the same order give the same UIDs, names and versions.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        extra: Iterable[Kind] = (),
+        *,
+        time: Callable[[], float] | None = None,
+        settles: bool = True,
+    ) -> None:
+        """An empty cluster with the namespace `default`.
+
+        Args:
+            seed: For UIDs and generated names.
+            extra: Kinds that CRDs would define (`kinds.custom`).
+            time: Seconds; the running loop's own clock if None.
+            settles: Whether the cluster's controllers act at once after each write; else call `controllers.step`.
+        """
+        self.time = time or (lambda: asyncio.get_running_loop().time())
+        self.store = Store()
+        self.logs: Logs = {}
+        self.calls: list[Call] = []
+        self.writes = 0
+        self.faults: Hook = lambda _call: None
+        self._writer = Writer(self.store, self.time, random.Random(seed))
+        self.controllers = Controllers(self._writer)
+        self._settles = settles
+        self._ownership = Ownership()
+        self._kinds = {(kind.prefix, kind.plural): kind for kind in (*kinds.BUILTIN, *extra)}
+        default = {"metadata": {"name": "default", "uid": "default", "creationTimestamp": "2026-01-01T00:00:00Z"}}
+        about = {"apiVersion": "v1", "kind": "Namespace", "status": {"phase": "Active"}}
+        self.store.put(NAMESPACES, Key("", "default"), about | default, 0.0)
+
+    @property
+    def admission(self) -> list[Admission]:
+        """Hooks that see each change before it is stored: they deny it, or change it as a webhook does."""
+        return self._writer.admission
+
+    def transport(self, client: str = "client") -> FakeTransport:
+        """A connection for one client, as its own process would have."""
+        return FakeTransport(self, client)
+
+    def kind(self, plural: str) -> Kind:
+        return next(kind for kind in self._kinds.values() if kind.plural == plural)
+
+    def objects(self, plural: str) -> list[Object]:
+        """The truth, for oracles: all objects of a kind as stored."""
+        return list(self.store.items(self.kind(plural)).values())
+
+    def log_of(self, name: str, namespace: str) -> Log:
+        """The log that a pod's container writes; the test is the kubelet."""
+        return self.logs.setdefault(Key(namespace, name), Log())
+
+    def answer(self, request: Request, view: View | None = None, lag: int = 0) -> Answer:
+        """Execute a request that is no stream."""
+        try:
+            target = self._find(request.path)
+            before = self.store.version
+            body = self._execute(target, request, view or View(), lag)
+            if self._settles and self.store.version != before:
+                self.controllers.settle()
+            return Answer(
+                201 if request.method == "POST" and not target.subresource else 200, msgspec.json.encode(body)
+            )
+        except Refusal as no:
+            return no.answer()
+
+    def _execute(self, target: _Target, request: Request, view: View, lag: int) -> Any:
+        match request.method:
+            case "GET":
+                at = view.version if not lag else max(1, (view.version or self.store.version) - lag)
+                if not target.name:
+                    return reading.page(self.store, target.kind, target.namespace, request.query, at)
+                found = self.store.get(target.kind, target.key, at=at)
+                if found is None:
+                    raise not_found(target.kind.qualified, target.name)
+                return found
+            case "POST" if target.name:
+                return self._act(target, _body(request))
+            case "POST":
+                return self._create(target, request, _body(request))
+            case "PUT":
+                return self._update(target, request, _body(request), patch=False)
+            case "PATCH" if request.content_type == "application/apply-patch+yaml":
+                return self._apply(target, request, _body(request))
+            case "PATCH":
+                self._is_status(target)
+                check_type(target.kind, request.content_type)
+                current = self.store.get(target.kind, target.key)
+                if current is None:
+                    raise not_found(target.kind.qualified, target.name)
+                patch = msgspec.json.decode(request.body)
+                new = patched(target.kind, current, patch, request.content_type)
+                return self._update(target, request, new, patch=True)
+            case "DELETE" if target.name:
+                # As with the real server, options in the query count only where there is no body.
+                options = _body(request) if request.body else {"dryRun": ["All"] if _dry(request) else []}
+                return self._writer.delete(target.kind, target.key, options, dry_run=bool(options.get("dryRun")))
+        raise Refusal(405, "the server does not allow this method on the requested resource")
+
+    def _create(self, target: _Target, request: Request, body: Object) -> Object:
+        new = self._writer.create(target.kind, target.namespace, body, dry_run=_dry(request))
+        if not _dry(request):
+            self._ownership.wrote(request.query.get("fieldManager", "unknown"), None, new)
+        return new
+
+    def _update(self, target: _Target, request: Request, body: Object, *, patch: bool) -> Object:
+        status = self._is_status(target)
+        old = self.store.get(target.kind, target.key)
+        new = self._writer.update(target.kind, target.key, body, status=status, patch=patch, dry_run=_dry(request))
+        if not _dry(request):
+            self._ownership.wrote(request.query.get("fieldManager", "unknown"), old, new)
+        return new
+
+    def _apply(self, target: _Target, request: Request, wish: Object) -> Object:
+        manager, force = request.query.get("fieldManager"), request.query.get("force") == "true"
+        if not manager:
+            raise Refusal(400, "fieldManager is required for apply patch")
+        old = self.store.get(target.kind, target.key)
+        dry = _dry(request)
+        if old is None:
+            if target.subresource or wish.get("metadata", {}).get("uid"):
+                raise not_found(target.kind.qualified, target.name)
+            start = {"metadata": {"name": target.name}}
+            wanted, paths = self._ownership.applied(manager, target.kind, start, wish, force=force)
+            new = self._writer.create(target.kind, target.namespace, wanted, dry_run=dry)
+        else:
+            sent = {key: value for key, value in wish.get("metadata", {}).items() if key in ("uid", "resourceVersion")}
+            wanted, paths = self._ownership.applied(manager, target.kind, old, wish, force=force)
+            wanted = wanted | {"metadata": wanted["metadata"] | sent}
+            status = self._is_status(target)
+            new = self._writer.update(target.kind, target.key, wanted, status=status, patch=True, dry_run=dry)
+        if not dry:
+            self._ownership.claim(manager, new["metadata"]["uid"], old, new, paths)
+        return new
+
+    def _act(self, target: _Target, body: Object) -> Object:
+        """Binding and eviction of pods."""
+        if target.kind is PODS and target.subresource == "binding":
+            self._writer.bind(target.key, body["target"]["name"])
+            return {"apiVersion": "v1", "kind": "Status", "status": "Success"}
+        if target.kind is PODS and target.subresource == "eviction":
+            return self._writer.evict(target.key, body.get("deleteOptions", {}))
+        raise Refusal(404, "the server could not find the requested resource")
+
+    def _is_status(self, target: _Target) -> bool:
+        if target.subresource not in ("", "status") or (target.subresource and not target.kind.status):
+            raise Refusal(404, "the server could not find the requested resource")
+        return bool(target.subresource)
+
+    def _find(self, path: str) -> _Target:
+        parts = path.strip("/").split("/")
+        depth = 2 if parts[0] == "api" else 3
+        prefix, rest = "/" + "/".join(parts[:depth]), parts[depth:]
+        namespace = ""
+        if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
+            namespace, rest = rest[1], rest[2:]
+        kind = self._kinds.get((prefix, rest[0]))
+        if kind is None or (namespace and not kind.namespaced):
+            raise Refusal(404, "the server could not find the requested resource")
+        name, subresource = (*rest[1:], "", "")[:2]
+        return _Target(kind, namespace, name, subresource)
+
+    def chunks(self, request: Request, view: View) -> AsyncIterator[bytes]:
+        """The body of a stream: a watch, or a pod's log."""
+        target = self._find(request.path)
+        if target.subresource == "log":
+            if self.store.get(PODS, target.key) is None:
+                raise not_found("pods", target.name)
+            return self.log_of(target.name, target.namespace).read(follow=request.query.get("follow") == "true")
+        return reading.watch(self.store, target.kind, target.namespace, request.query, view, self.time)
+
+
+class FakeTransport:
+    """How one client reaches the cluster. `latency` in seconds each way; `view` is what it may see."""
+
+    def __init__(self, cluster: FakeCluster, client: str) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.view = View()
+        self.latency = 0.0
+        self.dead = False
+
+    def freeze(self) -> None:
+        """Reads and watches show the world as it is now until `thaw`; writes go through. A stale API server."""
+        self.view.version = self.cluster.store.version
+
+    def thaw(self) -> None:
+        self.view.version = None
+
+    async def send(self, request: Request) -> Answer:
+        fault = self._call(request)
+        try:
+            async with asyncio.timeout(request.timeout):
+                await asyncio.sleep(self.latency)
+                return await self._carry_out(request, fault)
+        except TimeoutError as late:
+            raise LostError("no answer in time") from late
+
+    async def _carry_out(self, request: Request, fault: Fault | None) -> Answer:
+        harm = fault.harm if fault else None
+        match harm:
+            case Harm.CRASH_BEFORE:
+                raise self._die()
+            case Harm.LOST_REQUEST:
+                raise LostError("the connection broke")
+            case Harm.UNREACHABLE:
+                raise NotSentError("connection refused")
+            case Harm.CONFLICT:
+                return Refusal(409, "the object has been modified").answer()
+            case Harm.TROUBLE_BEFORE:
+                return Refusal(500, "etcdserver: request timed out").answer()
+            case Harm.THROTTLE:
+                refused = Refusal(429, "too many requests").answer()
+                return dataclasses.replace(refused, headers={"retry-after": str(fault.retry_after)})
+            case Harm.GONE if "continue" in request.query:
+                return reading.expired(0).answer()
+        answer = self.cluster.answer(request, self.view, fault.lag if harm is Harm.STALE else 0)
+        match harm:
+            case Harm.CRASH_AFTER:
+                raise self._die()
+            case Harm.LOST_ANSWER:
+                raise LostError("the connection broke")
+            case Harm.TROUBLE_AFTER:
+                return Refusal(500, "etcdserver: request timed out").answer()
+        await asyncio.sleep(self.latency)
+        return answer
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        fault = self._call(request)
+        await asyncio.sleep(self.latency)
+        if fault and fault.harm is Harm.UNREACHABLE:
+            raise NotSentError("connection refused")
+        try:
+            chunks = self.cluster.chunks(request, self.view)
+        except Refusal as no:
+            yield Stream(no.code, _once(no.answer().body))
+            return
+        async with contextlib.aclosing(self._harmed(chunks, fault)) as harmed:
+            yield Stream(200, harmed)
+
+    async def _harmed(self, chunks: AsyncIterator[bytes], fault: Fault | None) -> AsyncIterator[bytes]:
+        harm = fault.harm if fault else None
+        count = 0
+        while True:
+            if fault and count == fault.after:
+                if harm is Harm.BREAK:
+                    raise LostError("the connection broke")
+                if harm is Harm.GONE:
+                    yield msgspec.json.encode({"type": "ERROR", "object": reading.expired(0).status()}) + b"\n"
+                    return
+            try:
+                chunk = await anext(chunks)
+            except StopAsyncIteration:
+                return
+            if self.dead:
+                raise Crash(self.client)
+            count += 1
+            yield chunk
+
+    async def renew_credentials(self) -> bool:
+        return False
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _call(self, request: Request) -> Fault | None:
+        if self.dead:
+            raise Crash(self.client)
+        cluster = self.cluster
+        write = None
+        if request.method != "GET":
+            cluster.writes += 1
+            write = cluster.writes
+        call = Call(self.client, len(cluster.calls) + 1, write, request)
+        cluster.calls.append(call)
+        return cluster.faults(call)
+
+    def _die(self) -> Crash:
+        self.dead = True
+        return Crash(self.client)
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+def _body(request: Request) -> Any:
+    try:
+        body = msgspec.json.decode(request.body)
+    except msgspec.DecodeError as fault:
+        raise Refusal(400, f"the object provided is unrecognized: {fault}") from fault
+    if not isinstance(body, dict):
+        raise Refusal(400, "the object provided is no object")
+    return body
+
+
+def _dry(request: Request) -> bool:
+    return request.query.get("dryRun") == "All"

@@ -1,0 +1,99 @@
+"""The cluster's own controllers: garbage collection by owner, and the end of namespaces."""
+
+from __future__ import annotations
+
+from dayfly.kube.objects import Key
+from kube.fake.kinds import NAMESPACES, Kind
+from kube.fake.store import Object
+from kube.fake.writing import Writer
+
+
+class Controllers:
+    """Each `step` does one write of theirs, if any is due; in between everybody else may act."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._store = writer.store
+
+    def settle(self) -> None:
+        """All that is due now."""
+        while self.step():
+            pass
+
+    def step(self) -> bool:
+        """Do one thing; whether there was one."""
+        return self._end_namespace() or self._collect()
+
+    def _end_namespace(self) -> bool:
+        for key, namespace in self._store.items(NAMESPACES).items():
+            if "deletionTimestamp" not in namespace["metadata"]:
+                continue
+            inside = [(kind, each, item) for kind, each, item in self._store.everything() if each.namespace == key.name]
+            for kind, each, item in inside:
+                if "deletionTimestamp" not in item["metadata"]:
+                    self._writer.delete(kind, each, {})
+                    return True
+            if not inside and not namespace["metadata"].get("finalizers"):
+                self._writer.remove(NAMESPACES, key)
+                return True
+        return False
+
+    def _collect(self) -> bool:
+        everything = list(self._store.everything())
+        living = {item["metadata"]["uid"]: (key, item) for _, key, item in everything}
+        for kind, key, item in everything:
+            metadata = item["metadata"]
+            if "deletionTimestamp" in metadata:
+                if self._release(kind, key, item, everything):
+                    return True
+                continue
+            owners = metadata.get("ownerReferences", [])
+            present = [owner for owner in owners if _owns(living.get(owner["uid"]), key)]
+            if owners and not present:
+                self._writer.delete(kind, key, {"preconditions": {"uid": metadata["uid"]}})
+                return True
+            if present and all(_in_foreground(living[owner["uid"]][1]) for owner in present):
+                self._writer.delete(kind, key, {"preconditions": {"uid": metadata["uid"]}})
+                return True
+        return False
+
+    def _release(self, kind: Kind, key: Key, item: Object, everything: list[tuple[Kind, Key, Object]]) -> bool:
+        """Take off the collector's own finalizers once they are satisfied."""
+        finalizers = item["metadata"].get("finalizers", [])
+        dependents = [
+            (*other[:2], other[2])
+            for other in everything
+            if any(owner["uid"] == item["metadata"]["uid"] for owner in other[2]["metadata"].get("ownerReferences", []))
+        ]
+        if "orphan" in finalizers:
+            for other_kind, other_key, other in dependents:
+                owners = [o for o in other["metadata"]["ownerReferences"] if o["uid"] != item["metadata"]["uid"]]
+                self._writer.rewrite(
+                    other_kind, other_key, other | {"metadata": other["metadata"] | {"ownerReferences": owners}}
+                )
+                return True
+            return self._drop(kind, key, item, "orphan")
+        if "foregroundDeletion" in finalizers:
+            blocking = [
+                other
+                for _, _, other in dependents
+                for owner in other["metadata"]["ownerReferences"]
+                if owner["uid"] == item["metadata"]["uid"] and owner.get("blockOwnerDeletion")
+            ]
+            return not blocking and self._drop(kind, key, item, "foregroundDeletion")
+        return False
+
+    def _drop(self, kind: Kind, key: Key, item: Object, finalizer: str) -> bool:
+        left = [each for each in item["metadata"]["finalizers"] if each != finalizer]
+        self._writer.rewrite(kind, key, item | {"metadata": item["metadata"] | {"finalizers": left}})
+        return True
+
+
+def _owns(owner: tuple[Key, Object] | None, dependent: Key) -> bool:
+    """An owner in another namespace is none."""
+    return owner is not None and owner[0].namespace in ("", dependent.namespace)
+
+
+def _in_foreground(owner: Object) -> bool:
+    metadata = owner["metadata"]
+    return "deletionTimestamp" in metadata and "foregroundDeletion" in metadata.get("finalizers", [])

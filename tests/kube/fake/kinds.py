@@ -1,0 +1,64 @@
+"""The kinds a fake cluster knows, and by which rules each is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """One kind; the flags are those of the real server's registries."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    status: bool = False  # a subresource of its own; the main endpoint cannot change it
+    custom: bool = False  # defined by a CRD: no strategic patch, no update without a resource version
+    generation: bool = False
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def prefix(self) -> str:
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def qualified(self) -> str:
+        """As error messages name it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+def custom(group: str, version: str, plural: str, kind: str, *, namespaced: bool = True, status: bool = True) -> Kind:
+    """A kind as a CRD defines it, without a schema."""
+    return Kind(group, version, plural, kind, namespaced, status, custom=True, generation=True)
+
+
+PODS = Kind("", "v1", "pods", "Pod", status=True, generation=True)
+NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False, status=True)
+SECRETS = Kind("", "v1", "secrets", "Secret")
+BUILTIN = (
+    PODS,
+    NAMESPACES,
+    SECRETS,
+    Kind("", "v1", "configmaps", "ConfigMap"),
+    Kind("", "v1", "services", "Service", status=True),
+    Kind("", "v1", "nodes", "Node", namespaced=False, status=True),
+    Kind("", "v1", "serviceaccounts", "ServiceAccount"),
+    Kind("", "v1", "podtemplates", "PodTemplate", generation=True),
+    Kind("apps", "v1", "deployments", "Deployment", status=True, generation=True),
+    Kind("coordination.k8s.io", "v1", "leases", "Lease"),
+    Kind("events.k8s.io", "v1", "events", "Event"),
+    Kind(
+        "apiextensions.k8s.io",
+        "v1",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        False,
+        True,
+        generation=True,
+    ),
+)

@@ -1,0 +1,75 @@
+"""What is special about pods: gates, binding, grace, and a spec that can hardly change."""
+
+from __future__ import annotations
+
+import copy
+
+from kube.fake.refusals import Refusal, invalid
+from kube.fake.store import Object
+
+_ENDED = ("Succeeded", "Failed")
+GRACE = 30
+
+
+def born(pod: Object) -> None:
+    """Fill in what the server does; only what somebody reads."""
+    spec = pod.setdefault("spec", {})
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("terminationGracePeriodSeconds", GRACE)
+    if not spec.get("containers"):
+        raise invalid("spec.containers", "Required value")
+    if spec.get("schedulingGates") and spec.get("nodeName"):
+        raise invalid("spec.nodeName", "Forbidden: cannot be set until all schedulingGates have been cleared")
+    pod["status"] = {"phase": "Pending"}
+    if spec.get("schedulingGates"):
+        pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
+
+
+def changed(old: Object, new: Object) -> None:
+    """Hold a change of the spec to what may change."""
+    before, after = copy.deepcopy(old["spec"]), copy.deepcopy(new.get("spec", {}))
+    gates = [gate["name"] for gate in before.pop("schedulingGates", [])]
+    left = [gate["name"] for gate in after.pop("schedulingGates", [])]
+    if any(name not in gates for name in left):
+        raise invalid("spec.schedulingGates", "Forbidden: only deletion is allowed, but found new scheduling gate")
+    for spec in (before, after):
+        spec.pop("activeDeadlineSeconds", None)
+        for container in spec.get("containers", []):
+            container.pop("image", None)
+    if before != after:
+        raise invalid("spec", "Forbidden: pod updates may not change fields other than a few")
+
+
+def bind(pod: Object, node: str) -> Object:
+    """The scheduler's word."""
+    key = pod["metadata"]["name"]
+    if pod["metadata"].get("deletionTimestamp"):
+        raise Refusal(409, f"pod {key} is being deleted, cannot be assigned to a host")
+    if pod["spec"].get("nodeName"):
+        raise Refusal(409, f'pod {key} is already assigned to node "{pod["spec"]["nodeName"]}"')
+    if pod["spec"].get("schedulingGates"):
+        raise Refusal(409, f"pod {key} has non-empty .spec.schedulingGates")
+    scheduled = {"type": "PodScheduled", "status": "True"}
+    others = [each for each in pod["status"].get("conditions", []) if each["type"] != "PodScheduled"]
+    return pod | {
+        "spec": pod["spec"] | {"nodeName": node},
+        "status": pod["status"] | {"conditions": [*others, scheduled]},
+    }
+
+
+def disrupted(pod: Object) -> Object:
+    """Marked by an eviction, as the first thing it does."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    if any(each["type"] == "DisruptionTarget" for each in conditions):
+        return pod
+    mark = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    return pod | {"status": pod["status"] | {"conditions": [*conditions, mark]}}
+
+
+def grace(pod: Object, asked: int | None) -> int:
+    """Seconds until a deleted pod goes; none where no kubelet has anything to end."""
+    if not pod["spec"].get("nodeName") or pod.get("status", {}).get("phase") in _ENDED:
+        return 0
+    if asked is None:
+        return int(pod["spec"].get("terminationGracePeriodSeconds", GRACE))
+    return max(0, asked)

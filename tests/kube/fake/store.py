@@ -1,0 +1,87 @@
+"""Objects with one version counter, every version that was ever written, and a horizon behind which they are forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from dayfly.kube.objects import Key
+from kube.fake.kinds import Kind
+
+Object = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Write:
+    """One version of one object; `new` is None where it was removed. Written `at` that second."""
+
+    version: int
+    key: Key
+    old: Object | None
+    new: Object | None
+    at: float
+
+
+class Store:
+    """What etcd and the watch cache are to the real server."""
+
+    def __init__(self) -> None:
+        self.version = 1
+        self.horizon = 0
+        self._now: dict[Kind, dict[Key, Object]] = {}
+        self._log: dict[Kind, list[Write]] = {}
+        self._changed = asyncio.Event()
+
+    def get(self, kind: Kind, key: Key, *, at: int | None = None) -> Object | None:
+        if at is None:
+            return self._now.get(kind, {}).get(key)
+        return self.items(kind, at=at).get(key)
+
+    def items(self, kind: Kind, *, at: int | None = None) -> dict[Key, Object]:
+        """All objects of a kind in order of their keys, now or as they were at a version."""
+        if at is None or at >= self.version:
+            found = dict(self._now.get(kind, {}))
+        else:
+            found = {}
+            for write in self._log.get(kind, []):
+                if write.version > at:
+                    break
+                if write.new is None:
+                    found.pop(write.key, None)
+                else:
+                    found[write.key] = write.new
+        return dict(sorted(found.items()))
+
+    def everything(self) -> Iterator[tuple[Kind, Key, Object]]:
+        for kind, items in self._now.items():
+            for key, item in sorted(items.items()):
+                yield kind, key, item
+
+    def put(self, kind: Kind, key: Key, new: Object | None, at: float) -> Object | None:
+        """Write (None: remove) and give what was stored, with its new version in it."""
+        self.version += 1
+        old = self._now.setdefault(kind, {}).get(key)
+        if new is not None:
+            new = new | {"metadata": new["metadata"] | {"resourceVersion": str(self.version)}}
+            self._now[kind][key] = new
+        else:
+            del self._now[kind][key]
+        self._log.setdefault(kind, []).append(Write(self.version, key, old, new, at))
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return new
+
+    def after(self, kind: Kind, version: int) -> list[Write]:
+        log = self._log.get(kind, [])
+        return log[bisect.bisect_right(log, version, key=lambda write: write.version) :]
+
+    def compact(self) -> None:
+        """Forget how it came to this: watches and pages from earlier versions end with 410."""
+        self.horizon = self.version
+
+    async def change(self) -> None:
+        """Wait for the next write."""
+        await self._changed.wait()

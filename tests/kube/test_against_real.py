@@ -1,0 +1,101 @@
+"""The fake API server and a real one are asked the same, and must say the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dayfly.kube import auth, errors
+from dayfly.kube.client import Client, Limits, Propagation
+from dayfly.kube.objects import NAMESPACES, SECRETS
+from dayfly.kube.transport import HttpTransport
+from kube.against_real import FAKE_KINDS, THINGS, Player, draw, new_namespace, prepare
+from kube.fake import FakeCluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
+
+
+@contextlib.asynccontextmanager
+async def real(kubeconfig: Path) -> AsyncIterator[tuple[Client, str]]:
+    """A client of the real server, and a namespace of its own there."""
+    client = Client(HttpTransport(await auth.load(kubeconfig)), Limits(rate=5000, burst=5000))
+    try:
+        await prepare(client)
+        namespace = await new_namespace(client)
+        yield client, namespace
+        await client.delete(NAMESPACES, namespace)
+    finally:
+        await client.close()
+
+
+class TestSameAnswers:
+    async def test_random_requests(self, kubeconfig: Path):
+        """100 times 30 requests of all verbs: the same answers, and the same objects afterwards."""
+        async with real(kubeconfig) as (client, namespace):
+            for seed in range(100):
+                fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
+                ours = Player(fake, "default", f"s{seed}-")
+                theirs = Player(client, namespace, f"s{seed}-{namespace}-")
+                story = []
+                for step in draw(random.Random(seed), 30):
+                    story.append(step)
+                    assert await theirs.play(step) == await ours.play(step), (seed, story)
+
+
+class TestSameEnds:
+    """What a cluster's own controllers bring about; the real ones take their time."""
+
+    async def test_owned_objects_go_with_their_owner(self, kubeconfig: Path):
+        """Background, foreground and orphan deletion leave the same objects, and a foreign owner is none."""
+        async with real(kubeconfig) as (client, namespace):
+            expected = await self._owned(Client(FakeCluster(0, FAKE_KINDS).transport()), "default", 0.0)
+            assert expected == {"orphan-child": []}
+            assert expected == await self._owned(client, namespace, 30.0)
+
+    async def _owned(self, client: Client, namespace: str, patience: float):
+        for name in ("background", "foreground", "orphan"):
+            about = {"apiVersion": THINGS.api_version, "kind": THINGS.kind}
+            owner = await client.create(THINGS, about | {"metadata": {"name": name}}, namespace)
+            reference = about | {"name": name, "uid": owner["metadata"]["uid"], "blockOwnerDeletion": True}
+            child = {"metadata": {"name": f"{name}-child", "ownerReferences": [reference]}}
+            await client.create(SECRETS, child, namespace)
+            await client.delete(THINGS, name, namespace, propagation=Propagation(name.capitalize()))
+        lost = about | {"name": "nobody", "uid": "11111111-1111-1111-1111-111111111111"}
+        await client.create(SECRETS, {"metadata": {"name": "lost", "ownerReferences": [lost]}}, namespace)
+        end = asyncio.get_running_loop().time() + patience
+        while True:
+            left = (await client.list_all(SECRETS, namespace)).items
+            things = (await client.list_all(THINGS, namespace)).items
+            found = {item.metadata.name: item.metadata.owner_references or [] for item in left}
+            settled = not things and found == {"orphan-child": []}
+            if settled or asyncio.get_running_loop().time() >= end:
+                return found
+            await asyncio.sleep(0.2)
+
+    async def test_a_namespace_ends_once_it_is_empty(self, kubeconfig: Path):
+        """A finalizer inside holds the namespace, which takes nothing new meanwhile."""
+        async with real(kubeconfig) as (client, _):
+            for each, patience in ((Client(FakeCluster(0, FAKE_KINDS).transport()), 1.0), (client, 30.0)):
+                await self._ends(each, patience)
+
+    async def _ends(self, client: Client, patience: float) -> None:
+        name = (await client.create(NAMESPACES, {"metadata": {"generateName": "ends-"}})).metadata.name
+        held = {"metadata": {"name": "held", "finalizers": ["test.dayfly.dev/one"]}}
+        await client.create(SECRETS, held, name)
+        await client.delete(NAMESPACES, name)
+        with pytest.raises(errors.Forbidden) as refused:
+            await client.create(SECRETS, {"metadata": {"name": "late"}}, name)
+        assert refused.value.namespace_ending
+        end = asyncio.get_running_loop().time() + patience
+        while not (await client.get(SECRETS, "held", name)).metadata.deletion_timestamp:
+            assert asyncio.get_running_loop().time() < end
+            await asyncio.sleep(0.1)
+        await client.patch(SECRETS, {"metadata": {"finalizers": None}}, "held", name)
+        while name in {each.metadata.name for each in (await client.list_all(NAMESPACES)).items}:
+            assert asyncio.get_running_loop().time() < end
+            await asyncio.sleep(0.1)
