@@ -125,6 +125,7 @@ BUGS: tuple[Bug, ...] = (
         DECIDE,
         "wish.abandon is not None and desk.abandon is None:",
         "wish.abandon is not None:",
+        8,
         13,
         host="cluster",
     ),

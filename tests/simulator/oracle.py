@@ -150,6 +150,8 @@ class Oracle:
                 case Close():
                     phase = self._expect(phase, Phase.OPEN, Phase.CLOSED, "closed")
                 case GiveUp():
+                    if before.abandon is not None:
+                        raise Violation(8, "given up twice")
                     phase = self._expect(phase, Phase.CLOSED, Phase.CLOSED, "given up")
                 case Finish():
                     end = Phase.ABANDONED if after.abandon else Phase.CLEANED

@@ -178,7 +178,7 @@ class Simulation:
         self.slots = rng.choice((1, 2, 4, 99, 99))
         self.revision = 0
         self.turns = 0
-        self.clumsy = 0.5 if rng.random() < 0.05 else 0.03  # how often what is asked of the host comes to nothing
+        self.clumsy = 0.6 if rng.random() < 0.08 else 0.03  # how often what is asked of the host comes to nothing
         self.resting = True  # whether an open run that has nothing to do may stay so
         self.uid = f"run-{type(self).__name__}-{seed}"
         self.servers = [Server(self, name) for name in self.names()]
