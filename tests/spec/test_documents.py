@@ -303,3 +303,53 @@ def test_the_room_is_pure(path):
     """The import walls do not see builtins; the syntax tree does."""
     calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     assert not FORBIDDEN & {call.id for call in calls if isinstance(call, ast.Name)}
+
+
+class TestInACluster:
+    """kubectl's form: `apiVersion`, `kind`, `metadata`, `spec`."""
+
+    PLUGIN = "apiVersion: dayfly.dev/v1alpha1\nkind: ResourcePlugin\nmetadata: {name: %s}\nspec:\n  name: %s\n"
+    STEPS = "  create: [{name: a, script: '#!/bin/sh'}]\n"
+
+    @pytest.mark.parametrize(
+        ("metadata", "name", "bare", "version"),
+        [
+            ("p.1.2.3", "p@1.2.3", "p", "1.2.3"),
+            ("p.0.0.0", "p", "p", "0.0.0"),
+            ("my-p.1.0.0-rc.1-build.5", "My-P@1.0.0-RC.1+Build.5", "My-P", "1.0.0-RC.1+Build.5"),
+        ],
+    )
+    def test_a_plugin_is_named_by_its_spec(self, metadata, name, bare, version):
+        wish = load(self.PLUGIN % (metadata, name) + self.STEPS)
+        assert (wish.name, wish.version) == (bare, version)
+        assert documents.object_name(wish) == metadata
+
+    @pytest.mark.parametrize(
+        ("metadata", "name", "path", "word"),
+        [
+            ("§p.1.0.0", "p@1.2.3", "metadata.name", 'must be "p.1.2.3"'),
+            ("p.1.2.3", "§p@one", "spec.name", "is not a version"),
+            ("p.1.2.3", "§12", "spec.name", 'write "12" in quotes'),
+        ],
+    )
+    def test_names_that_disagree(self, metadata, name, path, word):
+        source = self.PLUGIN % (metadata, name) + self.STEPS
+        source = source.replace("{name: §", "{§name: ").replace("  name: §", "  §name: ")
+        error = refusal(source)
+        assert error.path == path
+        assert word in error.problem
+
+    def test_a_sandbox_is_named_by_its_metadata(self):
+        source = (
+            "{apiVersion: dayfly.dev/v1alpha1, kind: Sandbox, metadata: {name: s, namespace: team}, spec: {cluster: c}}"
+        )
+        assert load(source) == load("{name: s, spec: {cluster: c}}")
+
+    def test_another_api_version(self):
+        error = refusal("§apiVersion: dayfly.dev/v2\nkind: Sandbox\nmetadata: {name: s}\nspec: {cluster: c}")
+        assert error.path == "apiVersion"
+        assert "write dayfly.dev/v1alpha1" in error.problem
+
+    def test_deleting_by_file_finds_the_plugins_name(self):
+        document = text.parse_one(self.PLUGIN % ("p.1.2.3", "p@1.2.3") + "  create: '@{unset}'\n", file="x")
+        assert documents.name_of(documents.only_name(document)) == "p@1.2.3"

@@ -1,5 +1,8 @@
 """From a document to a wish and back: what kind it is, its typed and checked form, its form on the wire.
 
+Two forms are read: the one of the API (`name`, `spec`), and the one of kubectl (`apiVersion`, `kind`, `metadata`,
+`spec`), in which a plugin's own name with version is `spec.name` and the object is called `object_name` of it.
+
 for document in text.parse(data, file="x.yaml"):
     wish = documents.load(template.expand(document, variables, read))
 """
@@ -14,6 +17,7 @@ import msgspec
 
 from dayfly.spec import semver, template, text
 from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.plugin import Plugin, PluginSpec, check_plugin
 from dayfly.spec.sandbox import EVENTS, Sandbox, SandboxSpec, check_sandbox
 from dayfly.spec.workload import Workload, check_workload, from_deployment
@@ -126,10 +130,11 @@ def only_name(document: Document) -> Document:
     """The document with nothing but what names it, so that deleting by file needs only the variables of its name."""
     data = document.data
     if isinstance(data, dict):
-        data = {key: value for key, value in data.items() if key in {"kind", "name"}}
-        metadata = document.data.get("metadata")
-        if isinstance(metadata, dict) and "name" in metadata:
-            data["metadata"] = {"name": metadata["name"]}
+        data = {key: value for key, value in data.items() if key in {"apiVersion", "kind", "name"}}
+        for holder in ("metadata", "spec"):
+            inner = document.data.get(holder)
+            if isinstance(inner, dict) and "name" in inner:
+                data[holder] = {"name": inner["name"]}
     return msgspec.structs.replace(document, data=data)
 
 
@@ -140,9 +145,14 @@ def name_of(document: Document) -> str:
         SpecError: no name, or one that is no string.
     """
     try:
-        return _name(document.data, document.spelled)
+        return _name(document.data, document.spelled)[0]
     except SpecError as fault:
         raise document.error(fault.problem, fault.keys) from None
+
+
+def object_name(plugin: Plugin) -> str:
+    """What a plugin's object is called in a cluster: name and version in lower case, as such names must be."""
+    return f"{plugin.name}.{plugin.version}".lower().replace("+", "-")
 
 
 def _with_lists_of_plugin(spec: dict[str, Any]) -> dict[str, Any]:
@@ -161,15 +171,14 @@ def _with_lists_of_steps(steps: list[dict[str, Any]]) -> None:
 def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Wish:
     if kind == "Deployment":
         return _workload(data, spelled)
-    name = _name(data, spelled)
+    if (version := data.get("apiVersion", API_VERSION)) != API_VERSION:
+        raise SpecError(f"{quote(str(version))} is not known; write {API_VERSION}", ("apiVersion",))
+    name, keys = _name(data, spelled)
     spec = data.get("spec")
     if spec is None:
         raise SpecError("missing name or spec fields")
     if kind == "ResourcePlugin":
-        bare, version = semver.split_name(name, ("name",))
-        plugin = Plugin(name=bare, version=version, spec=_convert(spec, PluginSpec, ("spec",), spelled))
-        check_plugin(plugin)
-        return plugin
+        return _plugin(data, name, keys, spelled)
     ttl = spec.get("ttl") if isinstance(spec, dict) else None
     if isinstance(ttl, dict) and ttl.get("offsetFrom") == "":
         spec = spec | {"ttl": {key: value for key, value in ttl.items() if key != "offsetFrom"}}
@@ -178,17 +187,39 @@ def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Wis
     return sandbox
 
 
-def _name(data: Any, spelled: Mapping[Path, str]) -> str:
-    keys: Path = ("name",)
-    name = data.get("name") if isinstance(data, dict) else None
-    if name is None and isinstance(data, dict) and isinstance(data.get("metadata"), dict):
-        keys = ("metadata", "name")
-        name = data["metadata"].get("name")
-    if name is None:
+def _plugin(data: dict[str, Any], name: str, keys: Path, spelled: Mapping[Path, str]) -> Plugin:
+    bare, version = semver.split_name(name, keys)
+    spec = data["spec"]
+    if in_cluster := keys == ("spec", "name"):
+        spec = {key: value for key, value in spec.items() if key != "name"}
+    plugin = Plugin(name=bare, version=version, spec=_convert(spec, PluginSpec, ("spec",), spelled))
+    check_plugin(plugin)
+    if in_cluster and data["metadata"]["name"] != object_name(plugin):
+        problem = f"must be {quote(object_name(plugin))}, which is spec.name in lower case with . for @ and - for +"
+        raise SpecError(problem, ("metadata", "name"))
+    return plugin
+
+
+def _name(data: Any, spelled: Mapping[Path, str]) -> tuple[str, Path]:
+    """The name and the way to it; in kubectl's form a plugin's is `spec.name`, and `metadata` names the object."""
+    ways: list[Path] = [("name",), ("metadata", "name")]
+    if _inner(data, ("kind",)) == "ResourcePlugin" and _inner(data, ("metadata", "name")) is not None:
+        ways.insert(1, ("spec", "name"))
+    for keys in ways:
+        if (name := _inner(data, keys)) is not None:
+            break
+    else:
         raise SpecError("missing name or spec fields")
     if not isinstance(name, str):
         raise _wrong_type("str", name, keys, spelled)
-    return name
+    return name, keys
+
+
+def _inner(data: Any, keys: Path) -> Any:
+    """The value at the end of the way, or None."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
 
 
 def _workload(data: dict[str, Any], spelled: Mapping[Path, str]) -> Workload:

@@ -1,0 +1,240 @@
+"""CustomResourceDefinitions of our kinds, generated from the types.
+
+What types cannot say stands in `crd_fields` and `crd_written`; a class's docstring becomes its description. Structural
+schemas: unknown fields are refused (or pruned, where a client does not ask for strictness), and every string and list
+is bounded, so that the API server can price the rules.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+import msgspec
+from msgspec import inspect as types
+
+from dayfly.spec import crd_fields, crd_written, kinds
+from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Struct
+from dayfly.spec.sandbox import SandboxSpec
+
+GROUP, VERSION = API_VERSION.split("/")
+CATEGORY = "dayfly"
+
+_LONGEST_STRING = 1024
+_MOST_ITEMS = 64
+_STRUCTS = crd_fields.STRUCTS | crd_written.STRUCTS
+_FIELDS = crd_fields.FIELDS | crd_written.FIELDS
+_Schema = dict[str, Any]
+
+
+class _Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind: the types of its top-level fields and how it is kinds."""
+
+    kind: str
+    plural: str
+    short: str
+    about: str
+    fields: dict[str, type[Struct]]
+    columns: tuple[tuple[str, str, str, str], ...]
+    rules: tuple[_Schema, ...] = ()
+    namespaced: bool = False
+
+
+_AGE = ("AGE", "date", ".metadata.creationTimestamp", "Since when it is there.")
+_STANDING = (
+    ("READY", "string", ".status.ready", "Whether it can be used."),
+    ("REASON", "string", ".status.reason", "Why it stands as it does, in one word."),
+)
+_PROGRESS = ("PROGRESS", "string", ".status.progress", "Steps done, of all.")
+_PHASE = ("PHASE", "string", ".status.phase", "Which part of its life it is in.")
+_MESSAGE = {
+    "name": "MESSAGE",
+    "type": "string",
+    "jsonPath": ".status.message",
+    "description": "The reason in one sentence.",
+    "priority": 1,  # only with -o wide
+}
+
+KINDS = (
+    _Kind(
+        kind="Sandbox",
+        plural="sandboxes",
+        short="dfs",
+        about="A sandbox: forks of workloads with resources of their own, which exist before the forks start.",
+        namespaced=True,
+        fields={"spec": SandboxSpec, "status": kinds.SandboxStatus},
+        columns=(_PHASE, *_STANDING, _PROGRESS, _AGE),
+        rules=crd_fields.SANDBOX_RULES,
+    ),
+    _Kind(
+        kind="ResourcePlugin",
+        plural="resourceplugins",
+        short="dfp",
+        about="One published version of a plugin, which makes and removes one kind of resource.",
+        fields={"spec": kinds.NamedPluginSpec, "status": kinds.PluginStatus},
+        columns=(
+            ("PLUGIN", "string", ".spec.name", "The name that sandboxes use."),
+            ("IN-USE", "integer", ".status.inUse", "Runs that need it for their cleanup."),
+            _AGE,
+        ),
+        rules=crd_fields.PLUGIN_RULES,
+    ),
+    _Kind(
+        kind="Resource",
+        plural="resources",
+        short="dfr",
+        about="One instance of a plugin inside one sandbox. The operator makes and removes it with its sandbox.",
+        fields={"spec": kinds.ResourceSpec, "status": kinds.ResourceStatus},
+        columns=(
+            ("SANDBOX", "string", ".spec.sandbox.name", "Whose it is."),
+            ("PLUGIN", "string", ".spec.plugin", "What makes it."),
+            _PHASE,
+            *_STANDING,
+            _PROGRESS,
+            _AGE,
+        ),
+    ),
+    _Kind(
+        kind="ObjectLifecycleMethods",
+        plural="objectlifecyclemethods",
+        short="olm",
+        about="A compiled, self-contained document: the steps around one object's start and stop. It never changes.",
+        fields={"spec": Lifecycle, "status": kinds.DocumentStatus},
+        columns=(
+            ("TARGET", "string", ".spec.target.name", "The object whose life it follows."),
+            ("RESOURCE", "string", ".spec.resource", "The resource it makes; empty: the target's own hooks."),
+            _PHASE,
+            *_STANDING,
+            _PROGRESS,
+            _AGE,
+        ),
+    ),
+    _Kind(
+        kind="Run",
+        plural="runs",
+        short="dfrun",
+        about="The ledger of one object's life: which steps were let go and how they ended. Only the operator writes.",
+        fields={"ledger": kinds.Ledger, "spec": kinds.RunSpec},
+        columns=(
+            ("TARGET", "string", ".ledger.target.name", "The object whose life it records."),
+            ("PHASE", "string", ".ledger.phase", "open, closed, cleaned or abandoned."),
+            ("SEQ", "integer", ".ledger.seq", "How often it was changed."),
+            _AGE,
+        ),
+    ),
+)
+
+
+def definitions() -> list[dict[str, Any]]:
+    """All CustomResourceDefinitions, as plain data."""
+    return [_definition(kind) for kind in KINDS]
+
+
+def _definition(kind: _Kind) -> dict[str, Any]:
+    root: _Schema = {
+        "type": "object",
+        "description": kind.about,
+        "required": [field for field in kind.fields if field != "status"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": f"{API_VERSION}"},
+            "kind": {"type": "string", "description": kind.kind},
+            "metadata": {"type": "object"},
+        }
+        | {field: schema(type_) for field, type_ in kind.fields.items()},
+    }
+    if kind.rules:
+        root["x-kubernetes-validations"] = list(kind.rules)
+    columns: list[_Schema] = [
+        {"name": name, "type": type_, "jsonPath": path, "description": about}
+        for name, type_, path, about in kind.columns
+    ]
+    served = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": root},
+        "additionalPrinterColumns": columns,
+    }
+    if "status" in kind.fields:
+        columns.insert(-1, _MESSAGE)
+        served["subresources"] = {"status": {}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{GROUP}", "labels": {"app.kubernetes.io/name": "dayfly"}},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "names": {
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+                "plural": kind.plural,
+                "singular": kind.kind.lower(),
+                "shortNames": [kind.short],
+                "categories": [CATEGORY],
+            },
+            "versions": [served],
+        },
+    }
+
+
+def schema(type_: type[Struct]) -> dict[str, Any]:
+    """The structural schema of one of our structs."""
+    return _struct(types.type_info(type_))
+
+
+def _struct(info: Any) -> _Schema:
+    described = inspect.cleandoc(info.cls.__doc__ or "").replace("\n\n", "\0").replace("\n", " ").replace("\0", "\n")
+    made: _Schema = {"type": "object", "description": described.replace("`", "")}
+    if required := [field.encode_name for field in info.fields if field.required]:
+        made["required"] = required
+    properties = {field.encode_name: _field(info.cls, field) for field in info.fields}
+    if properties:
+        made["properties"] = properties
+    return made | copy.deepcopy(_STRUCTS.get(info.cls, {}))
+
+
+def _field(owner: type, field: Any) -> _Schema:
+    known = next((row[field.name] for cls in owner.__mro__ if field.name in (row := _FIELDS.get(cls, {}))), None)
+    assert known is not None, f"no words for of {owner.__name__}.{field.name}"
+    return _overlaid(_of(field.type), copy.deepcopy(known))
+
+
+def _overlaid(base: _Schema, over: _Schema) -> _Schema:
+    """One schema's words laid over another's; None takes a word away."""
+    for key, value in over.items():
+        if value is None:
+            base.pop(key, None)
+        elif isinstance(value, dict) and isinstance(base.get(key), dict):
+            _overlaid(base[key], value)
+        else:
+            base[key] = value
+    return base
+
+
+def _of(type_: Any) -> _Schema:  # noqa: C901 - one row for each kind of type
+    match type_:
+        case types.UnionType(types=alternatives):
+            some = [each for each in alternatives if not isinstance(each, types.NoneType)]
+            # A param is a string or an object, which no structural type can say: `crd_fields` guards it by a rule.
+            return _of(some[0]) if len(some) == 1 else {"x-kubernetes-preserve-unknown-fields": True}
+        case types.StructType():
+            return _struct(type_)
+        case types.VarTupleType(item_type=item):
+            return {"type": "array", "maxItems": _MOST_ITEMS, "items": _of(item)}
+        case types.DictType(key_type=types.StrType(), value_type=types.AnyType()):
+            return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        case types.DictType(value_type=value):
+            return {"type": "object", "maxProperties": _MOST_ITEMS, "additionalProperties": _of(value)}
+        case types.EnumType(cls=cls):
+            return {"type": "string", "enum": [str(member) for member in cls]}
+        case types.LiteralType(values=values):
+            return {"type": "string", "enum": list(values)}
+        case types.BoolType():
+            return {"type": "boolean"}
+        case types.IntType():
+            return {"type": "integer", "format": "int64"}
+        case types.StrType():
+            return {"type": "string", "maxLength": _LONGEST_STRING}
+    raise AssertionError(f"no schema for {type_}")

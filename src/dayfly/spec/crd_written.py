@@ -1,0 +1,252 @@
+"""As `crd_fields`, for what Dayfly writes itself: documents, the ledger, resources and every status.
+
+Bounds are wide: a ledger that could not be written would be worse than a long message in it.
+"""
+
+from typing import Any
+
+from dayfly.spec import kinds, lifecycle, run
+
+_Schema = dict[str, Any]
+_Row = dict[str, _Schema]
+
+_MANY = 512
+_LONG = 65_536
+_DIGEST = "^sha256:[0-9a-f]{64}$"
+_TIME = "RFC 3339, empty for not yet."
+_MILLISECONDS = "unix milliseconds, 0 for not yet."
+
+
+def _text(about: str, longest: int | None = None, **more: Any) -> _Schema:
+    """A field's description, its bound and more words of its schema."""
+    bound = {} if longest is None else {"maxLength": longest}
+    return {"description": about, **bound, **more}
+
+
+def _many(about: str, *, key: str = "") -> _Schema:
+    """A list; with a key no two of its items share that key."""
+    keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]} if key else {}
+    return {"description": about, "maxItems": _MANY, **keyed}
+
+
+def _never(cel: str, message: str, **more: Any) -> list[_Schema]:
+    return [{"rule": cel, "message": message, **more}]
+
+
+_CONDITIONS = _many("What holds of the object; Ready above all.", key="type")
+_UNITS = _many("Every step and fork, in the order of the document.", key="id")
+_SPOKEN: _Row = {
+    "observed_generation": _text("The generation that this status speaks of."),
+    "phase": _text("Which part of its life it is in: open, closed, cleaned or abandoned."),
+    "ready": _text("True, False or Unknown, as the condition Ready."),
+    "reason": _text("Why it stands as it does, in one word."),
+    "message": _text("The reason in one sentence.", _LONG),
+    "progress": _text("Steps done, of all in this part of its life, like 2/5."),
+    "run": _text("Name of the Run, its ledger."),
+    "conditions": _CONDITIONS,
+    "units": _UNITS,
+}
+
+STRUCTS: dict[type, _Schema] = {
+    lifecycle.Lifecycle: {"x-kubernetes-validations": _never("self == oldSelf", "a compiled document never changes")},
+    kinds.ResourceSpec: {
+        "x-kubernetes-validations": _never(
+            "self.name == oldSelf.name && self.sandbox == oldSelf.sandbox",
+            "a resource stays the one it is: name and sandbox never change",
+        )
+    },
+    kinds.Ledger: {
+        "x-kubernetes-validations": [
+            *_never("self.uid == oldSelf.uid && self.target == oldSelf.target", "a ledger stays with its target"),
+            *_never("self.?seq.orValue(0) >= oldSelf.?seq.orValue(0)", "a ledger never goes back", fieldPath=".seq"),
+        ]
+    },
+}
+
+FIELDS: dict[type, _Row] = {
+    # --- documents ---------------------------------------------------------------------------------------------------
+    lifecycle.Target: {
+        "api_version": _text("API version of the target object."),
+        "kind": _text("Kind of the target object."),
+        "namespace": _text("Its namespace; empty for cluster-wide kinds.", 63),
+        "name": _text("Its name.", 253),
+        "uid": _text("Its UID; an object of the same name made later is another one.", 128),
+    },
+    lifecycle.Ref: {
+        "unit": _text("Name of the other unit.", 253),
+        "output": _text("Name of its output.", 253),
+        "resource": _text("The resource whose unit it is; empty: this document's.", 253),
+    },
+    lifecycle.As: {
+        "env": _text("Environment variable; empty for none.", 253),
+        "path": _text("File; empty for none.", 4096),
+    },
+    lifecycle.Input: {
+        "name": _text("Name of the input.", 253),
+        "value": _text("A constant.", lifecycle.MAX_DOCUMENT_BYTES),
+        "from_": _text("Another unit's output."),
+        "as_": _text("Where the value appears."),
+    },
+    lifecycle.Output: {
+        "name": _text("Name of the output.", 253),
+        "path": _text("File whose bytes are the value.", 4096),
+        "sensitive": _text("Never shown; it lies in Secrets alone."),
+    },
+    lifecycle.Retry: {
+        "idempotent": _text("Whether the unit may start again after a failed attempt."),
+        "limit": _text("How often it may start; 0 is without end.", minimum=0),
+        "backoff_ms": _text("Milliseconds before the second start; doubled each time.", minimum=0),
+    },
+    lifecycle.Timeouts: {
+        "schedule_ms": _text("Longest time to be placed, in milliseconds.", minimum=0),
+        "pull_ms": _text("Longest time to fetch the image, in milliseconds.", minimum=0),
+        "run_ms": _text("Longest time to run, in milliseconds.", minimum=0),
+        "grace_ms": _text("Time between asking the script to end and ending it, in milliseconds.", minimum=0),
+    },
+    lifecycle.Exec: {
+        "script": _text("Program text that begins with #!.", lifecycle.MAX_DOCUMENT_BYTES),
+        "image": _text("Image of the pod."),
+        "namespace": _text("Namespace of the pod.", 63),
+        "pod_template": _text("Partial pod template, merged into the pod as Kubernetes merges."),
+        "env": {
+            "description": "Environment that Dayfly gives to the script.",
+            "maxProperties": _MANY,
+            "additionalProperties": {"maxLength": _LONG},
+        },
+    },
+    lifecycle.Baseline: {
+        "kind": _text("Kind of the baseline workload."),
+        "namespace": _text("Its namespace.", 63),
+        "name": _text("Its name.", 253),
+    },
+    lifecycle.EnvChange: {
+        "name": _text("Name of the variable."),
+        "value": _text("A constant.", lifecycle.MAX_DOCUMENT_BYTES),
+        "input": _text("The input whose value it is."),
+        "source": _text("What only the host can look up: configMap, secret or fork."),
+        "container": _text("Name of the container; empty means the main one."),
+        "delete": _text("Take the variable away."),
+    },
+    lifecycle.Fork: {
+        "baseline": _text("The workload from which it derives."),
+        "env": _many("Changes to the environment, in this order."),
+        "images": _many("Other images."),
+        "patch": _text("A patch to the whole workload, laid over it last."),
+    },
+    lifecycle.Unit: {
+        "name": _text("Name of the unit, unique in its document.", 253),
+        "kind": _text("What its work is.", enum=[str(kind) for kind in lifecycle.Kind]),
+        "inputs": _many("Values it is given."),
+        "outputs": _many("Values it makes."),
+        "retry": _text("What follows a failure."),
+        "timeouts": _text("The clocks of an attempt."),
+        "exec": _text("A script in a pod."),
+        "webhook": _text("A call to a server."),
+        "object": _text("A Kubernetes object."),
+        "fork": _text("An object derived from a baseline."),
+    },
+    lifecycle.Lifecycle: {
+        "target": _text("The object to whose life the units are tied."),
+        "resource": _text("The resource that this document makes; empty: the target's own hooks.", 253),
+        "pre_start": _many("Before the target starts."),
+        "post_start": _many("Once it is ready."),
+        "pre_stop": _many("Before it stops."),
+        "post_stop": _many("After it has stopped."),
+    },
+    # --- the ledger --------------------------------------------------------------------------------------------------
+    run.OutputRecord: {
+        "digest": _text("SHA-256 of the value."),
+        "size": _text("Its bytes."),
+        "sensitive": _text("Never shown."),
+    },
+    run.UnitRecord: {
+        "attempt": _text("Number of the latest attempt, from 1."),
+        "state": _text("Of the latest attempt. unknown is not final."),
+        "outcome": _text("How it ended."),
+        "reason": _text("One word on the end."),
+        "message": _text("One sentence on the end.", _LONG),
+        "ref": _text("What was let go: UID of a pod or fork."),
+        "generation": _text("For a fork: digest of the wish it was started from."),
+        "claimed_at": _text("When it was let go, " + _MILLISECONDS),
+        "started_at": _text("When it began, " + _MILLISECONDS),
+        "ended_at": _text("When it ended, " + _MILLISECONDS),
+        "failures": _text("Failed attempts."),
+        "voids": _text("Attempts that never ran."),
+        "outputs": {"description": "What it made: digests, never values.", "maxProperties": _MANY},
+    },
+    run.Request: {
+        "at": _text("When, in unix milliseconds."),
+        "reason": _text("One word."),
+        "message": _text("One sentence.", _LONG),
+        "by": _text("Who asked."),
+    },
+    run.Run: {
+        "uid": _text("Identity of this ledger: the target's UID."),
+        "target": _text("The object whose life it records."),
+        "plan": _text("Digest of the sealed documents."),
+        "seq": _text("Rises by one with each commit.", minimum=0),
+        "phase": _text("Closing is the moment after which no create unit can start."),
+        "born_at": _text("When it was made, " + _MILLISECONDS),
+        "units": {"description": "A line for each unit that was ever let go.", "maxProperties": _MANY},
+        "closed": _text("Who closed it, when and why."),
+        "abandon": _text("Who gave the cleanup up, when and why."),
+        "ended_at": _text("When all was cleaned up, " + _MILLISECONDS),
+    },
+    kinds.Pin: {
+        "name": _text("Name of the ObjectLifecycleMethods.", 253),
+        "uid": _text("Its UID.", 128),
+        "digest": _text("Digest of its spec.", 71, pattern=_DIGEST),
+    },
+    kinds.RunSpec: {
+        "documents": _many("The sealed documents."),
+        "forks": _many("The target's forks, in their newest revision."),
+        "plural": _text("The target's kind, as in its address.", 63),
+    },
+    # --- resources and what is said ----------------------------------------------------------------------------------
+    kinds.Condition: {
+        "type": _text("What may hold.", 316),
+        "status": _text("Whether it does.", enum=["True", "False", "Unknown"]),
+        "observed_generation": _text("The generation it speaks of."),
+        "last_transition_time": _text("Since when.", None, format="date-time", maxLength=None),
+        "reason": _text("Why, in one word.", 1024),
+        "message": _text("Why, in one sentence.", _LONG),
+    },
+    kinds.UnitStatus: {
+        "id": _text("Name of the unit in its run: resource/step, or fork:namespace/name.", 600),
+        "event": _text("When it is its turn: preStart, postStart, preStop or postStop."),
+        "kind": _text("exec, webhook, object or fork."),
+        "state": _text("waiting, running, succeeded, failed, retrying, unknown, stopped or skipped."),
+        "attempt": _text("Number of the latest attempt."),
+        "reason": _text("One word on it."),
+        "message": _text("One sentence on it.", _LONG),
+        "pod": _text("Its pod, as namespace/name."),
+        "started_at": _text("When it began, " + _TIME),
+        "ended_at": _text("When it ended, " + _TIME),
+    },
+    kinds.Binding: {"name": _text("Name of the Secret.", 253)},
+    kinds.EndpointStatus: {
+        "name": _text("Name of the endpoint."),
+        "url": _text("Where it answers.", 4096),
+    },
+    kinds.SandboxRef: {
+        "namespace": _text("Namespace of the sandbox.", 63),
+        "name": _text("Its name.", 253),
+        "uid": _text("Its UID.", 128),
+    },
+    kinds.ResourceSpec: {
+        "name": _text("Name of the resource in its sandbox.", 253),
+        "sandbox": _text("The sandbox it belongs to."),
+        "plugin": _text("The plugin as name@version; empty for one written in place."),
+        "document": _text("Name of the ObjectLifecycleMethods that make and remove it.", 253),
+        "output_namespaces": _many("Namespaces in which a Secret with the outputs lies."),
+    },
+    kinds.SandboxStatus: {
+        **_SPOKEN,
+        "routing_key": _text("Key by which requests find the sandbox."),
+        "expires_at": _text("When it will be deleted, " + _TIME),
+        "endpoints": _many("Ways in."),
+    },
+    kinds.ResourceStatus: {**_SPOKEN, "binding": _text("The Secret with the outputs.")},
+    kinds.PluginStatus: {**_SPOKEN, "in_use": _text("Runs that need this plugin's steps for their cleanup.")},
+    kinds.DocumentStatus: _SPOKEN,
+}

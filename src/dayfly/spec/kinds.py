@@ -1,0 +1,151 @@
+"""Our kinds as a cluster keeps them, where they hold more than a wish, a document or a ledger.
+
+Every status is spoken for people and never read back: `plan.status` finds the words, a host writes them here. What
+must be remembered is in the ledger (`run`).
+"""
+
+from dayfly.spec.lifecycle import Struct, Unit
+from dayfly.spec.plugin import PluginSpec
+from dayfly.spec.run import Run
+
+
+class NamedPluginSpec(PluginSpec, frozen=True, kw_only=True):
+    """One version of a plugin: create runs before a sandbox's workloads start, delete after they have stopped.
+
+    Published, it never changes: publish a new version beside it.
+    """
+
+    name: str
+
+
+class Ledger(Run, frozen=True, kw_only=True):
+    """What was allowed to start and how it ended. Only Dayfly's operator writes it, by compare-and-swap."""
+
+
+class Pin(Struct, frozen=True, kw_only=True):
+    """One document that a run has sealed: that very object, with these very bytes."""
+
+    name: str
+    uid: str
+    digest: str
+
+
+class RunSpec(Struct, frozen=True, kw_only=True):
+    """What a run has pinned, and the newest revision of its target's forks."""
+
+    documents: tuple[Pin, ...] = ()
+    forks: tuple[Unit, ...] = ()
+    plural: str = "sandboxes"
+
+
+class Condition(Struct, frozen=True, kw_only=True):
+    """One of an object's conditions, as all Kubernetes tools read them. `kubectl wait --for=condition=Ready` does."""
+
+    type: str
+    status: str
+    observed_generation: int = 0
+    last_transition_time: str
+    reason: str
+    message: str = ""
+
+
+class UnitStatus(Struct, frozen=True, kw_only=True):
+    """One step or fork as people see it. Times are RFC 3339."""
+
+    id: str
+    event: str = ""
+    kind: str = ""
+    state: str
+    attempt: int = 0
+    reason: str = ""
+    message: str = ""
+    pod: str = ""
+    started_at: str = ""
+    ended_at: str = ""
+
+
+class Binding(Struct, frozen=True, kw_only=True):
+    """Where the outputs lie: a Secret of this name, keys `<step>.<output>` (Service Binding's provisioned service)."""
+
+    name: str
+
+
+class EndpointStatus(Struct, frozen=True, kw_only=True):
+    """A way in that works now."""
+
+    name: str
+    url: str
+
+
+class SandboxStatus(Struct, frozen=True, kw_only=True):
+    """How a sandbox stands."""
+
+    observed_generation: int = 0
+    phase: str = ""
+    ready: str = ""
+    reason: str = ""
+    message: str = ""
+    progress: str = ""
+    routing_key: str = ""
+    run: str = ""
+    expires_at: str = ""
+    conditions: tuple[Condition, ...] = ()
+    units: tuple[UnitStatus, ...] = ()
+    endpoints: tuple[EndpointStatus, ...] = ()
+
+
+class SandboxRef(Struct, frozen=True, kw_only=True):
+    """The sandbox a resource belongs to: that very object."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class ResourceSpec(Struct, frozen=True, kw_only=True):
+    """One instance of a plugin inside one sandbox. Written by the operator; people write it into the Sandbox."""
+
+    name: str
+    sandbox: SandboxRef
+    plugin: str = ""
+    document: str = ""
+    output_namespaces: tuple[str, ...] = ()
+
+
+class ResourceStatus(Struct, frozen=True, kw_only=True):
+    """How a resource stands."""
+
+    observed_generation: int = 0
+    phase: str = ""
+    ready: str = ""
+    reason: str = ""
+    message: str = ""
+    progress: str = ""
+    run: str = ""
+    binding: Binding | None = None
+    conditions: tuple[Condition, ...] = ()
+    units: tuple[UnitStatus, ...] = ()
+
+
+class PluginStatus(Struct, frozen=True, kw_only=True):
+    """How a plugin stands: `in_use` counts the runs that have sealed a document made from it."""
+
+    observed_generation: int = 0
+    ready: str = ""
+    reason: str = ""
+    message: str = ""
+    in_use: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class DocumentStatus(Struct, frozen=True, kw_only=True):
+    """How a document stands with the run that pins it."""
+
+    observed_generation: int = 0
+    phase: str = ""
+    ready: str = ""
+    reason: str = ""
+    message: str = ""
+    progress: str = ""
+    run: str = ""
+    conditions: tuple[Condition, ...] = ()

@@ -1,0 +1,3 @@
+from policy.apiserver import api, served
+
+__all__ = ["api", "served"]

@@ -1,0 +1,329 @@
+"""Our kinds on a real API server: accepted, explained, shown, and bad input refused with the place and the reason."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dayfly.compile.compiler import compile as compiled
+from dayfly.operator import objects
+from dayfly.spec import crd, documents, kinds, template, text
+from dayfly.spec.lifecycle import digest
+from dayfly.spec.plugin import Plugin
+from policy.apiserver import ROOT
+
+CLUSTER = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
+BASE = "/apis/dayfly.dev/v1alpha1"
+SCRIPT = "#!/bin/sh\n"
+VARIABLES = {"folder": "/tmp/x", "region": "eu", "state-folder": "/tmp/state"}
+
+
+def wish(path: Path):
+    """One file of an example, as its author would have it."""
+    document = text.parse_one(path.read_text(), file=str(path))
+    variables = {name: value for name, value in VARIABLES.items() if f"@{{{name}}}" in path.read_text()}
+    return documents.load(template.expand(document, variables, lambda name: (path.parent / name).read_bytes()))
+
+
+def manifest(made):
+    """A wish in kubectl's form."""
+    data = documents.export(made)
+    head = {"apiVersion": "dayfly.dev/v1alpha1", "kind": type(made).__name__}
+    if isinstance(made, Plugin):
+        head["kind"] = "ResourcePlugin"
+        return {
+            **head,
+            "metadata": {"name": documents.object_name(made)},
+            "spec": {"name": data["name"], **data["spec"]},
+        }
+    return {**head, "metadata": {"name": made.name}, "spec": data["spec"]}
+
+
+EXAMPLES = sorted(ROOT.glob("examples/*/*.yaml"))
+WISHES = [path for path in EXAMPLES if path.name in ("plugin.yaml", "sandbox.yaml")]
+
+
+def place(body):
+    if body["kind"] == "Sandbox":
+        return f"{BASE}/namespaces/default/sandboxes?fieldValidation=Strict"
+    plural = {"ResourcePlugin": "resourceplugins", "Run": "runs", "ObjectLifecycleMethods": "objectlifecyclemethods"}
+    return f"{BASE}/{plural[body['kind']]}?fieldValidation=Strict"
+
+
+def without_value(message):
+    """The server's sentence but for the value at fault, which may be a whole script."""
+    return re.sub(r'Invalid value: "[^"]*": ', "Invalid value: ", message)
+
+
+def plugin(spec=None, *, name="p@1.0.0", meta="p.1.0.0"):
+    """A plugin with one step, changed as asked."""
+    body = {"name": name, "runner": {"image": "x"}, "create": [{"name": "a", "script": SCRIPT}]}
+    body |= spec or {}
+    return {"apiVersion": "dayfly.dev/v1alpha1", "kind": "ResourcePlugin", "metadata": {"name": meta}, "spec": body}
+
+
+def step(**more):
+    return plugin({"create": [{"name": "a", "script": SCRIPT, **more}]})
+
+
+def sandbox(name="s", **spec):
+    spec = {"cluster": "c", **spec}
+    return {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Sandbox", "metadata": {"name": name}, "spec": spec}
+
+
+def fork(**customizations):
+    of = {"kind": "Deployment", "namespace": "default", "name": "web"}
+    return {"forkOf": of, "customizations": customizations}
+
+
+REFUSED = [
+    (plugin(meta="p.2"), 'metadata.name must be "p.1.0.0", which is spec.name in lower case with . for @'),
+    (plugin(name="p@1"), "spec.name in body should match"),
+    (plugin({"create": []}), "spec: Invalid value: has neither create nor delete steps: write at least one"),
+    (
+        plugin({"delete": [{"name": "a", "script": SCRIPT}]}),
+        "spec: Invalid value: a create and a delete step have the same name",
+    ),
+    (plugin({"create": [{"name": "a", "script": SCRIPT}] * 2}), 'spec.create[1]: Duplicate value: {"name":"a"}'),
+    (plugin({"create": [{"name": "a"}]}), "spec.create[0].script: Required value"),
+    (step(script="echo"), "spec.create[0].script: Invalid value: must begin with #!"),
+    (step(name="1a"), "spec.create[0].name in body should match"),
+    (step(name="a" * 31), "spec.create[0].name: Too long: may not be more than 30"),
+    (step(colour="red"), 'unknown field "spec.create[0].colour"'),
+    (step(inputs=[{"name": "x"}]), "spec.create[0].inputs[0]: Invalid value: a plugin's input needs exactly one of"),
+    (
+        step(inputs=[{"name": "x", "value": "1"}]),
+        "spec.create[0].inputs[0]: Invalid value: a plugin's input needs exactly one of",
+    ),
+    (
+        step(inputs=[{"name": "x", "valueFromSandbox": True, "as": {"path": "tmp"}}]),
+        'spec.create[0].inputs[0].as.path: Invalid value: is not an absolute path: begin it with "/"',
+    ),
+    (
+        step(inputs=[{"name": "x", "valueFromSandbox": True, "as": {"env": "A-B"}}]),
+        "spec.create[0].inputs[0].as.env in body should match",
+    ),
+    (
+        step(outputs=[{"name": "x", "valueFromPath": "/proc/1"}]),
+        "spec.create[0].outputs[0].valueFromPath: Invalid value: lies where no step may write",
+    ),
+    (
+        step(outputs=[{"name": "x", "valueFromPath": "/a/../b"}]),
+        "spec.create[0].outputs[0].valueFromPath in body should",
+    ),
+    (
+        step(outputs=[{"name": "x", "valueFromPath": "/a"}, {"name": "x", "valueFromPath": "/b"}]),
+        'spec.create[0].outputs[1]: Duplicate value: {"name":"x"}',
+    ),
+    (step(retry={"limit": 3}), "spec.create[0].retry.limit: Invalid value: only a step that may run twice can be"),
+    (step(timeouts={"run": "1 hour"}), "spec.create[0].timeouts.run in body should match"),
+    (
+        plugin({"delete": [{"name": "d", "script": SCRIPT, "retry": {"limit": 1}}]}),
+        "spec.delete[0].retry.limit: Invalid value: a cleanup is tried until it succeeds; leave the limit out",
+    ),
+    (sandbox("UPPER"), "metadata.name: Invalid value"),
+    (sandbox("a" * 31), "metadata.name: a sandbox name has at most 30 letters"),
+    (sandbox("a.b"), "metadata.name: a sandbox name has at most 30 letters"),
+    (sandbox(cluster=""), "spec.cluster in body should be at least 1 chars long"),
+    (sandbox(cluster=None), "spec.cluster: "),
+    (sandbox(ttl={"duration": "1y"}), "spec.ttl.duration in body should match"),
+    (sandbox(ttl={"duration": "1h", "offsetFrom": "now"}), 'spec.ttl.offsetFrom: Unsupported value: "now"'),
+    (sandbox(resources=[{"name": "r"}]), "spec.resources[0]: Invalid value: needs exactly one of plugin and spec"),
+    (sandbox(resources=[{"name": "r", "plugin": "p@x"}]), "spec.resources[0].plugin in body should match"),
+    (sandbox(resources=[{"name": "r", "plugin": "p"}] * 2), 'spec.resources[1]: Duplicate value: {"name":"r"}'),
+    (
+        sandbox(resources=[{"name": "r", "spec": {"create": [{"name": "a", "script": "x"}]}}]),
+        "spec.resources[0].spec.create[0].script: Invalid value: must begin with #!",
+    ),
+    (sandbox(forks=[fork(), fork()]), "spec.forks: Invalid value: a baseline is forked once in a sandbox"),
+    (sandbox(forks=[{"forkOf": {"kind": "Pod", "namespace": "a", "name": "b"}}]), 'Unsupported value: "Pod"'),
+    (
+        sandbox(forks=[fork(env=[{"name": "A", "value": "1", "valueFrom": {"secret": {"name": "a", "key": "b"}}}])]),
+        "spec.forks[0].customizations.env[0]: Invalid value: has both value and valueFrom; leave one out",
+    ),
+    (
+        sandbox(forks=[fork(env=[{"name": "A", "valueFrom": {}}])]),
+        "spec.forks[0].customizations.env[0].valueFrom: Invalid value: needs exactly one of resource, fork, configMap",
+    ),
+    (
+        sandbox(
+            hooks={"preStart": [{"name": "a", "script": SCRIPT, "inputs": [{"name": "x", "valueFromSandbox": True}]}]}
+        ),
+        "spec.hooks.preStart[0].inputs[0]: Invalid value: a hook's input needs exactly one of value, valueFromStep",
+    ),
+    (
+        sandbox(defaultRouteGroup={"endpoints": [{"name": "a", "target": "ftp://x:1"}]}),
+        "spec.defaultRouteGroup.endpoints[0].target in body should match",
+    ),
+    (sandbox(endpoints=[{"name": "a", "port": 70000}]), "spec.endpoints[0].port in body should be less than or equal"),
+]
+
+
+def test_files_are_current():
+    """deploy/crds is what the types say."""
+    assert subprocess.run([sys.executable, ROOT / "scripts" / "crds.py", "--check"], check=False).returncode == 0
+
+
+def test_operator_reads_what_the_schema_says():
+    """The operator's own types have the fields of the generated ones."""
+    for ours, theirs in ((objects.RunSpec, kinds.RunSpec), (objects.Pin, kinds.Pin)):
+        assert ours.__struct_encode_fields__ == theirs.__struct_encode_fields__
+    served = {each["spec"]["names"]["kind"]: each["spec"] for each in crd.definitions()}
+    for resource in (objects.RUNS, objects.DOCUMENTS, objects.SANDBOXES, objects.PLUGINS):
+        assert served[resource.kind]["names"]["plural"] == resource.plural
+        assert (served[resource.kind]["scope"] == "Namespaced") is resource.namespaced
+
+
+def test_every_field_is_described():
+    def walk(schema, path):
+        if path:
+            assert schema.get("description"), path
+        for name, inner in schema.get("properties", {}).items():
+            if name != "metadata" or path:
+                walk(inner, f"{path}.{name}")
+        if schema.get("items", {}).get("properties"):
+            walk(schema["items"], f"{path}[]")
+
+    for definition in crd.definitions():
+        walk(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "")
+
+
+class TestServer:
+    pytestmark = CLUSTER
+
+    @pytest.mark.parametrize("path", WISHES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+    def test_takes_every_example(self, served, path):
+        """An example in kubectl's form is accepted, and what the server keeps means the same."""
+        made = wish(path)
+        body = manifest(made)
+        answer = served.ask("POST", place(body), body)
+        assert answer.status == 201, answer.message
+        kept = {key: answer.body[key] for key in ("apiVersion", "kind", "metadata", "spec")}
+        assert documents.load(text.parse_one(text.dump(kept), file="kept")) == made
+        served.ask("DELETE", place(body).replace("?", f"/{body['metadata']['name']}?"))
+
+    @pytest.mark.parametrize(("body", "message"), REFUSED, ids=range(len(REFUSED)))
+    def test_refuses(self, served, body, message):
+        answer = served.ask("POST", place(body) + "&dryRun=All", body)
+        assert answer.status in (400, 422), answer
+        assert message in without_value(answer.message)
+
+    def test_keeps_a_document_byte_for_byte(self, served):
+        """The digest of a compiled document is the same after a way through the server."""
+        made = wish(ROOT / "examples" / "s3-bucket" / "sandbox.yaml")
+        bucket = wish(ROOT / "examples" / "s3-bucket" / "plugin.yaml")
+        result = compiled(made, {("s3-bucket", "1.0.0"): bucket}, uid="u", routing_key="k", namespace="default")
+        for number, document in enumerate(result.documents):
+            sent = objects.DocumentObject(metadata=objects.AnnotatedMeta(name=f"d{number}"), spec=document)
+            body = json.loads(msgspec.json.encode(sent)) | {
+                "apiVersion": "dayfly.dev/v1alpha1",
+                "kind": "ObjectLifecycleMethods",
+            }
+            answer = served.ask("POST", place(body), body)
+            assert answer.status == 201, answer.message
+            assert digest(msgspec.convert(answer.body, objects.DocumentObject).spec) == digest(document)
+            answer.body["spec"]["resource"] = "other"
+            changed = served.ask("PUT", f"{BASE}/objectlifecyclemethods/d{number}", answer.body)
+            assert (changed.status, "a compiled document never changes" in changed.message) == (422, True)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"cluster": "other"}, "spec.cluster: Invalid value: cluster cannot change while the sandbox lives"),
+            ({"resources": []}, "resources cannot change while the sandbox lives; delete the sandbox and make it anew"),
+            ({"resources": [{"name": "r", "plugin": "p@2.0.0", "params": {"a": "1"}}]}, "resources cannot change"),
+            ({"resources": [{"name": "r", "plugin": "p@1.0.0", "params": {"a": "2"}}]}, "resources cannot change"),
+            ({"hooks": None}, "hooks cannot change while the sandbox lives"),
+            ({"hooks": {"preStop": []}}, "hooks cannot change while the sandbox lives"),
+            ({"runner": {"image": "y"}}, "runner cannot change while the sandbox lives"),
+        ],
+    )
+    def test_what_a_live_sandbox_may_not_change(self, served, change, message):
+        self.make(served)
+        answer = self.patch(served, change)
+        assert answer.status == 422
+        assert message in without_value(answer.message)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"ttl": {"duration": "2h", "offsetFrom": "updatedAt"}},
+            {"labels": {"a": "c"}},
+            {"forks": [fork(images=[{"image": "x"}])]},
+            {"description": "another"},
+        ],
+    )
+    def test_what_it_may_change(self, served, change):
+        self.make(served)
+        answer = self.patch(served, change)
+        assert answer.status == 200, answer.message
+
+    def make(self, served):
+        body = sandbox(
+            "live",
+            labels={"a": "b"},
+            resources=[{"name": "r", "plugin": "p@1.0.0", "params": {"a": "1"}}],
+            hooks={"preStart": [{"name": "a", "script": SCRIPT}]},
+            runner={"image": "x"},
+        )
+        assert served.ask("POST", place(body), body).status in (201, 409)
+
+    def patch(self, served, spec):
+        path = f"{BASE}/namespaces/default/sandboxes/live?dryRun=All"
+        return served.ask("PATCH", path, {"spec": spec}, kind="application/merge-patch+json")
+
+    def test_a_published_plugin_never_changes(self, served):
+        body = plugin()
+        assert served.ask("POST", place(body), body).status in (201, 409)
+        path = f"{BASE}/resourceplugins/p.1.0.0"
+        for change in ({"description": "x"}, {"runner": {"image": "y"}}):
+            answer = served.ask("PATCH", path, {"spec": change}, kind="application/merge-patch+json")
+            assert answer.status == 422
+            assert "a published plugin never changes; publish another version beside it" in answer.message
+        kept = served.ask("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, kind="application/merge-patch+json")
+        assert kept.status == 200
+
+    def test_a_ledger_never_goes_back(self, served):
+        ledger = {"uid": "u", "target": {"kind": "Sandbox", "name": "s", "uid": "u"}, "plan": "p", "seq": 4}
+        body = {
+            "apiVersion": "dayfly.dev/v1alpha1",
+            "kind": "Run",
+            "metadata": {"name": "r"},
+            "ledger": ledger,
+            "spec": {},
+        }
+        assert served.ask("POST", place(body), body).status == 201
+        for change, status in (({"seq": 5}, 200), ({"seq": 3}, 422), ({"uid": "v"}, 422), ({"phase": "gone"}, 422)):
+            answer = served.ask(
+                "PATCH", f"{BASE}/runs/r?dryRun=All", {"ledger": change}, kind="application/merge-patch+json"
+            )
+            assert answer.status == status, answer.message
+
+    def test_kubectl_shows_waits_and_explains(self, served):
+        """Columns, short names, the category, conditions and descriptions as people use them."""
+        kubectl = served.cluster.kubectl
+        body = sandbox("seen")
+        assert served.ask("POST", place(body), body).status == 201
+        condition = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Ready",
+            "message": "All is well.",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        status = {"phase": "open", "ready": "True", "reason": "Ready", "progress": "2/5", "conditions": [condition]}
+        path = f"{BASE}/namespaces/default/sandboxes/seen/status"
+        assert served.ask("PATCH", path, {"status": status}, kind="application/merge-patch+json").status == 200
+        lines = kubectl("get", "dfs", "seen").splitlines()
+        assert lines[0].split() == ["NAME", "PHASE", "READY", "REASON", "PROGRESS", "AGE"]
+        assert lines[1].split()[:5] == ["seen", "open", "True", "Ready", "2/5"]
+        assert "condition met" in kubectl("wait", "--for=condition=Ready", "sandbox/seen", "--timeout=5s")
+        assert "sandbox.dayfly.dev/seen" in kubectl("get", "dayfly", "-o", "name")
+        said = kubectl("explain", "sandbox.spec.resources.spec.create.script")
+        assert "A program text that begins with #!" in said
+        for short in ("dfp", "dfr", "olm", "dfrun"):
+            kubectl("get", short)

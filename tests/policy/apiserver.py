@@ -1,0 +1,132 @@
+"""A real API server for tests that need no node, and a small client that can speak as anybody.
+
+`DAYFLY_TEST_KUBECONFIG` is not taken: these tests install and remove cluster-wide policies, so the server is their own.
+"""
+
+import http.client
+import json
+import os
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from testcluster import build  # noqa: E402 - found beside the tests
+from testcluster import cluster as clusters  # noqa: E402 - found beside the tests
+
+
+class Answer(NamedTuple):
+    status: int
+    body: Any
+
+    @property
+    def message(self) -> str:
+        return self.body.get("message", "") if isinstance(self.body, dict) else str(self.body)
+
+
+class Api:
+    """Requests to one server. Each thread has a connection of its own."""
+
+    def __init__(self, cluster: clusters.Cluster) -> None:
+        self.cluster = cluster
+        self._tls = ssl.create_default_context(cafile=str(cluster.folder / "pki" / "ca.crt"))
+        self._tls.load_cert_chain(cluster.folder / "pki" / "admin.crt", cluster.folder / "pki" / "admin.key")
+        self._local = threading.local()
+        self._open: list[http.client.HTTPSConnection] = []
+
+    def ask(
+        self, method: str, path: str, body: Any = None, *, user: str = "", kind: str = "application/json"
+    ) -> Answer:
+        """Status and parsed body; `user` is whom we speak as, an administrator otherwise."""
+        headers = {"Content-Type": kind}
+        if user:
+            headers["Impersonate-User"] = user
+            headers["Impersonate-Group"] = (
+                "system:serviceaccounts" if user.startswith("system:serviceaccount:") else "system:authenticated"
+            )
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = http.client.HTTPSConnection(self.cluster.network.node, 6443, context=self._tls, timeout=60)
+            self._local.connection = connection
+            self._open.append(connection)
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        data = answer.read()
+        return Answer(
+            answer.status, json.loads(data) if answer.headers.get_content_type() == "application/json" else data
+        )
+
+    def apply(self, text: str) -> None:
+        """Server-side apply of every document of a text, which must succeed."""
+        self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+
+    def close(self) -> None:
+        for connection in self._open:
+            connection.close()
+
+
+def eventually(check: Callable[[], Any], seconds: float = 30) -> Any:
+    """The first true value of the check."""
+    end = time.monotonic() + seconds
+    while not (value := check()):
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.1)
+    return value
+
+
+def _start() -> Iterator[Api]:
+    ours = os.pidfd_open(os.getpid())  # a killed session leaves no server behind
+    try:
+        build.check_machine(kubelet=False)
+        own = clusters.up(kubelet=False, owner=ours)
+    except build.UnavailableError as problem:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"cluster tests may not be skipped in CI: {problem}")
+        pytest.skip(f"CLUSTER TESTS SKIPPED: {problem}")
+    finally:
+        os.close(ours)
+    api = Api(own)
+    try:
+        yield api
+    finally:
+        api.close()
+        clusters.down(own)
+
+
+@pytest.fixture(scope="session")
+def api() -> Iterator[Api]:
+    """A server without anything of ours."""
+    yield from _start()
+
+
+def definitions() -> str:
+    """Our CustomResourceDefinitions as one text."""
+    return "---\n".join(path.read_text() for path in sorted((ROOT / "deploy" / "crds").glob("*.yaml")))
+
+
+def established(api: Api) -> bool:
+    """Whether the server serves all our kinds."""
+    names = [each["metadata"]["name"] for each in yaml.safe_load_all(definitions())]
+    for name in names:
+        found = api.ask("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}").body
+        conditions = {each["type"]: each["status"] for each in found.get("status", {}).get("conditions", [])}
+        if conditions.get("Established") != "True":
+            return False
+    return True
+
+
+@pytest.fixture(scope="session")
+def served(api: Api) -> Api:
+    """The server with our kinds."""
+    api.apply(definitions())
+    eventually(lambda: established(api))
+    return api
