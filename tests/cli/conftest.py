@@ -35,6 +35,8 @@ def served(cli: Cli) -> Iterator[Cli]:
     said = server.stderr.readline().decode()
     assert "is up at" in said, said
     yield cli
+    for name in cli.sandboxes():  # a step that still runs would outlive the server
+        assert cli("sandbox", "delete", name).code == 0
     server.terminate()
     assert (server.wait(30), server.stderr.read().decode()) == (0, "")
 

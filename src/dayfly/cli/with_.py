@@ -69,12 +69,19 @@ def command(
         show.talk(f"dayfly: {command_line[0]}: no such command; nothing was provisioned")
         return _NO_SUCH_COMMAND
     with Signals() as signals, _running_server(Home.find()) as client:
-        return _use(client, signals, body, aliases, command_line, timeout)
+        return _use(client, signals, body, aliases, command_line, seconds=timeout)
 
 
 def _use(
-    client: Client, signals: Signals, body: Any, aliases: dict[str, str], command_line: tuple[str, ...], seconds: float
+    client: Client,
+    signals: Signals,
+    body: Any,
+    aliases: dict[str, str],
+    command_line: tuple[str, ...],
+    *,
+    seconds: float,
 ) -> int:
+    """Provision, run, clean up; the exit code."""
     name = body["name"]
     code: int = Exit.FAILED
     try:
