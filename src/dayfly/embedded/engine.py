@@ -270,9 +270,10 @@ class Engine:
 
     async def _dissolve(self, live: Live) -> None:
         run, name = live.run, live.stored.name
+        # First, since nobody looks for them once the run is forgotten; its forks have ended.
+        self.ports.forget(run.uid)
         await self.writer.run(lambda: self.ledger.dissolve(run, name))
         self.attempts.drop(run.uid)
-        self.ports.forget(run.uid)
         self.runs.drop(run.uid)
 
     # --- forks ------------------------------------------------------------------------------------------------------

@@ -95,6 +95,8 @@ class Ledger:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
+            # What a run kept secret leaves the file with the run.
+            self._db.execute("PRAGMA secure_delete = ON")
             self._prepare()
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"{path}: {error}") from error

@@ -208,7 +208,7 @@ class Folder:
                 continue
             with contextlib.suppress(OSError):
                 # By identity: in a container or a namespace of its own the same file has another name.
-                if any(os.path.samestat(os.stat(entry.path), lock) for entry in os.scandir(f"/proc/{process}/fd")):
+                if any(_is_same(f"/proc/{process}/fd/{name}", lock) for name in os.listdir(f"/proc/{process}/fd")):
                     os.kill(int(process), signal.SIGKILL)
 
     def value(self, output: str, digest: str) -> bytes:
@@ -317,6 +317,13 @@ def declared_paths(unit: Unit) -> frozenset[str]:
     return frozenset(
         [output.path for output in unit.outputs] + [item.as_.path for item in unit.inputs if item.as_.path]
     )
+
+
+def _is_same(path: str, file: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), file)
+    except OSError:
+        return False
 
 
 def _slurp(path: str) -> bytes:

@@ -1,0 +1,123 @@
+"""The embedded host over one home, opened and ended as often as a test wants, and what its scripts wrote."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from dayfly.embedded.host import EmbeddedHost
+from dayfly.spec.run import Request
+from dayfly.spec.workload import Workload
+
+SERVER = ["python3", "-m", "http.server", "--bind", "127.0.0.1"]
+
+
+async def until(found, what="it", seconds=20.0):
+    """Look again until there is something; returns it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if seen := found():
+            return seen
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"not within {seconds:g} s: {what}")
+
+
+class Machine:
+    """`host` is the open one. The journal is a file to which scripts append lines, in `$JOURNAL`."""
+
+    def __init__(self, folder: Path, runner: str) -> None:
+        self.home = folder / "home"
+        self.journal = folder / "journal"
+        self.runner = runner
+        self.host: EmbeddedHost = None
+        self.options = {}
+
+    async def up(self, *, start=True, **options):
+        options = {**self.options, **options}
+        isolation = options.pop("isolation", None)
+        self.host = await EmbeddedHost.open(self.home, runner=options.pop("runner", self.runner), **options)
+        engine = self.host._engine
+        engine.launcher.environment = {**os.environ, "JOURNAL": str(self.journal)}
+        if isolation:
+            starter = engine.launcher._starter
+            starter.isolation = starter.fork_isolation = isolation
+            starter.apart = engine.scenes._apart = isolation != "none"
+        if start:
+            self.host.start()
+        return self.host
+
+    async def down(self, **options):
+        if self.host is not None:
+            host, self.host = self.host, None
+            await host.close(**options)
+
+    async def end(self):
+        """As `down`, and whatever of its steps still lives ends."""
+        await self.down()
+        for folder in self.folders():
+            with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
+                os.kill(int((folder / "marker").read_text().split("\n")[1]), signal.SIGKILL)
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    @property
+    def work(self):
+        place = self.home / "place"
+        return Path(place.read_text()) if place.exists() else self.home / "attempts"
+
+    def folders(self):
+        return [entry for entry in self.work.iterdir() if entry.is_dir()] if self.work.exists() else []
+
+    def lines(self):
+        return self.journal.read_text().splitlines() if self.journal.exists() else []
+
+    def report(self, uid="u"):
+        return self.host.report(uid)
+
+    def unit(self, name, uid="u"):
+        return next(unit for unit in self.report(uid).units if unit.id == name)
+
+    async def ready(self, uid="u"):
+        await until(lambda: self.report(uid).ready, f"{uid} to be ready; now {self.report(uid)}")
+
+    async def reason(self, word, uid="u", seconds=20.0):
+        await until(lambda: self.report(uid).reason == word, f"{word}; now {self.report(uid)}", seconds)
+        return self.report(uid)
+
+    async def state(self, name, word, uid="u"):
+        await until(lambda: self.unit(name, uid).state == word, f"{name} {word}; now {self.report(uid)}")
+        return self.unit(name, uid)
+
+    async def said(self, name, word, uid="u"):
+        """Wait for a unit's reason; returns its sentence."""
+        await until(lambda: self.unit(name, uid).reason == word, f"{name} {word}; now {self.report(uid)}")
+        return self.unit(name, uid).message
+
+    async def wrote(self, line):
+        await until(lambda: line in self.lines(), f"{line!r} in the journal; now {self.lines()}")
+
+    async def delete(self, uid="u"):
+        await self.host.stop(uid, Request(at=1, reason="Deleted", message="asked"))
+
+    async def gone(self, uid="u", seconds=20.0):
+        await until(lambda: self.host.has_ended(uid), f"{uid} to end; now {self.report(uid)}", seconds)
+
+    async def finish(self, uid="u"):
+        await self.delete(uid)
+        await self.gone(uid)
+
+    def history(self, uid="u"):
+        return [(entry.move, entry.unit, entry.attempt, entry.reason) for entry in self.host.history(uid)]
+
+    def values(self, uid="u"):
+        return {f"{value.unit}.{value.output}": value.value for value in self.host.values(uid)}
+
+    def log(self, unit, attempt=1, uid="u"):
+        return self.host.read_log(uid, unit, attempt, offset=0, limit=1 << 20)
+
+    async def baseline(self, name="app", command=(), *, port=8080, env=None):
+        """Declare a baseline: a web server, unless another command is given."""
+        command = tuple(command) or ("/bin/sh", "-c", f'exec {" ".join(SERVER)} "$PORT"')
+        await self.host.baseline(Workload(name=name, command=command, port=port, env=env or {}))

@@ -1,0 +1,78 @@
+"""A server in a process of its own that lives one sandbox through from birth to end, and kills itself where it is told.
+
+Its only argument is JSON: `home`, `runner`, `journal`, `isolation` (empty for what the machine grants) and `die_at`, the
+number of the ledger's hook at which it ends by SIGKILL (0: never). Started again, it carries on; it ends with 0 once the
+run is over. The ledger alone tells it how far it has come.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from embedded import documents as doc
+from embedded.machine import Machine, until
+
+LISTEN = "import os,socket as s;l=s.create_server(('127.0.0.1',int(os.environ['PORT'])))\nwhile 1:l.accept()"
+
+
+def journal(name, work="true"):
+    """A script that writes when it begins and when it ends."""
+    return f'echo "+ {name} $DAYFLY_ATTEMPT" >> "$JOURNAL"; {work}; c=$?; echo "- {name}" >> "$JOURNAL"; exit $c'
+
+
+DB = doc.resource(
+    "db",
+    create=[
+        doc.step("make", journal("make", "printf u > /tmp/u; sleep 0.05"), outputs=[("url", "/tmp/u")]),
+        doc.step(
+            "seed",
+            journal("seed", 'sleep 0.02; printf s > /tmp/s; [ "$(grep -c "^+ seed" "$JOURNAL")" -gt 1 ]'),
+            inputs=["url=make.url"],
+            outputs=[("ok", "/tmp/s")],
+            idempotent=True,
+            limit=9,
+            backoff_ms=20,
+        ),
+    ],
+    delete=[doc.step("drop", journal("drop"), inputs=["url=make.url"], backoff_ms=20)],
+)
+CACHE = doc.resource(
+    "cache",
+    create=[doc.step("fill", journal("fill"), inputs=["ok=db:seed.ok"], outputs=[])],
+    delete=[doc.step("clear", journal("clear"), inputs=["url=db:make.url"], backoff_ms=20)],
+)
+HOOKS = doc.hooks(
+    post_start=[doc.step("warm", journal("warm"))], pre_stop=[doc.step("drain", journal("drain"), backoff_ms=20)]
+)
+FORK = doc.fork(inputs=["url=db:make.url"], env=[doc.set_env("URL", input="url")])
+OFFER = doc.offer(DB, CACHE, HOOKS, forks=[FORK])
+OVER = ("ResourceFailed", "HookFailed")
+
+
+async def main(home, runner, journal, isolation, die_at):
+    machine = Machine(Path(home).parent, runner)
+    machine.journal = Path(journal)
+    hooks = 0
+
+    def hook(_name):
+        nonlocal hooks
+        hooks += 1
+        if hooks == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    host = await machine.up(start=False, hook=hook, **({"isolation": isolation} if isolation else {}))
+    command = ("/bin/sh", "-c", 'echo "+ app $URL" >> "$JOURNAL"; exec python3 -S -c "$CODE"')
+    await machine.baseline(command=command, env={"CODE": LISTEN})
+    host.start()
+    await host.offer(OFFER)
+    if not host.has_ended("u"):
+        await until(lambda: (seen := host.report("u")).ready or seen.closed or seen.reason in OVER, "its start", 30)
+        await machine.delete()
+        await until(lambda: host.has_ended("u"), "its end", 30)
+    await machine.down()
+
+
+asyncio.run(main(**json.loads(sys.argv[1])))

@@ -1,0 +1,252 @@
+"""What a server finds that comes after another: steps that run, receipts, folders that are gone, another boot."""
+
+import asyncio
+import os
+import shutil
+import signal
+import stat
+
+import pytest
+
+from dayfly.embedded.host import HomeBusyError
+from dayfly.execute.process import run as process
+from dayfly.plan.world import Running, Stalled
+from embedded import documents as doc
+from embedded.machine import until
+
+SLOW = 'echo "+ $DAYFLY_ATTEMPT" >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done; printf v > /tmp/v'
+
+
+def slow(**limits):
+    script = SLOW + '; echo "- $DAYFLY_ATTEMPT" >> "$JOURNAL"'
+    step = doc.step("a", script, outputs=[("v", "/tmp/v")], **limits)
+    return doc.resource("r", [step], [doc.step("z", 'echo "z [$V]" >> "$JOURNAL"', inputs=["v=a.v"])])
+
+
+def go(machine):
+    machine.journal.with_name("journal.go").touch()
+
+
+async def test_a_running_step_goes_on_while_there_is_no_server(machine):
+    await machine.host.offer(doc.offer(slow()))
+    await machine.wrote("+ 1")
+    await machine.down()
+    await machine.up()
+    await machine.said("r/a", "Running")
+    go(machine)
+    await machine.ready()
+    assert machine.lines() == ["+ 1", "- 1"]
+    assert machine.values() == {"r/a.v": b"v"}
+
+
+async def test_a_receipt_left_meanwhile_is_read(machine):
+    await machine.host.offer(doc.offer(slow()))
+    await machine.wrote("+ 1")
+    await machine.down()
+    go(machine)
+    await until(lambda: list(machine.work.glob("*/receipt")), "a receipt")
+    await machine.up()
+    await machine.ready()
+    assert machine.values() == {"r/a.v": b"v"}
+    assert machine.folders() == []
+
+
+async def test_a_step_of_an_earlier_server_is_ended_on_delete(machine):
+    await machine.host.offer(doc.offer(slow(grace_ms=100)))
+    await machine.wrote("+ 1")
+    await machine.down()
+    await machine.up()
+    await machine.finish()
+    assert machine.lines() == ["+ 1", "z []"]
+
+
+async def test_what_never_started_is_fenced_and_tried_again(machine, tmp_path):
+    """The server ends between its claim and the start of the runner."""
+    await machine.down()
+    await machine.up(start=False)
+    engine = machine.host._engine
+    engine.launcher.launch = lambda live, key: None
+    machine.host.start()
+    await machine.host.offer(doc.offer(slow()))
+    await until(lambda: ("Claim", "r/a", 1, "") in machine.history(), "the claim")
+    await machine.down()
+    await machine.up()
+    await machine.wrote("+ 2")
+    go(machine)
+    await machine.ready()
+    assert ("Void", "r/a", 1, "Stalled") in machine.history()
+    assert machine.lines() == ["+ 2", "- 2"]
+
+
+async def test_a_runner_that_comes_after_its_fence_starts_nothing(machine, tmp_path):
+    late = tmp_path / "late"
+    late.write_text(
+        f'#!/bin/sh\n[ "$1" = probe ] || while [ ! -e {tmp_path}/now ]; do /bin/sleep 0.01; done\nexec {machine.runner} "$@"\n'
+    )
+    late.chmod(late.stat().st_mode | stat.S_IXUSR)
+    await machine.down()
+    await machine.up(runner=str(late))
+    await machine.host.offer(doc.offer(slow()))
+    await until(lambda: list(machine.work.glob("*/order")), "an order")
+    await machine.down()
+    await machine.up()
+    await machine.wrote("+ 2")
+    (tmp_path / "now").touch()
+    go(machine)
+    await machine.ready()
+    await asyncio.sleep(0.2)
+    assert machine.lines() == ["+ 2", "- 2"]
+
+
+async def test_a_folder_is_not_removed_under_a_runner(machine):
+    place = machine.host._place
+    folder = process.Folder(place, "x", "r/a", 1)
+    folder.write_order(b"nothing")
+    assert folder.fence()
+    held = os.open(f"{folder.path}/lock", os.O_RDWR | os.O_CREAT)
+    process.fcntl.flock(held, process.fcntl.LOCK_EX)
+    assert not folder.release()
+    assert {"marker", "order"} <= set(os.listdir(folder.path))
+    os.close(held)
+    assert folder.release()
+    assert not folder.exists()
+    assert folder.release()
+
+
+async def test_folders_that_a_killed_server_left_are_removed(machine):
+    await machine.host.offer(doc.offer(slow()))
+    go(machine)
+    await machine.ready()
+    await machine.down()
+    process.Folder(process.open_place(machine.home), "u", "r/a", 1).write_order(b"recorded long ago")
+    process.Folder(process.open_place(machine.home), "nobody", "r/a", 1).write_order(b"of a run that is over")
+    await machine.up()
+    await until(lambda: not machine.folders(), "no folders")
+
+
+async def test_a_runner_that_was_killed_makes_a_lost_step(machine):
+    await machine.host.offer(doc.offer(slow()))
+    await machine.wrote("+ 1")
+    [marker] = machine.work.glob("*/marker")
+    os.kill(int(marker.read_text().split("\n")[1]), signal.SIGKILL)
+    await machine.reason("ResourceFailed")
+    assert machine.unit("r/a").reason == "Lost"
+    await machine.finish()
+    assert machine.lines() == ["+ 1", "z []"]
+
+
+async def test_a_killed_runner_without_namespaces_is_not_over_before_its_processes(machine):
+    await machine.down()
+    await machine.up(isolation="none")
+    await machine.host.offer(doc.offer(slow()))
+    await machine.wrote("+ 1")
+    [marker] = machine.work.glob("*/marker")
+    # The runner, and the step's first process, which would have ended the others.
+    for pid in marker.read_text().split("\n")[1:3]:
+        os.kill(int(pid), signal.SIGKILL)
+    await asyncio.sleep(0.3)
+    assert machine.unit("r/a").state == "running"
+    await machine.finish()
+    assert machine.lines() == ["+ 1", "z []"], "its processes were to be killed before the delete step"
+
+
+async def test_a_removed_folder_is_lost_and_not_tried_again(machine):
+    await machine.host.offer(doc.offer(slow()))
+    await machine.wrote("+ 1")
+    [folder] = machine.folders()
+    shutil.rmtree(folder)
+    go(machine)
+    await machine.reason("ResourceFailed")
+    assert machine.unit("r/a").reason == "Lost"
+    assert machine.lines() == ["+ 1", "- 1"]
+
+
+async def test_with_the_work_folder_gone_nothing_is_known_until_the_deadline(machine, monkeypatch):
+    limits = {"schedule_ms": 100, "pull_ms": 100, "run_ms": 1500, "grace_ms": 100}
+    monkeypatch.setattr(process, "MARGIN_MS", 1000)
+    await machine.host.offer(doc.offer(slow(**limits)))
+    await machine.wrote("+ 1")
+    await machine.down()
+    shutil.rmtree(machine.work)
+    await machine.up()
+    report = await machine.reason("OutcomeUnknown")
+    assert "folder was removed" in report.message
+    await machine.delete()
+    await asyncio.sleep(0.5)
+    assert machine.lines() == ["+ 1"], "a cleanup beside a step that may live"
+    await machine.gone()
+    assert machine.lines() == ["+ 1", "z []"]
+    assert ("Record", "r/a", 1, "Lost") in machine.history()
+
+
+async def test_another_boot_means_that_what_ran_then_has_ended(machine, monkeypatch):
+    await machine.host.offer(doc.offer(slow(run_ms=0)))
+    await machine.wrote("+ 1")
+    [marker] = machine.work.glob("*/marker")
+    pid = int(marker.read_text().split("\n")[1])
+    await machine.down()
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: not _lives(pid), "the runner's end")
+    shutil.rmtree(machine.work)
+    opened = process.open_place
+
+    def rebooted(home):
+        place = opened(home)
+        return place._replace(boot="another", ref=place.ref.replace(place.boot, "another"))
+
+    monkeypatch.setattr("dayfly.embedded.host.open_place", rebooted)
+    await machine.up()
+    await machine.reason("ResourceFailed")
+    assert machine.unit("r/a").reason == "Lost"
+    assert "machine was restarted" in machine.unit("r/a").message
+    await machine.finish()
+    assert machine.lines() == ["+ 1", "z []"]
+
+
+async def test_a_home_has_one_server(machine):
+    with pytest.raises(HomeBusyError, match=rf"process {os.getpid()}\) uses .*dayfly down"):
+        await type(machine.host).open(machine.home, runner=machine.runner)
+
+
+async def test_a_look_at_an_attempt_changes_nothing(machine):
+    await machine.host.offer(doc.offer(slow()))
+    await machine.wrote("+ 1")
+    record = machine.host._engine.reader.load("u").run.unit("r/a")
+    unit = machine.host._engine.runs.look("u").unit("r/a")
+    folder = process.Folder(machine.host._place, "u", "r/a", 1)
+    for _ in range(3):
+        assert isinstance(folder.observe(record, unit=unit, nonce="", now=1), Running)
+    other = process.Folder(machine.host._place, "u", "r/a", 2)
+    assert isinstance(other.observe(record, unit=unit, nonce="", now=1), Stalled)
+    assert not other.exists()
+    go(machine)
+    await machine.ready()
+
+
+async def test_an_idle_run_is_not_kept_in_memory_and_logs_stay_a_week(machine, monkeypatch):
+    await machine.host.offer(doc.offer(slow()))
+    go(machine)
+    await machine.ready()
+    await until(lambda: machine.host._engine.runs.count() == 0, "an empty memory")
+    await machine.finish()
+    assert machine.log("r/a") == b""
+    await machine.down()
+    week = 7 * 24 * 3_600_000
+    from dayfly.embedded import clock as real
+
+    for late, kept in ((week - 60_000, True), (week + 60_000, False)):
+        monkeypatch.setattr("dayfly.embedded.host.now_ms", lambda late=late: real.now_ms() + late)
+        await machine.up()
+        await asyncio.sleep(0.2)
+        assert machine.host.has_ended("u") == kept
+        assert (machine.home / "logs/u").exists() == kept
+        assert bool(machine.history()) == kept
+        await machine.down()
+
+
+def _lives(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False

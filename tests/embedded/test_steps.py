@@ -1,0 +1,293 @@
+"""Steps: values from one to the next, the limits of what they may take and leave, and who is kept from the other."""
+
+import asyncio
+import base64
+
+import pytest
+
+from dayfly.spec.lifecycle import Output
+from dayfly.spec.run import Request
+from dayfly.spec.wire import RefusedError
+from embedded import documents as doc
+
+
+def log_line(word):
+    return f'echo "{word}" >> "$JOURNAL"'
+
+
+async def test_values_go_from_step_to_step_and_to_the_delete_step(machine):
+    db = doc.resource(
+        "db",
+        create=[
+            doc.step("make", "printf secret > /tmp/url", outputs=[("url", "/tmp/url")]),
+            doc.step("seed", 'printf "$URL!" > /tmp/url', inputs=["url=make.url"], outputs=[("done", "/tmp/url")]),
+        ],
+        delete=[
+            doc.step("drop", 'echo "drop $DONE $DAYFLY_OUTPUTS_COMPLETE" >> "$JOURNAL"', inputs=["done=seed.done"])
+        ],
+    )
+    await machine.host.offer(doc.offer(db))
+    await machine.ready()
+    assert machine.values() == {"db/make.url": b"secret", "db/seed.done": b"secret!"}
+    await machine.finish()
+    assert machine.lines() == ["drop secret! true"]
+    moves = [move for move, *_ in machine.history()]
+    assert moves == ["Born", "Claim", "Record", "Claim", "Record", "Close", "Claim", "Record", "Finish"]
+    assert machine.folders() == []
+
+
+async def test_outputs_are_bytes(machine):
+    raw = bytes(range(256))
+    script = f"echo {base64.b64encode(raw).decode()} | base64 -d > /tmp/raw"
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", script, outputs=[("raw", "/tmp/raw")])])))
+    await machine.ready()
+    assert machine.values() == {"r/a.raw": raw}
+
+
+async def test_a_value_with_a_zero_byte_is_no_variable(machine):
+    steps = [
+        doc.step("a", r"printf 'a\000b' > /tmp/raw", outputs=[("raw", "/tmp/raw")]),
+        doc.step("b", log_line("ran"), inputs=["raw=a.raw"]),
+    ]
+    await machine.host.offer(doc.offer(doc.resource("r", steps)))
+    assert "zero byte" in (await machine.reason("ResourceFailed")).message
+    assert machine.unit("r/b").reason == "InputNotText"
+    assert machine.lines() == []
+
+
+async def test_a_value_too_large_for_a_variable_says_what_to_do(machine):
+    steps = [
+        doc.step("a", "head -c 65537 /dev/zero | tr '\\0' x > /tmp/big", outputs=[("big", "/tmp/big")]),
+        doc.step("b", log_line("ran"), inputs=["big=a.big"]),
+    ]
+    await machine.host.offer(doc.offer(doc.resource("r", steps)))
+    message = (await machine.reason("ResourceFailed")).message
+    assert "65537" in message
+    assert "read it as a file" in message
+    assert machine.lines() == []
+
+
+async def test_one_steps_outputs_have_a_limit(machine):
+    script = "head -c 524289 /dev/zero > /tmp/big"
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", script, outputs=[("big", "/tmp/big")])])))
+    assert "524288" in (await machine.reason("ResourceFailed")).message
+    assert machine.unit("r/a").reason == "OutputTooLarge"
+    assert machine.values() == {}
+
+
+async def test_all_outputs_of_a_run_have_a_limit(machine):
+    script = "head -c 524288 /dev/zero > /tmp/big"
+    steps = [doc.step(f"s{n}", script, outputs=[("big", "/tmp/big")]) for n in range(3)]
+    await machine.host.offer(doc.offer(doc.resource("r", steps)))
+    report = await machine.reason("ResourceFailed")
+    await asyncio.sleep(0.2)
+    states = sorted(machine.unit(f"r/s{n}").state for n in range(3))
+    assert states == ["failed", "succeeded", "succeeded"]
+    assert "524288 bytes of outputs would make 1572864 for the run, 1048576 is the most" in report.message
+    assert len(machine.values()) == 2
+
+
+async def test_what_is_sensitive_stays_out_of_history_and_report(machine):
+    outputs = [Output(name="key", path="/tmp/key", sensitive=True)]
+    steps = [
+        doc.step("a", "printf TOPSECRET > /tmp/key", outputs=outputs),
+        doc.step("b", "exit 3", inputs=["key=a.key"]),
+    ]
+    await machine.host.offer(doc.offer(doc.resource("r", steps)))
+    await machine.reason("ResourceFailed")
+    assert machine.host.values("u")[0].sensitive
+    assert "TOPSECRET" not in repr(machine.report()) + repr(machine.host.history("u"))
+    await machine.finish()
+    assert "TOPSECRET" not in repr(machine.host.history("u")) + repr(machine.report())
+    assert b"TOPSECRET" not in machine.host._engine.reader._db.serialize(), "it outlives its run in the ledger"
+
+
+async def test_a_failed_step_stops_what_needs_it_and_is_cleaned_up(machine):
+    db = doc.resource(
+        "db",
+        create=[
+            doc.step("a", "echo no >&2; exit 7", outputs=[("x", "/tmp/x")]),
+            doc.step("b", log_line("b"), inputs=["x=a.x"]),
+        ],
+        delete=[
+            doc.step("z", 'echo "z [$X] $DAYFLY_OUTPUTS_COMPLETE $DAYFLY_ABSENT_INPUTS" >> $JOURNAL', inputs=["x=a.x"])
+        ],
+    )
+    await machine.host.offer(doc.offer(db))
+    report = await machine.reason("ResourceFailed")
+    assert report.message == "db/a: ExitCode: exit code 7"
+    assert machine.log("db/a") == b"no\n"
+    await machine.finish()
+    assert machine.lines() == ["z [] false x"]
+
+
+async def test_an_idempotent_step_is_tried_again_after_its_back_off(machine):
+    script = 'echo "try $DAYFLY_ATTEMPT" >> "$JOURNAL"; [ "$DAYFLY_ATTEMPT" = 3 ]'
+    again = doc.step("a", script, idempotent=True, limit=3, backoff_ms=100)
+    await machine.host.offer(doc.offer(doc.resource("r", [again])))
+    await machine.ready()
+    assert machine.lines() == ["try 1", "try 2", "try 3"]
+    ends = {entry.attempt: entry.at for entry in machine.host.history("u") if entry.move == "Record"}
+    claims = {entry.attempt: entry.at for entry in machine.host.history("u") if entry.move == "Claim"}
+    assert claims[2] - ends[1] >= 95
+    assert claims[3] - ends[2] >= 195
+    assert [machine.log("r/a", n) for n in (1, 2, 3)] == [b"", b"", b""]
+
+
+async def test_a_step_that_ignores_its_end_is_killed_after_its_grace(machine):
+    script = 'trap "echo asked >> $JOURNAL" TERM; echo up >> "$JOURNAL"; while :; do sleep 0.05; done'
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", script, grace_ms=300)])))
+    await machine.wrote("up")
+    began = asyncio.get_running_loop().time()
+    await machine.finish()
+    assert 0.3 <= asyncio.get_running_loop().time() - began < 5
+    assert machine.lines()[:2] == ["up", "asked"]
+
+
+async def test_a_step_has_a_deadline(machine):
+    steps = [doc.step("a", "sleep 60", run_ms=200, grace_ms=100)]
+    await machine.host.offer(doc.offer(doc.resource("r", steps)))
+    await machine.reason("ResourceFailed")
+    assert machine.unit("r/a").reason == "RunDeadlineExceeded"
+
+
+async def test_no_more_steps_at_once_than_there_are_places(machine):
+    await machine.down()
+    await machine.up(parallel=3)
+    script = 'echo + >> "$JOURNAL"; sleep 0.05; echo - >> "$JOURNAL"'
+    steps = [doc.step(f"s{n}", script) for n in range(12)]
+    for n in range(2):
+        await machine.host.offer(doc.offer(doc.resource("r", steps), uid=f"u{n}"))
+    for n in range(2):
+        await machine.ready(f"u{n}")
+    running = most = 0
+    for line in machine.lines():
+        running += 1 if line == "+" else -1
+        most = max(most, running)
+    assert len(machine.lines()) == 48
+    assert most == 3
+
+
+async def test_deletes_go_before_creates_when_places_are_few(machine):
+    await machine.down()
+    await machine.up(parallel=1)
+    box = doc.resource("r", [doc.step("a", "true")], [doc.step("z", log_line("deleted"))])
+    await machine.host.offer(doc.offer(box, uid="old"))
+    await machine.ready("old")
+    gate = doc.step("g", log_line("gate") + "; sleep 0.3")
+    await machine.host.offer(doc.offer(doc.resource("g", [gate]), uid="gate"))
+    await machine.wrote("gate")
+    for n in range(20):
+        created = doc.resource("r", [doc.step("a", log_line("created"))])
+        await machine.host.offer(doc.offer(created, uid=f"new{n}"))
+    await machine.delete("old")
+    for n in range(20):
+        await machine.ready(f"new{n}")
+    assert machine.lines()[:2] == ["gate", "deleted"]
+
+
+async def test_two_hundred_runs_at_once(machine):
+    for n in range(200):
+        script = f'echo "make {n}" >> "$JOURNAL"; printf {n} > /tmp/n'
+        made = doc.resource(
+            "r",
+            [doc.step("a", script, outputs=[("n", "/tmp/n")])],
+            [doc.step("z", 'echo "drop $N" >> "$JOURNAL"', inputs=["n=a.n"])],
+        )
+        await machine.host.offer(doc.offer(made, uid=f"u{n}"))
+    for n in range(200):
+        await machine.ready(f"u{n}")
+        assert machine.values(f"u{n}") == {"r/a.n": str(n).encode()}
+    assert machine.host._engine.runs.count() == 0, "idle runs are kept in memory"
+    for n in range(200):
+        await machine.delete(f"u{n}")
+    for n in range(200):
+        await machine.gone(f"u{n}")
+    assert sorted(machine.lines()) == sorted(f"{verb} {n}" for verb in ("make", "drop") for n in range(200))
+    assert machine.folders() == []
+
+
+@pytest.mark.parametrize("same_run", [True, False])
+async def test_without_isolation_steps_that_share_a_path_take_turns(machine, tmp_path, same_run):
+    await machine.down()
+    await machine.up(isolation="none")
+    shared = tmp_path / "shared"
+    script = f'echo + >> "$JOURNAL"; echo x > {shared}; sleep 0.2; echo - >> "$JOURNAL"'
+    steps = [doc.step(f"s{n}", script, outputs=[("x", str(shared))]) for n in range(2)]
+    if same_run:
+        await machine.host.offer(doc.offer(doc.resource("r", steps)))
+        uids = ["u"]
+    else:
+        uids = ["u0", "u1"]
+        for uid, one in zip(uids, steps, strict=True):
+            await machine.host.offer(doc.offer(doc.resource("r", [one]), uid=uid))
+    await machine.wrote("+")
+    sentences = [unit.message for uid in uids for unit in machine.report(uid).units if unit.reason == "PathBusy"]
+    assert len(sentences) == 1
+    assert f"uses {shared} as the running r/s" in sentences[0]
+    assert "they run one after the other" in sentences[0]
+    for uid in uids:
+        await machine.ready(uid)
+    assert machine.lines() == ["+", "-", "+", "-"]
+    assert not shared.exists()
+
+
+async def test_a_run_ends_with_its_time_to_live(machine):
+    box = doc.resource("r", [doc.step("a", "true")], [doc.step("z", log_line("gone"))])
+    await machine.host.offer(doc.offer(box, expires_at=_in(700)))
+    await machine.ready()
+    await machine.gone()
+    assert machine.lines() == ["gone"]
+    assert ("Close", "", 0, "Expired") in machine.history()
+
+
+async def test_a_run_ends_when_its_lease_is_not_renewed(machine):
+    box = doc.resource("r", [doc.step("a", "true")], [doc.step("z", log_line("gone"))])
+    await machine.host.offer(doc.offer(box, lease_until=_in(500)))
+    assert await machine.host.lease("u", _in(1200))
+    await asyncio.sleep(0.7)
+    assert machine.report().closed is None
+    await machine.gone()
+    assert ("Close", "", 0, "LeaseLapsed") in machine.history()
+    assert not await machine.host.lease("u", _in(1000))
+
+
+async def test_a_cleanup_that_is_given_up_is_recorded_and_nothing_runs_on(machine):
+    box = doc.resource("r", [doc.step("a", "true")], [doc.step("z", "exit 1", backoff_ms=60_000)])
+    await machine.host.offer(doc.offer(box))
+    await machine.ready()
+    await machine.delete()
+    await machine.said("r/z", "WaitingToRetry")
+    assert await machine.host.abandon("u", Request(at=2, reason="Abandoned", message="bucket is gone", by="me"))
+    await machine.gone()
+    assert "bucket is gone" in machine.report().message
+    assert ("GiveUp", "", 0, "Abandoned") in machine.history()
+    assert any("by me" in entry.message for entry in machine.host.history("u"))
+
+
+async def test_a_cleanup_that_fails_again_and_again_is_called_stuck(machine):
+    script = 'echo x >> "$JOURNAL"; [ "$(wc -l < "$JOURNAL")" -ge 7 ]'
+    box = doc.resource("r", [doc.step("a", "true")], [doc.step("z", script, backoff_ms=20)])
+    await machine.host.offer(doc.offer(box))
+    await machine.ready()
+    await machine.delete()
+    await machine.reason("CleanupStuck")
+    await machine.gone()
+    assert len(machine.lines()) == 7
+
+
+async def test_what_this_host_cannot_run_is_refused(machine):
+    document = doc.hooks(pre_start=[doc.Unit(name="call", kind="webhook", webhook={"url": "x"})])
+    with pytest.raises(RefusedError, match="call: this host runs units of kind exec, not webhook"):
+        machine.host.admit((document,), ())
+    entry = {"name": "TOKEN_X", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    template = {"spec": {"containers": [{"name": "main", "env": [entry]}]}}
+    document = doc.resource("r", [doc.step("a", template=template)])
+    with pytest.raises(RefusedError, match=r"r/a: .*TOKEN_X.*set TOKEN_X in the environment of `dayfly up`"):
+        machine.host.admit((document,), ())
+
+
+def _in(milliseconds):
+    from dayfly.embedded.clock import now_ms
+
+    return now_ms() + milliseconds
