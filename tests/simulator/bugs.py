@@ -305,8 +305,8 @@ BUGS: tuple[Bug, ...] = (
         5,
     ),
     # --- doubled guards: alone (the table is loud) and together (the truth is) ---
-    Bug("open while closed, alone", (OPEN_WHILE_CLOSED,), (0,), "machine"),
-    Bug("open while closed, and the table lets it", (OPEN_WHILE_CLOSED, TABLE_LETS_CLAIM), (0, 3), "machine"),
+    Bug("open while closed, alone", (OPEN_WHILE_CLOSED,), (0, 13), "machine"),
+    Bug("open while closed, and the table lets it", (OPEN_WHILE_CLOSED, TABLE_LETS_CLAIM), (0, 3, 13), "machine"),
     Bug("an attempt is left out, alone", (SKIPPED_ATTEMPT,), (0,), "machine"),
     Bug("an attempt is left out, and the table lets it", (SKIPPED_ATTEMPT, TABLE_SKIPS), (8,), "machine"),
     Bug("again after success, alone", (SUCCESS_IS_NOT_ENOUGH,), (0, 5, 13), "machine"),

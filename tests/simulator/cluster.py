@@ -300,6 +300,10 @@ class Cluster(Simulation):
             return
         pod = self.rng.choice(list(self.pods.values()))
         chance = self.rng.random()
+        ending = [p for p in self.pods.values() if p.state == SEALED and p.kill_at and not p.lost]
+        if ending and chance < 0.5:  # the moment between receipt and end is short, and the worst one
+            pod, chance = self.rng.choice(ending), 1.0
+            pod.clings = True
         kept = self.scenario.shapes[pod.unit].event is None
         if kept and pod.state == ALIVE and chance < 0.7:
             self._seal(pod, "")
