@@ -180,7 +180,7 @@ def drawn(dice: random.Random, *, patch: bool) -> dict[str, Any]:
     maybe(spec, "hostAliases", lambda: some(lambda name: {"ip": f"10.0.0.{ord(name)}", "hostnames": [name]}))
     maybe(spec, "securityContext", lambda: {dice.choice(["runAsUser", "fsGroup"]): dice.randint(1, 3)})
     if patch and isinstance(spec.get("securityContext"), dict) and dice.random() < 0.3:
-        spec["securityContext"]["$patch"] = dice.choice(["replace", "merge"])
+        spec["securityContext"]["$patch"] = "replace"
     metadata: dict[str, Any] = {}
     maybe(metadata, "labels", lambda: {dice.choice("xy"): dice.choice("12")})
     maybe(metadata, "annotations", lambda: {dice.choice("xy"): dice.choice("12")})

@@ -18,6 +18,7 @@ _DIRECTIVE = "$patch"
 _RETAIN = "$retainKeys"
 _DELETE_PRIMITIVE = "$deleteFromPrimitiveList/"
 _ORDER = "$setElementOrder/"
+_DIRECTIVES = (_DIRECTIVE, _RETAIN, _DELETE_PRIMITIVE, _ORDER)
 
 _Map = dict[str, Any]
 
@@ -68,8 +69,7 @@ def _merge_map(original: _Map, patch: _Map, type_name: str, path: str) -> _Map:
             return patch
         if directive == "delete":
             return {}
-        if directive != "merge":
-            raise MergeError(f"{path}.{_DIRECTIVE}".lstrip("."), f"must be replace, merge or delete, not {directive!r}")
+        raise MergeError(f"{path}.{_DIRECTIVE}".lstrip("."), f"must be replace or delete, not {directive!r}")
     _retain(original, patch, path)
     fields = _table()["types"].get(type_name, {})
     for key, value in patch.items():
@@ -78,7 +78,7 @@ def _merge_map(original: _Map, patch: _Map, type_name: str, path: str) -> _Map:
             raise MergeError(inner, "is not understood here; leave it out")
         if key.startswith(_DELETE_PRIMITIVE):
             _delete_primitives(original, key.removeprefix(_DELETE_PRIMITIVE), value, inner)
-        elif value is None:
+        elif value is None or (key not in original and _only_deletes(value)):
             original.pop(key, None)
         else:
             original[key] = _merge_value(original.get(key), value, fields.get(key, {}), inner)
@@ -119,7 +119,7 @@ def _merge_items(old: list[_Map], new: list[_Map], field: dict[str, str], path: 
     for index, item in enumerate(laid_over):
         place = next((i for i, each in enumerate(merged) if each.get(key) == item[key]), None)
         if place is None:
-            merged.append(_plain(item))
+            merged.append(_bare(item))
         else:
             merged[place] = _merge_map(merged[place], item, field.get("type", ""), f"{path}[{index}]")
     return _in_order(merged, [item[key] for item in laid_over], [item.get(key) for item in old], key)
@@ -166,18 +166,31 @@ def _retain(original: _Map, patch: _Map, path: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A patch value where there is nothing to merge it with: without nulls and directives."""
+    """A patch value where there is nothing to merge it with: without nulls, and without what only deletes."""
     if isinstance(value, dict):
-        if value.get(_DIRECTIVE) == "delete":
-            return {}
         return {
             key: _plain(inner)
             for key, inner in value.items()
-            if inner is not None and not (key in (_DIRECTIVE, _RETAIN) or key.startswith((_ORDER, _DELETE_PRIMITIVE)))
+            if inner is not None and not _only_deletes(inner) and not key.startswith(_DIRECTIVES)
         }
     if isinstance(value, list):
-        return [_plain(item) for item in value if not (isinstance(item, dict) and item.get(_DIRECTIVE) in _GONE)]
+        return [_plain(item) for item in value if not (isinstance(item, dict) and _DIRECTIVE in item)]
     return value
 
 
-_GONE = ("delete", "replace")
+def _bare(value: Any) -> Any:
+    """A new item of a keyed list. The server takes it as it is and then passes over what it does not know.
+
+    So an item in a list inside it that says `$patch: delete` is not deleted, but created.
+    """
+    if isinstance(value, dict):
+        return {
+            key: _bare(inner) for key, inner in value.items() if inner is not None and not key.startswith(_DIRECTIVES)
+        }
+    if isinstance(value, list):
+        return [_bare(item) for item in value]
+    return value
+
+
+def _only_deletes(value: Any) -> bool:
+    return isinstance(value, dict) and value.get(_DIRECTIVE) == "delete"

@@ -1,0 +1,366 @@
+"""The client's truth about what became of a request."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dayfly.kube import errors
+from dayfly.kube.client import Client, Limits, Style
+from dayfly.kube.objects import PODS, SECRETS, Key, anything
+from dayfly.kube.transport import Answer, HttpTransport
+from kube.fake import Crash, FakeCluster, Fault, Harm, Refusal, at_write, custom, run, serving
+
+RUNS = anything("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
+RUN_KIND = custom("dayfly.dev", "v1alpha1", "runs", "Run", namespaced=False, status=False)
+
+
+def secret(name: str = "s", **more) -> dict:
+    return {"metadata": {"name": name, **more}, "data": {"a": "YQ=="}}
+
+
+def pod(name: str, *gates: str) -> dict:
+    spec = {"containers": [{"name": "main", "image": "i"}], "schedulingGates": [{"name": gate} for gate in gates]}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def played(main):
+    """Run a story with a client of a fresh cluster, in virtual time."""
+
+    async def story():
+        cluster = FakeCluster(extra=[RUN_KIND])
+        return await main(cluster, Client(cluster.transport(), seed=1))
+
+    return run(story())
+
+
+CHANGES = {
+    "create": lambda client: client.create(SECRETS, secret("new"), "default"),
+    "update": lambda client: client.update(SECRETS, secret(labels={"x": "y"}), "s", "default"),
+    "patch": lambda client: client.patch(SECRETS, {"metadata": {"labels": {"x": "y"}}}, "s", "default"),
+    "delete": lambda client: client.delete(SECRETS, "s", "default"),
+}
+OUTCOMES = [
+    (Harm.LOST_REQUEST, errors.OutcomeUnknown, False),
+    (Harm.LOST_ANSWER, errors.OutcomeUnknown, True),
+    (Harm.TROUBLE_BEFORE, errors.OutcomeUnknown, False),
+    (Harm.TROUBLE_AFTER, errors.OutcomeUnknown, True),
+    (Harm.UNREACHABLE, errors.ServerTrouble, False),
+    (Harm.THROTTLE, errors.Throttled, False),
+    (Harm.CONFLICT, errors.Conflict, False),
+    (Harm.CRASH_BEFORE, Crash, False),
+    (Harm.CRASH_AFTER, Crash, True),
+]
+
+
+class TestChanges:
+    @pytest.mark.parametrize(("harm", "family", "executed"), OUTCOMES)
+    @pytest.mark.parametrize("verb", CHANGES)
+    def test_each_fault_has_its_cause_and_nothing_is_sent_twice(self, verb, harm, family, executed):
+        """A change is one request whatever happens, and only what is certain is said."""
+
+        async def main(cluster, client):
+            await client.create(SECRETS, secret(), "default")
+            version = cluster.store.version
+            cluster.faults = at_write(2, harm)
+            with pytest.raises(family) as raised:
+                await CHANGES[verb](client)
+            assert family is type(raised.value)
+            assert cluster.writes == 2
+            assert executed is (cluster.store.version > version)
+
+        played(main)
+
+    def test_an_answer_in_prose_is_unknown(self):
+        """A 2xx whose body cannot be read was a change all the same."""
+
+        class Garbled:
+            async def send(self, request):
+                return Answer(201, b"<html>")
+
+        with pytest.raises(errors.OutcomeUnknown):
+            run(Client(Garbled()).create(SECRETS, secret(), "default"))
+
+    def test_a_deadline_makes_a_change_unknown(self):
+        """No answer in time is no failure."""
+
+        async def main(cluster, client):
+            client._transport.latency = 60.0
+            with pytest.raises(errors.OutcomeUnknown):
+                await client.create(SECRETS, secret(), "default")
+            assert asyncio.get_running_loop().time() == 30.0
+
+        played(main)
+
+    def test_guards(self):
+        """UID and version in a body or in delete's arguments hold the change to that very object."""
+
+        async def main(cluster, client):
+            made = await client.create(SECRETS, secret(), "default")
+            wrong = "00000000-0000-0000-0000-000000000000"
+            with pytest.raises(errors.Conflict):
+                await client.patch(SECRETS, {"metadata": {"uid": wrong, "labels": {"x": "y"}}}, "s", "default")
+            with pytest.raises(errors.Conflict):
+                await client.update(SECRETS, secret(resourceVersion="1"), "s", "default")
+            with pytest.raises(errors.Conflict):
+                await client.delete(SECRETS, "s", "default", uid=wrong)
+            with pytest.raises(errors.Conflict):
+                await client.delete(SECRETS, "s", "default", resource_version="1")
+            assert made == await client.get(SECRETS, "s", "default")
+            await client.delete(SECRETS, "s", "default", uid=made.metadata.uid)
+            with pytest.raises(errors.NotFound):
+                await client.get(SECRETS, "s", "default")
+
+        played(main)
+
+    def test_dry_runs_change_nothing(self):
+        """Each verb can be tried, and tells what it would have said."""
+
+        async def main(cluster, client):
+            await client.create(SECRETS, secret(), "default")
+            before = cluster.store.version
+            await client.create(SECRETS, secret("other"), "default", dry_run=True)
+            changed = await client.patch(SECRETS, {"metadata": {"labels": {"x": "y"}}}, "s", "default", dry_run=True)
+            assert changed.metadata.labels == {"x": "y"}
+            await client.delete(SECRETS, "s", "default", dry_run=True)
+            assert before == cluster.store.version
+
+        played(main)
+
+    def test_refusals_by_cause(self):
+        """Each 4xx has its type, and the causes name fields."""
+
+        async def main(cluster, client):
+            await client.create(SECRETS, secret(), "default")
+            with pytest.raises(errors.AlreadyExists):
+                await client.create(SECRETS, secret(), "default")
+            with pytest.raises(errors.Invalid) as invalid:
+                await client.create(SECRETS, secret("NO"), "default")
+            assert [cause.field for cause in invalid.value.causes] == ["metadata.name"]
+            with pytest.raises(errors.NotFound):
+                await client.create(SECRETS, secret(), "nowhere")
+            with pytest.raises(errors.Refused) as unsupported:
+                await client.patch(RUNS, {}, "x", style=Style.STRATEGIC)
+            assert unsupported.value.status == 415
+            cluster.admission.append(lambda *_: (_ for _ in ()).throw(Refusal(403, "policy says no")))
+            with pytest.raises(errors.Forbidden, match="policy says no") as forbidden:
+                await client.create(SECRETS, secret("t"), "default")
+            assert not forbidden.value.namespace_ending
+
+        played(main)
+
+    def test_deletes_pass_first_when_the_pace_is_limited(self):
+        """Of many that wait, those that clean up are served before those that make more."""
+
+        async def main():
+            cluster = FakeCluster()
+            client = Client(cluster.transport(), Limits(rate=1.0, burst=1))
+            await client.create(SECRETS, secret(), "default")
+            makes = [asyncio.create_task(client.create(SECRETS, secret(f"n{n}"), "default")) for n in range(5)]
+            await asyncio.sleep(0)
+            await client.delete(SECRETS, "s", "default")
+            assert [call.number for call in cluster.calls] == [1, 2]
+            assert cluster.calls[1].request.method == "DELETE"
+            await asyncio.gather(*makes)
+            assert pytest.approx(asyncio.get_running_loop().time(), abs=0.1) == 6.0
+
+        run(main())
+
+    def test_the_pace_has_a_deadline(self):
+        """Who waits too long for a turn learns that nothing was sent."""
+
+        async def main():
+            cluster = FakeCluster()
+            client = Client(cluster.transport(), Limits(rate=0.01, burst=1, timeout=5.0))
+            await client.create(SECRETS, secret(), "default")
+            with pytest.raises(errors.Throttled):
+                await client.create(SECRETS, secret("t"), "default")
+            assert cluster.writes == 1
+
+        run(main())
+
+
+class TestReads:
+    def test_reads_are_repeated_until_the_deadline(self):
+        """Three troubles in a row are outlived; a server that never answers is given up in time."""
+
+        async def main(cluster, client):
+            await client.create(SECRETS, secret(), "default")
+            harms = [Harm.UNREACHABLE, Harm.LOST_ANSWER, Harm.TROUBLE_BEFORE]
+            cluster.faults = lambda call: Fault(harms[call.number - 2]) if 2 <= call.number <= 4 else None
+            assert (await client.get(SECRETS, "s", "default")).metadata.name == "s"
+            assert len(cluster.calls) == 5
+            cluster.faults = lambda _: Fault(Harm.UNREACHABLE)
+            with pytest.raises(errors.ServerTrouble):
+                await client.get(SECRETS, "s", "default")
+            assert 20 < asyncio.get_running_loop().time() < 35
+
+        played(main)
+
+    def test_a_throttled_server_is_left_alone(self):
+        """After a 429 nobody of this client asks again before Retry-After is over."""
+
+        async def main(cluster, client):
+            cluster.faults = lambda call: Fault(Harm.THROTTLE, retry_after=7) if call.number == 1 else None
+            with pytest.raises(errors.Throttled) as throttled:
+                await client.create(SECRETS, secret(), "default")
+            assert throttled.value.retry_after == 7.0
+            await client.create(SECRETS, secret(), "default")
+            assert pytest.approx(asyncio.get_running_loop().time(), abs=0.01) == 7.0
+
+        played(main)
+
+    def test_lists_come_in_pages_at_one_version(self):
+        """What is written between the pages is not seen; a version that goes meanwhile begins the list again."""
+
+        async def main(cluster, client):
+            for number in range(7):
+                await client.create(SECRETS, secret(f"s{number}"), "default")
+            listing = await client.list_all(SECRETS, limit=3)
+            assert [f"s{number}" for number in range(7)] == [item.metadata.name for item in listing.items]
+            page = await client.page(SECRETS, limit=3)
+            await client.delete(SECRETS, "s5", "default")
+            rest = await client.page(SECRETS, limit=10, continue_=page.metadata.continue_)
+            assert [item.metadata.name for item in rest.items] == ["s3", "s4", "s5", "s6"]
+            compactions = iter([True])
+
+            def compact(call):
+                if "continue" in call.request.query and next(compactions, None):
+                    cluster.store.version += 1
+                    cluster.store.compact()
+
+            cluster.faults = compact
+            assert len((await client.list_all(SECRETS, limit=3)).items) == 6
+
+        played(main)
+
+    def test_selectors(self):
+        """Labels and fields select on the server."""
+
+        async def main(cluster, client):
+            for number in range(3):
+                await client.create(SECRETS, secret(f"s{number}", labels={"n": str(number)}), "default")
+
+            async def found(**query):
+                return [item.metadata.name for item in (await client.list_all(SECRETS, **query)).items]
+
+            assert await found(labels="n=1") == ["s1"]
+            assert await found(labels="n!=1") == ["s0", "s2"]
+            assert await found(labels="n in (0, 1)") == ["s0", "s1"]
+            assert await found(labels="n,n notin (0,1)") == ["s2"]
+            assert await found(fields="metadata.name=s0") == ["s0"]
+            assert await found(labels="!n") == []
+
+        played(main)
+
+    def test_a_log_is_followed_to_its_end(self):
+        """Pieces come as they are written."""
+
+        async def main(cluster, client):
+            await client.create(PODS, pod("p"), "default")
+            log = cluster.log_of("p", "default")
+
+            async def kubelet():
+                for piece in (b"one\n", b"two\n"):
+                    await asyncio.sleep(1)
+                    log.write(piece)
+                log.write(b"", ended=True)
+
+            writing = asyncio.create_task(kubelet())
+            pieces = [piece async for piece in client.log("p", "default", container="main", follow=True)]
+            assert pieces == [b"one\n", b"two\n"]
+            await writing
+            with pytest.raises(errors.NotFound):
+                await anext(client.log("q", "default", container="main"))
+
+        played(main)
+
+    def test_a_secret_is_not_shown(self):
+        """Printing one tells its keys alone."""
+
+        async def main(cluster, client):
+            return repr(await client.create(SECRETS, secret(), "default"))
+
+        shown = played(main)
+        assert shown == "Secret(default/s, keys=['a'])"
+
+
+class TestHttp:
+    async def test_a_cut_connection_is_never_sent_again(self):
+        """Aiohttp itself would repeat a PUT on a pooled connection; then our own change would look like a conflict."""
+        cluster = FakeCluster()
+        async with serving(cluster) as address:
+            client = Client(HttpTransport(Plain(address)))
+            try:
+                made = await client.create(SECRETS, secret(), "default")
+                cluster.faults = at_write(2, Harm.LOST_ANSWER)
+                with pytest.raises(errors.OutcomeUnknown):
+                    await client.update(
+                        SECRETS,
+                        secret(resourceVersion=made.metadata.resource_version, labels={"x": "y"}),
+                        "s",
+                        "default",
+                    )
+                assert cluster.writes == 2
+                assert (await client.get(SECRETS, "s", "default")).metadata.labels == {"x": "y"}
+                cluster.faults = at_write(3, Harm.LOST_REQUEST)
+                with pytest.raises(errors.OutcomeUnknown):
+                    await client.delete(SECRETS, "s", "default")
+                assert cluster.store.get(cluster.kind("secrets"), Key("default", "s"))
+            finally:
+                await client.close()
+
+    async def test_nobody_there_is_no_unknown(self):
+        """A refused connection proves that nothing was sent."""
+        client = Client(HttpTransport(Plain("http://127.0.0.1:1")))
+        with pytest.raises(errors.ServerTrouble, match="nothing was sent"):
+            await client.create(SECRETS, secret(), "default")
+        await client.close()
+
+    async def test_fresh_credentials_after_a_401(self):
+        """A 401 proves that nothing was done: the one case in which a change is sent again, with another token."""
+        sent = []
+
+        class Tokens(Plain):
+            token = "old"
+
+            async def header(self):
+                sent.append(self.token)
+                return f"Bearer {self.token}"
+
+            async def renew(self):
+                was, self.token = self.token, "new"
+                return was != self.token
+
+        cluster = FakeCluster()
+        async with serving(cluster) as address:
+            client = Client(HttpTransport(Tokens(address)))
+            answer = cluster.answer
+            cluster.answer = lambda request, *rest: (
+                Refusal(401, "Unauthorized").answer()
+                if sent[-1] == "old" or request.method == "GET"
+                else answer(request, *rest)
+            )
+            try:
+                await client.create(SECRETS, secret(), "default")
+                assert sent == ["old", "new"]
+                with pytest.raises(errors.Unauthorized):
+                    await client.get(SECRETS, "s", "default")
+            finally:
+                await client.close()
+
+
+class Plain:
+    """No credentials."""
+
+    tls = server_name = proxy = None
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+
+    async def header(self):
+        return None
+
+    async def renew(self):
+        return False
