@@ -81,7 +81,9 @@ worlds = st.builds(
     gated=st.booleans(),
     ref=st.sampled_from(["", "boot-1"]),
     slots=st.integers(-1, 3),
-    objections=st.dictionaries(st.sampled_from(UNITS), st.builds(Objection, reason=words, message=st.just("no room")), max_size=2),
+    objections=st.dictionaries(
+        st.sampled_from(UNITS), st.builds(Objection, reason=words, message=st.just("no room")), max_size=2
+    ),
 )
 
 

@@ -1,7 +1,7 @@
 """A world in which everything goes wrong: the real turn, the real decisions, the real ledger; simulated processes.
 
 `scenario` draws small plans, `oracle` holds the truth (an append-only log of what really started and ended) and the
-invariants, `world` schedules and breaks things, `machine` models the embedded host and `cluster` a host with gated pods
+invariants, `server` is one process that takes turns, `world` schedules and breaks things, `machine` models the embedded host and `cluster` a host with gated pods
 and two servers active at once. Everything is drawn from one seed, so a schedule replays bit for bit:
 
     python -m tests.simulator --seed 7

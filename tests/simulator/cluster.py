@@ -8,8 +8,9 @@ believed only after asking afresh, and of attempts that the ledger has recorded 
 from dayfly.execute.turn import Scene
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.run import Phase, Result, Run, UnitRecord
-from simulator.world import ALIVE as HOPED
-from simulator.world import Server, Simulation
+from simulator.server import ALIVE as HOPED
+from simulator.server import Server
+from simulator.world import Simulation
 
 NONE, ALIVE, SEALED, DEAD = range(4)
 MARGIN = 10_000  # by how much clocks may differ

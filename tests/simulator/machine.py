@@ -8,7 +8,8 @@ are not synced: a reboot may lose them. The ledger is.
 from dayfly.execute.turn import Scene
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Sealed, Stalled, Unclear, Waiting
 from dayfly.spec.run import Result, Run, State
-from simulator.world import Server, Simulation
+from simulator.server import Server
+from simulator.world import Simulation
 
 SPAWNED, LOCKED, RUNNING, SEALED, DYING, GONE = range(6)
 
