@@ -17,6 +17,7 @@ from kube.fake.selecting import Predicate, selector
 from kube.fake.store import Object, Store, Write
 
 BOOKMARK_SECONDS = 60.0
+_LAST_BOOKMARK_SECONDS = 2.0  # before the end of a watch
 
 
 @dataclasses.dataclass
@@ -65,7 +66,7 @@ async def watch(
     chosen = selector(query.get("labelSelector", ""), query.get("fieldSelector", ""))
     version = int(query.get("resourceVersion") or store.version)
     ends = time() + float(query.get("timeoutSeconds") or 1800)
-    bookmark = time() + BOOKMARK_SECONDS
+    bookmark = min(time() + BOOKMARK_SECONDS, ends - _LAST_BOOKMARK_SECONDS)
     if version < store.horizon:
         yield _line("ERROR", expired(version).status())
         return
@@ -78,7 +79,8 @@ async def watch(
                 yield _line(*event)
         if not _visible(store, kind, version, view):
             if time() >= bookmark:
-                bookmark = time() + BOOKMARK_SECONDS
+                last = ends - _LAST_BOOKMARK_SECONDS
+                bookmark = min(time() + BOOKMARK_SECONDS, last) if time() < last else ends
                 if query.get("allowWatchBookmarks") and not view.delay:
                     version = store.version if view.version is None else max(version, view.version)
                     said = {"apiVersion": kind.api_version, "kind": kind.kind}

@@ -1,0 +1,238 @@
+"""Caches: whole after whatever happens to the watch, and honest about their age."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dayfly.kube import errors
+from dayfly.kube.cache import Cache, Reflector
+from dayfly.kube.client import Client
+from dayfly.kube.objects import SECRETS, Key
+from dayfly.kube.watch import Bookmark, Patience, watch
+from kube.fake import FakeCluster, Fault, Harm, at_random, run
+
+OWNER = {"apiVersion": "v1", "kind": "Secret", "name": "owner", "uid": "owner-uid"}
+
+
+def secret(name: str, **metadata) -> dict:
+    return {"metadata": {"name": name, **metadata}}
+
+
+@contextlib.asynccontextmanager
+async def reflecting(cluster: FakeCluster, *, transport=None, **options) -> AsyncIterator[Reflector]:
+    """A running reflector of all Secrets, synced."""
+    client = Client(transport or cluster.transport("reflector"), seed=1)
+    reflector = Reflector(client, SECRETS, Cache(("x",)), seed=1, **options)
+    task = asyncio.create_task(reflector.run())
+    await reflector.wait_synced()
+    try:
+        yield reflector
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def change(client: Client, dice: random.Random, name: str) -> None:
+    """Create, label or delete."""
+    labels = {"labels": {"x": dice.choice("12")}}
+    match dice.choice(["create", "label", "delete"]):
+        case "create":
+            await client.create(SECRETS, secret(name, **labels), "default")
+        case "label":
+            await client.patch(SECRETS, {"metadata": labels}, name, "default")
+        case "delete":
+            await client.delete(SECRETS, name, "default")
+
+
+class TestReflector:
+    def test_follows_changes(self):
+        """Listed, added, changed and deleted objects are told to listeners with what was before."""
+
+        async def main():
+            cluster = FakeCluster()
+            client = Client(cluster.transport())
+            await client.create(SECRETS, secret("a"), "default")
+            changes = []
+            async with reflecting(cluster, page=1) as reflector:
+                reflector.cache.listen(
+                    lambda change: changes.append((str(change.key), bool(change.old), bool(change.new)))
+                )
+                await client.create(SECRETS, secret("b"), "default")
+                await client.patch(SECRETS, {"metadata": {"labels": {"x": "1"}}}, "a", "default")
+                await client.delete(SECRETS, "b", "default")
+                await asyncio.sleep(1)
+                expected = [
+                    ("default/a", False, True),
+                    ("default/b", False, True),
+                    ("default/a", True, True),
+                    ("default/b", True, False),
+                ]
+                assert expected == changes
+                assert reflector.cache.get("a", "default").metadata.labels["x"] == "1"
+                assert reflector.cache.get("b", "default") is None
+                assert len(reflector.cache) == 1
+
+        run(main())
+
+    def test_a_deletion_in_a_gap_is_reported(self):
+        """After a compaction the list is compared with the cache; a new object of the same name is another one."""
+
+        async def main():
+            cluster = FakeCluster()
+            client = Client(cluster.transport())
+            for name in ("stays", "goes", "returns"):
+                await client.create(SECRETS, secret(name), "default")
+            changes = []
+            async with reflecting(cluster) as reflector:
+                reflector.cache.listen(
+                    lambda change: changes.append((change.key.name, bool(change.old), bool(change.new)))
+                )
+                changes.clear()
+                cluster.faults = lambda call: Fault(Harm.UNREACHABLE) if call.client == "reflector" else None
+                cluster.store.compact()
+                await asyncio.sleep(700)  # the watch ends, and no other one begins
+                await client.delete(SECRETS, "goes", "default")
+                await client.delete(SECRETS, "returns", "default")
+                await client.create(SECRETS, secret("returns"), "default")
+                cluster.store.compact()
+                assert isinstance(reflector.trouble, errors.ServerTrouble)
+                assert reflector.age > 90
+                cluster.faults = lambda call: None
+                await asyncio.sleep(100)
+                assert reflector.trouble is None
+            expected = [("goes", True, False), ("returns", True, False), ("returns", False, True)]
+            assert sorted(expected) == sorted(changes)
+            assert changes.index(expected[1]) < changes.index(expected[2])
+
+        run(main())
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_ends_true_whatever_happens_to_the_watch(self, seed):
+        """Random writes, breaks, 410s, stale reads of pages, compactions and lags: in the end cache = truth, deletions told."""
+
+        async def main():
+            dice = random.Random(seed)
+            cluster = FakeCluster(seed)
+            writer = Client(cluster.transport("writer"))
+            transport = cluster.transport("reflector")
+            transport.view.delay = dice.choice([0.0, 0.3])
+            breaks = at_random(seed, 0.5, (Harm.BREAK, Harm.GONE, Harm.UNREACHABLE))
+            cluster.faults = lambda call: breaks(call) if call.client == "reflector" else None
+            alive: set[Key] = set()
+
+            def follow(change):
+                (alive.add if change.new else alive.discard)(change.key)
+
+            async with reflecting(cluster, transport=transport, page=2) as reflector:
+                reflector.cache.listen(follow)
+                for _ in range(100):
+                    name = dice.choice("abcdef")
+                    with contextlib.suppress(errors.Refused):
+                        await change(writer, dice, name)
+                    if dice.random() < 0.1:
+                        cluster.store.compact()
+                    await asyncio.sleep(dice.choice([0, 0, 0.2, 5]))
+                cluster.faults = lambda call: None
+                await asyncio.sleep(1000)
+                truth = {item["metadata"]["name"]: item["metadata"] for item in cluster.objects("secrets")}
+                held = {item.metadata.name: item.metadata for item in reflector.cache}
+                assert {name: meta["resourceVersion"] for name, meta in truth.items()} == {
+                    name: meta.resource_version for name, meta in held.items()
+                }
+                assert {key.name for key in alive} == truth.keys()
+                for value in "12":
+                    wanted = {name for name, meta in truth.items() if meta.get("labels", {}).get("x") == value}
+                    assert wanted == {item.metadata.name for item in reflector.cache.labelled("x", value)}
+
+        run(main())
+
+    def test_silence_is_not_believed(self):
+        """A stream that says nothing, not even bookmarks, is given up and begun anew; until then the age grows."""
+
+        async def main():
+            cluster = FakeCluster()
+            transport = cluster.transport("reflector")
+            async with reflecting(cluster, transport=transport, patience=Patience(silence=30.0)) as reflector:
+                await asyncio.sleep(29)
+                assert reflector.age == pytest.approx(29)
+                watches = len(cluster.calls)
+                await asyncio.sleep(5)
+                assert len(cluster.calls) > watches
+                assert "silent" in str(reflector.trouble)
+
+        run(main())
+
+    def test_bookmarks_keep_it_young_and_cheap(self):
+        """An hour of quiet: proven current within every minute, one list, no writes, a few watches."""
+
+        async def main():
+            cluster = FakeCluster()
+            async with reflecting(cluster) as reflector:
+                for _ in range(60):
+                    await asyncio.sleep(60)
+                    assert reflector.age <= 61
+                lists = [call for call in cluster.calls if "watch" not in call.request.query]
+                assert len(lists) == 1
+                assert len(cluster.calls) < 15
+                assert cluster.writes == 0
+
+        run(main())
+
+
+class TestCache:
+    def test_indexes_follow_their_objects(self):
+        """By owner and label; an object that changes either moves."""
+
+        async def main():
+            cluster = FakeCluster(settles=False)
+            client = Client(cluster.transport())
+            async with reflecting(cluster) as reflector:
+                cache = reflector.cache
+                await client.create(SECRETS, secret("a", ownerReferences=[OWNER], labels={"x": "1"}), "default")
+                await client.create(SECRETS, secret("b", ownerReferences=[OWNER]), "default")
+                await asyncio.sleep(0.1)
+                assert [item.metadata.name for item in cache.owned_by("owner-uid")] == ["a", "b"]
+                assert [item.metadata.name for item in cache.labelled("x", "1")] == ["a"]
+                await client.patch(
+                    SECRETS, {"metadata": {"ownerReferences": None, "labels": {"x": "2"}}}, "a", "default"
+                )
+                await asyncio.sleep(0.1)
+                assert [item.metadata.name for item in cache.owned_by("owner-uid")] == ["b"]
+                assert cache.labelled("x", "1") == []
+                assert [item.metadata.name for item in cache.labelled("x", "2")] == ["a"]
+                assert cache.owned_by("nobody") == []
+                with pytest.raises(AssertionError):
+                    cache.labelled("y", "1")
+
+        run(main())
+
+
+class TestWatch:
+    def test_a_selection_is_left_and_entered(self):
+        """Leaving the selection looks like a deletion; bookmarks carry versions; a compacted version is Gone."""
+
+        async def main():
+            cluster = FakeCluster()
+            client = Client(cluster.transport())
+
+            async def follow():
+                events = watch(client, SECRETS, "1", labels="x=1", patience=Patience(lifetime=100))
+                return ["BOOKMARK" if isinstance(event, Bookmark) else event.type async for event in events]
+
+            task = asyncio.create_task(follow())
+            await client.create(SECRETS, secret("a", labels={"x": "1"}), "default")
+            await client.create(SECRETS, secret("b"), "default")
+            await client.patch(SECRETS, {"metadata": {"labels": {"x": "2"}}}, "a", "default")
+            await client.patch(SECRETS, {"metadata": {"labels": {"x": "1"}}}, "b", "default")
+            assert await task == ["ADDED", "DELETED", "ADDED", "BOOKMARK", "BOOKMARK"]
+            cluster.store.compact()
+            with pytest.raises(errors.Gone):
+                await anext(watch(client, SECRETS, "1"))
+
+        run(main())

@@ -1,0 +1,78 @@
+"""Events: a change is told, a repetition counted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from dayfly.kube.client import Client
+from dayfly.kube.events import Recorder
+from dayfly.kube.objects import ObjectReference
+from kube.fake import FakeCluster, Fault, Harm, run
+
+POD = ObjectReference("v1", "Pod", "default", "p", "uid-of-p")
+
+
+@contextlib.asynccontextmanager
+async def recording(cluster: FakeCluster) -> AsyncIterator[Recorder]:
+    recorder = Recorder(Client(cluster.transport()), "dayfly.dev/test", "test-1")
+    task = asyncio.create_task(recorder.run())
+    try:
+        yield recorder
+    finally:
+        task.cancel()
+
+
+class TestRecorder:
+    def test_a_repetition_is_counted_and_seldom_written(self):
+        """The same said each second for an hour: one Event, its series renewed every five minutes."""
+
+        async def main():
+            cluster = FakeCluster()
+            async with recording(cluster) as recorder:
+                for _ in range(3600):
+                    recorder.say(POD, "Pull", "PullFailed", "no such image", "Warning")
+                    await asyncio.sleep(1)
+                await recorder.written()
+                (event,) = cluster.objects("events")
+                assert event["series"]["count"] == 3301
+                assert cluster.writes == 12
+                assert (event["reason"], event["type"], event["note"]) == ("PullFailed", "Warning", "no such image")
+                assert event["regarding"]["uid"] == "uid-of-p"
+
+        run(main())
+
+    def test_a_change_is_a_new_event(self):
+        """Another note, reason or type about the same topic, or a return to the first, is news; other topics are apart."""
+
+        async def main():
+            cluster = FakeCluster()
+            async with recording(cluster) as recorder:
+                for note in ("1/2", "1/2", "2/2", "1/2"):
+                    recorder.say(POD, "Create", "Progress", note)
+                    recorder.say(POD, "Watch", "Fine", "as ever")
+                    await asyncio.sleep(1)
+                await recorder.written()
+                notes = sorted(event["note"] for event in cluster.objects("events"))
+                assert notes == ["1/2", "1/2", "2/2", "as ever"]
+
+        run(main())
+
+    def test_lost_ones_are_counted_and_harm_nobody(self):
+        """Writing fails: the next are written, and a series without a beginning is not."""
+
+        async def main():
+            cluster = FakeCluster()
+            cluster.faults = lambda call: Fault(Harm.TROUBLE_BEFORE) if call.write == 1 else None
+            async with recording(cluster) as recorder:
+                recorder.say(POD, "Create", "Progress", "lost")
+                await asyncio.sleep(400)
+                recorder.say(POD, "Create", "Progress", "lost")
+                recorder.say(POD, "Create", "Progress", "ü" * 2000)
+                await recorder.written()
+                (event,) = cluster.objects("events")
+                assert 1024 >= len(event["note"].encode()) >= 1023
+                assert recorder.lost == 1
+
+        run(main())

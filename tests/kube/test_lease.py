@@ -1,0 +1,100 @@
+"""Leader election: one leads, another takes over, and nobody leads past its time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from dayfly.kube.client import Client
+from dayfly.kube.lease import Elector, Terms, standing
+from dayfly.kube.objects import LEASES
+from kube.fake import FakeCluster, Fault, Harm, run
+
+
+def elector(cluster: FakeCluster, identity: str) -> Elector:
+    return Elector(Client(cluster.transport(identity), seed=1), "lead", "default", identity, seed=hash(identity) % 97)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class TestElection:
+    def test_one_leads_and_releases_at_its_end(self):
+        """The other takes over within two rounds, without waiting for the lease to expire."""
+
+        async def main():
+            cluster = FakeCluster()
+            async with standing(elector(cluster, "b-late")) as second:
+                await asyncio.sleep(0.1)
+                async with standing(elector(cluster, "c")) as third:
+                    await asyncio.sleep(30)
+                    assert second.leading
+                    assert not third.leading
+            spec = cluster.objects("leases")[0]["spec"]
+            assert spec["holderIdentity"] == ""
+            async with standing(elector(cluster, "d")) as fourth:
+                started = now()
+                await fourth.led()
+                assert now() - started < 5
+                assert cluster.objects("leases")[0]["spec"]["leaseTransitions"] == 1
+
+        run(main())
+
+    def test_a_dead_leader_is_followed_after_the_duration(self):
+        """Not before its lease has run out as its rivals see it, and soon after."""
+
+        async def main():
+            cluster = FakeCluster()
+            first = elector(cluster, "a")
+            task = asyncio.create_task(first.run())
+            await first.led()
+            async with standing(elector(cluster, "b")) as second:
+                await asyncio.sleep(10)
+                died = now()
+                cluster.faults = lambda call: Fault(Harm.UNREACHABLE) if call.client == "a" else None
+                await second.led()
+                took = now() - died
+                assert not first.leading, "two lead at once"
+                assert Terms().duration - 3 < took < Terms().duration + 6
+                cluster.faults = lambda call: None
+                await asyncio.sleep(60)
+                assert second.leading
+                assert not first.leading
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+        run(main())
+
+    def test_lost_answers_harm_nothing(self):
+        """Half of all writes lose their answers: there is never more than one leader, and always one again."""
+
+        async def main():
+            cluster = FakeCluster()
+            cluster.faults = lambda call: Fault(Harm.LOST_ANSWER) if call.write and call.write % 2 else None
+            async with standing(elector(cluster, "a")) as a, standing(elector(cluster, "b")) as b:
+                led = 0
+                for _ in range(600):
+                    await asyncio.sleep(0.5)
+                    assert not (a.leading and b.leading)
+                    led += a.leading or b.leading
+                assert led > 500
+
+        run(main())
+
+    def test_times_are_for_people(self):
+        """The Lease reads well and keeps when it was acquired."""
+
+        async def main():
+            cluster = FakeCluster()
+            async with standing(elector(cluster, "a")) as first:
+                await first.led()
+                before = (await Client(cluster.transport()).get(LEASES, "lead", "default")).spec
+                await asyncio.sleep(10)
+                after = (await Client(cluster.transport()).get(LEASES, "lead", "default")).spec
+                assert before.acquire_time == after.acquire_time
+                assert before.renew_time < after.renew_time
+                assert after.holder_identity == "a"
+
+        run(main())

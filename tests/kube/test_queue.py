@@ -1,0 +1,203 @@
+"""The work queue: each key once, one worker at a time, later and later after failures."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from dayfly.kube.pace import Pace, Urgency
+from dayfly.kube.queue import Backoff, QueueClosedError, WorkQueue, work
+from kube.fake import run
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class TestQueue:
+    def test_keys_coalesce_and_keep_their_order(self):
+        """Added three times, worked on once; first come first served."""
+
+        async def main():
+            queue = WorkQueue()
+            for key in "abaac":
+                queue.add(key)
+            assert [await queue.take() for _ in range(3)] == ["a", "b", "c"]
+            assert len(queue) == 0
+
+        run(main())
+
+    def test_a_key_added_during_its_work_waits_for_the_end(self):
+        """Serial for each key, and nothing is forgotten."""
+
+        async def main():
+            queue = WorkQueue()
+            queue.add("a")
+            key = await queue.take()
+            queue.add("a")
+            assert len(queue) == 0
+            queue.done(key)
+            assert await queue.take() == "a"
+
+        run(main())
+
+    def test_deletes_go_first_but_starve_nobody(self):
+        """Four urgent keys, then a normal one; a waiting key can become urgent."""
+
+        async def main():
+            queue = WorkQueue()
+            for number in range(3):
+                queue.add(f"n{number}")
+            for number in range(6):
+                queue.add(f"u{number}", urgent=True)
+            queue.add("n2", urgent=True)
+            taken = [await queue.take() for _ in range(9)]
+            assert taken == ["u0", "u1", "u2", "u3", "n0", "u4", "u5", "n2", "n1"]
+
+        run(main())
+
+    def test_appointments(self):
+        """Of two the earlier holds; a key worked on before is not rung for again."""
+
+        async def main():
+            queue = WorkQueue()
+            queue.add("a", after=10)
+            queue.add("a", after=5)
+            queue.add("a", after=20)
+            queue.add("b", after=7)
+            queue.add("b")
+            assert await queue.take() == "b"
+            assert now() == 0
+            assert await queue.take() == "a"
+            assert pytest.approx(now()) == 5
+            queue.done("a")
+            queue.done("b")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(100):
+                    await queue.take()
+
+        run(main())
+
+    def test_backoff_grows_by_key_and_is_jittered(self):
+        """Doubling up to the most, never the same; forgetting starts afresh."""
+
+        async def main():
+            queue = WorkQueue(Backoff(first=1.0, most=16.0), seed=3)
+            waits = [queue.retry("a") for _ in range(8)]
+            ceilings = [1, 2, 4, 8, 16, 16, 16, 16]
+            assert all(ceiling / 2 <= wait <= ceiling for wait, ceiling in zip(waits, ceilings, strict=True))
+            assert len(set(waits)) == len(waits)
+            assert queue.retry("b") <= 1
+            queue.forget("a")
+            assert queue.retry("a") <= 1
+            queue.close()
+
+        run(main())
+
+    def test_all_retries_together_are_paced(self):
+        """A thousand failures at once come back at the bucket's rate."""
+
+        async def main():
+            queue = WorkQueue(Backoff(first=0.001), Pace(rate=10.0, burst=10))
+            for number in range(110):
+                queue.retry(number)
+            for _ in range(110):
+                queue.done(await queue.take())
+            assert pytest.approx(now(), abs=0.2) == 10
+
+        run(main())
+
+    def test_closing_ends_all_workers(self):
+        """Those that wait and those that would take."""
+
+        async def main():
+            queue = WorkQueue()
+
+            async def nothing(key):
+                raise AssertionError(key)
+
+            workers = [asyncio.create_task(work(queue, nothing)) for _ in range(3)]
+            await asyncio.sleep(1)
+            queue.add("a", after=10)
+            queue.close()
+            await asyncio.gather(*workers)
+            queue.add("b")
+            with pytest.raises(QueueClosedError):
+                await queue.take()
+
+        run(main())
+
+    @pytest.mark.parametrize("seed", range(10))
+    def test_no_key_is_lost_or_doubled(self, seed):
+        """Random adds and cancelled workers: never two workers on one key, and each add is followed by a start of work."""
+
+        async def main():
+            dice = random.Random(seed)
+            queue = WorkQueue(seed=seed)
+            busy: set[str] = set()
+            wanted: dict[str, float] = {}
+
+            async def handle(key):
+                assert key not in busy
+                busy.add(key)
+                wanted.pop(key, None)
+                await asyncio.sleep(dice.choice([0, 0.1, 1]))
+                busy.discard(key)
+
+            workers = [asyncio.create_task(work(queue, handle)) for _ in range(3)]
+            for _ in range(300):
+                key = dice.choice("abcdefgh")
+                queue.add(key, urgent=dice.random() < 0.3, after=dice.choice([0, 0, 0.5]))
+                wanted[key] = now()
+                idle = asyncio.create_task(queue.take())
+                if dice.random() < 0.3:
+                    await asyncio.sleep(0)
+                idle.cancel()
+                taken = await asyncio.gather(idle, return_exceptions=True)
+                if not isinstance(taken[0], BaseException):
+                    queue.done(taken[0])
+                    queue.add(taken[0])
+                await asyncio.sleep(dice.choice([0, 0.1]))
+            await asyncio.sleep(100)
+            assert wanted == {}
+            queue.close()
+            await asyncio.gather(*workers)
+
+        run(main())
+
+
+class TestPace:
+    def test_urgent_first_then_in_order(self):
+        """A bucket that is empty serves the urgent first, each class in order of asking."""
+
+        async def main():
+            pace = Pace(rate=1.0, burst=1)
+            served = []
+
+            async def ask(name, urgency):
+                await pace.take(urgency)
+                served.append((name, round(now())))
+
+            await pace.take()
+            asks = [("n1", Urgency.NORMAL), ("n2", Urgency.NORMAL), ("u1", Urgency.URGENT), ("u2", Urgency.URGENT)]
+            tasks = [asyncio.create_task(ask(*each)) for each in asks]
+            await asyncio.gather(*tasks)
+            assert served == [("u1", 1), ("u2", 2), ("n1", 3), ("n2", 4)]
+
+        run(main())
+
+    def test_who_gives_up_takes_no_pass_along(self):
+        """A cancelled one's turn is the next one's."""
+
+        async def main():
+            pace = Pace(rate=1.0, burst=1)
+            await pace.take()
+            first, second = (asyncio.create_task(pace.take()) for _ in range(2))
+            await asyncio.sleep(0.5)
+            first.cancel()
+            await second
+            assert pytest.approx(now(), abs=0.01) == 1.0
+
+        run(main())
