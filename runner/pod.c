@@ -31,6 +31,8 @@ struct pod {
     struct watch watch;
 };
 
+enum { UID_LIMIT = 128 };
+
 static int read_order(struct pod *pod, struct fault *fault) {
     char *bytes;
     size_t length;
@@ -38,6 +40,10 @@ static int read_order(struct pod *pod, struct fault *fault) {
         return fail(fault, "The work order %s cannot be read: %s.", POD_ORDER, strerror(errno));
     }
     int result = order_parse(&pod->order, bytes, length, fault);
+    char *uid;
+    size_t uid_length;
+    /* Logs are found by name: whoever follows one learns from this which pod of that name it was. */
+    if (read_file(AT_FDCWD, POD_UID, UID_LIMIT, &uid, &uid_length) == 0) pod->receipt.pod = uid;
     pod->receipt.nonce = pod->order.nonce;
     pod->receipt.attempt = pod->order.attempt;
     if (result == 0 && (pod->order.private_count > 0 || pod->order.isolation != ISOLATION_NONE)) {

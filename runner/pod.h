@@ -4,6 +4,7 @@
 #define DAYFLY_POD_H
 
 #define POD_ORDER "/dayfly/order"
+#define POD_UID "/dayfly/uid"
 #define POD_STATE "/dayfly-state"
 #define POD_MESSAGE "/dev/termination-log"
 

@@ -26,6 +26,7 @@ static void add_head(struct buffer *buffer, const struct receipt *receipt) {
     frame_begin(buffer, "dayfly-receipt");
     frame_text(buffer, "nonce", receipt->nonce != NULL ? receipt->nonce : "");
     frame_text(buffer, "attempt", receipt->attempt != NULL ? receipt->attempt : "0");
+    if (receipt->pod != NULL) frame_text(buffer, "pod", receipt->pod);
     frame_text(buffer, "outcome", receipt->outcome);
     frame_number(buffer, "code", receipt->code);
     if (receipt->detail.text[0] != '\0') frame_text(buffer, "detail", receipt->detail.text);

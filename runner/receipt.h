@@ -16,6 +16,7 @@ struct kept_output {
 
 struct receipt {
     const char *nonce, *attempt; /* may be NULL: the order was illegible */
+    const char *pod;             /* the pod's UID; NULL on a host, or where it is not mounted */
     const char *outcome;         /* exited, signaled, deadline, cancelled, not-executable, void, refused, lost */
     int code;                    /* exit code, or the signal's number when a signal ended the script */
     struct fault detail;         /* empty when plainly exited */

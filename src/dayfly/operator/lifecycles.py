@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from dayfly.execute import receipt
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.render import PodAttempt, SecretKey
@@ -17,10 +18,12 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.objects import PODS, SECRETS, Pod
 from dayfly.operator.cluster import Cluster
+from dayfly.operator.follow import Followers
 from dayfly.operator.objects import RUN_FINALIZER, RUNS, RunObject
 from dayfly.operator.targets import Targets
 from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Move, Prepare, Record, Release
 from dayfly.plan.sealed import Plan, seal
+from dayfly.plan.words import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Objection, Sealed, World
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import CREATING, Unit, digest
@@ -30,6 +33,8 @@ log = logging.getLogger(__name__)
 
 RUNNERS = "dayfly-runners"
 REFUSED_AGAIN_S = 5.0
+# Beside the outputs in their Secret: the end of the log. No output can have a name with a dot.
+LOG_KEY = "log.tail"
 
 
 class PlanLostError(Exception):
@@ -52,6 +57,7 @@ class Lifecycles:
         self._client = cluster.client
         self._pods = Pods(cluster.client)
         self._targets = Targets(cluster)
+        self._followers = Followers(cluster.client, cluster.queue.add)
         self._runner = runner
         self._restricted = restricted
         self._plans: dict[tuple[str, str], Plan] = {}
@@ -138,11 +144,29 @@ class Lifecycles:
             and pod.metadata.uid != record.ref
         ):
             return read.gone(record, unit)
+        if sealed := self._sealed(sight, plan, name, attempt, pod):
+            return sealed
         seen = read.pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
         current = attempt == record.attempt and record.state is not State.DONE
         if isinstance(seen.fact, (Ended, Sealed)) and current:
             return await self._with_values(sight, (name, attempt), seen, pod)
         return seen.fact
+
+    def _sealed(self, sight: Sight, plan: Plan, name: str, attempt: int, pod: Pod) -> Sealed | None:
+        """What the followed log has told, as long as the attempt is not recorded and its pod has not ended."""
+        record = sight.run.ledger.unit(name)
+        if attempt != record.attempt or record.state not in (State.CLAIMED, State.UNKNOWN):
+            return None
+        self._followers.follow(pod, sight.run.metadata.name)
+        heard = self._followers.sealed(pod.metadata.uid)
+        if heard is None or heard.records is None:
+            return None
+        unit = plan.steps[name].unit
+        told = receipt.understand(heard.records, nonce=nonce(sight.run.ledger.uid, name, attempt), unit=unit)
+        if not isinstance(told, Ended) or told.result.reason == Reason.LOST:
+            return None
+        sight.values[name, attempt] = heard.contents()
+        return Sealed(result=told.result)
 
     async def _with_values(self, sight: Sight, key: AttemptKey, seen: read.Seen, pod: Pod) -> Fact:
         fact = seen.fact
@@ -200,13 +224,16 @@ class Lifecycles:
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
         sight = self._sights[scene.world.run.uid]
         for move in moves:
-            if isinstance(move, Record) and move.result.outputs:
+            if isinstance(move, Record):
                 await self._keep_values(sight, scene.plan, move)
         return await self._cluster.ledger.commit(sight.run, scene.plan, moves)
 
     async def _keep_values(self, sight: Sight, plan: Plan, move: Record) -> None:
         """Write the outputs before the ledger speaks of them: one immutable Secret for each attempt."""
-        values = sight.values.get((move.unit, move.attempt), {})
+        values = dict(sight.values.get((move.unit, move.attempt), {}) if move.result.outputs else {})
+        pod = sight.pods.get((move.unit, move.attempt))
+        if pod is not None:
+            values[LOG_KEY] = self._followers.tail(pod.metadata.uid)
         name = names.values_name(sight.run.ledger.uid, move.unit, move.attempt)
         namespace = _namespace(plan.steps[move.unit].unit)
         body = {
@@ -227,7 +254,9 @@ class Lifecycles:
         except (errors.AlreadyExists, errors.OutcomeUnknown):
             # The name is derived and the Secret immutable: an earlier try of ours, if it reads the same.
             found = await self._client.get(SECRETS, name, namespace)
-            if found.data != values:
+            if {k: v for k, v in (found.data or {}).items() if k != LOG_KEY} != {
+                k: v for k, v in values.items() if k != LOG_KEY
+            }:
                 raise
 
     # --- perform ----------------------------------------------------------------------------------------------------
@@ -244,6 +273,7 @@ class Lifecycles:
                     await self._pods.remove(pod)
             case Release(unit=unit, attempt=attempt):
                 if pod := sight.pods.get((unit, attempt)):
+                    self._followers.forget(pod.metadata.uid)
                     await self._pods.release(pod)
             case Dissolve():
                 await self._dissolve(sight)

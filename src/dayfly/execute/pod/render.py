@@ -201,11 +201,12 @@ def _sources(attempt: PodAttempt, files: dict[SecretKey, str]) -> list[dict[str,
         "path": "order",
         "fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{names.ORDER_ANNOTATION}']"},
     }
+    uid = {"path": "uid", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}}
     secrets: dict[str, list[dict[str, str]]] = {}
     for value, file in files.items():
         secrets.setdefault(value.secret, []).append({"key": value.key, "path": file})
     return [
         {"configMap": runner},
-        {"downwardAPI": {"items": [order]}},
+        {"downwardAPI": {"items": [order, uid]}},
         *({"secret": {"name": name, "items": items}} for name, items in secrets.items()),
     ]

@@ -1,18 +1,15 @@
 """What is done to pods: created behind the gate, let go, removed, released. Each change names the UID it means."""
 
-import base64
-import binascii
 from typing import Any
 
 from dayfly.execute.pod import names
+from dayfly.execute.pod.logs import Splitter
+from dayfly.execute.pod.render import MAIN
 from dayfly.kube import errors
 from dayfly.kube.client import Client, Style
 from dayfly.kube.objects import PODS, Pod
-from dayfly.spec.frames import FrameError, decode
 
 _WHOLE_POD = PODS.read_as(dict[str, Any])
-MARK = b"\x1e"
-LOG_LIMIT = 16 << 20
 
 
 class ForeignPodError(Exception):
@@ -89,39 +86,13 @@ class Pods:
 
     async def contents(self, pod: Pod, digest: str) -> dict[str, bytes] | None:
         """The outputs from the document at the end of the log; None if the log has no whole document of that digest."""
-        log = bytearray()
+        splitter = Splitter()
         try:
-            async for chunk in self._client.log(
-                pod.metadata.name, pod.metadata.namespace, container="main", limit_bytes=LOG_LIMIT
-            ):
-                log += chunk
+            async for chunk in self._client.log(pod.metadata.name, pod.metadata.namespace, container=MAIN):
+                splitter.feed(chunk)
         except errors.ApiError:
             return None
-        document = framed(bytes(log), digest)
-        if document is None:
-            return None
-        try:
-            records = decode("dayfly-receipt", document)
-        except FrameError:
-            return None
-        contents = (value.split(b"\0", 1) for key, value in records if key == "content")
-        return {name.decode(): value for name, value in contents}
-
-
-def framed(log: bytes, digest: str) -> bytes | None:
-    """The document that stands in the log behind the step's own lines, if it is whole and has that digest."""
-    begin = log.rfind(MARK + b"dayfly-receipt 1 ")
-    if begin < 0:
-        return None
-    lines = log[begin:].split(b"\n")
-    body = b"".join(line[2:] for line in lines[1:] if line.startswith(MARK + b"="))
-    end = next((line for line in lines[1:] if line.startswith(MARK + b"dayfly-end ")), b"")
-    if end.removeprefix(MARK + b"dayfly-end ").decode(errors="replace").strip() != digest:
-        return None
-    try:
-        return base64.b64decode(body, validate=True)
-    except binascii.Error:
-        return None
+        return splitter.contents() if splitter.digest == digest else None
 
 
 def _is_ours(found: dict[str, Any], manifest: dict[str, Any]) -> bool:

@@ -1,0 +1,265 @@
+"""What may not be in a merged pod, beyond its shape; each rule may rely on the shapes."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from dayfly.execute.pod import names
+from dayfly.execute.pod.policy.rows import Problem, exactly, record
+from dayfly.execute.pod.policy.shape import METADATA, MOST_CONTAINERS, SPEC
+from dayfly.execute.pod.render import MAIN, MOUNT, STATE_VOLUME, VOLUME
+
+Level = Literal["restricted", "baseline"]
+OURS = "dayfly.dev/"
+RESERVED_PATHS = (MOUNT, "/dayfly-state", "/proc", "/sys", "/dev", "/run/secrets", "/var/run/secrets")
+MOUNTS = (
+    {"name": VOLUME, "mountPath": MOUNT, "readOnly": True},
+    {"name": STATE_VOLUME, "mountPath": "/dayfly-state"},
+)
+
+_COMMAND = [f"{MOUNT}/runner", "pod"]
+_VALUES_SECRET = re.compile(r"o-([a-z0-9-]+-)?[a-z2-7]{16}")
+_OWN_LABELS = frozenset({names.RUN_LABEL})
+_OWN_ANNOTATIONS = frozenset(
+    {names.UNIT_ANNOTATION, names.ATTEMPT_ANNOTATION, names.NONCE_ANNOTATION, names.ORDER_ANNOTATION}
+)
+_SYSTEM_KEYS = frozenset({"cluster-autoscaler.kubernetes.io/safe-to-evict", "kubectl.kubernetes.io/default-container"})
+_CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """What may not be, and where: `spec.containers[1].securityContext.privileged`."""
+
+    path: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.sentence}"
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What this very pod may have.
+
+    `secrets` are those in which its own inputs lie, `runner` is the ConfigMap with the runner program; accounts, tokens
+    and a level below `restricted` are there only where the administrator granted them to the namespace.
+    """
+
+    namespace: str
+    runner: str
+    secrets: frozenset[str] = frozenset()
+    level: Level = "restricted"
+    service_accounts: frozenset[str] = frozenset()
+    tokens: bool = False
+
+
+def check(pod: dict[str, Any], terms: Terms) -> list[Violation]:
+    """Everything that is wrong with a merged pod; an empty list lets it pass. Any JSON value may be given."""
+    root = {"apiVersion": exactly("v1"), "kind": exactly("Pod"), "metadata": METADATA, "spec": SPEC}
+    found = [Violation(path, sentence) for path, sentence in record(root, needs=tuple(root))(pod, "")]
+    if found:
+        return found  # what follows may rely on the shapes
+    rules = (_identity, _volumes, _containers, _security, _accounts, _taints)
+    return [Violation(path, sentence) for rule in rules for path, sentence in rule(pod, terms)]
+
+
+def _identity(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+    """Nobody else names, labels or places our pods."""
+    meta = pod["metadata"]
+    if meta["namespace"] != terms.namespace:
+        yield "metadata.namespace", f"is {meta['namespace']!r}; this unit's pods live in {terms.namespace}"
+    if len(meta["ownerReferences"]) != 1:
+        yield "metadata.ownerReferences", "must name the Run"
+    for field, own in (("labels", _OWN_LABELS), ("annotations", _OWN_ANNOTATIONS)):
+        yield from ((f"metadata.{field}", f"lacks {key}") for key in sorted(own - meta[field].keys()))
+        for key in meta[field]:
+            domain, slash, _ = key.rpartition("/")
+            if key.startswith(OURS) and key not in own:
+                yield f"metadata.{field}[{key}]", "is Dayfly's own; choose another key"
+            elif slash and _is_system(domain) and key not in _SYSTEM_KEYS:
+                yield f"metadata.{field}[{key}]", "steers Kubernetes itself; leave it out"
+
+
+def _is_system(domain: str) -> bool:
+    owned = any(domain == name or domain.endswith(f".{name}") for name in ("kubernetes.io", "k8s.io"))
+    return owned and domain != "app.kubernetes.io"
+
+
+def _volumes(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+    """Ours as we made them; others with one plain source, and no outputs of other people's steps."""
+    found: dict[str, Any] = {}
+    for index, volume in enumerate(pod["spec"]["volumes"]):
+        here, name = f"spec.volumes[{index}]", volume["name"]
+        sources = [field for field, value in volume.items() if field != "name" and value is not None]
+        if len(sources) != 1:
+            yield here, f"needs exactly one source; {len(sources)} are given"
+        if name in found:
+            yield f"{here}.name", f"{name} is there twice"
+        found[name] = volume
+        if name not in (VOLUME, STATE_VOLUME):
+            if name.startswith("dayfly-"):
+                yield f"{here}.name", f"{name} is a reserved name; choose another"
+            yield from _sources(volume, here, terms)
+    yield from _own_volumes(found, terms)
+
+
+def _own_volumes(found: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+    if found.get(STATE_VOLUME, {}).get("emptyDir") != {"sizeLimit": "64Mi"}:
+        yield f"spec.volumes ({STATE_VOLUME})", "holds the start marker; leave it as it is"
+    projected = found.get(VOLUME, {}).get("projected") or {}
+    sources = projected.get("sources") or []
+    runner = {"name": terms.runner, "items": [{"key": "runner", "path": "runner", "mode": 0o555}]}
+    fields = {
+        item["path"]: (item.get("fieldRef") or {}).get("fieldPath")
+        for item in ((sources[1].get("downwardAPI") or {}).get("items") or [] if len(sources) > 1 else [])
+    }
+    order = {"order": f"metadata.annotations['{names.ORDER_ANNOTATION}']", "uid": "metadata.uid"}
+    ours = (
+        projected.get("defaultMode") == 0o444
+        and len(sources) > 1
+        and sources[0] == {"configMap": runner}
+        and set(sources[1]) == {"downwardAPI"}
+        and fields.items() <= order.items()
+        and "order" in fields
+        and all(set(each) == {"secret"} and (each["secret"] or {}).get("name") in terms.secrets for each in sources[2:])
+    )
+    if not ours:
+        yield f"spec.volumes ({VOLUME})", "holds the runner and its order; leave it as it is"
+
+
+def _sources(volume: dict[str, Any], here: str, terms: Terms) -> Iterator[Problem]:
+    secrets = [(volume.get("secret") or {}).get("secretName")]
+    for index, source in enumerate((volume.get("projected") or {}).get("sources") or []):
+        if source.get("serviceAccountToken") is not None and not terms.tokens:
+            yield f"{here}.projected.sources[{index}]", "holds a service account's token, which nobody granted"
+        if len([value for value in source.values() if value is not None]) != 1:
+            yield f"{here}.projected.sources[{index}]", "needs exactly one kind of source"
+        secrets.append((source.get("secret") or {}).get("name"))
+    yield from ((here, "is another step's output Secret") for name in secrets if _is_values(name))
+
+
+def containers_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """All of them, those that run first before."""
+    spec = pod.get("spec") or {}
+    return [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
+
+
+def main_of(pod: dict[str, Any]) -> dict[str, Any]:
+    """The container in which the script runs; empty if there is none."""
+    return next((each for each in (pod.get("spec") or {}).get("containers") or [] if each.get("name") == MAIN), {})
+
+
+def _containers(pod: dict[str, Any], _: Terms) -> Iterator[Problem]:
+    spec = pod["spec"]
+    if len(containers_of(pod)) > MOST_CONTAINERS:
+        yield "spec.containers", f"there are {len(containers_of(pod))}; a pod of ours has at most {MOST_CONTAINERS}"
+    seen: set[str] = set()
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(field) or []):
+            here, name = f"spec.{field}[{index}]", container["name"]
+            if name in seen or name.startswith("dayfly-") or (name == MAIN and field != "containers"):
+                yield f"{here}.name", f"{name} is taken or reserved; choose another"
+            seen.add(name)
+            yield from _container(container, here)
+    if MAIN not in seen:
+        yield "spec.containers", f"lacks {MAIN}, in which the script runs"
+    yield from _runner(main_of(pod))
+
+
+def _container(container: dict[str, Any], here: str) -> Iterator[Problem]:
+    if not container.get("image"):
+        yield f"{here}.image", "is missing: name an image in the plugin's runner"
+    for position, mount in enumerate(container.get("volumeMounts") or []):
+        if touches(mount) and not (container["name"] == MAIN and holds(mount, MOUNTS)):
+            yield f"{here}.volumeMounts[{position}]", "touches what belongs to the runner or the kernel"
+    for secret in _env_secrets(container):
+        if _is_values(secret):
+            yield f"{here}.env", f"reads {secret}, another step's output Secret"
+
+
+def _is_values(secret: str | None) -> bool:
+    return _VALUES_SECRET.fullmatch(secret or "") is not None
+
+
+def _env_secrets(container: dict[str, Any]) -> Iterator[str]:
+    for env in container.get("env") or []:
+        yield ((env.get("valueFrom") or {}).get("secretKeyRef") or {}).get("name") or ""
+    for source in container.get("envFrom") or []:
+        yield (source.get("secretRef") or {}).get("name") or ""
+
+
+def _runner(main: dict[str, Any]) -> Iterator[Problem]:
+    """The script's container is started by our runner, and by nothing else."""
+    here = f"container {MAIN}"
+    if main.get("command") != _COMMAND or main.get("args"):
+        yield f"{here}: command", "is the runner's; leave command and args out, the step's script is what runs"
+    if main.get("terminationMessagePolicy") != "File":
+        yield f"{here}: terminationMessagePolicy", "must stay File"
+    if not all(holds(mount, main.get("volumeMounts")) for mount in MOUNTS):
+        yield f"{here}: volumeMounts", f"lack {MOUNT} or /dayfly-state"
+
+
+def holds(mount: dict[str, Any], mounts: Iterable[dict[str, Any]] | None) -> bool:
+    """Whether that very mount is among them; a field that only the server adds does not count."""
+    kept = {key: value for key, value in mount.items() if value is not None and key != "recursiveReadOnly"}
+    return any(kept == other for other in mounts or [])
+
+
+def touches(mount: dict[str, Any]) -> bool:
+    """Whether a mount is of our volumes, or lies over, under or at a path that is not for it."""
+    parts = [part for part in str(mount.get("mountPath")).split("/") if part not in ("", ".")]
+    if mount.get("name") in (VOLUME, STATE_VOLUME) or not parts or ".." in parts:
+        return True
+    return any(
+        own.strip("/").split("/")[: len(parts)] == parts or parts[: own.count("/")] == own.strip("/").split("/")
+        for own in RESERVED_PATHS
+    )
+
+
+def _security(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+    """Pod Security `restricted`, where the shapes alone are not enough. `baseline` asks for no more than they do."""
+    if terms.level == "baseline":
+        return
+    shared = pod["spec"].get("securityContext") or {}
+    yield from _not_root(shared, "spec.securityContext")
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(pod["spec"].get(field) or []):
+            here, own = f"spec.{field}[{index}].securityContext", container.get("securityContext") or {}
+            yield from _not_root(own, here)
+            yield from _confined(own, shared, here)
+
+
+def _not_root(scope: dict[str, Any], here: str) -> Iterator[Problem]:
+    if scope.get("runAsNonRoot") is False:
+        yield f"{here}.runAsNonRoot", "must not be false"
+    if scope.get("runAsUser") == 0:
+        yield f"{here}.runAsUser", "must not be 0 (root)"
+
+
+def _confined(own: dict[str, Any], shared: dict[str, Any], here: str) -> Iterator[Problem]:
+    if own.get("allowPrivilegeEscalation") is not False:
+        yield f"{here}.allowPrivilegeEscalation", "must be false"
+    if "ALL" not in ((own.get("capabilities") or {}).get("drop") or []):
+        yield f"{here}.capabilities.drop", "must hold ALL"
+    effective = {key: value for scope in (shared, own) for key, value in scope.items() if value is not None}
+    if effective.get("runAsNonRoot") is not True:
+        yield f"{here}.runAsNonRoot", "must be true here or for the pod"
+    if "seccompProfile" not in effective:
+        yield f"{here}.seccompProfile", "must be RuntimeDefault here or for the pod"
+
+
+def _accounts(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+    spec = pod["spec"]
+    for field in ("serviceAccountName", "serviceAccount"):
+        if (name := spec.get(field)) and name not in terms.service_accounts:
+            granted = ", ".join(sorted(terms.service_accounts)) or "none"
+            yield f"spec.{field}", f"{name} is not granted to plugins in {terms.namespace} (granted: {granted})"
+    if spec["automountServiceAccountToken"] and not terms.tokens:
+        yield "spec.automountServiceAccountToken", "must be false: nobody granted a token"
+
+
+def _taints(pod: dict[str, Any], _: Terms) -> Iterator[Problem]:
+    for index, toleration in enumerate(pod["spec"].get("tolerations") or []):
+        if not toleration.get("key") or toleration["key"] in _CONTROL_PLANE:
+            yield f"spec.tolerations[{index}]", "reaches the control plane's nodes; name the taint that you mean"

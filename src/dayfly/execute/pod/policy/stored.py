@@ -1,0 +1,78 @@
+"""What the cluster's webhooks made of a pod: whether it is still the one that was rendered."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from dayfly.execute.pod import names
+from dayfly.execute.pod.policy.rules import OURS, Violation, containers_of, holds, main_of, touches
+from dayfly.execute.pod.render import MAIN, STATE_VOLUME, VOLUME
+
+_ALONE = ("args", "lifecycle", "livenessProbe", "startupProbe", "restartPolicy", "restartPolicyRules")
+_SWITCHES = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "ephemeralContainers", "nodeName")
+
+
+def restored(stored: dict[str, Any], rendered: dict[str, Any]) -> list[Violation]:
+    """What webhooks changed of a pod that must stay ours, before it is let go.
+
+    Further containers, volumes, labels, environment and another registry for the image are the administrator's
+    business; our identity, gate, finalizer, runner, marker and clocks are not.
+    """
+    changed = [*_metadata(stored, rendered), *_spec(stored, rendered), *_main(stored, rendered)]
+    advice = "was changed in the cluster; exempt this namespace from the webhook that does it"
+    return [Violation(path, advice) for path in changed]
+
+
+def _metadata(stored: dict[str, Any], rendered: dict[str, Any]) -> Iterator[str]:
+    meta, wanted = stored.get("metadata") or {}, rendered["metadata"]
+    for field in ("name", "namespace"):
+        if meta.get(field) != wanted[field]:
+            yield f"metadata.{field}"
+    if names.FINALIZER not in (meta.get("finalizers") or []):
+        yield "metadata.finalizers"
+    if wanted["ownerReferences"][0]["uid"] not in [owner.get("uid") for owner in meta.get("ownerReferences") or []]:
+        yield "metadata.ownerReferences"
+    for field in ("labels", "annotations"):
+        for key in wanted[field]:
+            if key.startswith(OURS) and (meta.get(field) or {}).get(key) != wanted[field][key]:
+                yield f"metadata.{field}[{key}]"
+
+
+def _spec(stored: dict[str, Any], rendered: dict[str, Any]) -> Iterator[str]:
+    spec, ours = stored.get("spec") or {}, rendered["spec"]
+    for field in ("restartPolicy", "activeDeadlineSeconds", "automountServiceAccountToken"):
+        if spec.get(field) != ours.get(field):
+            yield f"spec.{field}"
+    yield from (f"spec.{field}" for field in _SWITCHES if spec.get(field))
+    if {"name": names.GATE} not in (spec.get("schedulingGates") or []):
+        yield "spec.schedulingGates"
+    volumes = {volume.get("name"): volume for volume in spec.get("volumes") or []}
+    for volume in ours["volumes"]:
+        if volume["name"] in (VOLUME, STATE_VOLUME) and not _within(volume, volumes.get(volume["name"])):
+            yield f"spec.volumes ({volume['name']})"
+
+
+def _main(stored: dict[str, Any], rendered: dict[str, Any]) -> Iterator[str]:
+    """Of the script's container, and of whatever else touches what is the runner's."""
+    main, wanted = main_of(stored), main_of(rendered)
+    for field in ("command", "terminationMessagePolicy", "securityContext"):
+        if not _within(wanted.get(field), main.get(field)):
+            yield f"container {MAIN}: {field}"
+    yield from (f"container {MAIN}: {field}" for field in _ALONE if main.get(field))
+    ours = wanted.get("volumeMounts") or []
+    if not all(holds(mount, main.get("volumeMounts")) for mount in ours):
+        yield f"container {MAIN}: volumeMounts"
+    for container in containers_of(stored):
+        for mount in container.get("volumeMounts") or []:
+            known = container is main and holds(mount, ours)
+            # A service account's token is mounted by the server itself.
+            if touches(mount) and not known and not str(mount.get("mountPath")).startswith("/var/run/secrets/"):
+                yield f"container {container.get('name')}: volumeMounts"
+
+
+def _within(part: Any, whole: Any) -> bool:
+    """Whether the server's form holds all that ours says; it adds defaults."""
+    if isinstance(part, dict) and isinstance(whole, dict):
+        return all(_within(value, whole.get(key)) for key, value in part.items())
+    if isinstance(part, list) and isinstance(whole, list):
+        return len(part) == len(whole) and all(map(_within, part, whole))
+    return bool(part == whole) or part is None

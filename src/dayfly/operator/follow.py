@@ -1,0 +1,85 @@
+"""Follows the logs of running steps: a sealed receipt at the end is known milliseconds after the step, up to a second
+before the kubelet's status. It moves data alone; what needs the proof of an end waits for the status.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from dayfly.execute.pod.logs import Splitter
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import Pod
+
+log = logging.getLogger(__name__)
+
+# Beyond that many at once, pod status serves.
+MOST = 200
+# A log can be had a moment after the container was made; until then the server refuses. So many asks a second may all
+# that wait for their container make together.
+ASKS_PER_S = 100.0
+SOONEST_S, PATIENCE_S, LATER_S = 0.03, 5.0, 1.0
+
+
+class Followers:
+    """One task for each followed pod. `sealed(uid)` is what its log has told; `news(run)` is called when it has."""
+
+    def __init__(self, client: Client, news: Callable[[str], None]) -> None:
+        self._client = client
+        self._news = news
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._heard: dict[str, Splitter] = {}
+
+    def follow(self, pod: Pod, run: str) -> None:
+        """Begin, unless it is followed already or too many are."""
+        uid = pod.metadata.uid
+        if uid in self._heard or len(self._tasks) >= MOST:
+            return
+        splitter = self._heard[uid] = Splitter()
+        task = self._tasks[uid] = asyncio.create_task(self._follow(pod, run, splitter))
+        task.add_done_callback(lambda _: self._tasks.pop(uid, None))
+
+    def sealed(self, uid: str) -> Splitter | None:
+        """The log of that very pod, if its receipt was seen whole and names it."""
+        heard = self._heard.get(uid)
+        return heard if heard is not None and heard.whole and heard.field("pod") == uid else None
+
+    def tail(self, uid: str) -> bytes:
+        """The end of the step's own output, as far as it was heard."""
+        heard = self._heard.get(uid)
+        return bytes(heard.tail) if heard is not None else b""
+
+    def forget(self, uid: str) -> None:
+        """The pod's result is recorded."""
+        self._heard.pop(uid, None)
+        if task := self._tasks.pop(uid, None):
+            task.cancel()
+
+    async def close(self) -> None:
+        """End all."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _follow(self, pod: Pod, run: str, splitter: Splitter) -> None:
+        began = asyncio.get_running_loop().time()
+        while pod.metadata.uid in self._heard:
+            try:
+                stream = self._client.log(pod.metadata.name, pod.metadata.namespace, container="main", follow=True)
+                async with contextlib.aclosing(stream) as chunks:
+                    async for chunk in chunks:
+                        splitter.feed(chunk)
+                        if splitter.whole:
+                            self._news(run)
+                            return
+                return  # the log ended without a receipt: pod status will tell
+            except errors.NotFound:
+                return
+            except errors.ApiError:
+                # Not there yet, or cut: from the beginning, since logs have no position to resume from.
+                splitter = self._heard[pod.metadata.uid] = Splitter()
+                waited = asyncio.get_running_loop().time() - began
+                soon = max(SOONEST_S, len(self._tasks) / ASKS_PER_S)
+                await asyncio.sleep(soon if waited < PATIENCE_S else LATER_S)
