@@ -61,6 +61,30 @@ static int detach(struct host *host) {
     return 0;
 }
 
+static bool has_variable(char **environment, const char *name) {
+    size_t length = strcspn(name, "=");
+    for (; *environment != NULL; environment++) {
+        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=') return true;
+    }
+    return false;
+}
+
+/* Adds what an image says of its environment (we run in its container) to what the order says. */
+static int inherit_environment(struct order *order, struct fault *fault) {
+    size_t own = 0, theirs = 0;
+    while (order->environment[own] != NULL) own++;
+    while (environ[theirs] != NULL) theirs++;
+    char **merged = realloc(order->environment, (own + theirs + 1) * sizeof *merged);
+    if (merged == NULL) return fail(fault, "There is no memory for the environment.");
+    order->environment = merged;
+    for (char **entry = environ; *entry != NULL; entry++) {
+        if (has_variable(merged, *entry)) continue;
+        merged[own++] = *entry;
+        merged[own] = NULL;
+    }
+    return 0;
+}
+
 static int read_order(struct host *host, struct fault *fault) {
     char *bytes;
     size_t length;
@@ -71,6 +95,7 @@ static int read_order(struct host *host, struct fault *fault) {
     if (result == 0 && host->order.secret_count > 0) {
         result = fail(fault, "The work order names a pod's secrets; on a host they come as `env` and `file`.");
     }
+    if (result == 0 && host->order.inherit_env != 0) result = inherit_environment(&host->order, fault);
     host->receipt.nonce = host->order.nonce;
     host->receipt.attempt = host->order.attempt;
     host->isolated = host->order.isolation != ISOLATION_NONE;

@@ -21,6 +21,7 @@ static const struct key keys[] = {
     {"cwd", PATH, offsetof(struct order, cwd)},
     {"log", PATH, offsetof(struct order, log)},
     {"env", ENVIRONMENT, 0},
+    {"inherit-env", NUMBER, offsetof(struct order, inherit_env)},
     {"file", INPUT, 0},
     {"output", OUTPUT, 0},
     {"private", PRIVATE, 0},

@@ -36,6 +36,7 @@ struct order {
     size_t script_length;
     char **arguments; /* NULL-terminated, as is `environment` */
     char **environment;
+    int64_t inherit_env; /* host: other than 0 takes the caller's variables as well, where `environment` has none */
     const char *cwd; /* NULL: the mode's default */
     const char *log; /* NULL: the file `log` in the attempt's folder */
     struct input *inputs;

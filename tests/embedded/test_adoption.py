@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -106,7 +107,7 @@ async def test_a_folder_is_not_removed_under_a_runner(machine):
     held = os.open(f"{folder.path}/lock", os.O_RDWR | os.O_CREAT)
     process.fcntl.flock(held, process.fcntl.LOCK_EX)
     assert not folder.release()
-    assert {"marker", "order"} <= set(os.listdir(folder.path))
+    assert {"marker", "order"} <= {entry.name for entry in Path(folder.path).iterdir()}
     os.close(held)
     assert folder.release()
     assert not folder.exists()
@@ -246,7 +247,6 @@ async def test_an_idle_run_is_not_kept_in_memory_and_logs_stay_a_week(machine, m
 
 def _lives(pid):
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
         return False

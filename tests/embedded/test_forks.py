@@ -232,11 +232,11 @@ async def test_a_port_that_somebody_took_is_exchanged(machine):
 async def test_what_only_a_cluster_knows_is_refused(machine):
     for kind in ("configMap", "secret"):
         env = [doc.set_env("TOKEN", source={kind: {"name": "n", "key": "k"}})]
-        with pytest.raises(RefusedError, match=f"fork of app: TOKEN comes from a {kind}.*write it as value"):
+        with pytest.raises(RefusedError, match=rf"fork of app: TOKEN comes from a {kind}.*write it as value"):
             machine.host.admit((), (doc.fork(env=env),))
     stateful = doc.Baseline(kind="StatefulSet", namespace="default", name="db")
     unit = doc.Unit(name="db", kind="fork", fork=doc.Fork(baseline=stateful))
-    with pytest.raises(RefusedError, match="fork of db: .*not StatefulSet"):
+    with pytest.raises(RefusedError, match=r"fork of db: .*not StatefulSet"):
         machine.host.admit((), (unit,))
 
 

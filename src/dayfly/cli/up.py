@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -35,6 +36,7 @@ class _Wish(NamedTuple):
     key: str
     runner: str
     parallel: int
+    engine: str
     baselines: list[Wished]
 
 
@@ -42,25 +44,33 @@ class _Wish(NamedTuple):
 @click.option("--port", type=click.IntRange(0, 65535), default=_PORT, show_default=True, help="0 takes a free one.")
 @click.option("--detach", is_flag=True, help="Return once it answers; it goes on apart from this terminal.")
 @click.option("--parallel", type=click.IntRange(1, 1024), default=16, show_default=True, help="Steps at once.")
+@click.option(
+    "--engine",
+    type=click.Choice(["process", "podman", "docker"]),
+    default="process",
+    show_default=True,
+    help="Run steps as processes of this machine, or in containers of their images.",
+)
 @click.option("--baseline", "baselines", multiple=True, metavar="FILE", help="Declare the baselines in it. Repeatable.")
-def command(port: int, detach: bool, parallel: int, baselines: tuple[str, ...]) -> None:
-    """Run the server of this home: the API on 127.0.0.1, and the engine that runs steps as processes of this machine.
+def command(port: int, detach: bool, parallel: int, engine: str, baselines: tuple[str, ...]) -> None:
+    """Run the server of this home: the API on 127.0.0.1, and the engine that runs steps on this machine.
 
     It stays in the foreground until Ctrl-C or `dayfly down`. Steps that are running then go on, and the next server
     carries on with them.
     """
     home = Home.find()
     declared = _baselines(baselines)
+    containers = _containers(engine)
     if (pid := server.process(home)) is not None:
         message = f"a server (process {pid}) runs already in {home.path}"
         raise CliError(Exit.FAILED, message, "stop it with: dayfly down, or choose another DAYFLY_HOME")
     if detach:
         files = [word for name in baselines for word in ("--baseline", str(Path(name).absolute()))]
-        client = server.start(home, ["--port", str(port), "--parallel", str(parallel), *files])
+        client = server.start(home, ["--port", str(port), "--parallel", str(parallel), "--engine", engine, *files])
         show.talk(f"dayfly is up at {client.address.url} (process {server.process(home)}, log {home.log})")
         return
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    wish = _Wish(home, home.make_key(), runner.find(), parallel, declared)
+    wish = _Wish(home, home.make_key(), runner.find(), parallel, containers, declared)
     with _listening(port) as sock:
         asyncio.run(_serve(wish, sock))
 
@@ -78,7 +88,7 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # what nohup has us ignore stays ignored
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        host = await EmbeddedHost.open(wish.home.path, runner=wish.runner, parallel=wish.parallel)
+        host = await EmbeddedHost.open(wish.home.path, runner=wish.runner, parallel=wish.parallel, engine=wish.engine)
     except HomeBusyError as fault:
         raise CliError(Exit.FAILED, str(fault)) from None
     except LedgerError as fault:
@@ -102,6 +112,16 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
         raise CliError(Exit.FAILED, str(fault)) from None
     finally:
         await host.close()
+
+
+def _containers(engine: str) -> str:
+    """The path of the program that runs containers; empty where steps are processes."""
+    if engine == "process":
+        return ""
+    program = shutil.which(engine)
+    if program is None:
+        raise CliError(Exit.FAILED, f"{engine} is not installed", "install it, or start without --engine")
+    return program
 
 
 def _baselines(files: tuple[str, ...]) -> list[Wished]:

@@ -69,6 +69,7 @@ class Launcher:
             ),
             environment=self.environment if is_fork else self._starter.environment(self.environment),
             isolation=isolation,
+            inherit=self._starter.inherit and not is_fork,
             private=() if isolation == "none" or is_fork else private_directories(unit),
             log=self._attempts.at(key).log,
             start_before=now_ms() + limits.schedule_ms + limits.pull_ms,

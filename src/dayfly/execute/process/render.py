@@ -27,6 +27,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool
     environment: Mapping[str, str]
     isolation: str
+    inherit: bool = False
     private: tuple[str, ...] = ()
     start_before: int = 0
     log: str = ""
@@ -96,6 +97,8 @@ def _head(attempt: Attempt) -> list[tuple[str, bytes]]:
         ("isolation", attempt.isolation.encode()),
         *(("private", path.encode()) for path in attempt.private),
     ]
+    if attempt.inherit:
+        records.append(("inherit-env", b"1"))
     if attempt.log:
         records.append(("log", attempt.log.encode()))
     return records

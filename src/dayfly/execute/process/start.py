@@ -12,8 +12,6 @@ from dayfly.spec.lifecycle import Unit
 
 _DEFAULTS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 _RUNNER = "/dayfly/runner"
-# What an image that says nothing else would get from its engine.
-_CONTAINER = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
 
 
 class Starter(Protocol):
@@ -27,11 +25,13 @@ class Starter(Protocol):
     """The same for a fork, which is always a process of this machine."""
     apart: bool
     """Whether steps that use one path do not meet there."""
+    inherit: bool
+    """Whether a step also has the environment in which its runner starts: its image's."""
     slow: bool
     """Whether long may pass (an image is fetched) before the runner begins."""
 
     def environment(self, machine: Mapping[str, str], /) -> Mapping[str, str]:
-        """The environment of a step before the plugin adds to it."""
+        """What a step has of the machine's environment."""
 
     def start(self, folder: Folder, unit: Unit, /) -> int:
         """Start the runner on the folder; returns our child's process id. The step outlives us.
@@ -48,6 +48,7 @@ class Processes:
     """Steps as processes of this machine."""
 
     name = "the runner"
+    inherit = False
     slow = False
 
     def __init__(self, runner: str, isolation: str) -> None:
@@ -75,6 +76,7 @@ class Containers:
 
     isolation = "none"
     apart = True
+    inherit = True
     slow = True
 
     def __init__(self, engine: str, runner: str, processes: Processes) -> None:
@@ -86,7 +88,7 @@ class Containers:
         self.fork_isolation = processes.isolation
 
     def environment(self, _machine: Mapping[str, str]) -> Mapping[str, str]:
-        return _CONTAINER
+        return {}
 
     def start(self, folder: Folder, unit: Unit) -> int:
         if unit.exec is None:

@@ -1,0 +1,219 @@
+"""Steps in containers, with the real podman: `dayfly up --engine podman`. Needs root rights and podman (Debian has it)."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from dayfly.spec.wire import RefusedError
+from embedded import documents as doc
+from embedded.conftest import processes
+from embedded.machine import Machine, until
+
+IMAGE = "localhost/busybox:1"
+SETTINGS = """
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+runtime = "runc"
+tmp_dir = "{0}/tmp"
+"""
+STORAGE = """
+[storage]
+driver = "vfs"
+graphroot = "{0}/root"
+runroot = "{0}/run"
+"""
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
+
+
+def missing():
+    if not shutil.which("podman"):
+        return "podman is not installed (apt-get install podman)"
+    if not shutil.which("runc"):
+        return "runc is not installed (apt-get install runc; crun refuses machines with both cgroup versions)"
+    if os.geteuid() != 0:
+        return "rootful podman needs root"
+    if not Path("/bin/busybox").exists():
+        return "the image is made of /bin/busybox, which is not there (apt-get install busybox-static)"
+    return ""
+
+
+def podman(*arguments, **more):
+    return subprocess.run(["podman", *arguments], capture_output=True, check=True, text=True, **more).stdout
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A podman of the tests' own with one image in it; says why if it cannot run a container on this kernel."""
+    if reason := missing():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("podman")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, text in (("CONTAINERS_CONF", SETTINGS), ("CONTAINERS_STORAGE_CONF", STORAGE)):
+            (folder / name).write_text(text.format(folder))
+            patch.setenv(name, str(folder / name))
+        tree = folder / "tree"
+        (tree / "bin").mkdir(parents=True)
+        (tree / "tmp").mkdir(mode=0o1777)
+        shutil.copy("/bin/busybox", tree / "bin/busybox")
+        for applet in ("sh", "sleep", "cat", "printf", "echo", "env", "ls", "true", "rm", "id", "test"):
+            (tree / "bin" / applet).symlink_to("busybox")
+        archive = folder / "tree.tar"
+        subprocess.run(["tar", "-C", tree, "-cf", archive, "."], check=True)
+        podman("import", "--change", "ENV FLAVOUR=vanilla", archive, IMAGE)
+        tried = subprocess.run(["podman", "run", "--rm", IMAGE, "/bin/true"], capture_output=True, text=True)
+        if tried.returncode:
+            pytest.skip(f"podman cannot run a container on this machine: {tried.stderr.strip()}")
+        yield folder
+        podman("system", "reset", "--force")
+
+
+@pytest_asyncio.fixture
+async def machine(store, tmp_path, runner):
+    found = Machine(tmp_path, runner)
+    found.options = {"engine": "podman"}
+    await found.up()
+    yield found
+    await found.end()
+    await until(lambda: not podman("ps", "--all", "--quiet"), "no containers")
+    assert not processes(str(tmp_path)), "processes are left"
+
+
+def step(name, script="true", *, image=IMAGE, **more):
+    return doc.step(name, script, image=image, **more)
+
+
+def file_of(machine):
+    """A file both inside and outside: the step's log lies in a folder that the container sees."""
+    return machine.home / "logs/u/journal"
+
+
+def go(machine):
+    Path(f"{file_of(machine)}.go").touch()
+
+
+def slow(machine, **limits):
+    script = (
+        f"echo + >> {file_of(machine)}; while [ ! -e {file_of(machine)}.go ]; do sleep 0.05; done; printf v > /tmp/v"
+    )
+    return step("a", script, outputs=[("v", "/tmp/v")], **limits)
+
+
+async def test_a_step_runs_in_its_image_with_its_environment(machine):
+    make = step(
+        "a",
+        'printf "$FLAVOUR $PATH $SIZE $(cat /in/file)" > /out; ls / > /ls; id -u',
+        inputs=[doc.constant("size", "big"), doc.constant("file", "content", path="/in/file")],
+        outputs=[("out", "/out"), ("ls", "/ls")],
+    )
+    drop = step("z", '[ "$OUT" ] && echo "$OUT"', inputs=["out=a.out"])
+    await machine.host.offer(doc.offer(doc.resource("r", [make], [drop])))
+    await machine.ready()
+    values = machine.values()
+    assert values["r/a.out"].split()[0] == b"vanilla"
+    assert values["r/a.out"].endswith(b"/bin big content")
+    assert b"home" not in values["r/a.ls"].split(), "that is the machine's root"
+    assert machine.log("r/a") == b"0\n"
+    await machine.finish()
+    assert machine.log("r/z") == values["r/a.out"] + b"\n"
+
+
+async def test_steps_that_use_one_path_run_at_once(machine):
+    steps = [step(f"s{n}", f"printf {n} > /x; sleep 0.5", outputs=[("x", "/x")]) for n in range(2)]
+    await machine.host.offer(doc.offer(doc.resource("r", steps)))
+    await until(lambda: all(unit.reason == "Running" for unit in machine.report().units), "both to run")
+    await machine.ready()
+    assert machine.values() == {"r/s0.x": b"0", "r/s1.x": b"1"}
+
+
+async def test_an_image_that_is_not_there_is_said_soon(machine):
+    wish = step("a", image="127.0.0.1:9/no/such:1")
+    await machine.host.offer(doc.offer(doc.resource("r", [wish])))
+    await until(lambda: machine.unit("r/a").reason in ("WaitingToRetry", "CannotStart"), "a reason", 10)
+    message = machine.unit("r/a").message
+    assert "podman ended" in message
+    assert "127.0.0.1:9" in message
+    await machine.finish()
+
+
+async def test_a_killed_server_s_container_is_adopted(machine):
+    await machine.host.offer(doc.offer(doc.resource("r", [slow(machine)])))
+    await machine.said("r/a", "Running")
+    await machine.down()
+    await machine.up()
+    await machine.said("r/a", "Running")
+    go(machine)
+    await machine.ready()
+    assert machine.values() == {"r/a.v": b"v"}
+    assert file_of(machine).read_text() == "+\n"
+
+
+async def test_delete_ends_a_container(machine):
+    await machine.host.offer(doc.offer(doc.resource("r", [slow(machine, grace_ms=500)])))
+    await machine.said("r/a", "Running")
+    await machine.finish()
+    assert ("Record", "r/a", 1, "Cancelled") in machine.history()
+
+
+async def test_a_container_whose_runner_was_killed_ends_with_it(machine):
+    await machine.host.offer(doc.offer(doc.resource("r", [slow(machine)])))
+    await machine.said("r/a", "Running")
+    [marker] = machine.work.glob("*/marker")
+    os.kill(int(marker.read_text().split("\n")[1]), signal.SIGKILL)
+    await machine.reason("ResourceFailed")
+    assert machine.unit("r/a").reason == "Lost"
+    await machine.finish()
+
+
+async def test_a_killed_podman_is_not_the_end_of_its_container(machine):
+    await machine.host.offer(doc.offer(doc.resource("r", [slow(machine)])))
+    await machine.said("r/a", "Running")
+    [watched] = machine.host._engine.attempts._watched.values()
+    os.kill(watched.child, signal.SIGKILL)
+    await asyncio.sleep(0.3)
+    assert machine.unit("r/a").reason == "Running"
+    go(machine)
+    await machine.ready()
+    await machine.finish()
+
+
+async def test_the_lock_holds_between_container_and_machine(machine):
+    await machine.host.offer(doc.offer(doc.resource("r", [slow(machine)])))
+    await machine.said("r/a", "Running")
+    [folder] = machine.host._engine.attempts._watched
+    assert machine.host._engine.attempts.at(folder).locked()
+    go(machine)
+    await machine.ready()
+
+
+async def test_an_attempt_fenced_while_its_image_is_fetched_never_starts(machine, tmp_path, store):
+    """A podman that takes its time: the delete comes before the container."""
+    late = tmp_path / "late" / "podman"
+    late.parent.mkdir()
+    late.write_text(
+        f'#!/bin/sh\n[ "$1" = rm ] || while [ ! -e {tmp_path}/now ]; do sleep 0.05; done\nexec podman "$@"\n'
+    )
+    late.chmod(0o755)
+    await machine.down()
+    await machine.up(engine=str(late))
+    await machine.host.offer(doc.offer(doc.resource("r", [slow(machine)])))
+    await machine.said("r/a", "Starting")
+    await machine.finish()
+    (tmp_path / "now").touch()
+    await asyncio.sleep(0.5)
+    assert not file_of(machine).exists()
+
+
+async def test_a_step_without_an_image_is_refused(machine):
+    with pytest.raises(RefusedError, match=r"r/a: .*names no image"):
+        machine.host.admit((doc.resource("r", [step("a", image="")]),), ())
+    machine.host.admit((doc.resource("r", [step("a")]),), ())
