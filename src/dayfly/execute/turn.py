@@ -4,13 +4,14 @@ from typing import Protocol
 
 import msgspec
 
-from dayfly.plan.actions import Decision, Effect, Finish, Move
+from dayfly.plan.actions import Decision, Effect, Finish, Move, Wait
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import World
 
 # A commit is refused when somebody else moved the ledger first. Each refusal is somebody's progress, so few suffice.
 ROUNDS = 8
+AGAIN_MS = 100
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,10 +41,12 @@ async def turn(run: str, host: Host) -> Decision | None:
     Effects come only after the moves they rest on are durable. When the run has just finished, the turn goes on at once
     to dissolve it.
     """
+    now = 0
     for _ in range(ROUNDS):
         scene = await host.gather(run)
         if scene is None:
             return None
+        now = scene.now
         decision = decide(scene.plan, scene.world, scene.now)
         if decision.moves and not await host.commit(scene, decision.moves):
             continue
@@ -52,4 +55,5 @@ async def turn(run: str, host: Host) -> Decision | None:
         if any(isinstance(move, Finish) for move in decision.moves):
             continue
         return decision
-    return Decision()
+    # Others keep moving this ledger, or it has only just finished: look again soon, even without news.
+    return Decision(waits=(Wait(unit="", reason="", message="", until=now + AGAIN_MS),))

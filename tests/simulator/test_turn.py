@@ -1,0 +1,39 @@
+"""The turn's own promise: whoever loses every race for the ledger is told to look again."""
+
+import asyncio
+
+from dayfly.execute.turn import AGAIN_MS, ROUNDS, Scene, turn
+from dayfly.plan.sealed import seal
+from dayfly.plan.world import World
+from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
+from dayfly.spec.run import Run
+
+TARGET = Target(kind="Sandbox", name="sb", uid="u")
+UNIT = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n"))
+
+
+class Contended:
+    """A host whose ledger somebody else always moves first."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+
+    async def gather(self, run):
+        documents = (Lifecycle(target=TARGET, pre_start=(UNIT,)),)
+        plan = seal(documents)
+        return Scene(plan=plan, world=World(run=Run(uid=run, target=TARGET, plan=plan.digest)), now=1_000)
+
+    async def commit(self, scene, moves):
+        self.refused += 1
+        return False
+
+    async def perform(self, scene, effect):
+        raise AssertionError("no effect rests on a move that was refused")
+
+
+def test_a_turn_that_loses_every_race_asks_to_look_again_soon():
+    host = Contended()
+    decision = asyncio.run(turn("u", host))
+    assert host.refused == ROUNDS
+    assert decision is not None
+    assert decision.wake_at == 1_000 + AGAIN_MS
