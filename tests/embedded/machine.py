@@ -16,13 +16,13 @@ SERVER = ["python3", "-m", "http.server", "--bind", "127.0.0.1"]
 
 
 async def until(found, what="it", seconds=20.0):
-    """Look again until there is something; returns it."""
+    """Look again until there is something; returns it. `what` may be a function, asked when it is too late."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if seen := found():
             return seen
         await asyncio.sleep(0.005)
-    raise AssertionError(f"not within {seconds:g} s: {what}")
+    raise AssertionError(f"not within {seconds:g} s: {what() if callable(what) else what}")
 
 
 class Machine:
@@ -80,29 +80,29 @@ class Machine:
         return next(unit for unit in self.report(uid).units if unit.id == name)
 
     async def ready(self, uid="u"):
-        await until(lambda: self.report(uid).ready, f"{uid} to be ready; now {self.report(uid)}")
+        await until(lambda: self.report(uid).ready, lambda: f"{uid} to be ready; now {self.report(uid)}")
 
     async def reason(self, word, uid="u", seconds=20.0):
-        await until(lambda: self.report(uid).reason == word, f"{word}; now {self.report(uid)}", seconds)
+        await until(lambda: self.report(uid).reason == word, lambda: f"{word}; now {self.report(uid)}", seconds)
         return self.report(uid)
 
     async def state(self, name, word, uid="u"):
-        await until(lambda: self.unit(name, uid).state == word, f"{name} {word}; now {self.report(uid)}")
+        await until(lambda: self.unit(name, uid).state == word, lambda: f"{name} {word}; now {self.report(uid)}")
         return self.unit(name, uid)
 
     async def said(self, name, word, uid="u"):
         """Wait for a unit's reason; returns its sentence."""
-        await until(lambda: self.unit(name, uid).reason == word, f"{name} {word}; now {self.report(uid)}")
+        await until(lambda: self.unit(name, uid).reason == word, lambda: f"{name} {word}; now {self.report(uid)}")
         return self.unit(name, uid).message
 
     async def wrote(self, line):
-        await until(lambda: line in self.lines(), f"{line!r} in the journal; now {self.lines()}")
+        await until(lambda: line in self.lines(), lambda: f"{line!r} in the journal; now {self.lines()}")
 
     async def delete(self, uid="u"):
         await self.host.stop(uid, Request(at=1, reason="Deleted", message="asked"))
 
     async def gone(self, uid="u", seconds=20.0):
-        await until(lambda: self.host.has_ended(uid), f"{uid} to end; now {self.report(uid)}", seconds)
+        await until(lambda: self.host.has_ended(uid), lambda: f"{uid} to end; now {self.report(uid)}", seconds)
 
     async def finish(self, uid="u"):
         await self.delete(uid)

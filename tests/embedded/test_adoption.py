@@ -107,7 +107,7 @@ async def test_a_folder_is_not_removed_under_a_runner(machine):
     held = os.open(f"{folder.path}/lock", os.O_RDWR | os.O_CREAT)
     process.fcntl.flock(held, process.fcntl.LOCK_EX)
     assert not folder.release()
-    assert {"marker", "order"} <= {entry.name for entry in Path(folder.path).iterdir()}
+    assert {"marker", "order"} <= _names(folder)
     os.close(held)
     assert folder.release()
     assert not folder.exists()
@@ -243,6 +243,10 @@ async def test_an_idle_run_is_not_kept_in_memory_and_logs_stay_a_week(machine, m
         assert (machine.home / "logs/u").exists() == kept
         assert bool(machine.history()) == kept
         await machine.down()
+
+
+def _names(folder):
+    return {entry.name for entry in Path(folder.path).iterdir()}
 
 
 def _lives(pid):

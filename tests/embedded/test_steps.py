@@ -87,7 +87,8 @@ async def test_all_outputs_of_a_run_have_a_limit(machine):
     assert len(machine.values()) == 2
 
 
-async def test_what_is_sensitive_stays_out_of_history_and_report(machine):
+async def test_what_is_sensitive_stays_out_of_history_report_and_log(machine, caplog):
+    caplog.set_level("DEBUG")
     outputs = [Output(name="key", path="/tmp/key", sensitive=True)]
     steps = [
         doc.step("a", "printf TOPSECRET > /tmp/key", outputs=outputs),
@@ -100,6 +101,7 @@ async def test_what_is_sensitive_stays_out_of_history_and_report(machine):
     await machine.finish()
     assert "TOPSECRET" not in repr(machine.host.history("u")) + repr(machine.report())
     assert b"TOPSECRET" not in machine.host._engine.reader._db.serialize(), "it outlives its run in the ledger"
+    assert "TOPSECRET" not in caplog.text
 
 
 async def test_a_failed_step_stops_what_needs_it_and_is_cleaned_up(machine):

@@ -1,0 +1,143 @@
+"""A home, its logs or its work folder on a disk that is full: nothing is lost, and it goes on when there is room."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from dayfly.spec.wire import HostUnavailableError
+from embedded import documents as doc
+from embedded.machine import Machine, until
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def disk():
+    """Makes small file systems, and takes them away."""
+    made = []
+
+    def make(path: Path, size: str) -> Path:
+        path.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "dayfly-test", path], check=True)
+        made.append(path)
+        return path
+
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    yield make
+    for path in made:
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+@pytest_asyncio.fixture
+async def machine(disk, tmp_path, runner):
+    """Not up yet. Asks for `disk` so that its own end comes before the disk's."""
+    found = Machine(tmp_path, runner)
+    yield found
+    await found.end()
+
+
+@contextlib.contextmanager
+def filled(folder: Path):
+    """No byte more fits into the folder's file system."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+    try:
+        yield
+    finally:
+        filler.unlink()
+
+
+def more_files(folder):
+    subprocess.run(["mount", "-o", "remount,nr_inodes=100", folder], check=True)
+
+
+def step(name="a", script="true", **more):
+    return doc.resource("r", [doc.step(name, script, **more)], [doc.step("z", 'echo z >> "$JOURNAL"')])
+
+
+async def test_a_full_home_takes_nothing_on_and_loses_nothing(machine, disk):
+    disk(machine.home, "4m")
+    await machine.up()
+    go = 'echo + >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done; printf v > /tmp/v'
+    await machine.host.offer(doc.offer(step(script=go, outputs=[("v", "/tmp/v")])))
+    await machine.wrote("+")
+    with filled(machine.home):
+        with pytest.raises(HostUnavailableError, match="cannot be written"):
+            await machine.host.offer(doc.offer(step(script="x" * 3_000_000), uid="big"))
+        machine.journal.with_name("journal.go").touch()
+        await until(lambda: machine.host._engine.attempts.values, "the result")
+        await asyncio.sleep(0.3)
+        assert machine.report().done == 0
+        assert machine.report("big") is None
+    await machine.ready()
+    assert machine.values() == {"r/a.v": b"v"}
+    await machine.finish()
+    assert machine.lines() == ["+", "z"]
+
+
+async def test_a_server_that_ends_on_a_full_home_carries_on_with_room(machine, disk):
+    disk(machine.home, "4m")
+    await machine.up()
+    await machine.host.offer(
+        doc.offer(step(script='echo + >> "$JOURNAL"; sleep 0.3; printf v > /tmp/v', outputs=[("v", "/tmp/v")]))
+    )
+    await machine.wrote("+")
+    with filled(machine.home):
+        await asyncio.sleep(0.6)
+        await machine.down()
+    await machine.up()
+    await machine.ready()
+    assert machine.values() == {"r/a.v": b"v"}
+    assert machine.lines() == ["+"]
+
+
+async def test_a_step_that_can_have_no_log_is_not_started_and_says_why(machine, disk):
+    logs = disk(machine.home / "logs", "64k,nr_inodes=1")
+    await machine.up()
+    await machine.host.offer(doc.offer(step(script='echo + >> "$JOURNAL"', backoff_ms=1000)))
+    assert "No space left" in await machine.said("r/a", "WaitingToRetry")
+    more_files(logs)
+    await machine.ready()
+    assert machine.lines() == ["+"]
+
+
+async def test_a_full_disk_costs_a_step_its_log_and_no_more(machine, disk):
+    logs = disk(machine.home / "logs", "64k")
+    await machine.up()
+    with filled(logs):
+        await machine.host.offer(doc.offer(step(script="echo said; printf v > /tmp/v", outputs=[("v", "/tmp/v")])))
+        await machine.ready()
+    assert machine.values() == {"r/a.v": b"v"}
+    assert machine.log("r/a") == b""
+
+
+async def test_a_step_that_fills_the_disk_with_its_log_goes_on(machine, disk):
+    disk(machine.home / "logs", "64k")
+    await machine.up()
+    script = "head -c 200000 /dev/zero | tr '\\0' x; printf v > /tmp/v"
+    await machine.host.offer(doc.offer(step(script=script, outputs=[("v", "/tmp/v")])))
+    await machine.ready()
+    assert machine.values() == {"r/a.v": b"v"}
+    assert 0 < len(machine.log("r/a")) <= 65536
+
+
+async def test_a_full_work_folder_starts_nothing_and_goes_on_with_room(machine, disk, tmp_path):
+    work = disk(tmp_path / "work", "256k")
+    machine.home.mkdir(mode=0o700)
+    (machine.home / "place").write_text(str(work))
+    await machine.up()
+    with filled(work):
+        await machine.host.offer(doc.offer(step(script='echo + >> "$JOURNAL"', backoff_ms=1000)))
+        assert "No space left" in await machine.said("r/a", "WaitingToRetry")
+    await machine.ready()
+    await machine.finish()
+    assert machine.lines() == ["+", "z"]
+    assert machine.folders() == []
