@@ -315,12 +315,12 @@ class TestServer:
             "message": "All is well.",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
-        status = {"phase": "open", "ready": "True", "reason": "Ready", "progress": "2/5", "conditions": [condition]}
+        status = {"phase": "Ready", "ready": True, "reason": "Ready", "progress": "2/5", "conditions": [condition]}
         path = f"{BASE}/namespaces/default/sandboxes/seen/status"
         assert served.ask("PATCH", path, {"status": status}, kind="application/merge-patch+json").status == 200
         lines = kubectl("get", "dfs", "seen").splitlines()
         assert lines[0].split() == ["NAME", "PHASE", "READY", "REASON", "PROGRESS", "AGE"]
-        assert lines[1].split()[:5] == ["seen", "open", "True", "Ready", "2/5"]
+        assert lines[1].split()[:5] == ["seen", "Ready", "true", "Ready", "2/5"]
         assert "condition met" in kubectl("wait", "--for=condition=Ready", "sandbox/seen", "--timeout=5s")
         assert "sandbox.dayfly.dev/seen" in kubectl("get", "dayfly", "-o", "name")
         said = kubectl("explain", "sandbox.spec.resources.spec.create.script")

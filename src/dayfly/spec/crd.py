@@ -43,7 +43,7 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 _AGE = ("AGE", "date", ".metadata.creationTimestamp", "Since when it is there.")
 _STANDING = (
-    ("READY", "string", ".status.ready", "Whether it can be used."),
+    ("READY", "boolean", ".status.ready", "Whether it can be used."),
     ("REASON", "string", ".status.reason", "Why it stands as it does, in one word."),
 )
 _PROGRESS = ("PROGRESS", "string", ".status.progress", "Steps done, of all.")

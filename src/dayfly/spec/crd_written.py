@@ -37,8 +37,8 @@ _CONDITIONS = _many("What holds of the object; Ready above all.", key="type")
 _UNITS = _many("Every step and fork, in the order of the document.", key="id")
 _SPOKEN: _Row = {
     "observed_generation": _text("The generation that this status speaks of."),
-    "phase": _text("Which part of its life it is in: open, closed, cleaned or abandoned."),
-    "ready": _text("True, False or Unknown, as the condition Ready."),
+    "phase": _text("Which part of its life it is in: Pending, Creating, Ready, Failed or Deleting."),
+    "ready": _text("Whether it can be used; the condition Ready says the same."),
     "reason": _text("Why it stands as it does, in one word."),
     "message": _text("The reason in one sentence.", _LONG),
     "progress": _text("Steps done, of all in this part of its life, like 2/5."),

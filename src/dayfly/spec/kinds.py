@@ -82,7 +82,7 @@ class SandboxStatus(Struct, frozen=True, kw_only=True):
 
     observed_generation: int = 0
     phase: str = ""
-    ready: str = ""
+    ready: bool = False
     reason: str = ""
     message: str = ""
     progress: str = ""
@@ -117,7 +117,7 @@ class ResourceStatus(Struct, frozen=True, kw_only=True):
 
     observed_generation: int = 0
     phase: str = ""
-    ready: str = ""
+    ready: bool = False
     reason: str = ""
     message: str = ""
     progress: str = ""
@@ -131,7 +131,7 @@ class PluginStatus(Struct, frozen=True, kw_only=True):
     """How a plugin stands: `in_use` counts the runs that have sealed a document made from it."""
 
     observed_generation: int = 0
-    ready: str = ""
+    ready: bool = False
     reason: str = ""
     message: str = ""
     in_use: int = 0
@@ -143,7 +143,7 @@ class DocumentStatus(Struct, frozen=True, kw_only=True):
 
     observed_generation: int = 0
     phase: str = ""
-    ready: str = ""
+    ready: bool = False
     reason: str = ""
     message: str = ""
     progress: str = ""

@@ -1,0 +1,250 @@
+"""The policy's table: what is refused and where, what passes, and what webhooks may do."""
+
+import copy
+
+import pytest
+
+from dayfly.execute.pod import policy
+from policy.overlays import check, merged, terms
+
+
+def main(**fields):
+    return {"spec": {"containers": [{"name": "main", **fields}]}}
+
+
+def side(**fields):
+    safe = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    return {"name": "side", "image": "x", "securityContext": safe, **fields}
+
+
+def spec(**fields):
+    return {"spec": fields}
+
+
+def volume(**fields):
+    return {"spec": {"volumes": [{"name": "v", **fields}]}}
+
+
+REFUSED = [
+    (main(securityContext={"privileged": True}), "spec.containers[0].securityContext.privileged must be false"),
+    (main(securityContext={"allowPrivilegeEscalation": True}), "allowPrivilegeEscalation must be false"),
+    (main(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), "capabilities.add must be empty"),
+    (main(securityContext={"capabilities": {"drop": []}}), "capabilities.drop must hold ALL"),
+    (main(securityContext={"procMount": "Unmasked"}), "procMount must be 'Default'"),
+    (main(securityContext={"runAsUser": 0}), "runAsUser must not be 0"),
+    (main(securityContext={"runAsNonRoot": False}), "runAsNonRoot must not be false"),
+    (main(securityContext={"seLinuxOptions": {"type": "spc_t"}}), "seLinuxOptions is the administrator's"),
+    (main(securityContext={"seccompProfile": {"type": "Unconfined"}}), "seccompProfile.type must be 'RuntimeDefault'"),
+    (spec(securityContext={"seccompProfile": None}), "seccompProfile must be RuntimeDefault here or for the pod"),
+    (spec(securityContext={"$patch": "replace"}), "runAsNonRoot must be true here or for the pod"),
+    (spec(securityContext={"sysctls": [{"name": "a", "value": "b"}]}), "spec.securityContext.sysctls must be empty"),
+    (spec(hostNetwork=True), "spec.hostNetwork must be false"),
+    (spec(hostPID=True), "spec.hostPID must be false"),
+    (spec(hostIPC=True), "spec.hostIPC must be false"),
+    (spec(hostUsers=True), "spec.hostUsers must be false"),
+    (spec(shareProcessNamespace=True), "spec.shareProcessNamespace must be false"),
+    (spec(nodeName="n"), "spec.nodeName would pass by the scheduler"),
+    (spec(tolerations=[{"operator": "Exists"}]), "spec.tolerations[0] reaches the control plane's nodes"),
+    (spec(tolerations=[{"key": "node-role.kubernetes.io/master"}]), "spec.tolerations[0] reaches the control plane"),
+    (spec(ephemeralContainers=[]), "spec.ephemeralContainers are added to running pods only"),
+    (spec(serviceAccountName="admin"), "spec.serviceAccountName admin is not granted to plugins in dayfly-runners"),
+    (spec(serviceAccount="admin"), "spec.serviceAccount admin is not granted"),
+    (spec(automountServiceAccountToken=True), "spec.automountServiceAccountToken must be false"),
+    (spec(automountServiceAccountToken=None), "spec.automountServiceAccountToken must be there"),
+    (spec(restartPolicy="Always"), "spec.restartPolicy must be 'Never'"),
+    (spec(schedulingGates=None), "spec.schedulingGates must be there"),
+    (spec(schedulingGates=[{"name": "dayfly.dev/claim", "$patch": "delete"}]), "spec.schedulingGates must be"),
+    (spec(schedulingGates=[{"name": "x"}]), "spec.schedulingGates must be"),
+    (spec(activeDeadlineSeconds=None), "spec.activeDeadlineSeconds must be there"),
+    (spec(priorityClassName="system-node-critical"), "spec.priorityClassName could push"),
+    (spec(os={"name": "windows"}), "spec.os is Linux"),
+    (spec(newField=1), "spec.newField is not among the fields"),
+    (volume(hostPath={"path": "/"}), "spec.volumes[0].hostPath reaches into the node"),
+    (volume(nfs={"server": "x", "path": "/"}), "spec.volumes[0].nfs is not among the fields"),
+    (volume(csi={"driver": "x"}), "spec.volumes[0].csi is not among the fields"),
+    (volume(emptyDir={}, secret={"secretName": "x"}), "needs exactly one source; 2 are given"),
+    (volume(), "needs exactly one source; 0 are given"),
+    (volume(projected={"sources": [{"serviceAccountToken": {"path": "t"}}]}), "holds a service account's token"),
+    (volume(secret={"secretName": "o-x-abcdefghijklmnop"}), "is another step's output Secret"),
+    (spec(volumes=[{"name": "dayfly", "$patch": "delete"}]), "spec.volumes (dayfly) holds the runner"),
+    (spec(volumes=[{"name": "dayfly", "projected": {"sources": []}}]), "spec.volumes (dayfly) holds the runner"),
+    (
+        spec(volumes=[{"name": "dayfly-state", "emptyDir": {"medium": "Memory"}}]),
+        "(dayfly-state) holds the start marker",
+    ),
+    (spec(volumes=[{"name": "dayfly-x", "emptyDir": {}}]), "dayfly-x is a reserved name"),
+    (main(command=["sh"]), "container main: command is the runner's"),
+    (main(args=["x"]), "container main: command is the runner's"),
+    (main(lifecycle={"postStart": {}}), "spec.containers[0].lifecycle would run something beside the script"),
+    (main(livenessProbe={}), "spec.containers[0].livenessProbe is not among"),
+    (main(terminationMessagePolicy="FallbackToLogsOnError"), "terminationMessagePolicy must stay File"),
+    (main(terminationMessagePath="/tmp/x"), "spec.containers[0].terminationMessagePath is not among"),
+    (
+        main(ports=[{"containerPort": 1, "hostPort": 1}]),
+        "spec.containers[0].ports[0].hostPort opens a port of the node",
+    ),
+    (main(volumeMounts=[{"name": "v", "mountPath": "/dayfly/in"}]), "touches what belongs to the runner"),
+    (main(volumeMounts=[{"name": "v", "mountPath": "/dev/termination-log"}]), "touches what belongs to the runner"),
+    (main(volumeMounts=[{"name": "v", "mountPath": "/a/../dayfly"}]), "touches what belongs to the runner"),
+    (main(volumeMounts=[{"name": "v", "mountPath": "/"}]), "touches what belongs to the runner"),
+    (main(volumeMounts=[{"mountPath": "/dayfly", "$patch": "delete"}]), "container main: volumeMounts lack"),
+    (main(volumeMounts=[{"name": "v", "mountPath": "/x", "mountPropagation": "Bidirectional"}]), "must be 'None'"),
+    (
+        main(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "o-abcdefghijklmnop", "key": "k"}}}]),
+        "another step",
+    ),
+    (main(image=""), "spec.containers[0].image is missing"),
+    (spec(containers=[{"name": "main", "$patch": "delete"}]), "lacks main, in which the script runs"),
+    (spec(containers=[{"name": "side", "image": "x"}]), "spec.containers[0].securityContext.allowPrivilegeEscalation"),
+    (spec(containers=[side(volumeMounts=[{"name": "dayfly-state", "mountPath": "/s"}])]), "touches what belongs to"),
+    (spec(containers=[side(name="dayfly-x")]), "dayfly-x is taken or reserved"),
+    (spec(initContainers=[side(name="main")]), "main is taken or reserved"),
+    (spec(containers=[side(name=f"s{n}") for n in range(8)]), "spec.containers has 9 items; at most 8"),
+    (
+        spec(initContainers=[side(name=f"s{n}") for n in range(4)], containers=[side(name=f"t{n}") for n in range(4)]),
+        "at most 8",
+    ),
+    ({"metadata": {"labels": {"dayfly.dev/x": "y"}}}, "metadata.labels[dayfly.dev/x] is Dayfly's own"),
+    ({"metadata": {"annotations": {"dayfly.dev/x": "y"}}}, "metadata.annotations[dayfly.dev/x] is Dayfly's own"),
+    (
+        {"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/main": "unconfined"}}},
+        "steers Kubernetes itself",
+    ),
+    ({"metadata": {"generateName": "x-"}}, "metadata.generateName is not among the fields"),
+    ({"metadata": {"deletionTimestamp": "x"}}, "metadata.deletionTimestamp is not among the fields"),
+]
+
+ARGO = {
+    "CVE-2026-31892: the patch switches off what the template sets": spec(
+        securityContext={"$patch": "replace"}, hostNetwork=True, serviceAccountName="admin"
+    ),
+    "CVE-2026-42296: the dangerous field comes by a directive, not a value": spec(
+        volumes=[{"name": "dayfly-state", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/"}}],
+        containers=[{"name": "main", "securityContext": {"$patch": "delete"}}],
+    ),
+    "CVE-2026-54526: a container that the check of the input never saw": spec(
+        initContainers=[{"name": "late", "image": "x", "securityContext": {"privileged": True}}]
+    ),
+}
+
+ALLOWED = [
+    {},
+    main(env=[{"name": "PGHOST", "valueFrom": {"secretKeyRef": {"name": "postgres-schema", "key": "host"}}}]),
+    {
+        "spec": {
+            "containers": [{"name": "main", "volumeMounts": [{"name": "state", "mountPath": "/var/lib/state"}]}],
+            "volumes": [{"name": "state", "persistentVolumeClaim": {"claimName": "terraform-state"}}],
+        }
+    },
+    {
+        "metadata": {
+            "annotations": {"vault.hashicorp.com/agent-inject": "true"},
+            "labels": {"app.kubernetes.io/name": "x"},
+        }
+    },
+    spec(initContainers=[side(restartPolicy="Always")], nodeSelector={"disk": "ssd"}, imagePullSecrets=[{"name": "r"}]),
+    main(resources={"limits": {"cpu": "1"}}, securityContext={"runAsUser": 1000, "readOnlyRootFilesystem": True}),
+    spec(tolerations=[{"key": "gpu", "operator": "Exists"}], runtimeClassName="gvisor"),
+]
+
+
+@pytest.mark.parametrize(("overlay", "words"), REFUSED, ids=[words[:60] for _, words in REFUSED])
+def test_refuses(overlay, words):
+    found = check(overlay)
+    assert any(words in violation for violation in found), found
+
+
+@pytest.mark.parametrize("overlay", ARGO.values(), ids=ARGO)
+def test_refuses_what_argo_let_pass(overlay):
+    """Three fixes in a row there looked at the patch; here only what the patch makes of the pod counts."""
+    assert check(overlay)
+
+
+@pytest.mark.parametrize("overlay", ALLOWED, ids=range(len(ALLOWED)))
+def test_allows(overlay):
+    assert check(overlay) == []
+
+
+def test_grants():
+    """An account, a token and `baseline` pass where the administrator granted them, and only there."""
+    account = spec(serviceAccountName="loader", automountServiceAccountToken=True)
+    assert check(account, service_accounts=frozenset({"loader"}), tokens=True) == []
+    assert len(check(account, service_accounts=frozenset({"loader"}))) == 1
+    root = merged(spec(securityContext={"runAsUser": 0}), restricted=False)
+    assert policy.check(root, terms(level="baseline")) == []
+    assert policy.check(root, terms()) != []
+    privileged = merged(main(securityContext={"privileged": True}), restricted=False)
+    assert policy.check(privileged, terms(level="baseline")) != []
+
+
+def test_another_namespace_or_runner():
+    pod = merged({})
+    assert [each.path for each in policy.check(pod, terms("other"))] == ["metadata.namespace"]
+    other = policy.Terms(namespace="dayfly-runners", runner="mine")
+    assert [each.path for each in policy.check(pod, other)] == ["spec.volumes (dayfly)"]
+
+
+class TestStored:
+    """What the server and its webhooks made of the pod."""
+
+    def stored(self):
+        pod = copy.deepcopy(merged({}))
+        main = pod["spec"]["containers"][0]
+        main |= {"imagePullPolicy": "IfNotPresent", "terminationMessagePath": "/dev/termination-log"}
+        pod["spec"] |= {"schedulerName": "default-scheduler", "serviceAccountName": "default", "priority": 0}
+        pod["metadata"] |= {"uid": "u", "resourceVersion": "1"}
+        return pod
+
+    def test_defaults_pass(self):
+        assert policy.restored(self.stored(), merged({})) == []
+
+    def test_what_an_administrators_webhook_may_do(self):
+        pod = self.stored()
+        main = pod["spec"]["containers"][0]
+        main["image"] = "mirror.example/x:1"
+        main["env"] = [{"name": "PROXY", "value": "x"}]
+        main["volumeMounts"].append({"name": "certificates", "mountPath": "/etc/ssl/extra"})
+        pod["spec"]["volumes"].append({"name": "certificates", "configMap": {"name": "c"}})
+        pod["spec"]["containers"].append({"name": "istio-proxy", "image": "p"})
+        pod["metadata"]["labels"]["mesh"] = "on"
+        pod["metadata"]["finalizers"].append("other/one")
+        assert policy.restored(pod, merged({})) == []
+
+    @pytest.mark.parametrize(
+        ("change", "path"),
+        [
+            (lambda pod, main: pod["metadata"]["finalizers"].clear(), "metadata.finalizers"),
+            (lambda pod, main: pod["metadata"].pop("ownerReferences"), "metadata.ownerReferences"),
+            (
+                lambda pod, main: pod["metadata"]["annotations"].update({"dayfly.dev/order": "x"}),
+                "metadata.annotations",
+            ),
+            (lambda pod, main: pod["metadata"]["labels"].pop("dayfly.dev/run"), "metadata.labels"),
+            (lambda pod, main: pod["spec"]["schedulingGates"].clear(), "spec.schedulingGates"),
+            (lambda pod, main: pod["spec"].update(hostNetwork=True), "spec.hostNetwork"),
+            (lambda pod, main: pod["spec"].update(nodeName="n"), "spec.nodeName"),
+            (lambda pod, main: pod["spec"].update(restartPolicy="Always"), "spec.restartPolicy"),
+            (lambda pod, main: pod["spec"].update(automountServiceAccountToken=True), "spec.automount"),
+            (lambda pod, main: pod["spec"]["volumes"].pop(), "spec.volumes (dayfly-state)"),
+            (lambda pod, main: main.update(command=["sh"]), "container main: command"),
+            (lambda pod, main: main.update(args=["x"]), "container main: args"),
+            (lambda pod, main: main.update(lifecycle={"postStart": {}}), "container main: lifecycle"),
+            (lambda pod, main: main["securityContext"].update(allowPrivilegeEscalation=True), "container main: securi"),
+            (lambda pod, main: main["volumeMounts"].pop(), "container main: volumeMounts"),
+            (
+                lambda pod, main: main["volumeMounts"].append({"name": "x", "mountPath": "/dayfly/in"}),
+                "container main: volumeMounts",
+            ),
+            (
+                lambda pod, main: pod["spec"]["containers"].append(
+                    {"name": "spy", "volumeMounts": [{"name": "dayfly-state", "mountPath": "/s"}]}
+                ),
+                "container spy: volumeMounts",
+            ),
+        ],
+    )
+    def test_what_it_may_not(self, change, path):
+        pod = self.stored()
+        change(pod, pod["spec"]["containers"][0])
+        found = policy.restored(pod, merged({}))
+        assert [each.path.startswith(path) for each in found] == [True], found
