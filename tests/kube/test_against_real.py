@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dayfly.kube import auth, errors
-from dayfly.kube.client import Client, Limits, Propagation
+from dayfly.kube.client import Client, Limits, Propagation, Style
 from dayfly.kube.objects import NAMESPACES, SECRETS
 from dayfly.kube.transport import HttpTransport
 from kube.against_real import FAKE_KINDS, THINGS, Player, draw, new_namespace, prepare
@@ -45,6 +45,40 @@ class TestSameAnswers:
                 for step in draw(random.Random(seed), 30):
                     story.append(step)
                     assert await theirs.play(step) == await ours.play(step), (seed, story)
+
+    async def test_random_applies(self, kubeconfig: Path):
+        """Server-side apply by two managers and a patching third: the same fields, the same conflicts."""
+        async with real(kubeconfig) as (client, namespace):
+            for seed in range(60):
+                fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
+                for number in range(12):
+                    story = [await self._apply(each, where, seed, number) for each, where in
+                             ((client, namespace), (fake, "default"))]  # fmt: skip
+                    assert story[0] == story[1], (seed, number)
+
+    async def _apply(self, client: Client, namespace: str, seed: int, number: int):
+        dice = random.Random(seed * 1000 + number)
+        leaves = {"a": dice.randint(0, 2), "b": dice.randint(0, 2), "list": [dice.randint(0, 2)]}
+        spec: dict = {key: value for key, value in leaves.items() if dice.random() < 0.5} or {"a": 0}
+        if dice.random() < 0.6:
+            spec["deep"] = {key: dice.randint(0, 1) for key in "xy" if dice.random() < 0.6} or {"z": 1}
+        metadata: dict = {"name": f"applied-{seed}"}
+        if dice.random() < 0.3:
+            metadata["labels"] = {"x": dice.choice("12")}
+        if dice.random() < 0.3:
+            metadata["finalizers"] = [dice.choice(["test.dayfly.dev/one", "test.dayfly.dev/two"])]
+        wish = {"apiVersion": THINGS.api_version, "kind": THINGS.kind, "metadata": metadata, "spec": spec}
+        manager, force, style = dice.choice(["one", "two"]), dice.random() < 0.3, Style.APPLY
+        if number and dice.random() < 0.2:
+            manager, force, style = "three", False, Style.MERGE
+        try:
+            item = await client.patch(
+                THINGS, wish, metadata["name"], namespace, style=style, manager=manager, force=force
+            )
+        except errors.ApiError as no:
+            return type(no).__name__, no.status
+        told = item["metadata"]
+        return item["spec"], told.get("labels"), sorted(told.get("finalizers", [])), told["generation"]
 
 
 class TestSameEnds:

@@ -1,7 +1,8 @@
 """Server-side apply, as far as custom kinds without list types go: maps merge by field, lists are whole.
 
 Finalizers are a set and owner references go by their UID, as everywhere. Lists inside built-in kinds (containers) have
-keys of their own, which are not known here: applying those is refused by an assertion.
+keys of their own, which are not known here: applying those is refused by an assertion. Where a manager gives up a map
+into which others have written, the real server now and then says conflict and this one does not.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from kube.fake.store import Object
 Path = tuple[str, ...]
 Manager = tuple[str, str]  # name, and Apply or Update
 
+_MAP: Any = object()
 _IDENTITY = {
-    ("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace"), ("metadata", "uid"),
+    ("apiVersion",), ("kind",), ("metadata",), ("metadata", "name"), ("metadata", "namespace"), ("metadata", "uid"),
     ("metadata", "resourceVersion"), ("metadata", "generation"), ("metadata", "creationTimestamp"),
     ("metadata", "deletionTimestamp"), ("metadata", "deletionGracePeriodSeconds"), ("metadata", "generateName"),
 }  # fmt: skip
@@ -33,7 +35,7 @@ class Ownership:
 
     def wrote(self, manager: str, old: Object | None, new: Object) -> None:
         """Somebody put or patched an object: the fields that changed are theirs."""
-        before, after = dict(_leaves(old or {})), dict(_leaves(new))
+        before, after = dict(_fields(old or {})), dict(_fields(new))
         changed = {path for path in after if path not in before or before[path] != after[path]} - _IDENTITY
         owned = self.fields.setdefault(new["metadata"]["uid"], {})
         for paths in owned.values():
@@ -49,51 +51,57 @@ class Ownership:
         Raises:
             Refusal: 409, other managers own some of them with other values.
         """
-        wanted = {path: value for path, value in _leaves(wish) if path not in _IDENTITY}
+        wanted = {path: value for path, value in _fields(wish) if path not in _IDENTITY}
         assert kind.custom or not any(isinstance(value, list) for value in wanted.values()), "see the module"
-        present = dict(_leaves(current))
+        present = dict(_fields(current))
         owned = self.fields.get(current["metadata"].get("uid", ""), {})
-        conflicts = sorted(
-            ".".join(path)
-            for other, paths in owned.items()
-            if other != (manager, "Apply")
-            for path in paths & wanted.keys()
-            if present.get(path) != wanted[path]
-        )
+        others = [paths for other, paths in owned.items() if other != (manager, "Apply")]
+        given_up = {
+            path
+            for path in owned.get((manager, "Apply"), set()) - wanted.keys()
+            if not any(path in paths or _shared(path, paths) for paths in others)
+        }
+        conflicts = {path for paths in others for path in paths & wanted.keys() if present.get(path) != wanted[path]}
         if conflicts and not force:
-            fields = ", ".join(conflicts)
-            raise Refusal(
-                409, f"Apply failed with conflicts: {fields}", causes=(("FieldManagerConflict", conflicts[0]),)
-            )
+            fields = sorted(".".join(path) for path in conflicts)
+            message = f"Apply failed with conflicts: {', '.join(fields)}"
+            raise Refusal(409, message, causes=(("FieldManagerConflict", fields[0]),))
         result = copy.deepcopy(current)
-        given_up = owned.get((manager, "Apply"), set()) - wanted.keys()
         for path in given_up:
-            if not any(path in paths for other, paths in owned.items() if other != (manager, "Apply")):
-                _drop(result, path)
+            _drop(result, path)
         for path, value in wanted.items():
             _set(result, path, value)
         return result, set(wanted)
 
     def claim(self, manager: str, uid: str, old: Object | None, new: Object, paths: set[Path]) -> None:
         """The apply was stored: note who owns what."""
-        before, after = dict(_leaves(old or {})), dict(_leaves(new))
+        before, after = dict(_fields(old or {})), dict(_fields(new))
         owned = self.fields.setdefault(uid, {})
         for other, theirs in owned.items():
+            theirs.difference_update(before.keys() - after.keys())
             if other != (manager, "Apply"):
                 theirs.difference_update({path for path in paths if before.get(path) != after.get(path)})
         owned[manager, "Apply"] = set(paths)
 
 
-def _leaves(item: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
+def _fields(item: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Each map, as a field of its own, and each value in it."""
     if at == ("metadata", "finalizers"):
         yield from (((*at, name), True) for name in item)
     elif at == ("metadata", "ownerReferences"):
         yield from (((*at, owner["uid"]), owner) for owner in item)
-    elif isinstance(item, dict) and (item or not at):
+    elif isinstance(item, dict):
+        if at:
+            yield at, _MAP
         for key, value in item.items():
-            yield from _leaves(value, (*at, key))
+            yield from _fields(value, (*at, key))
     else:
         yield at, item
+
+
+def _shared(path: Path, others: set[Path]) -> bool:
+    """Labels and annotations have a schema: what others put into such a map keeps it. A custom map goes whole."""
+    return path[0] == "metadata" and any(other[: len(path)] == path for other in others)
 
 
 def _set(item: Object, path: Path, value: Any) -> None:
@@ -108,20 +116,25 @@ def _set(item: Object, path: Path, value: Any) -> None:
         item["metadata"]["ownerReferences"] = [*others, value]
         return
     for key in parents:
-        if not isinstance(item.get(key), dict):
-            item[key] = {}
-        item = item[key]
-    item[last] = value
+        item = item[key]  # maps come before what is in them
+    if value is not _MAP:
+        item[last] = value
+    elif not isinstance(item.get(last), dict):
+        item[last] = {}
 
 
 def _drop(item: Object, path: Path) -> None:
+    """Take a field away, a map with all that is in it."""
     *parents, last = path
+    outer = item
     for key in parents:
         inner = item.get(key)
         if isinstance(inner, list):
             item[key] = [each for each in inner if (each if isinstance(each, str) else each["uid"]) != last]
             return
         if inner is None:
-            return
-        item = inner
+            return  # gone with the map around it
+        outer, item = item, inner
     item.pop(last, None)
+    if not item and parents[0] != "metadata" and len(parents) > 1:
+        outer[parents[-1]] = None  # what the real server leaves of an emptied map without a schema

@@ -1,0 +1,146 @@
+"""Credentials from all the places where clusters' users have them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import certifi
+import pytest
+import yaml
+
+from dayfly.kube import auth, errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import NAMESPACES, PODS
+from dayfly.kube.transport import HttpTransport
+
+
+def write(path: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None) -> Path:
+    """A kubeconfig with one user."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": cluster or {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def cluster_of(kubeconfig: Path) -> dict[str, Any]:
+    return yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
+
+
+def plugin(tmp_path: Path, version: str = "v1", *, fails: bool = False) -> dict[str, Any]:
+    """An exec plugin that counts its calls in the tokens it gives."""
+    script = tmp_path / "plugin.py"
+    script.write_text(
+        f"""
+import json, pathlib, sys
+if {fails}: sys.exit("no network")
+count = pathlib.Path({str(tmp_path / "count")!r})
+calls = int(count.read_text()) + 1 if count.exists() else 1
+count.write_text(str(calls))
+api = "client.authentication.k8s.io/{version}"
+print(json.dumps({{"apiVersion": api, "kind": "ExecCredential", "status": {{"token": f"token-{{calls}}"}}}}))
+"""
+    )
+    api = f"client.authentication.k8s.io/{version}"
+    return {"exec": {"apiVersion": api, "command": sys.executable, "args": [str(script)]}}
+
+
+class TestLoad:
+    async def test_token(self, tmp_path: Path):
+        """A token in the file."""
+        found = await auth.load(write(tmp_path / "config", {"token": "secret"}))
+        assert await found.header() == "Bearer secret"
+        assert found.server == "http://127.0.0.1:1"
+        assert found.tls is None
+
+    async def test_password(self, tmp_path: Path):
+        """Basic authentication."""
+        found = await auth.load(write(tmp_path / "config", {"username": "a", "password": "b"}))
+        assert await found.header() == "Basic " + base64.b64encode(b"a:b").decode()
+
+    @pytest.mark.parametrize("version", ["v1", "v1beta1"])
+    async def test_plugin(self, tmp_path: Path, version: str):
+        """An exec plugin's token is kept a while, and asked for anew when it is refused."""
+        found = await auth.load(write(tmp_path / "config", plugin(tmp_path, version)))
+        assert await found.header() == "Bearer token-1"
+        assert await found.header() == "Bearer token-1"
+        assert await found.renew()
+        assert await found.header() == "Bearer token-2"
+
+    async def test_a_token_file_is_read_again_when_it_is_old(self, tmp_path: Path, monkeypatch):
+        """Tokens rotate: after a minute the file is read anew, and many at once read it once."""
+        (tmp_path / "token").write_text("one")
+        found = await auth.load(write(tmp_path / "config", {"tokenFile": str(tmp_path / "token")}))
+        (tmp_path / "token").write_text("two")
+        assert await found.header() == "Bearer one"
+        monkeypatch.setattr(auth, "TOKEN_SECONDS", 0.0)
+        assert set(await asyncio.gather(*(found.header() for _ in range(5)))) == {"Bearer two"}
+
+    async def test_renewing_in_vain_says_so(self, tmp_path: Path):
+        """The same token again is no other credential."""
+        found = await auth.load(write(tmp_path / "config", {"token": "secret"}))
+        assert not await found.renew()
+
+    async def test_oidc(self, tmp_path: Path):
+        """An ID token that has not run out is used as it is."""
+        claims = base64.b64encode(json.dumps({"exp": 4102444800}).encode()).decode().rstrip("=")
+        user = {"auth-provider": {"name": "oidc", "config": {"id-token": f"a.{claims}.c"}}}
+        found = await auth.load(write(tmp_path / "config", user))
+        assert await found.header() == f"Bearer a.{claims}.c"
+
+    async def test_in_a_pod(self, tmp_path: Path, monkeypatch):
+        """Without any file, the pod's own service account."""
+        from kubernetes.aio.config import incluster_config
+
+        (tmp_path / "token").write_text("mine")
+        shutil.copy(certifi.where(), tmp_path / "ca.crt")
+        monkeypatch.setattr(auth, "_SERVICE_ACCOUNT", tmp_path)
+        monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+        monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+        monkeypatch.setitem(incluster_config.os.environ, "KUBERNETES_SERVICE_HOST", "fd00::1")
+        monkeypatch.setitem(incluster_config.os.environ, "KUBERNETES_SERVICE_PORT", "443")
+        monkeypatch.delenv("KUBECONFIG", raising=False)
+        found = await auth.load()
+        assert found.server == "https://[fd00::1]:443"
+        assert (await found.header()).lower() == "bearer mine"
+        assert found.tls is not None
+
+    async def test_what_is_wrong_is_said(self, tmp_path: Path):
+        """A missing file, a failing plugin, an unknown context, a file that is no kubeconfig."""
+        with pytest.raises(auth.CredentialsError, match="no such file"):
+            await auth.load(tmp_path / "nowhere")
+        with pytest.raises(auth.CredentialsError, match="plugin"):
+            await auth.load(write(tmp_path / "config", plugin(tmp_path, fails=True)))
+        with pytest.raises(auth.CredentialsError, match="elsewhere"):
+            await auth.load(write(tmp_path / "config", {"token": "t"}), context="elsewhere")
+        (tmp_path / "broken").write_text("{}")
+        with pytest.raises(auth.CredentialsError):
+            await auth.load(tmp_path / "broken")
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+class TestRealServer:
+    async def test_certificate_and_tokens(self, kubeconfig: Path, tmp_path: Path):
+        """A client certificate is somebody; a wrong token nobody, which renewing does not change."""
+        found = await auth.load(kubeconfig)
+        client = Client(HttpTransport(found))
+        assert (await client.get(NAMESPACES, "default")).metadata.name == "default"
+        assert await found.header() is None
+        await client.close()
+        cluster = cluster_of(kubeconfig)
+        stranger = Client(HttpTransport(await auth.load(write(tmp_path / "config", {"token": "x"}, cluster))))
+        with pytest.raises(errors.Unauthorized):
+            await stranger.get(PODS, "x", "default")
+        await stranger.close()

@@ -1,0 +1,177 @@
+"""What simulators rely on in the fake cluster, beyond what the comparison with a real server shows."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from dayfly.kube import errors
+from dayfly.kube.client import Client, Style
+from dayfly.kube.objects import PODS, SECRETS, anything
+from kube.fake import Crash, DeadlockError, FakeCluster, Harm, at_random, at_write, custom, run
+
+RUNS = anything("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
+RUN_KIND = custom("dayfly.dev", "v1alpha1", "runs", "Run", namespaced=False, status=False)
+BINDING = anything("v1", "Binding", "pods/p/binding")
+
+
+def ledger(**spec) -> dict:
+    return {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "metadata": {"name": "r"}, "spec": spec}
+
+
+def pod(*gates: str, **metadata) -> dict:
+    spec = {"containers": [{"name": "main", "image": "i"}], "schedulingGates": [{"name": gate} for gate in gates]}
+    return {"metadata": {"name": "p", **metadata}, "spec": spec}
+
+
+def bind(client):
+    body = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
+    return client.create(BINDING, body, "default")
+
+
+class TestGates:
+    def test_a_gated_pod_cannot_be_bound(self):
+        """The fence of the protocol: bind refused while gated, gates never come back, graceful end once bound."""
+
+        async def main():
+            cluster = FakeCluster()
+            client = Client(cluster.transport())
+            made = await client.create(PODS, pod("x/claim", finalizers=["x/keep"]), "default")
+            with pytest.raises(errors.Conflict):
+                await bind(client)
+            ungate = {"metadata": {"uid": made.metadata.uid}, "spec": {"schedulingGates": None}}
+            await client.patch(PODS, ungate, "p", "default")
+            with pytest.raises(errors.Invalid):
+                await client.patch(PODS, {"spec": {"schedulingGates": [{"name": "x/claim"}]}}, "p", "default")
+            await bind(client)
+            await client.delete(PODS, "p", "default")
+            dying = await client.get(PODS, "p", "default")
+            assert dying.metadata.deletion_grace_period_seconds == 30
+            await client.delete(PODS, "p", "default", grace=0)
+            held = await client.get(PODS, "p", "default")
+            assert held.metadata.finalizers == ["x/keep"]
+            await client.patch(PODS, {"metadata": {"finalizers": None}}, "p", "default")
+            with pytest.raises(errors.NotFound):
+                await client.get(PODS, "p", "default")
+
+        run(main())
+
+
+class TestViews:
+    def test_a_frozen_client_lives_in_the_past_but_writes_into_the_present(self):
+        """Its reads are old, its compare-and-swap fails."""
+
+        async def main():
+            cluster = FakeCluster(extra=[RUN_KIND])
+            old, new = cluster.transport("old"), Client(cluster.transport("new"))
+            past = Client(old)
+            await new.create(RUNS, ledger(n=1))
+            old.freeze()
+            await new.patch(RUNS, {"spec": {"n": 2}}, "r")
+            seen = await past.get(RUNS, "r")
+            assert seen["spec"] == {"n": 1}
+            assert (await past.list_all(RUNS)).items == [seen]
+            with pytest.raises(errors.Conflict):
+                await past.update(RUNS, seen | {"spec": {"n": 9}}, "r")
+            old.thaw()
+            assert (await past.get(RUNS, "r"))["spec"] == {"n": 2}
+
+        run(main())
+
+    def test_stale_reads_by_hook(self):
+        """One read is answered as of an older version."""
+
+        async def main():
+            cluster = FakeCluster(extra=[RUN_KIND])
+            client = Client(cluster.transport())
+            await client.create(RUNS, ledger(n=1))
+            await client.patch(RUNS, {"spec": {"n": 2}}, "r")
+            hook = at_random(0, 1.0, (Harm.STALE,))
+            cluster.faults = lambda call: msgspec_lag(hook(call))
+            assert (await client.get(RUNS, "r"))["spec"] == {"n": 1}
+
+        def msgspec_lag(fault):
+            import dataclasses
+
+            return dataclasses.replace(fault, lag=1)
+
+        run(main())
+
+
+class TestCrashes:
+    def test_a_crash_ends_the_client_for_good(self):
+        """No handler in the client goes on after it, and its transport is dead; another one starts anew."""
+
+        async def main():
+            cluster = FakeCluster()
+            cluster.faults = at_write(1, Harm.CRASH_AFTER)
+            client = Client(cluster.transport("a"))
+
+            async def life():
+                try:
+                    await client.create(SECRETS, {"metadata": {"name": "s"}}, "default")
+                except Exception as caught:
+                    raise AssertionError("caught a crash") from caught
+
+            task = asyncio.create_task(life())
+            await asyncio.wait([task])
+            assert isinstance(task.exception(), Crash)
+            with pytest.raises(Crash):
+                await client.get(SECRETS, "s", "default")
+            assert (await Client(cluster.transport("b")).get(SECRETS, "s", "default")).metadata.name == "s"
+
+        run(main())
+
+
+class TestApply:
+    def test_owners_of_fields(self):
+        """Fields left out are given up, others' are refused without force, and kept where shared."""
+
+        async def main():
+            cluster = FakeCluster(extra=[RUN_KIND])
+            client = Client(cluster.transport())
+
+            async def apply(manager, force=False, **spec):
+                return await client.patch(RUNS, ledger(**spec), "r", style=Style.APPLY, manager=manager, force=force)
+
+            await apply("one", a=1, b=1, deep={"x": 1, "y": 1})
+            await apply("two", b=1, c=1)
+            assert (await apply("one", a=1))["spec"] == {"a": 1, "b": 1, "c": 1}
+            with pytest.raises(errors.Conflict):
+                await apply("one", a=1, c=2)
+            assert (await apply("one", force=True, a=1, c=2))["spec"]["c"] == 2
+            with pytest.raises(errors.Conflict):
+                await apply("two", b=1, c=1)
+            before = cluster.store.version
+            await apply("one", a=1, c=2)
+            assert cluster.store.version == before
+
+        run(main())
+
+
+class TestDeterminism:
+    def test_same_seed_same_answers(self):
+        """UIDs, names, versions, times and faults repeat to the byte."""
+
+        def story() -> bytes:
+            async def main():
+                cluster = FakeCluster(7)
+                cluster.faults = at_random(7, 0.3, (Harm.LOST_ANSWER, Harm.CONFLICT))
+                client = Client(cluster.transport(), seed=7)
+                for _ in range(20):
+                    try:
+                        await client.create(SECRETS, {"metadata": {"generateName": "s-"}}, "default")
+                    except errors.ApiError:
+                        await asyncio.sleep(1)
+                return msgspec.json.encode([cluster.objects("secrets"), len(cluster.calls)])
+
+            return run(main())
+
+        assert story() == story()
+
+    def test_waiting_for_nothing_is_found(self):
+        """A story in which all wait for ever ends with an error, not with the test's time-out."""
+        with pytest.raises(DeadlockError):
+            run(asyncio.Event().wait())
