@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from dayfly.embedded.clock import now_ms
@@ -21,6 +22,7 @@ from dayfly.spec.run import UnitRecord
 log = logging.getLogger(__name__)
 
 # Where the end of a process cannot be awaited (its runner was killed, the disk refused a fence) we look again.
+STARTERS = 2
 LOOK_AGAIN_S = 0.05
 REFUSED_AGAIN_S = 1.0
 
@@ -61,6 +63,7 @@ class Attempts:
         # Those whose start or end was not seen to the last by us: something may be left beside their folder.
         self._unseen: set[Key] = set()
         self.busy: set[Key] = set()
+        self._threads = ThreadPoolExecutor(max_workers=STARTERS, thread_name_prefix="start")
         self._fork_ended = asyncio.Event()
 
     def facts(self, uid: str) -> dict[AttemptKey, Fact]:
@@ -76,12 +79,12 @@ class Attempts:
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
         self.news(key.run)
 
-    def launch(self, key: Key, unit: Unit, record: UnitRecord, order: bytes) -> None:
+    async def launch(self, key: Key, unit: Unit, record: UnitRecord, order: bytes) -> None:
         """Start the runner on a claimed attempt. That it could not be started is a fact like any other."""
         folder = self.at(key)
         try:
             folder.write_order(order)
-            child = self._starter.start(folder, unit)
+            child = await self._start(folder, unit)
         except FileExistsError:
             # The ledger claims each attempt once, so this is an older ledger on newer folders: look, never start.
             self.adopt(key, unit, record)
@@ -97,6 +100,14 @@ class Attempts:
             self._loop.call_later(LOOK_AGAIN_S, self._await_start, key)
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
         self._watch(key, Watched(unit, record, child, os.pidfd_open(child)))
+
+    async def _start(self, folder: run.Folder, unit: Unit) -> int:
+        """Start it beside the event loop. A fork is started in the loop: the server's end must find it watched."""
+        if unit.kind == Kind.FORK:
+            return self._starter.start(folder, unit)
+        starting = self._loop.run_in_executor(self._threads, self._starter.start, folder, unit)
+        # If the server ends meanwhile the start goes on: the next server adopts what comes of it.
+        return await asyncio.shield(starting)
 
     def _await_start(self, key: Key) -> None:
         """Between the start of its container and its marker nobody tells us, so we look."""
@@ -208,6 +219,7 @@ class Attempts:
                 self._loop.remove_reader(watched.pidfd)
                 os.close(watched.pidfd)
         self._watched.clear()
+        self._threads.shutdown()
 
     def _watch(self, key: Key, watched: Watched) -> None:
         self._watched[key] = watched

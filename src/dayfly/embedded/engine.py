@@ -252,7 +252,7 @@ class Engine:
             return
         match effect:
             case Launch(unit=unit, attempt=attempt):
-                self.launcher.launch(live, Key(uid, unit, attempt))
+                await self.launcher.launch(live, Key(uid, unit, attempt))
                 self._probe(live, unit)
             case Fence(unit=unit, attempt=attempt, reason=reason, message=message):
                 record = live.run.unit(unit)

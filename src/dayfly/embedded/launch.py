@@ -31,7 +31,7 @@ class Launcher:
         self._starter = starter
         self.environment: Mapping[str, str] = dict(os.environ)
 
-    def launch(self, live: Live, key: Key) -> None:
+    async def launch(self, live: Live, key: Key) -> None:
         """Start a claimed attempt."""
         unit = live.unit(key.unit)
         try:
@@ -48,7 +48,7 @@ class Launcher:
             self._attempts.busy.discard(key)
             self._attempts.tell(key, NeverRan(reason="CannotStart", message=str(error)))
         else:
-            self._attempts.launch(key, unit, live.run.unit(key.unit), order)
+            await self._attempts.launch(key, unit, live.run.unit(key.unit), order)
 
     def _attempt(self, live: Live, key: Key, unit: Unit) -> Attempt:
         step = live.plan.steps.get(key.unit)

@@ -1,5 +1,6 @@
 """How a runner comes to stand before an attempt's folder: as a process of this machine, or in a fresh container."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ from dayfly.execute.process.run import Folder
 from dayfly.spec.lifecycle import Unit
 
 _DEFAULTS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+# Flags of posix_spawnattr_setflags, the same in every C library of Linux.
+_SETSIGDEF, _SETSIGMASK = 0x04, 0x08
 _RUNNER = "/dayfly/runner"
 
 
@@ -53,6 +56,7 @@ class Processes:
 
     def __init__(self, runner: str, isolation: str) -> None:
         self._runner = runner
+        self._spawner = _Spawner()
         self.isolation = self.fork_isolation = isolation
         self.apart = isolation != "none"
 
@@ -60,8 +64,7 @@ class Processes:
         return machine
 
     def start(self, folder: Folder, _unit: Unit) -> int:
-        command = [self._runner, "host", folder.path]
-        return os.posix_spawn(self._runner, command, {}, setsigmask=(), setsigdef=_DEFAULTS)
+        return self._spawner.spawn([self._runner, "host", folder.path])
 
     def clear(self, folder: Folder) -> None:
         pass
@@ -119,6 +122,43 @@ class Containers:
         command = [self._engine, "rm", "--force", *(("--time", "0") if self._is_podman else ()), _name(folder)]
         # That there is no such container is what is wanted.
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+
+
+class _Spawner:
+    """`os.posix_spawn` with an empty environment, that lets other threads go on meanwhile.
+
+    The call returns once the new process has begun its program, which on a busy machine takes longer than all the rest
+    of a launch; Python's own holds the interpreter's lock as long.
+    """
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None)
+        # Larger than any C library's `posix_spawnattr_t` (336 bytes) and `sigset_t` (128 bytes).
+        self._attributes = ctypes.create_string_buffer(1024)
+        none, defaults = ctypes.create_string_buffer(256), ctypes.create_string_buffer(256)
+        self._library.sigemptyset(none)
+        self._library.sigemptyset(defaults)
+        for number in _DEFAULTS:
+            self._library.sigaddset(defaults, int(number))
+        self._library.posix_spawnattr_init(self._attributes)
+        self._library.posix_spawnattr_setflags(self._attributes, ctypes.c_short(_SETSIGDEF | _SETSIGMASK))
+        self._library.posix_spawnattr_setsigmask(self._attributes, none)
+        self._library.posix_spawnattr_setsigdefault(self._attributes, defaults)
+
+    def spawn(self, command: list[str]) -> int:
+        """The process id of our new child.
+
+        Raises:
+            OSError: it cannot be started, and will not be.
+        """
+        words = [os.fsencode(word) for word in command]
+        arguments = (ctypes.c_char_p * (len(words) + 1))(*words, None)
+        environment = (ctypes.c_char_p * 1)(None)
+        child = ctypes.c_int()
+        error = self._library.posix_spawn(ctypes.byref(child), words[0], None, self._attributes, arguments, environment)
+        if error:
+            raise OSError(error, os.strerror(error), command[0])
+        return child.value
 
 
 def _name(folder: Folder) -> str:
