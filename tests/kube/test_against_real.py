@@ -89,7 +89,7 @@ class TestSameEnds:
         async with real(kubeconfig) as (client, namespace):
             expected = await self._owned(Client(FakeCluster(0, FAKE_KINDS).transport()), "default", 0.0)
             assert expected == {"orphan-child": []}
-            assert expected == await self._owned(client, namespace, 30.0)
+            assert expected == await self._owned(client, namespace, 120.0)
 
     async def _owned(self, client: Client, namespace: str, patience: float):
         for name in ("background", "foreground", "orphan"):
@@ -114,7 +114,7 @@ class TestSameEnds:
     async def test_a_namespace_ends_once_it_is_empty(self, kubeconfig: Path):
         """A finalizer inside holds the namespace, which takes nothing new meanwhile."""
         async with real(kubeconfig) as (client, _):
-            for each, patience in ((Client(FakeCluster(0, FAKE_KINDS).transport()), 1.0), (client, 30.0)):
+            for each, patience in ((Client(FakeCluster(0, FAKE_KINDS).transport()), 1.0), (client, 120.0)):
                 await self._ends(each, patience)
 
     async def _ends(self, client: Client, patience: float) -> None:

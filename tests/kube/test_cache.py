@@ -207,7 +207,7 @@ class TestCache:
                 assert cache.labelled("x", "1") == []
                 assert [item.metadata.name for item in cache.labelled("x", "2")] == ["a"]
                 assert cache.owned_by("nobody") == []
-                with pytest.raises(AssertionError):
+                with pytest.raises(KeyError):
                     cache.labelled("y", "1")
 
         run(main())

@@ -6,7 +6,6 @@ What a cache says was true once. It suggests what to do; the write must be guard
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import dataclasses
 import logging
@@ -34,15 +33,41 @@ class Change(Generic[T]):
     new: T | None
 
 
+class _Index:
+    """Keys by a mark. Most marks have one key, which is then kept without a set around it."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, Key | set[Key]] = {}
+
+    def find(self, mark: str) -> list[Key]:
+        found = self._keys.get(mark)
+        if found is None:
+            return []
+        return sorted(found) if isinstance(found, set) else [found]
+
+    def add(self, mark: str, key: Key) -> None:
+        found = self._keys.setdefault(mark, key)
+        if isinstance(found, set):
+            found.add(key)
+        elif found != key:
+            self._keys[mark] = {found, key}
+
+    def remove(self, mark: str, key: Key) -> None:
+        found = self._keys[mark]
+        if isinstance(found, set):
+            found.discard(key)
+        if not isinstance(found, set) or not found:
+            del self._keys[mark]
+
+
 class Cache(Generic[T]):
     """Objects by key, by the UID of their owners and by chosen labels. Filled by a `Reflector` alone."""
 
     def __init__(self, labels: tuple[str, ...] = ()) -> None:
         """An empty one; `labels` are the label keys that are looked up."""
         self._items: dict[Key, T] = {}
-        self._labels = labels
-        self._owned: dict[str, set[Key]] = collections.defaultdict(set)
-        self._labelled: dict[tuple[str, str], set[Key]] = collections.defaultdict(set)
+        self._owned = _Index()
+        self._labelled = {label: _Index() for label in labels}
         self._listeners: list[Callable[[Change[T]], None]] = []
 
     def __len__(self) -> int:
@@ -56,12 +81,11 @@ class Cache(Generic[T]):
 
     def owned_by(self, uid: str) -> list[T]:
         """Objects that name this UID among their owners, in order of their keys."""
-        return [self._items[key] for key in sorted(self._owned.get(uid, ()))]
+        return [self._items[key] for key in self._owned.find(uid)]
 
     def labelled(self, key: str, value: str) -> list[T]:
         """Objects with this label, in order of their keys; only for the labels the cache was made with."""
-        assert key in self._labels, f"this cache has no index of label {key}"
-        return [self._items[each] for each in sorted(self._labelled.get((key, value), ()))]
+        return [self._items[each] for each in self._labelled[key].find(value)]
 
     def listen(self, listener: Callable[[Change[T]], None]) -> None:
         """Call on each change from now on, after the cache has it, and at once for each object already there."""
@@ -81,8 +105,8 @@ class Cache(Generic[T]):
                 return
             self._unindex(key, old)
         self._items[key] = item
-        for mark, entries in self._marks(item):
-            entries[mark].add(key)
+        for index, mark in self._marks(item):
+            index.add(mark, key)
         self._tell(Change(key, old, item))
 
     def drop(self, key: Key) -> None:
@@ -100,22 +124,17 @@ class Cache(Generic[T]):
             self.put(item)
 
     def _unindex(self, key: Key, item: T) -> None:
-        for mark, entries in self._marks(item):
-            keys = entries[mark]
-            keys.discard(key)
-            if not keys:
-                del entries[mark]
+        for index, mark in self._marks(item):
+            index.remove(mark, key)
 
-    def _marks(self, item: T) -> Iterator[tuple[object, dict[object, set[Key]]]]:
-        """Each index entry of an object: where it is filed, and under what."""
-        owned: dict[object, set[Key]] = self._owned  # type: ignore[assignment] # a str is an object
-        labelled: dict[object, set[Key]] = self._labelled  # type: ignore[assignment] # so is a pair
+    def _marks(self, item: T) -> Iterator[tuple[_Index, str]]:
+        """Where an object is filed, and under what."""
         for uid in {owner.uid for owner in item.metadata.owner_references or ()}:
-            yield uid, owned
+            yield self._owned, uid
         labels = item.metadata.labels or {}
-        for key in self._labels:
-            if key in labels:
-                yield (key, labels[key]), labelled
+        for label, index in self._labelled.items():
+            if label in labels:
+                yield index, labels[label]
 
     def _tell(self, change: Change[T]) -> None:
         for listener in self._listeners:
