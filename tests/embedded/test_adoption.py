@@ -125,6 +125,22 @@ async def test_folders_that_a_killed_server_left_are_removed(machine):
     await until(lambda: not machine.folders(), "no folders")
 
 
+async def test_a_home_without_runs_leaves_nothing_in_memory(machine):
+    await machine.host.offer(doc.offer(slow()))
+    go(machine)
+    await machine.ready()
+    await machine.down()
+    assert machine.work.exists()
+    await machine.up()
+    await machine.finish()
+    await until(lambda: not machine.host._engine.reader.uids(), "no run")
+    await machine.down()
+    assert not machine.work.exists()
+    await machine.up()
+    await machine.host.offer(doc.offer(slow(), uid="second"))
+    await machine.ready("second")
+
+
 async def test_a_runner_that_was_killed_makes_a_lost_step(machine):
     await machine.host.offer(doc.offer(slow()))
     await machine.wrote("+ 1")

@@ -87,7 +87,7 @@ class Life:
 
     def _nothing_is_left(self):
         assert not processes(str(self.journal)), "processes are left"
-        assert [entry.name for entry in self.work.iterdir()] == ["epoch"], "folders or ports are left"
+        assert not self.work.exists(), f"left: {list(self.work.iterdir())}"
         database = sqlite3.connect(self.home / "ledger.db")
         with contextlib.closing(database):
             assert database.execute("SELECT count(*) FROM run").fetchone() == (0,)
@@ -179,8 +179,9 @@ async def _life(life, dice, victims):
                 if dice.random() < 0.7:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-    if victims in ("servers", "both") and not ended.done():
-        server.kill()
+    if victims in ("servers", "both"):
+        with contextlib.suppress(ProcessLookupError):
+            server.kill()
     code = await ended
     assert code in (0, -signal.SIGKILL), f"the server ended with {code}"
     return code == 0

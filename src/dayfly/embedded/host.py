@@ -22,7 +22,7 @@ from dayfly.embedded.runs import Runs
 from dayfly.embedded.scene import Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.render import overlay_entries
-from dayfly.execute.process.run import Folder, forget, logged, open_place
+from dayfly.execute.process.run import Folder, forget, leave_place, logged, open_place
 from dayfly.execute.process.start import Containers, Processes
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
@@ -105,6 +105,9 @@ class EmbeddedHost:
             await self._engine.stop_forks()
         self._engine.attempts.close()
         await self._writer.close()
+        if not self._engine.reader.uids():
+            with contextlib.suppress(OSError):
+                leave_place(self._place)
         self._ledger.close()
         self._engine.reader.close()
         os.close(self._lock)

@@ -66,6 +66,13 @@ def open_place(home: Path) -> Place:
     return Place(work, f"{home}/logs", boot, f"{boot} {epoch.read_text(encoding='ascii')}")
 
 
+def leave_place(place: Place) -> None:
+    """Remove the work folder of a home without runs. One in which something is left stays."""
+    if os.listdir(place.work) == ["epoch"]:
+        os.unlink(f"{place.work}/epoch")
+        os.rmdir(place.work)
+
+
 def _choose(home: Path) -> str:
     name = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]
     shared = f"/dev/shm/dayfly-{os.geteuid()}-{name}"  # noqa: S108 - made with 0700, and refused if another's
