@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import bulk, deciding, memory, start, step
+from bench import bulk, deciding, memory, quiet, start, step
 
 if TYPE_CHECKING:
     from bench.rows import Row
@@ -26,6 +26,7 @@ HEADER = "| what, and against what | ours | yardstick | apart | aim | met |\n|--
 def main(page: Path) -> None:
     """Measure all, telling each figure as it comes, then write the table."""
     before, _, after = _parts(page)
+    quiet.own_tmp()
     about = machine()
     lines = []
     for bench in BENCHES:
@@ -63,7 +64,7 @@ def machine() -> str:
     return (
         f"{time.strftime('%Y-%m-%d')}: {os.cpu_count()} cores ({cpu}), {memory_gib:.0f} GiB, Linux "
         f"{platform.release()}, Python {platform.python_version()}.\n"
-        f"Load average at the beginning {load:.1f}, {entries} entries in /tmp.\n"
+        f"Load average at the beginning {load:.1f}, {entries} entries in the benches' /tmp.\n"
     )
 
 
