@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import time
+from collections.abc import Callable
 from typing import Any
 
 from dayfly.execute.pod import names
@@ -23,25 +25,32 @@ from dayfly.operator.objects import (
 from dayfly.operator.runs import Runs
 
 
+def unix_ms() -> int:
+    """This machine's clock."""
+    return time.time_ns() // 1_000_000
+
+
 class Cluster:
     """Watches what the controllers read, and queues the runs and sandboxes that something happened to."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, now: Callable[[], int] = unix_ms, seed: int | None = None) -> None:
+        """`now` tells unix milliseconds; `seed` makes the jitter of watches and queues repeat."""
         self.client = client
+        self.now = now
         self.runs: Cache[RunObject] = Cache()
         self.documents: Cache[DocumentObject] = Cache()
         self.sandboxes: Cache[SandboxObject] = Cache()
         self.plugins: Cache[PluginObject] = Cache()
         self.pods: Cache[Pod] = Cache(labels=(names.RUN_LABEL,))
         self.ledger = Runs(client, self.runs)
-        self.queue: WorkQueue[str] = WorkQueue()
-        self.wishes: WorkQueue[Key] = WorkQueue()
+        self.queue: WorkQueue[str] = WorkQueue(seed=seed)
+        self.wishes: WorkQueue[Key] = WorkQueue(seed=seed)
         self.reflectors: list[Reflector[Any]] = [
-            Reflector(client, RUNS, self.runs),
-            Reflector(client, DOCUMENTS, self.documents),
-            Reflector(client, SANDBOXES, self.sandboxes),
-            Reflector(client, PLUGINS, self.plugins),
-            Reflector(client, PODS, self.pods, labels=names.RUN_LABEL),
+            Reflector(client, RUNS, self.runs, seed=seed),
+            Reflector(client, DOCUMENTS, self.documents, seed=seed),
+            Reflector(client, SANDBOXES, self.sandboxes, seed=seed),
+            Reflector(client, PLUGINS, self.plugins, seed=seed),
+            Reflector(client, PODS, self.pods, labels=names.RUN_LABEL, seed=seed),
         ]
         self.runs.listen(self._run_changed)
         self.pods.listen(self._pod_changed)
@@ -58,6 +67,11 @@ class Cluster:
         """Until every cache has been whole once."""
         for reflector in self.reflectors:
             await reflector.wait_synced()
+
+    def close(self) -> None:
+        """Take no more work."""
+        self.queue.close()
+        self.wishes.close()
 
     @property
     def age(self) -> float:

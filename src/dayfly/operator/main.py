@@ -3,14 +3,16 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 
 from dayfly.execute.turn import turn
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
 from dayfly.kube.queue import work
-from dayfly.operator.cluster import Cluster
-from dayfly.operator.lifecycles import Lifecycles, PlanLostError
+from dayfly.operator.cluster import Cluster, unix_ms
+from dayfly.operator.gather import PlanLostError
+from dayfly.operator.lifecycles import Lifecycles
 from dayfly.operator.sandboxes import Sandboxes
 from dayfly.operator.speak import Speaker
 
@@ -22,20 +24,32 @@ WORKERS = 16
 class Operator:
     """All controllers over one cluster. Several operators may run at once."""
 
-    def __init__(self, client: Client, *, runner: str, restricted: bool = True) -> None:
-        self.cluster = Cluster(client)
+    def __init__(
+        self,
+        client: Client,
+        *,
+        runner: str,
+        restricted: bool = True,
+        now: Callable[[], int] = unix_ms,
+        seed: int | None = None,
+    ) -> None:
+        self.cluster = Cluster(client, now=now, seed=seed)
         self._lifecycles = Lifecycles(self.cluster, runner=runner, restricted=restricted)
         self._sandboxes = Sandboxes(self.cluster)
         self._speaker = Speaker(self.cluster)
 
     async def run(self) -> None:
         """Until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.cluster.watch())
-            await self.cluster.wait_synced()
-            for _ in range(WORKERS):
-                tasks.create_task(work(self.cluster.queue, self._take_turn))
-                tasks.create_task(work(self.cluster.wishes, self._tend))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.cluster.watch())
+                await self.cluster.wait_synced()
+                for _ in range(WORKERS):
+                    tasks.create_task(work(self.cluster.queue, self._take_turn))
+                    tasks.create_task(work(self.cluster.wishes, self._tend))
+        finally:
+            self.cluster.close()
+            await self._lifecycles.close()
 
     async def _take_turn(self, run: str) -> None:
         try:

@@ -43,7 +43,7 @@ class Speaker:
             return
         before = self._since.get(meta.uid)
         if before is None or before[:2] != (ready, reason):
-            stamp = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            stamp = dt.datetime.fromtimestamp(self._cluster.now() / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             before = self._since[meta.uid] = (ready, reason, stamp)
         status = {
             "observedGeneration": meta.generation,

@@ -1,0 +1,200 @@
+"""Gathers the world of one run: caches suggest, quorum reads say what is gone, logs and Secrets hold the outputs."""
+
+import logging
+
+import msgspec
+
+from dayfly.execute import receipt
+from dayfly.execute.pod import names, read
+from dayfly.execute.pod.run import Pods
+from dayfly.execute.turn import Scene
+from dayfly.kube import errors
+from dayfly.kube.objects import PODS, Pod
+from dayfly.operator.cluster import Cluster
+from dayfly.operator.follow import Followers
+from dayfly.operator.objects import DOCUMENTS, DocumentObject, RunObject
+from dayfly.operator.refusals import Refusals
+from dayfly.operator.targets import Targets
+from dayfly.operator.values import Values, namespace_of, told
+from dayfly.plan.sealed import Plan, seal
+from dayfly.plan.words import Reason
+from dayfly.plan.world import AttemptKey, Ended, Fact, Sealed, World
+from dayfly.spec.identity import nonce
+from dayfly.spec.lifecycle import Unit, digest
+from dayfly.spec.run import Result, State
+
+log = logging.getLogger(__name__)
+
+ALIVE = (State.CLAIMED, State.UNKNOWN)
+
+
+class PlanLostError(Exception):
+    """A document that the run has pinned is not there as it was: nothing is decided without it."""
+
+
+class Sight(msgspec.Struct):
+    """One turn's view beside the scene: the very objects, so that effects can name them."""
+
+    run: RunObject
+    pods: dict[AttemptKey, Pod]
+    values: dict[AttemptKey, dict[str, bytes]]
+
+
+class Gathering:
+    """Makes scenes. What it remembers between turns only saves reads."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        pods: Pods,
+        targets: Targets,
+        followers: Followers,
+        refusals: Refusals,
+        values: Values,
+    ) -> None:
+        self._cluster = cluster
+        self._client = cluster.client
+        self._pods = pods
+        self._targets = targets
+        self._followers = followers
+        self._refusals = refusals
+        self._values = values
+        self._plans: dict[tuple[str, str], Plan] = {}
+
+    async def scene(self, run: RunObject) -> tuple[Scene, Sight]:
+        """The world of one run as far as it can be known now.
+
+        Raises:
+            PlanLostError: its documents are not those that were sealed.
+            errors.ApiError: the server cannot be asked.
+        """
+        plan = await self._plan(run)
+        now = self._cluster.now()
+        sight = Sight(run=run, pods=self._pods_of(run, plan), values={})
+        facts: dict[AttemptKey, Fact] = {}
+        for (name, attempt), pod in sight.pods.items():
+            facts[name, attempt] = await self._read(sight, plan, name, attempt, pod, now)
+        await self._missing(sight, plan, facts)
+        objections, refused = self._refusals.of(run.ledger, now)
+        world = World(
+            run=run.ledger,
+            wish=await self._targets.wish(run),
+            facts=facts | refused,
+            gated=True,
+            objections=objections,
+        )
+        return Scene(plan=plan, world=world, now=now), sight
+
+    async def _plan(self, run: RunObject) -> Plan:
+        """The sealed documents, if they are still those that were pinned."""
+        key = run.metadata.uid, digest(run.spec.forks)
+        plan = self._plans.get(key)
+        if plan is not None:
+            return plan
+        documents = []
+        for pin in run.spec.documents:
+            found = self._cluster.documents.get(pin.name) or await self._document(pin.name)
+            if found is None or found.metadata.uid != pin.uid or digest(found.spec) != pin.digest:
+                raise PlanLostError(
+                    f"document {pin.name} of run {run.metadata.name} is not the one that was sealed; "
+                    "restore it, or abandon the run"
+                )
+            documents.append(found.spec)
+        plan = self._plans[key] = seal(tuple(documents), run.spec.forks)
+        return plan
+
+    async def _document(self, name: str) -> DocumentObject | None:
+        try:
+            return await self._client.get(DOCUMENTS, name)
+        except errors.NotFound:
+            return None
+
+    def _pods_of(self, run: RunObject, plan: Plan) -> dict[AttemptKey, Pod]:
+        pods = {pod.metadata.name: pod for pod in self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name)}
+        found: dict[AttemptKey, Pod] = {}
+        for name in plan.steps:
+            for attempt in range(1, run.ledger.unit(name).attempt + 2):
+                pod = pods.pop(names.pod_name(run.ledger.uid, name, attempt), None)
+                if pod is not None:
+                    found[name, attempt] = pod
+        return found
+
+    async def _read(  # the pod's own facts, and the outputs that belong to them
+        self, sight: Sight, plan: Plan, name: str, attempt: int, pod: Pod, now: int
+    ) -> Fact:
+        record, unit = sight.run.ledger.unit(name), plan.steps[name].unit
+        if attempt == record.attempt and record.state in ALIVE and pod.metadata.uid != record.ref:
+            return read.gone(record, unit)
+        if sealed := self._sealed(sight, plan, name, attempt, pod):
+            return sealed
+        seen = read.pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
+        current = attempt == record.attempt and record.state is not State.DONE
+        if isinstance(seen.fact, (Ended, Sealed)) and current:
+            return await self._with_values(sight, (name, attempt), seen, pod)
+        return seen.fact
+
+    def _sealed(self, sight: Sight, plan: Plan, name: str, attempt: int, pod: Pod) -> Sealed | None:
+        """What the followed log has told, as long as the attempt is not recorded and its pod has not ended."""
+        record = sight.run.ledger.unit(name)
+        if attempt != record.attempt or record.state not in ALIVE:
+            return None
+        self._followers.follow(pod, sight.run.metadata.name)
+        heard = self._followers.sealed(pod.metadata.uid)
+        if heard is None or heard.records is None:
+            return None
+        unit = plan.steps[name].unit
+        told = receipt.understand(heard.records, nonce=nonce(sight.run.ledger.uid, name, attempt), unit=unit)
+        if not isinstance(told, Ended) or told.result.reason == Reason.LOST:
+            return None
+        sight.values[name, attempt] = heard.contents()
+        return Sealed(result=told.result)
+
+    async def _with_values(self, sight: Sight, key: AttemptKey, seen: read.Seen, pod: Pod) -> Fact:
+        """An end together with its outputs: from the pod, its log, or where an earlier try of ours has kept them."""
+        fact = seen.fact
+        assert isinstance(fact, (Ended, Sealed)), "only an end has outputs"
+        values = dict(seen.values)
+        if seen.in_log:
+            values |= await self._pods.contents(pod, seen.log_digest) or {}
+        found = told(values, fact.result)
+        if found is None:
+            found = await self._values.recall(sight.run, (pod.metadata.namespace, *key), fact.result)
+        if found is None:
+            lost = next(name for name in fact.result.outputs if told(values, _only(fact.result, name)) is None)
+            result = msgspec.structs.replace(
+                fact.result,
+                outcome="failed",
+                reason="OutputsLost",
+                message=f"output {lost} was written, but its bytes could not be read from the pod's log",
+                outputs={},
+            )
+            return type(fact)(result=result)
+        sight.values[key] = found
+        return fact
+
+    async def _missing(self, sight: Sight, plan: Plan, facts: dict[AttemptKey, Fact]) -> None:
+        """Claimed attempts of which the cache has no pod: only a quorum read may say that it is gone."""
+        for name, record in sight.run.ledger.units.items():
+            alive = record.state in ALIVE
+            if not alive or (name, record.attempt) in facts or name not in plan.steps:
+                continue
+            unit = plan.steps[name].unit
+            pod = await self._fresh_pod(names.pod_name(sight.run.ledger.uid, name, record.attempt), unit)
+            if pod is None or pod.metadata.uid != record.ref:
+                facts[name, record.attempt] = read.gone(record, unit)
+            else:
+                sight.pods[name, record.attempt] = pod
+                facts[name, record.attempt] = await self._read(
+                    sight, plan, name, record.attempt, pod, self._cluster.now()
+                )
+
+    async def _fresh_pod(self, name: str, unit: Unit) -> Pod | None:
+        try:
+            return await self._client.get(PODS, name, namespace_of(unit))
+        except errors.NotFound:
+            return None
+
+
+def _only(result: Result, output: str) -> Result:
+    return msgspec.structs.replace(result, outputs={output: result.outputs[output]})

@@ -1,0 +1,117 @@
+"""Where outputs lie: one immutable Secret for each attempt, written before the ledger speaks of them."""
+
+import base64
+import hashlib
+from typing import Any
+
+from dayfly.execute.pod import names
+from dayfly.execute.pod.render import SecretKey
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import SECRETS, AnnotatedMeta, Secret
+from dayfly.operator.objects import RunObject
+from dayfly.spec.lifecycle import Unit
+from dayfly.spec.run import Result, UnitRecord
+
+RUNNERS = "dayfly-runners"
+# Beside the outputs in their Secret: the end of the log. No output can have a name with a dot.
+LOG_KEY = "log.tail"
+
+
+class ForeignSecretError(Exception):
+    """The name of an attempt's Secret is taken by one that is not ours."""
+
+
+class Values:
+    """The Secrets of attempts."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def keep(
+        self, run: RunObject, place: tuple[str, str, int], result: Result, values: dict[str, bytes], log: bytes
+    ) -> None:
+        """Write the outputs that `result` speaks of, and the end of the log; `place` is namespace, unit and attempt.
+
+        Whoever comes second finds the first one's Secret and leaves it if it holds these outputs. One that does not was
+        written without them, by a peer that never recorded it: had it been recorded, our own record comes too late.
+
+        Raises:
+            ForeignSecretError: the name is taken by somebody else's Secret.
+            errors.ApiError: nothing may be recorded yet.
+        """
+        namespace, unit, attempt = place
+        name = names.values_name(run.ledger.uid, unit, attempt)
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "labels": {names.RUN_LABEL: run.metadata.name},
+                "ownerReferences": [owner(run)],
+            },
+            "immutable": True,
+            "type": "dayfly.dev/outputs",
+            "data": {key: base64.b64encode(value).decode() for key, value in (values | {LOG_KEY: log}).items()},
+        }
+        try:
+            await self._client.create(SECRETS, body, namespace)
+        except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
+            found = await self._find(namespace, name)
+            if found is None:
+                raise fault from None
+            if told(found.data or {}, result) is not None:
+                return
+            if not _owned(found.metadata, run):
+                raise ForeignSecretError(f"Secret {namespace}/{name} exists and is not ours; delete it") from None
+            await self._client.delete(SECRETS, name, namespace, uid=found.metadata.uid)
+            await self._client.create(SECRETS, body, namespace)
+
+    async def recall(self, run: RunObject, place: tuple[str, str, int], result: Result) -> dict[str, bytes] | None:
+        """The outputs of a result as an earlier try has kept them; None unless each is there, byte for byte."""
+        namespace, unit, attempt = place
+        found = await self._find(namespace, names.values_name(run.ledger.uid, unit, attempt))
+        return told(found.data or {}, result) if found is not None else None
+
+    async def _find(self, namespace: str, name: str) -> Secret | None:
+        try:
+            return await self._client.get(SECRETS, name, namespace)
+        except errors.NotFound:
+            return None
+
+
+def told(values: dict[str, bytes], result: Result) -> dict[str, bytes] | None:
+    """Those of the values that the result speaks of; None if one is missing or has other bytes."""
+    for name, record in result.outputs.items():
+        if "sha256:" + hashlib.sha256(values.get(name, b"")).hexdigest() != record.digest or name not in values:
+            return None
+    return {name: values[name] for name in result.outputs}
+
+
+def where(run: RunObject, producer: str, record: UnitRecord, output: str) -> SecretKey | None:
+    """Where an output lies; None if there is none."""
+    if output not in record.outputs:
+        return None
+    return SecretKey(names.values_name(run.ledger.uid, producer, record.attempt), output)
+
+
+def namespace_of(unit: Unit) -> str:
+    """`signadot` is the name that existing plugins know our runners' namespace by."""
+    wished = unit.exec.namespace if unit.exec else ""
+    return RUNNERS if wished in ("", "signadot") else wished
+
+
+def owner(run: RunObject) -> dict[str, Any]:
+    """The owner reference for everything that belongs to a run."""
+    return {
+        "apiVersion": run.api_version,
+        "kind": run.kind,
+        "name": run.metadata.name,
+        "uid": run.metadata.uid,
+        "blockOwnerDeletion": False,
+    }
+
+
+def _owned(meta: AnnotatedMeta, run: RunObject) -> bool:
+    return any(reference.uid == run.metadata.uid for reference in meta.owner_references or ())
