@@ -1,0 +1,41 @@
+"""A person's home folder with the checkout in it, as the pages describe it."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from docs.transcript import differences, follow
+
+ROOT = Path(__file__).resolve().parents[2]
+# What would make somebody's Dayfly another one than a newcomer's.
+_STEERS = ("DAYFLY_", "XDG_STATE_HOME")
+
+
+class Person(NamedTuple):
+    """Somebody who types what pages say, in a home folder of their own."""
+
+    home: Path
+    environment: dict[str, str]
+
+    def follow(self, page: Path) -> list[str]:
+        """Type a page's commands; how each that prints other than the page shows differs from it."""
+        typed = follow(page, self.home, self.environment, {str(self.home): "/home/ada"})
+        return [found for command, printed in typed if (found := differences(command, printed))]
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Iterator[Person]:
+    home = tmp_path / "ada"
+    home.mkdir()
+    (home / "dayfly").symlink_to(ROOT)
+    machine = {name: value for name, value in os.environ.items() if not name.startswith(_STEERS)}
+    found = Person(home, {**machine, "HOME": str(home), "NO_COLOR": "1"})
+    yield found
+    left = (home / ".local" / "state" / "dayfly" / "url").exists()
+    if left:
+        subprocess.run([ROOT / "dayfly", "down"], env=found.environment, capture_output=True, timeout=60)
+    assert not left, "the page left its server running"

@@ -1,0 +1,83 @@
+"""What the pages show is what one gets."""
+
+import importlib
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from dayfly.cli.exits import Exit
+from dayfly.cli.verbs import root
+from docs.conftest import ROOT, Person
+from docs.transcript import Command, commands, differences
+
+DOCS = ROOT / "docs"
+
+
+def test_the_page_on_the_command_line_shows_what_it_prints(person: Person):
+    assert "\n".join(person.follow(DOCS / "cli.md")) == ""
+
+
+def every_command() -> list[str]:
+    """`up`, `sandbox apply` and so on, as the command line itself has them."""
+    found = []
+    context = click.Context(root)
+    for name in root.list_commands(context):
+        verb = root.get_command(context, name)
+        below = list(verb.commands) if isinstance(verb, click.Group) else [""]
+        found += [f"{name} {sub}".strip() for sub in below]
+    return found
+
+
+@pytest.mark.parametrize("name", every_command())
+def test_every_command_is_shown(name: str):
+    typed = "\n".join(command.text for command in commands(DOCS / "cli.md") if command.shown is not None)
+    assert re.search(rf"^dayfly {name}\b", typed, re.MULTILINE)
+
+
+def test_the_exit_codes_are_those_of_the_program():
+    section = (DOCS / "cli.md").read_text().partition("## Exit codes")[2].partition("\n## ")[0]
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)} == set(Exit)
+
+
+def test_every_variable_and_file_of_the_command_line_is_told():
+    page = (DOCS / "cli.md").read_text()
+    source = "\n".join(
+        path.read_text()
+        for path in Path(importlib.import_module("dayfly.cli").__file__).parent.iterdir()
+        if path.suffix == ".py"
+    )
+    read = set(re.findall(r"environ(?:\.get\(|\[)\"(\w+)\"", source))
+    assert {"DAYFLY_HOME", "DAYFLY_URL"} <= read, "the search finds what is there"
+    assert {name for name in read if f"`{name}`" not in page} - {"XDG_STATE_HOME"} == set()
+    assert "$XDG_STATE_HOME" in page
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        (["ready in 3 s"], ["ready in 250 ms"]),
+        (["a 2026-01-02T03:04:05.678Z b"], ["a 2027-01-02T03:04:05Z b"]),
+        (["it is ... there"], ["it is anything there"]),
+        (["one", "demo: db/make: running", "two"], ["one", "two"]),
+        (["one", "demo: db/make: succeeded after 3 ms", "two"], ["one", "two"]),
+    ],
+)
+def test_what_differs_with_time_is_no_difference(shown: list[str], printed: list[str]):
+    assert differences(Command("c", shown), printed) == ""
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        (["ready"], ["Ready"]),
+        (["one", "two"], ["one"]),
+        ([], ["one"]),
+        (["demo: db/make: succeeded"], ["demo: db/make: failed: ExitCode"]),
+        ([], ["demo: db/make: succeeded"]),
+        (["it is ... there"], ["it is anything here"]),
+    ],
+)
+def test_another_text_is_a_difference(shown: list[str], printed: list[str]):
+    assert "it prints:" in differences(Command("c", shown), printed)
