@@ -83,7 +83,8 @@ def eventually(check: Callable[[], Any], seconds: float = 30) -> Any:
     return value
 
 
-def _start() -> Iterator[Api]:
+def start() -> Iterator[Api]:
+    """A server for as long as the fixture that yields from this lasts."""
     ours = os.pidfd_open(os.getpid())  # a killed session leaves no server behind
     try:
         build.check_machine(kubelet=False)
@@ -105,12 +106,12 @@ def _start() -> Iterator[Api]:
 @pytest.fixture(scope="session")
 def api() -> Iterator[Api]:
     """A server without anything of ours."""
-    yield from _start()
+    yield from start()
 
 
 def definitions() -> str:
     """Our CustomResourceDefinitions as one text."""
-    return "---\n".join(path.read_text() for path in sorted((ROOT / "deploy" / "crds").glob("*.yaml")))
+    return "---\n".join(path.read_text() for path in sorted((ROOT / "deploy" / "crds").glob("*s.yaml")))
 
 
 def established(api: Api) -> bool:

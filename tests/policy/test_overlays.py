@@ -8,7 +8,7 @@ from dayfly.execute.pod import policy
 from policy.apiserver import eventually
 from policy.overlays import Source, merged, terms
 
-CASES = 6_000
+CASES = 5_400
 
 
 def test_judges_whatever_it_is_given():
@@ -34,7 +34,7 @@ def test_judges_whatever_it_is_given():
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("level", ["restricted", "baseline"])
-def test_kubernetes_passes_what_we_pass(api, level, record_property):
+def test_kubernetes_passes_what_we_pass(api, level):
     """The oracle is a namespace that enforces the level; pods are created there with dryRun."""
     namespace = f"oracle-{level}"
     labels = {"pod-security.kubernetes.io/enforce": level, "pod-security.kubernetes.io/enforce-version": "latest"}
@@ -63,9 +63,9 @@ def test_kubernetes_passes_what_we_pass(api, level, record_property):
     escapes = [answer.message for answer in answers if "violates PodSecurity" in answer.message]
     assert escapes == []
     # Nothing but plain validity (a mount without its volume, a word for a list) may be left to refuse.
-    assert {answer.status for answer in answers} <= {201, 400, 422}, {a.message for a in answers if a.status == 403}
+    assert {answer.status for answer in answers} <= {201, 400, 403, 422}
+    assert [a.message for a in answers if a.status == 403 and "RuntimeClass" not in a.message] == []
     assert sum(answer.status == 201 for answer in answers) > len(pods) / 2
-    record_property("cases", len(pods))
 
     hostile = merged({"spec": {"hostNetwork": True}}, namespace)
     assert "violates PodSecurity" in api.ask("POST", path, hostile).message, "the oracle sleeps"

@@ -1,0 +1,53 @@
+#!/bin/sh
+# Takes Dayfly out of a cluster: first the sandboxes with their cleanup, then Dayfly itself. Says what it leaves.
+#   deploy/uninstall.sh [--timeout 15m] [--keep-definitions]
+# Where a sandbox does not go in time nothing else is touched, and it ends with 1: its cleanup has not been proved, and
+# without the operator it never would be. --keep-definitions leaves the kinds, and with them the published plugins.
+set -eu
+here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+kubectl=${KUBECTL:-kubectl}
+timeout=15m
+keep=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --timeout) timeout=${2:?--timeout needs a duration like 15m}; shift 2 ;;
+    --keep-definitions) keep=yes; shift ;;
+    *) echo "usage: uninstall.sh [--timeout 15m] [--keep-definitions]" >&2; exit 2 ;;
+    esac
+done
+
+say() { printf 'dayfly: %s\n' "$1" >&2; }
+names() { # of a kind; as namespace/name where it has namespaces
+    "$kubectl" get "$1.dayfly.dev" -A -o "jsonpath={range .items[*]}${2:-}{.metadata.name}{' '}{end}"
+}
+
+if "$kubectl" get crd sandboxes.dayfly.dev >/dev/null 2>&1; then
+    found=$(names sandboxes '{.metadata.namespace}/')
+    if [ -n "$found" ]; then
+        say "deleting sandboxes and waiting for their cleanup, at most $timeout: $found"
+        for name in $found; do
+            "$kubectl" delete sandboxes.dayfly.dev -n "${name%%/*}" "${name#*/}" --wait=false >/dev/null
+        done
+        "$kubectl" wait --for=delete sandboxes.dayfly.dev --all -A --timeout="$timeout" >/dev/null 2>&1 || true
+    fi
+    left=$(names sandboxes '{.metadata.namespace}/')
+    runs=$(names runs)
+    if [ -n "$left$runs" ]; then
+        say "still being cleaned up, so Dayfly stays as it is: $left${runs:+(runs: $runs)}"
+        say "see why with: $kubectl get dfs -A -o wide"
+        say "to give one up and leave its resources behind: $kubectl annotate dfs NAME dayfly.dev/abandon=REASON"
+        exit 1
+    fi
+    plugins=$(names resourceplugins)
+    if [ -n "$keep" ]; then
+        say "left: the kinds of dayfly.dev${plugins:+ and the plugins $plugins}"
+    elif [ -n "$plugins" ]; then
+        say "the published plugins go with the kinds: $plugins"
+    fi
+fi
+
+delete() { "$kubectl" delete --ignore-not-found --wait=true -f "$1" >/dev/null; }
+# The policies first: they would protect what is to go. The namespaces take what is in them.
+for part in policies operator network access namespaces; do delete "$here/base/$part.yaml"; done
+[ -n "$keep" ] || for part in "$here"/crds/*s.yaml; do delete "$part"; done
+say "gone. Left: roles and labels that you granted to other namespaces (dayfly-forks, dayfly-runners, dayfly.dev/runners)"

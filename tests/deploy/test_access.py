@@ -1,0 +1,280 @@
+"""Who may do what once Dayfly is installed: a tenant with every right there is, and the operator with its own."""
+
+import copy
+
+import pytest
+
+from deploy.conftest import HARMLESS, OPERATOR, thing
+from policy.apiserver import eventually
+from policy.overlays import merged
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
+
+TENANT = "tenant"  # bound to cluster-admin: what refuses it is no missing right
+DAYFLY = "/apis/dayfly.dev/v1alpha1"
+TEAM = "/api/v1/namespaces/team"
+MERGE = "application/merge-patch+json"
+JSON = "application/json-patch+json"
+SCRIPT = {"name": "a", "script": "#!/bin/sh\n"}
+
+
+RUN = thing(
+    "dayfly.dev/v1alpha1",
+    "Run",
+    "r",
+    ledger={"uid": "u", "target": {"kind": "S", "name": "s", "uid": "u"}, "plan": "p"},
+    spec={},
+)
+DOCUMENT = thing(
+    "dayfly.dev/v1alpha1", "ObjectLifecycleMethods", "d", spec={"target": {"kind": "S", "name": "s", "uid": "u"}}
+)
+RESOURCE = thing(
+    "dayfly.dev/v1alpha1",
+    "Resource",
+    "x",
+    spec={"name": "db", "sandbox": {"namespace": "team", "name": "s", "uid": "u"}},
+)
+SANDBOX = thing("dayfly.dev/v1alpha1", "Sandbox", "s", spec={"cluster": "c"})
+PLUGIN = thing("dayfly.dev/v1alpha1", "ResourcePlugin", "p.1.0.0", spec={"name": "p@1.0.0", "create": [SCRIPT]})
+OUTPUTS = thing("v1", "Secret", "o-x", type="dayfly.dev/outputs", stringData={"a": "b"})
+POD = thing("v1", "Pod", "p", spec=HARMLESS)
+_TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": POD["spec"]}
+CARRIERS = {
+    "pods": (f"{TEAM}/pods", POD),
+    "secrets": (f"{TEAM}/secrets", thing("v1", "Secret", "s")),
+    "configmaps": (f"{TEAM}/configmaps", thing("v1", "ConfigMap", "c")),
+    "services": (f"{TEAM}/services", thing("v1", "Service", "s", spec={"ports": [{"port": 1}]})),
+    "deployments": (
+        "/apis/apps/v1/namespaces/team/deployments",
+        thing(
+            "apps/v1",
+            "Deployment",
+            "d",
+            spec={"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": _TEMPLATE},
+        ),
+    ),
+    "sandboxes": (f"{DAYFLY}/namespaces/team/sandboxes", SANDBOX),
+    "resourceplugins": (f"{DAYFLY}/resourceplugins", PLUGIN),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def people(installed):
+    """A namespace, a tenant who may do everything, and the operator's rights granted there."""
+    binding = {
+        **thing("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "tenant"),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "User", "name": TENANT, "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    installed.ask("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    installed.ask("POST", "/api/v1/namespaces", thing("v1", "Namespace", "team"))
+    eventually(lambda: installed.ask("GET", f"{TEAM}/serviceaccounts/default").status == 200)
+    for role in ("dayfly-forks", "dayfly-runners"):
+        grant = {
+            **thing("rbac.authorization.k8s.io/v1", "RoleBinding", role),
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": "dayfly-operator", "namespace": "dayfly-system"}],
+        }
+        installed.ask("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/team/rolebindings", grant)
+    eventually(lambda: installed.ask("GET", f"{TEAM}/secrets/x", user=OPERATOR).status == 404)
+
+
+def refused(answer, words):
+    assert answer.status == 403, answer
+    assert words in answer.message
+
+
+class TestTenant:
+    @pytest.mark.parametrize(
+        ("plural", "body"),
+        [("runs", RUN), ("objectlifecyclemethods", DOCUMENT), ("resources", RESOURCE)],
+    )
+    def test_writes_none_of_our_own_kinds(self, installed, plural, body):
+        path = f"{DAYFLY}/{plural}"
+        words = f"{plural} are written by the Dayfly operator alone; change or delete the Sandbox instead"
+        refused(installed.ask("POST", path, body, user=TENANT), words)
+        made = installed.ask("POST", path, body, user=OPERATOR)
+        assert made.status == 201, made.message
+        one = f"{path}/{body['metadata']['name']}"
+        refused(installed.ask("PUT", one, made.body, user=TENANT), words)
+        refused(installed.ask("PATCH", one, {"metadata": {"labels": {"a": "b"}}}, user=TENANT, kind=MERGE), words)
+        refused(installed.ask("DELETE", one, user=TENANT), words)
+        refused(installed.ask("DELETE", path, user=TENANT), words)
+        assert installed.ask("GET", one, user=TENANT).status == 200
+        assert installed.ask("DELETE", one, user=OPERATOR).status == 200
+
+    @pytest.mark.parametrize("plural", ["sandboxes", "resourceplugins"])
+    def test_says_nothing_in_our_name(self, installed, plural):
+        path, body = CARRIERS[plural]
+        installed.ask("POST", path, body, user=TENANT)
+        one = f"{path}/{body['metadata']['name']}/status"
+        answer = installed.ask("PATCH", one, {"status": {"message": "x"}}, user=TENANT, kind=MERGE)
+        refused(answer, f"{plural}/status are written by the Dayfly operator alone")
+        assert installed.ask("PATCH", one, {"status": {"message": "x"}}, user=OPERATOR, kind=MERGE).status == 200
+
+    @pytest.mark.parametrize(
+        ("metadata", "words"),
+        [
+            ({"finalizers": ["dayfly.dev/record"]}, "metadata.finalizers: those of dayfly.dev/"),
+            ({"labels": {"dayfly.dev/run": "r"}}, "metadata.labels: those of dayfly.dev/"),
+        ],
+        ids=["finalizer", "label"],
+    )
+    @pytest.mark.parametrize("plural", CARRIERS)
+    def test_sets_and_removes_no_key(self, installed, plural, metadata, words):
+        """Born with it, given it later, taken from what the operator gave it: refused on every kind."""
+        path, plain = CARRIERS[plural]
+        body = copy.deepcopy(plain)
+        body["metadata"] |= metadata
+        refused(installed.ask("POST", f"{path}?dryRun=All", body, user=TENANT), words)
+        assert installed.ask("POST", path, plain, user=TENANT).status in (201, 409)
+        one = f"{path}/{plain['metadata']['name']}"
+        refused(installed.ask("PATCH", one, {"metadata": metadata}, user=TENANT, kind=MERGE), words)
+        gone = {"metadata": dict.fromkeys(metadata)}
+        if plural in ("sandboxes", "resourceplugins"):  # written by people, marked by the operator
+            assert installed.ask("PATCH", one, {"metadata": metadata}, user=OPERATOR, kind=MERGE).status == 200
+        else:
+            body["metadata"]["name"] = f"owned-{next(iter(metadata))}"
+            one = f"{path}/{body['metadata']['name']}"
+            made = installed.ask("POST", path, body, user=OPERATOR)
+            assert made.status == 201, made.message
+        refused(installed.ask("PATCH", one, gone, user=TENANT, kind=MERGE), words)
+        if plural in ("sandboxes", "resourceplugins"):
+            assert installed.ask("PATCH", one, gone, user=OPERATOR, kind=MERGE).status == 200
+
+    def test_gate_and_annotations_of_pods(self, installed):
+        gated = copy.deepcopy(POD)
+        gated["spec"]["schedulingGates"] = [{"name": "dayfly.dev/claim"}]
+        gated["metadata"] = {"name": "gated", "annotations": {"dayfly.dev/order": "x"}}
+        answer = installed.ask("POST", f"{TEAM}/pods?dryRun=All", gated, user=TENANT)
+        refused(answer, "dayfly.dev/")
+        assert installed.ask("POST", f"{TEAM}/pods", gated, user=OPERATOR).status == 201
+        one = f"{TEAM}/pods/gated"
+        remove = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+        refused(
+            installed.ask("PATCH", one, remove, user=TENANT, kind=JSON),
+            "spec.schedulingGates: dayfly.dev/claim is set and removed by the Dayfly operator alone",
+        )
+        change = {"metadata": {"annotations": {"dayfly.dev/order": "mine"}}}
+        refused(
+            installed.ask("PATCH", one, change, user=TENANT, kind=MERGE), "metadata.annotations: those of dayfly.dev/"
+        )
+        other = {"metadata": {"annotations": {"mine": "x"}, "labels": {"mine": "x"}}}
+        assert installed.ask("PATCH", one, other, user=TENANT, kind=MERGE).status == 200
+        assert installed.ask("PATCH", one, remove, user=OPERATOR, kind=JSON).status == 200
+
+    def test_controllers_copy_labels_but_no_gate(self, installed):
+        """A Deployment's pods carry its labels; nobody smuggles a gated pod in by a template."""
+        copied = copy.deepcopy(POD)
+        copied["metadata"] = {"name": "copied", "labels": {"dayfly.dev/sandbox": "s"}}
+        who = "system:serviceaccount:kube-system:replicaset-controller"
+        assert installed.ask("POST", f"{TEAM}/pods?dryRun=All", copied, user=who).status == 201
+        copied["spec"]["schedulingGates"] = [{"name": "dayfly.dev/claim"}]
+        refused(installed.ask("POST", f"{TEAM}/pods?dryRun=All", copied, user=who), "spec.schedulingGates")
+
+    def test_outputs(self, installed):
+        words = "holds what a step made; the Dayfly operator alone writes and removes it"
+        refused(installed.ask("POST", f"{TEAM}/secrets", OUTPUTS, user=TENANT), words)
+        assert installed.ask("POST", f"{TEAM}/secrets", OUTPUTS, user=OPERATOR).status == 201
+        one = f"{TEAM}/secrets/o-x"
+        refused(installed.ask("PATCH", one, {"metadata": {"labels": {"a": "b"}}}, user=TENANT, kind=MERGE), words)
+        refused(installed.ask("DELETE", one, user=TENANT), words)
+        collector = "system:serviceaccount:kube-system:generic-garbage-collector"
+        assert installed.ask("DELETE", f"{one}?dryRun=All", user=collector).status == 200
+        assert installed.ask("DELETE", one, user=OPERATOR).status == 200
+
+    def test_runners_namespace(self, installed):
+        words = "dayfly-runners is for the steps of Dayfly's sandboxes alone"
+        path = "/api/v1/namespaces/dayfly-runners/pods"
+        for user in (TENANT, "system:serviceaccount:kube-system:replicaset-controller"):
+            refused(installed.ask("POST", path, POD, user=user), words)
+        made = installed.ask("POST", path, merged({}), user=OPERATOR)
+        assert made.status == 201, made.message
+        one = f"{path}/{made.body['metadata']['name']}"
+        late = {"spec": {"ephemeralContainers": [HARMLESS["containers"][0] | {"name": "e"}]}}
+        answer = installed.ask(
+            "PATCH", f"{one}/ephemeralcontainers", late, user=TENANT, kind="application/strategic-merge-patch+json"
+        )
+        refused(answer, words)
+        for entrance in ("exec?command=sh&stdout=true", "attach?stdout=true", "portforward?ports=1"):
+            refused(installed.ask("POST", f"{one}/{entrance}", user=TENANT), words)
+        free = [{"op": "remove", "path": "/metadata/finalizers/0"}]
+        refused(installed.ask("PATCH", one, free, user=TENANT, kind=JSON), "metadata.finalizers")
+        assert installed.ask("DELETE", f"{one}?gracePeriodSeconds=0", user=TENANT).status == 200
+        assert installed.ask("GET", one).status == 200, "our finalizer keeps what the pod tells"
+        assert installed.ask("PATCH", one, free, user=OPERATOR, kind=JSON).status == 200
+
+    def test_what_is_in_use_stays(self, installed):
+        mark, unmark = ({"metadata": {"labels": {"dayfly.dev/in-use": value}}} for value in ("true", None))
+        path = "/api/v1/namespaces/team"
+        refused(installed.ask("PATCH", path, mark, user=TENANT, kind=MERGE), "dayfly.dev/in-use is set and removed by")
+        assert installed.ask("PATCH", path, mark, user=OPERATOR, kind=MERGE).status == 200
+        refused(installed.ask("DELETE", path, user=TENANT), "namespace team holds live sandboxes of Dayfly")
+        refused(
+            installed.ask("PATCH", path, unmark, user=TENANT, kind=MERGE), "dayfly.dev/in-use is set and removed by"
+        )
+        assert installed.ask("PATCH", path, unmark, user=OPERATOR, kind=MERGE).status == 200
+        assert installed.ask("DELETE", f"{path}?dryRun=All", user=TENANT).status == 200
+
+        plugins, _ = CARRIERS["resourceplugins"]
+        installed.ask("POST", plugins, PLUGIN, user=TENANT)
+        one = f"{plugins}/p.1.0.0"
+        assert installed.ask("PATCH", one, mark, user=OPERATOR, kind=MERGE).status == 200
+        refused(installed.ask("DELETE", one, user=TENANT), "plugin p.1.0.0 is in use by live sandboxes")
+        assert installed.ask("PATCH", one, unmark, user=OPERATOR, kind=MERGE).status == 200
+        assert installed.ask("DELETE", one, user=TENANT).status == 200
+
+    def test_what_a_tenant_does_every_day(self, installed):
+        """Sandboxes come, change, are abandoned and go; other people's pods, labels and namespaces are untouched."""
+        path = f"{DAYFLY}/namespaces/team/sandboxes"
+        body = thing("dayfly.dev/v1alpha1", "Sandbox", "daily", spec={"cluster": "c"})
+        assert installed.ask("POST", path, body, user=TENANT).status == 201
+        change = {"metadata": {"annotations": {"dayfly.dev/abandon": "gone"}}, "spec": {"description": "x"}}
+        assert installed.ask("PATCH", f"{path}/daily", change, user=TENANT, kind=MERGE).status == 200
+        assert installed.ask("DELETE", f"{path}/daily", user=TENANT).status == 200
+        assert (
+            installed.ask(
+                "POST", f"{TEAM}/pods?dryRun=All", thing("v1", "Pod", "own", spec=POD["spec"]), user=TENANT
+            ).status
+            == 201
+        )
+        assert (
+            installed.ask("POST", "/api/v1/namespaces?dryRun=All", thing("v1", "Namespace", "new"), user=TENANT).status
+            == 201
+        )
+
+
+class TestOperator:
+    @pytest.mark.parametrize(
+        ("method", "path"),
+        [
+            ("GET", "/api/v1/secrets"),
+            ("GET", "/api/v1/namespaces/kube-system/secrets"),
+            ("GET", "/api/v1/namespaces/dayfly-runners/secrets"),
+            ("GET", "/api/v1/namespaces/default/secrets/x"),
+            ("POST", "/api/v1/namespaces/default/pods"),
+            ("DELETE", "/api/v1/namespaces/default/pods/x"),
+            ("POST", "/apis/apps/v1/namespaces/default/deployments"),
+            ("DELETE", "/api/v1/namespaces/team"),
+            ("GET", "/api/v1/nodes"),
+            ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles"),
+            ("POST", "/api/v1/namespaces/dayfly-runners/serviceaccounts/default/token"),
+            ("POST", "/api/v1/namespaces/dayfly-runners/pods/x/exec"),
+            ("DELETE", f"{DAYFLY}/resourceplugins/x"),
+            ("POST", f"{DAYFLY}/namespaces/team/sandboxes"),
+        ],
+    )
+    def test_may_not(self, installed, method, path):
+        answer = installed.ask(method, path, {} if method == "POST" else None, user=OPERATOR)
+        assert (answer.status, "cannot" in answer.message) == (403, True), answer
+
+    def test_changes_nothing_of_a_namespace_but_its_mark(self, installed):
+        for change in (
+            {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
+            {"labels": {"dayfly.dev/in-use": "true", "a": "b"}},
+            {"annotations": {"a": "b"}},
+        ):
+            answer = installed.ask(
+                "PATCH", "/api/v1/namespaces/default", {"metadata": change}, user=OPERATOR, kind=MERGE
+            )
+            refused(answer, "the Dayfly operator may change nothing of a namespace but its label dayfly.dev/in-use")

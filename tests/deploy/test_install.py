@@ -1,0 +1,190 @@
+"""The install manifest: current, the same as kustomize makes it, and as careful as it says."""
+
+import os
+import subprocess
+
+import pytest
+import yaml
+
+from dayfly import __version__
+from deploy.conftest import OPERATOR, thing
+from policy.apiserver import ROOT, established, eventually, start
+
+OBJECTS = list(yaml.safe_load_all((ROOT / "deploy" / "install.yaml").read_text()))
+
+RIGHTS = """\
+ClusterRole dayfly-forks: apps/deployments create,delete,get,list,patch,update,watch
+ClusterRole dayfly-forks: secrets create,delete,get
+ClusterRole dayfly-forks: services create,delete,get,list,patch,update,watch
+ClusterRole dayfly-operator: dayfly.dev/objectlifecyclemethods create,delete,get,list,patch,update,watch
+ClusterRole dayfly-operator: dayfly.dev/objectlifecyclemethods/status patch
+ClusterRole dayfly-operator: dayfly.dev/resourceplugins get,list,patch,watch
+ClusterRole dayfly-operator: dayfly.dev/resourceplugins/status patch
+ClusterRole dayfly-operator: dayfly.dev/resources create,delete,get,list,patch,update,watch
+ClusterRole dayfly-operator: dayfly.dev/resources/status patch
+ClusterRole dayfly-operator: dayfly.dev/runs create,delete,get,list,patch,update,watch
+ClusterRole dayfly-operator: dayfly.dev/sandboxes delete,get,list,patch,watch
+ClusterRole dayfly-operator: dayfly.dev/sandboxes/status patch
+ClusterRole dayfly-operator: events.k8s.io/events create,patch
+ClusterRole dayfly-operator: namespaces get,list,patch,watch
+ClusterRole dayfly-operator: pods get,list,watch
+ClusterRole dayfly-plugin-publisher: dayfly.dev/resourceplugins create,delete,get,list,watch
+ClusterRole dayfly-runners: configmaps create,get
+ClusterRole dayfly-runners: pods create,delete,patch
+ClusterRole dayfly-runners: pods/log get
+ClusterRole dayfly-runners: secrets create,delete,get
+ClusterRole dayfly-sandbox-editor: dayfly.dev/sandboxes create,delete,get,list,patch,update,watch
+ClusterRole dayfly-viewer: dayfly.dev/objectlifecyclemethods get,list,watch
+ClusterRole dayfly-viewer: dayfly.dev/resourceplugins get,list,watch
+ClusterRole dayfly-viewer: dayfly.dev/resources get,list,watch
+ClusterRole dayfly-viewer: dayfly.dev/runs get,list,watch
+ClusterRole dayfly-viewer: dayfly.dev/sandboxes get,list,watch
+Role dayfly-operator: coordination.k8s.io/leases create,get,update
+"""
+
+BINDINGS = """\
+ClusterRoleBinding dayfly-operator: ClusterRole dayfly-operator
+RoleBinding dayfly-runners/dayfly-runners: ClusterRole dayfly-runners
+RoleBinding dayfly-system/dayfly-operator: Role dayfly-operator
+"""
+
+
+def of(*kinds):
+    return [each for each in OBJECTS if each["kind"] in kinds]
+
+
+def test_rights_are_the_ones_we_know():
+    """Each right of each role, and who has it: a new one is seen here before it is in a cluster."""
+    rights = [
+        f"{role['kind']} {role['metadata']['name']}: {'/'.join(filter(None, [group, resource]))} {','.join(sorted(rule['verbs']))}"
+        for role in of("Role", "ClusterRole")
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    ]
+    assert "\n".join(sorted(rights)) + "\n" == RIGHTS
+    bindings = []
+    for each in of("RoleBinding", "ClusterRoleBinding"):
+        meta, role = each["metadata"], each["roleRef"]
+        place = "/".join(filter(None, [meta.get("namespace"), meta["name"]]))
+        bindings.append(f"{each['kind']} {place}: {role['kind']} {role['name']}")
+        assert each["subjects"] == [{"kind": "ServiceAccount", "name": "dayfly-operator", "namespace": "dayfly-system"}]
+    assert "\n".join(sorted(bindings)) + "\n" == BINDINGS
+
+
+def test_no_right_is_a_master_key():
+    words = yaml.safe_dump([role["rules"] for role in of("Role", "ClusterRole")])
+    for word in ("*", "escalate", "bind", "impersonate", "nonResourceURLs", "token", "exec", "nodes"):
+        assert word not in words
+
+
+def test_every_policy_is_in_force():
+    policies = {each["metadata"]["name"] for each in of("ValidatingAdmissionPolicy")}
+    bound = {
+        each["spec"]["policyName"]: each["spec"]["validationActions"] for each in of("ValidatingAdmissionPolicyBinding")
+    }
+    assert bound == {name: ["Deny"] for name in policies}
+    assert all(each["spec"]["failurePolicy"] == "Fail" for each in of("ValidatingAdmissionPolicy"))
+
+
+def test_the_operator_is_this_version():
+    (deployment,) = of("Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"dayfly/operator:{__version__}"
+
+
+def test_namespaces_enforce_restricted():
+    labels = {each["metadata"]["name"]: each["metadata"]["labels"] for each in of("Namespace")}
+    assert set(labels) == {"dayfly-system", "dayfly-runners"}
+    assert {each["pod-security.kubernetes.io/enforce"] for each in labels.values()} == {"restricted"}
+
+
+@pytest.mark.cluster
+def test_kustomize_makes_the_same(api):
+    """deploy/base, rendered by kubectl's kustomize, holds the very objects of install.yaml."""
+    made = list(yaml.safe_load_all(api.cluster.kubectl("kustomize", str(ROOT / "deploy" / "base"))))
+
+    def key(each):
+        return each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]
+
+    assert sorted(made, key=key) == sorted(OBJECTS, key=key)
+
+
+@pytest.mark.cluster
+def test_the_operators_pod_is_admitted(api):
+    """Pod Security lets the Deployment's pods into the namespace that the manifest makes."""
+    api.apply((ROOT / "deploy" / "base" / "namespaces.yaml").read_text())
+    (deployment,) = of("Deployment")
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "dayfly-operator"}}
+    api.ask("POST", "/api/v1/namespaces/dayfly-system/serviceaccounts", account)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": deployment["spec"]["template"]["spec"]}
+    answer = api.ask("POST", "/api/v1/namespaces/dayfly-system/pods?dryRun=All", pod)
+    assert answer.status == 201, answer.message
+
+
+@pytest.fixture(scope="module")
+def own():
+    yield from start()
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(180)
+class TestUninstall:
+    """The script, with a server of its own: it drains first, and says what it leaves."""
+
+    def run(self, api, *arguments):
+        kubectl = api.cluster.folder / "bin" / "kubectl"
+        env = os.environ | {"KUBECTL": str(kubectl), "KUBECONFIG": str(api.cluster.kubeconfig)}
+        command = [ROOT / "deploy" / "uninstall.sh", *arguments]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+    def install(self, api, *, finalizers):
+        api.apply((ROOT / "deploy" / "install.yaml").read_text())
+        eventually(lambda: established(api))
+        body = thing("dayfly.dev/v1alpha1", "Sandbox", "s", spec={"cluster": "c"})
+        path = "/apis/dayfly.dev/v1alpha1/namespaces/default/sandboxes"
+        assert api.ask("POST", path, body).status == 201
+        if finalizers:
+            held = {"metadata": {"finalizers": ["dayfly.dev/lifecycle"]}}
+            assert api.ask("PATCH", f"{path}/s", held, user=OPERATOR, kind="application/merge-patch+json").status == 200
+        return f"{path}/s"
+
+    def test_stays_while_a_cleanup_is_not_proved(self, own):
+        sandbox = self.install(own, finalizers=True)
+        ended = self.run(own, "--timeout", "2s")
+        assert ended.returncode == 1
+        assert "still being cleaned up, so Dayfly stays as it is: default/s" in ended.stderr
+        assert own.ask("GET", "/apis/apps/v1/namespaces/dayfly-system/deployments/dayfly-operator").status == 200
+        released = own.ask(
+            "PATCH", sandbox, {"metadata": {"finalizers": None}}, user=OPERATOR, kind="application/merge-patch+json"
+        )
+        assert released.status == 200
+
+    def test_drains_then_goes(self, own):
+        sandbox = self.install(own, finalizers=False)
+        ended = self.run(own)
+        assert ended.returncode == 0, ended.stderr
+        assert "deleting sandboxes and waiting for their cleanup, at most 15m: default/s" in ended.stderr
+        assert own.ask("GET", sandbox).status == 404
+        for path in (
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            "/api/v1/namespaces",
+        ):
+            names = [each["metadata"]["name"] for each in own.ask("GET", path).body["items"]]
+            assert [name for name in names if "dayfly" in name] == []
+
+    def test_keeps_the_kinds_if_asked(self, own):
+        self.install(own, finalizers=False)
+        plugin = thing(
+            "dayfly.dev/v1alpha1",
+            "ResourcePlugin",
+            "p.1.0.0",
+            spec={"name": "p@1.0.0", "create": [{"name": "a", "script": "#!/bin/sh\n"}]},
+        )
+        assert own.ask("POST", "/apis/dayfly.dev/v1alpha1/resourceplugins", plugin).status == 201
+        ended = self.run(own, "--keep-definitions")
+        assert ended.returncode == 0, ended.stderr
+        assert "left: the kinds of dayfly.dev and the plugins p.1.0.0" in ended.stderr
+        assert own.ask("GET", "/apis/dayfly.dev/v1alpha1/resourceplugins/p.1.0.0").status == 200
