@@ -137,6 +137,7 @@ class Condition(Slim, frozen=True):
     status: Literal["True", "False", "Unknown"] = "Unknown"  # as a literal all of them share one string
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class SchedulingGate(Slim, frozen=True):
@@ -158,6 +159,7 @@ class PodStatus(Slim, frozen=True):
     phase: Literal["", "Pending", "Running", "Succeeded", "Failed", "Unknown"] = ""
     reason: str = ""
     message: str = ""
+    start_time: str | None = None
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
