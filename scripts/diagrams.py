@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Draw the ledger's moves and the default clocks into docs/how-it-works.md, from the code that obeys them.
+
+With --check nothing is written and an old page is named.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from dayfly import compile as compiler  # noqa: E402 - found beside this script, installed or not
+from dayfly.plan import retry, table  # noqa: E402 - as above
+from dayfly.plan.actions import Finish, Move  # noqa: E402 - as above
+from dayfly.plan.sealed import Step, seal  # noqa: E402 - as above
+from dayfly.plan.words import span  # noqa: E402 - as above
+from dayfly.spec import documents, text  # noqa: E402 - as above
+from dayfly.spec.lifecycle import Event, Target  # noqa: E402 - as above
+from dayfly.spec.run import Phase, Request, Run, State  # noqa: E402 - as above
+from dayfly.spec.sandbox import Sandbox  # noqa: E402 - as above
+
+PAGE = ROOT / "docs" / "how-it-works.md"
+LANE = 12
+_END = "<!-- end -->"
+
+# A sandbox with a step in each event that says nothing of clocks or tries, and one that may be repeated.
+_BARE = """
+name: bare
+spec:
+  cluster: local
+  resources:
+  - name: thing
+    spec:
+      create:
+      - {name: once, script: "#!/bin/sh\\n"}
+      - {name: idempotent, script: "#!/bin/sh\\n", retry: {idempotent: true}}
+      delete:
+      - {name: remove, script: "#!/bin/sh\\n"}
+  hooks:
+    postStart:
+    - {name: after-start, script: "#!/bin/sh\\n"}
+    preStop:
+    - {name: before-stop, script: "#!/bin/sh\\n"}
+"""
+
+Row = tuple[str, StrEnum, StrEnum, str]
+"""A move's name, from where, to where, and what it means."""
+
+
+def unit_moves() -> str:
+    """The states of a unit, with every move that the table holds."""
+    rows = [(kind.__name__, before, after, _meaning(kind)) for (before, kind), after in table.UNIT_MOVES.items()]
+    return _lanes(State, rows)
+
+
+def run_moves() -> str:
+    """The phases of a run. Where a move leads after a request to abandon is asked of the table's own `apply`."""
+    rows: list[Row] = []
+    for (before, kind), after in table.RUN_MOVES.items():
+        rows.append((kind.__name__, before, after, _meaning(kind)))
+        if kind is Finish:
+            given_up = Run(uid="", target=Target(kind="", name="", uid=""), plan="", phase=before, abandon=_ASKED)
+            then = table.apply(given_up, [Finish(at=0)], lambda _: True)
+            rows.append((f"{kind.__name__}, given up", before, then.phase, ""))
+    return _lanes(Phase, rows)
+
+
+def clocks() -> str:
+    """For a step of each event that says nothing itself: how often it is tried, how soon again, for how long."""
+    plan = _bare_plan()
+    lines = [
+        "| step | tries | between tries | to start | to run | from SIGTERM to SIGKILL |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, step in plan.items():
+        limits = step.unit.timeouts
+        cells = (
+            name,
+            _tries(step),
+            _between(step),
+            span(limits.schedule_ms + limits.pull_ms),
+            span(limits.run_ms),
+            span(limits.grace_ms),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    first, most = span(retry.FORK_BACKOFF_MS), span(retry.FORK_BACKOFF_MAX_MS)
+    lines.append(f"| a fork | without end | {first}, doubled up to {most} | | | |")
+    return "\n".join(lines)
+
+
+PARTS: dict[str, Callable[[], str]] = {"units": unit_moves, "runs": run_moves, "clocks": clocks}
+
+
+def drawn(page: str) -> str:
+    """The page with each part between its marks drawn anew.
+
+    Raises:
+        ValueError: the marks of a part are not there once.
+    """
+    for name, draw in PARTS.items():
+        mark = f"<!-- drawn: {name} -->\n"
+        if page.count(mark) != 1:
+            raise ValueError(f"{page.count(mark)} places are marked `drawn: {name}`, one is wanted")
+        before, _, rest = page.partition(mark)
+        _, end, after = rest.partition(_END)
+        if not end:
+            raise ValueError(f"the part `drawn: {name}` has no end")
+        page = f"{before}{mark}{draw()}\n{end}{after}"
+    return page
+
+
+_ASKED = Request(at=0, reason="", message="")
+
+
+def _meaning(kind: type[Move]) -> str:
+    return " ".join((kind.__doc__ or "").split()).rstrip(".")
+
+
+def _lanes(states: type[StrEnum], rows: Sequence[Row]) -> str:
+    """One lane for each state and one arrow for each move, from `o` to its head; `@` is a move that stays."""
+    order = list(states)
+    width = max(len(name) for name, *_ in rows) + 2
+    lines = [" " * width + "".join(state.value.ljust(LANE) for state in order).rstrip()]
+    meant: dict[str, str] = {}
+    for name, before, after, meaning in rows:
+        lines.append(name.ljust(width) + _arrow(order.index(before), order.index(after), len(order)))
+        if meaning:
+            meant[name] = meaning
+    explained = (f"- `{name}`: {meaning}." for name, meaning in meant.items())
+    return "\n".join(["```text", *lines, "```", "", *explained])
+
+
+def _arrow(start: int, end: int, lanes: int) -> str:
+    line = list(("|" + " " * (LANE - 1)) * (lanes - 1) + "|")
+    low, high = sorted((start * LANE, end * LANE))
+    line[low : high + 1] = "-" * (high - low + 1)
+    line[start * LANE] = "o" if start != end else "@"
+    if start < end:
+        line[end * LANE] = ">"
+    elif end < start:
+        line[end * LANE] = "<"
+    return "".join(line)
+
+
+def _bare_plan() -> dict[str, Step]:
+    """A step of each kind, by the words of the page."""
+    sandbox = documents.load(text.parse_one(_BARE, file="bare"))
+    assert isinstance(sandbox, Sandbox), "it is written above"
+    plan = seal(compiler.compile(sandbox, {}, uid="u", routing_key="k").documents)
+    found = {(step.unit.name, step.event): step for step in plan.steps.values()}
+    return {
+        "`create`": found["once", Event.PRE_START],
+        "`create`, `idempotent: true`": found["idempotent", Event.PRE_START],
+        "hook `postStart`": found["after-start", Event.POST_START],
+        "hook `preStop`": found["before-stop", Event.PRE_STOP],
+        "`delete`": found["remove", Event.POST_STOP],
+    }
+
+
+def _tries(step: Step) -> str:
+    most = retry.tries(step)
+    return "without end" if most == float("inf") else f"{most:.0f}"
+
+
+def _between(step: Step) -> str:
+    if retry.tries(step) == 1:
+        return ""
+    waits: Iterable[int] = (retry.backoff(step.unit.retry.backoff_ms, n, retry.BACKOFF_MAX_MS) for n in (1, 2, 3))
+    return f"{', '.join(map(span, waits))} ... up to {span(retry.BACKOFF_MAX_MS)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is not current")
+    check = parser.parse_args().check
+    before = PAGE.read_text()
+    after = drawn(before)
+    if check and after != before:
+        sys.exit(f"not current, run .venv/bin/python scripts/diagrams.py: {PAGE.relative_to(ROOT)}")
+    if not check:
+        PAGE.write_text(after)
+
+
+if __name__ == "__main__":
+    main()
