@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dayfly.kube import auth, errors
+from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.client import Client, Limits, Propagation, Style
 from dayfly.kube.objects import NAMESPACES, SECRETS
 from dayfly.kube.transport import HttpTransport
@@ -133,3 +134,27 @@ class TestSameEnds:
         while name in {each.metadata.name for each in (await client.list_all(NAMESPACES)).items}:
             assert asyncio.get_running_loop().time() < end
             await asyncio.sleep(0.1)
+
+
+class TestRealWatch:
+    async def test_a_reflector_follows_a_real_server(self, kubeconfig: Path):
+        """Listed in pages, added, changed, deleted; the first bookmark or change proves the cache current."""
+        async with real(kubeconfig) as (client, namespace):
+            for number in range(5):
+                await client.create(SECRETS, {"metadata": {"name": f"s{number}"}}, namespace)
+            reflector = Reflector(client, SECRETS, Cache(), namespace=namespace, page=2)
+            task = asyncio.create_task(reflector.run())
+            changes: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+            try:
+                await reflector.wait_synced()
+                assert len(reflector.cache) == 5
+                reflector.cache.listen(lambda change: changes.put_nowait((change.key.name, change.new is not None)))
+                for _ in range(5):
+                    changes.get_nowait()
+                await client.create(SECRETS, {"metadata": {"name": "new"}}, namespace)
+                await client.delete(SECRETS, "s0", namespace)
+                async with asyncio.timeout(60):
+                    assert [await changes.get(), await changes.get()] == [("new", True), ("s0", False)]
+                assert reflector.age < 60
+            finally:
+                task.cancel()

@@ -87,6 +87,14 @@ class TestLoad:
         monkeypatch.setattr(auth, "TOKEN_SECONDS", 0.0)
         assert set(await asyncio.gather(*(found.header() for _ in range(5)))) == {"Bearer two"}
 
+    async def test_a_source_that_fails_later_costs_nothing_yet(self, tmp_path: Path):
+        """What was loaded goes on, and renewing says that there is nothing new."""
+        config = write(tmp_path / "config", plugin(tmp_path))
+        found = await auth.load(config)
+        plugin(tmp_path, fails=True)
+        assert not await found.renew()
+        assert await found.header() == "Bearer token-1"
+
     async def test_renewing_in_vain_says_so(self, tmp_path: Path):
         """The same token again is no other credential."""
         found = await auth.load(write(tmp_path / "config", {"token": "secret"}))

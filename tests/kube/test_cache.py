@@ -152,6 +152,26 @@ class TestReflector:
 
         run(main())
 
+    def test_a_server_from_a_backup_is_listed_anew(self):
+        """Its versions begin again behind those known: after some tries the cache is made from a list."""
+
+        async def main():
+            cluster = FakeCluster()
+            client = Client(cluster.transport())
+            async with reflecting(cluster) as reflector:
+                await client.create(SECRETS, secret("lost"), "default")
+                await asyncio.sleep(1)
+                cluster.faults = lambda call: Fault(Harm.UNREACHABLE) if call.client == "reflector" else None
+                await asyncio.sleep(700)  # the watch has ended, and no other one begins
+                await client.delete(SECRETS, "lost", "default")
+                reflector._version = "1000"
+                cluster.faults = lambda call: None
+                await asyncio.sleep(300)
+                assert len(reflector.cache) == 0
+                assert reflector.trouble is None
+
+        run(main())
+
     def test_silence_is_not_believed(self):
         """A stream that says nothing, not even bookmarks, is given up and begun anew; until then the age grows."""
 

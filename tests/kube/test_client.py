@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
 from dayfly.kube import errors
-from dayfly.kube.client import Client, Limits, Style
+from dayfly.kube.cache import Cache, Reflector
+from dayfly.kube.client import Client, Limits, Propagation, Style
 from dayfly.kube.objects import PODS, SECRETS, Key, anything
 from dayfly.kube.transport import Answer, HttpTransport
 from kube.fake import Crash, FakeCluster, Fault, Harm, Refusal, at_write, custom, run, serving
 
 RUNS = anything("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
+DEPLOYMENTS = anything("apps/v1", "Deployment", "deployments")
 RUN_KIND = custom("dayfly.dev", "v1alpha1", "runs", "Run", namespaced=False, status=False)
 
 
@@ -147,6 +150,40 @@ class TestChanges:
             with pytest.raises(errors.Forbidden, match="policy says no") as forbidden:
                 await client.create(SECRETS, secret("t"), "default")
             assert not forbidden.value.namespace_ending
+
+        played(main)
+
+    def test_evictions_and_scales(self):
+        """An eviction that a budget forbids is throttled alone; a scale is of that very object."""
+
+        async def main(cluster, client):
+            made = await client.create(PODS, pod("p"), "default")
+            cluster.faults = at_write(2, Harm.THROTTLE)
+            with pytest.raises(errors.Throttled):
+                await client.evict("p", "default", uid=made.metadata.uid)
+            await client.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": {"replicas": 0}}, "default")
+            assert asyncio.get_running_loop().time() == 0.0, "a budget of one pod holds up nobody else"
+            await client.evict("p", "default", uid=made.metadata.uid)
+            assert cluster.objects("pods") == []
+            uid = cluster.objects("deployments")[0]["metadata"]["uid"]
+            await client.scale(DEPLOYMENTS, "d", "default", 3, uid=uid)
+            assert cluster.objects("deployments")[0]["spec"]["replicas"] == 3
+            with pytest.raises(errors.Conflict):
+                await client.scale(DEPLOYMENTS, "d", "default", 1, uid="00000000-0000-0000-0000-000000000000")
+
+        played(main)
+
+    def test_propagation(self):
+        """Foreground waits for dependents, orphans stay."""
+
+        async def main(cluster, client):
+            about = {"apiVersion": RUNS.api_version, "kind": RUNS.kind}
+            owner = await client.create(RUNS, about | {"metadata": {"name": "r"}}, "")
+            reference = about | {"name": "r", "uid": owner["metadata"]["uid"]}
+            await client.create(SECRETS, secret(ownerReferences=[reference]), "default")
+            await client.delete(RUNS, "r", propagation=Propagation.ORPHAN)
+            assert cluster.objects("runs") == []
+            assert len(cluster.objects("secrets")) == 1
 
         played(main)
 
@@ -349,6 +386,36 @@ class TestHttp:
                     await client.get(SECRETS, "s", "default")
             finally:
                 await client.close()
+
+    async def test_watches_and_logs_over_a_socket(self):
+        """A cache follows through broken streams, and a log comes piece by piece."""
+        cluster = FakeCluster()
+        async with serving(cluster) as address:
+            client = Client(HttpTransport(Plain(address)))
+            reflector = Reflector(client, SECRETS, Cache())
+            arrived = asyncio.Queue()
+            reflector.cache.listen(arrived.put_nowait)
+            task = asyncio.create_task(reflector.run())
+            try:
+                await reflector.wait_synced()
+                writer = Client(cluster.transport())
+                cluster.faults = lambda call: Fault(Harm.BREAK, after=1) if call.client == "http" else None
+                for number in range(3):
+                    await writer.create(SECRETS, secret(f"s{number}"), "default")
+                    async with asyncio.timeout(20):
+                        assert (await arrived.get()).key.name == f"s{number}"
+                cluster.faults = lambda call: None
+                await writer.create(PODS, pod("p"), "default")
+                cluster.log_of("p", "default").write(b"one\n")
+                async with contextlib.aclosing(client.log("p", "default", container="main", follow=True)) as log:
+                    assert await anext(log) == b"one\n"
+                    cluster.log_of("p", "default").write(b"two\n")
+                    assert await anext(log) == b"two\n"
+            finally:
+                task.cancel()
+                await asyncio.wait([task])
+                await client.close()
+                cluster.log_of("p", "default").write(b"", ended=True)
 
 
 class Plain:

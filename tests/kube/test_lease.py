@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import pytest
+
 from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector, Terms, standing
 from dayfly.kube.objects import LEASES
@@ -64,6 +66,42 @@ class TestElection:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+        run(main())
+
+    def test_a_leader_that_cannot_renew_stops_in_time(self):
+        """It reads well, but its writes get lost: it leads no longer than it renewed for, and never beside another one."""
+
+        async def main():
+            cluster = FakeCluster()
+            first = elector(cluster, "a")
+            async with standing(first):
+                await first.led()
+                async with standing(elector(cluster, "b")) as second:
+                    await asyncio.sleep(10)
+                    cluster.faults = lambda call: (
+                        Fault(Harm.LOST_REQUEST) if call.client == "a" and call.write else None
+                    )
+                    begin = now()
+                    while not second.leading:
+                        await asyncio.sleep(0.1)
+                        assert not (first.leading and second.leading)
+                        assert not first.leading or now() - begin < Terms().renew_within
+                    await asyncio.sleep(5)
+                    assert not first.leading
+
+        run(main())
+
+    def test_who_cannot_ask_never_leads(self):
+        """A standby without a server stays one."""
+
+        async def main():
+            cluster = FakeCluster()
+            cluster.faults = lambda call: Fault(Harm.UNREACHABLE)
+            async with standing(elector(cluster, "a")) as first:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(60):
+                        await first.led()
 
         run(main())
 

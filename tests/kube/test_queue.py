@@ -43,6 +43,35 @@ class TestQueue:
 
         run(main())
 
+    def test_urgent_once_is_urgent_until_worked_on(self):
+        """Added urgently and then normally during its work, a key goes before the normal ones."""
+
+        async def main():
+            queue = WorkQueue()
+            queue.add("a")
+            await queue.take()
+            queue.add("b")
+            queue.add("a", urgent=True)
+            queue.add("a")
+            queue.done("a")
+            assert [await queue.take(), await queue.take()] == ["a", "b"]
+
+        run(main())
+
+    def test_a_cancelled_worker_passes_its_key_on(self):
+        """Woken and cancelled in the same instant: another waiting worker has the key."""
+
+        async def main():
+            queue = WorkQueue()
+            first, second = (asyncio.create_task(queue.take()) for _ in range(2))
+            await asyncio.sleep(1)
+            queue.add("a")
+            first.cancel()
+            async with asyncio.timeout(1):
+                assert await second == "a"
+
+        run(main())
+
     def test_deletes_go_first_but_starve_nobody(self):
         """Four urgent keys, then a normal one; a waiting key can become urgent."""
 
@@ -185,6 +214,23 @@ class TestPace:
             tasks = [asyncio.create_task(ask(*each)) for each in asks]
             await asyncio.gather(*tasks)
             assert served == [("u1", 1), ("u2", 2), ("n1", 3), ("n2", 4)]
+
+        run(main())
+
+    def test_a_pass_given_to_somebody_gone_is_given_back(self):
+        """Served and cancelled in the same instant: the pass is there for the next one at once."""
+
+        async def main():
+            pace = Pace(rate=1.0, burst=1)
+            await pace.take()
+            first = asyncio.create_task(pace.take())
+            await asyncio.sleep(1.0)
+            pace._give()
+            first.cancel()
+            await asyncio.wait([first])
+            assert first.cancelled()
+            await pace.take()
+            assert now() == pytest.approx(1.0, abs=0.01)
 
         run(main())
 

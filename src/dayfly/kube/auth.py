@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import os
 import ssl
 from pathlib import Path
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 TOKEN_SECONDS = 60.0
 """How long a loaded token is used before its source is asked again; the sources cache by themselves."""
@@ -66,7 +69,7 @@ class Credentials:
         if self._now.authorization is not None and self._age() > TOKEN_SECONDS:
             async with self._reading:
                 if self._age() > TOKEN_SECONDS:
-                    await self._read()
+                    await self._refresh()
         return self._now.authorization
 
     async def renew(self) -> bool:
@@ -74,18 +77,23 @@ class Credentials:
         refused = self._now
         async with self._reading:
             if self._now is refused:
-                await self._read()
+                await self._refresh()
         return self._now != refused
 
     def _age(self) -> float:
         return asyncio.get_running_loop().time() - self._read_at
 
-    async def _read(self) -> None:
-        loaded = await _read(self._kubeconfig, self._context)
+    async def _refresh(self) -> None:
+        """Read the source again. If it fails, what we have goes on: the server will say whether that still serves."""
+        self._read_at = asyncio.get_running_loop().time()
+        try:
+            loaded = await _read(self._kubeconfig, self._context)
+        except CredentialsError as fault:
+            log.warning("credentials could not be refreshed: %s", fault)
+            return
         same_tls = loaded.tls is not None and self._now.tls is not None and loaded.authorization is not None
         # Connections are pooled by their TLS context: where a token speaks for us a new context buys nothing.
         self._now = dataclasses.replace(loaded, tls=self._now.tls) if same_tls else loaded
-        self._read_at = asyncio.get_running_loop().time()
 
 
 async def load(kubeconfig: Path | None = None, context: str | None = None) -> Credentials:

@@ -22,6 +22,7 @@ T = TypeVar("T", bound=HasMeta)
 log = logging.getLogger(__name__)
 
 _PAUSE_FIRST, _PAUSE_MOST = 0.5, 30.0
+_FAILURES_TO_RELIST = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -203,6 +204,8 @@ class Reflector(Generic[T]):
                 self.trouble = fault
                 log.warning("%s: %s", self._resource.plural, fault)
                 failures += 1
+                if failures % _FAILURES_TO_RELIST == 0:
+                    self._version = ""  # a server restored from a backup never reaches the version we know
             # Also after a watch that ended well: a server that ends them at once must not be hammered.
             ceiling = min(_PAUSE_MOST, _PAUSE_FIRST * 2.0 ** min(failures, 10))
             await asyncio.sleep(ceiling * self._random.uniform(0.5, 1.0) if failures else self._random.uniform(0, 0.1))

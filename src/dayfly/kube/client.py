@@ -140,9 +140,13 @@ class Client:
     async def log(
         self, name: str, namespace: str, *, container: str, follow: bool = False, limit_bytes: int = 0
     ) -> AsyncGenerator[bytes, None]:
-        """A container's log, in pieces as they come; with `follow` until it ends. Ends early if the connection does.
+        """A container's log, in pieces as they come; with `follow` until it ends.
 
         Logs are found by name: compare what they say of themselves with the UID you mean.
+
+        Raises:
+            errors.Refused: 400, the container has not started yet.
+            errors.ServerTrouble: the connection broke; what came so far is a beginning.
         """
         query = given(container=container, follow="true" if follow else "", limitBytes=str(limit_bytes or ""))
         request = self._request("GET", PODS.path(namespace, name, "log"), query, accept="*/*")

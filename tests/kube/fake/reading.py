@@ -70,6 +70,9 @@ async def watch(
     if version < store.horizon:
         yield _line("ERROR", expired(version).status())
         return
+    if version > store.version:
+        yield _line("ERROR", Refusal(504, f"Too large resource version: {version}", reason="Timeout").status())
+        return
     while time() < ends:
         for write in _visible(store, kind, version, view):
             if (late := write.at + view.delay - time()) > 0:

@@ -1,0 +1,88 @@
+"""What the room promises as a whole: its walls, and its size in memory."""
+
+from __future__ import annotations
+
+import ast
+import tracemalloc
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import dayfly.kube
+from dayfly.kube.cache import Cache
+from dayfly.kube.client import Page
+from dayfly.kube.objects import Key, Pod
+
+FILES = sorted(Path(dayfly.kube.__file__).parent.glob("*.py"))
+
+
+def imported(file: Path) -> set[str]:
+    """All modules that a file imports, wherever in it."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+    return names
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+class TestWalls:
+    def test_it_knows_nothing_of_ours(self, file: Path):
+        """Whatever of dayfly is imported is of this room."""
+        ours = {name for name in imported(file) if name.split(".")[0] == "dayfly"}
+        assert {name for name in ours if not name.startswith("dayfly.kube")} == set()
+
+    def test_outer_libraries_have_one_door_each(self, file: Path):
+        """`kubernetes` only in auth, aiohttp only in transport: either can be replaced alone."""
+        roots = {name.split(".")[0] for name in imported(file)}
+        assert ("kubernetes" in roots) is (file.stem == "auth")
+        assert ("aiohttp" in roots) is (file.stem == "transport")
+
+
+def pod(number: int) -> dict:
+    """About 5 KB, as a real server sends one."""
+    conditions = [
+        {"type": kind, "status": "True"} for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+    ]
+    state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    owner = {"apiVersion": "x/v1", "kind": "Run", "name": f"run-{number}", "uid": f"owner-of-{number:020}"}
+    return {
+        "metadata": {
+            "name": f"pod-{number:06}",
+            "namespace": "default",
+            "uid": f"{number:036}",
+            "resourceVersion": str(number + 1),
+            "labels": {"x": f"run-{number}", "app": "step"},
+            "annotations": {"script": "x" * 3000},
+            "finalizers": ["x/keep"],
+            "ownerReferences": [owner],
+            "managedFields": [{"fieldsV1": {f"f:{n}": {} for n in range(60)}}],
+        },
+        "spec": {"nodeName": "node", "containers": [{"name": "main", "env": [{"name": "A", "value": "x" * 500}]}]},
+        "status": {
+            "phase": "Running",
+            "conditions": conditions,
+            "containerStatuses": [{"name": "main", "state": state, "ready": True, "imageID": "sha256:" + "a" * 64}],
+        },
+    }
+
+
+class TestSize:
+    def test_a_cached_pod_is_small(self):
+        """Two indexes included, less than 3 KB each; nothing of the page's bytes is held."""
+        count = 2000
+        page = msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": [pod(n) for n in range(count)]})
+        assert len(page) > 4000 * count
+        tracemalloc.start()
+        try:
+            cache: Cache[Pod] = Cache(("x",))
+            cache.replace(msgspec.json.decode(page, type=Page[Pod]).items)
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert cache.owned_by(f"owner-of-{7:020}") == cache.labelled("x", "run-7")
+        assert Key.of(cache.owned_by(f"owner-of-{7:020}")[0]) == Key("default", "pod-000007")
+        assert held / count < 3000
