@@ -17,8 +17,9 @@ class Controllers:
 
     def settle(self) -> None:
         """All that is due now."""
-        while self.step():
+        while self._store.stirred and self.step():
             pass
+        self._store.stirred = False
 
     def step(self) -> bool:
         """Do one thing; whether there was one."""

@@ -31,6 +31,8 @@ class Store:
     def __init__(self) -> None:
         self.version = 1
         self.horizon = 0
+        self.stirred = False
+        """Whether anything was written that the cluster's own controllers care for: an end, or an owner."""
         self._now: dict[Kind, dict[Key, Object]] = {}
         self._log: dict[Kind, list[Write]] = {}
         self._changed = asyncio.Event()
@@ -64,6 +66,8 @@ class Store:
         """Write (None: remove) and give what was stored, with its new version in it."""
         self.version += 1
         old = self._now.setdefault(kind, {}).get(key)
+        owners = [(each or {}).get("metadata", {}).get("ownerReferences") for each in (old, new)]
+        self.stirred |= new is None or "deletionTimestamp" in new["metadata"] or owners[0] != owners[1]
         if new is not None:
             new = new | {"metadata": new["metadata"] | {"resourceVersion": str(self.version)}}
             self._now[kind][key] = new
