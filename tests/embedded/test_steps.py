@@ -293,3 +293,26 @@ def _in(milliseconds):
     from dayfly.embedded.clock import now_ms
 
     return now_ms() + milliseconds
+
+
+async def test_a_lease_is_not_held_against_the_time_without_a_server(machine):
+    """Nobody can renew a lease while there is no server: the next one lets it begin anew."""
+    box = doc.resource("r", [doc.step("a", "true")], [])
+    await machine.host.offer(doc.offer(box, lease_until=_in(300)))
+    await machine.down()
+    await asyncio.sleep(0.4)
+    await machine.up()
+    await asyncio.sleep(0.3)
+    report = machine.host.report("u")
+    assert report.closed is None
+    assert await machine.host.lease("u", _in(60_000))
+
+
+async def test_versions_of_reports_rise_over_a_restart(machine):
+    """Whoever waits for a newer report than a former server's hears at once."""
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "true")], [])))
+    before = await machine.host.changed("u", 0, 5)
+    await machine.down()
+    await machine.up()
+    assert await asyncio.wait_for(machine.host.changed("u", before, 60), 5) > before
+    await machine.ready()

@@ -36,6 +36,8 @@ from dayfly.spec.workload import Workload
 
 KEEP_ENDED_MS = 7 * 24 * 3_600_000
 SWEEP_S = 3_600
+# Nobody could renew a lease while there was no server.
+LEASE_GRACE_MS = 30_000
 
 
 class HomeBusyError(Exception):
@@ -55,6 +57,8 @@ class EmbeddedHost:
         self._engine = engine
         self._has_images = has_images
         self._place = engine.attempts.place
+        # Versions of reports go on rising over restarts: whoever waits for a newer one hears of ours at once.
+        self._first = now_ms()
         self._versions: dict[str, int] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._sweeper = asyncio.create_task(self._sweep())
@@ -80,6 +84,7 @@ class EmbeddedHost:
         """
         lock = _take(home)
         ledger = Ledger(home / "ledger.db", hook=hook)
+        _renew_leases(ledger)
         reader = Ledger(home / "ledger.db")
         writer = Writer(ledger)
         place = open_place(home)
@@ -212,7 +217,7 @@ class EmbeddedHost:
 
     async def changed(self, uid: str, version: int, seconds: float) -> int:
         """Wait until the run's report is newer than `version`; returns its version."""
-        if self._versions.get(uid, 0) <= version:
+        if self._versions.get(uid, self._first) <= version:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             waiting = self._waiting.setdefault(uid, set())
             waiting.add(future)
@@ -222,10 +227,10 @@ class EmbeddedHost:
                 waiting.discard(future)
                 if not waiting:
                     self._waiting.pop(uid, None)
-        return self._versions.get(uid, 0)
+        return self._versions.get(uid, self._first)
 
     def _changed(self, uid: str) -> None:
-        self._versions[uid] = self._versions.get(uid, 0) + 1
+        self._versions[uid] = self._versions.get(uid, self._first) + 1
         for future in self._waiting.get(uid, ()):
             if not future.done():
                 future.set_result(None)
@@ -296,6 +301,13 @@ def _admit_fork(fork: Fork) -> None:
                 f"fork of {of.name}: {change.name} comes from a {kind}, which this host has none of; "
                 "write it as value, or into the env of the baseline's file"
             )
+
+
+def _renew_leases(ledger: Ledger) -> None:
+    until = now_ms() + LEASE_GRACE_MS
+    if ledger.lapsing(until):
+        with ledger.transaction("leases"):
+            ledger.extend_leases(until)
 
 
 def _take(home: Path) -> int:

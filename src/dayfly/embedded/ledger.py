@@ -191,6 +191,14 @@ class Ledger:
         """Replace what the target's owner wants; false if there is no such run."""
         return bool(self._db.execute("UPDATE run SET wish = ? WHERE uid = ?", (_encode(wish), uid)).rowcount)
 
+    def extend_leases(self, until: int) -> None:
+        """Let no open run's lease end before that moment."""
+        self._db.execute(
+            "UPDATE run SET wish = CAST(json_set(CAST(wish AS TEXT), '$.lease_until', ?) AS BLOB) WHERE phase = 'open'"
+            " AND json_extract(CAST(wish AS TEXT), '$.lease_until') BETWEEN 1 AND ?",
+            (until, until),
+        )
+
     def set_forks(self, uid: str, forks: tuple[Unit, ...], at: int) -> bool:
         """Write a new revision of the forks; false if there is no such run or it is no longer open."""
         cursor = self._db.execute("UPDATE run SET forks = ? WHERE uid = ? AND phase = 'open'", (_encode(forks), uid))
@@ -230,6 +238,15 @@ class Ledger:
             forks=_forks(forks),
             wish=_wish(wish),
         )
+
+    def lapsing(self, until: int) -> bool:
+        """Whether an open run has a lease that ends before that moment."""
+        found = self._db.execute(
+            "SELECT 1 FROM run WHERE phase = 'open'"
+            " AND json_extract(CAST(wish AS TEXT), '$.lease_until') BETWEEN 1 AND ? LIMIT 1",
+            (until,),
+        )
+        return found.fetchone() is not None
 
     def uids(self) -> list[str]:
         """All runs that have not ended."""
