@@ -65,8 +65,11 @@ async def test_what_never_started_is_fenced_and_tried_again(machine, tmp_path):
     """The server ends between its claim and the start of the runner."""
     await machine.down()
     await machine.up(start=False)
-    engine = machine.host._engine
-    engine.launcher.launch = lambda live, key: None
+
+    async def nothing(live, key):
+        pass
+
+    machine.host._engine.launcher.launch = nothing
     machine.host.start()
     await machine.host.offer(doc.offer(slow()))
     await until(lambda: ("Claim", "r/a", 1, "") in machine.history(), "the claim")
