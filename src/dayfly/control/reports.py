@@ -98,7 +98,7 @@ class Reports:
     async def why(self, request: Request) -> Any:
         subject = await self._subject(request)
         report = self._report(subject)
-        return (why(report, f"sandbox {subject.name}") if report else None) or {}
+        return (why(report, subject.name) if report else None) or {}
 
     async def outputs(self, request: Request) -> Any:
         subject = await self._subject(request)

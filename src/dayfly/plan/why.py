@@ -16,44 +16,35 @@ class Blocker(Struct, frozen=True, kw_only=True):
     because: tuple["Blocker", ...] = ()
 
 
-_STEP_FAILED = (
-    "read its log with `dayfly logs`, mend the plugin or the parameters, delete the sandbox and apply it again"
-)
-# What somebody can do, for those reasons where somebody can.
-_NEXT = {
+_STEP_FAILED = "read its log with `{logs}`, mend the plugin or the parameters, delete the sandbox and apply it again"
+# What somebody can do, for those reasons where somebody can. `{logs}` is the command for the unit's log.
+_ADVICE: dict[str, str] = {
     Reason.RESOURCE_FAILED: _STEP_FAILED,
-    Reason.HOOK_FAILED: "read its log with `dayfly logs`; the forks stay as they are until the sandbox is deleted",
-    Reason.CLEANUP_STUCK: "read its log with `dayfly logs` and mend what it needs; it is tried again without end. "
-    "If what it would remove is gone for certain: `dayfly abandon --reason ...`",
+    Reason.HOOK_FAILED: "read its log with `{logs}`; the forks stay as they are until the sandbox is deleted",
+    Reason.CLEANUP_STUCK: "read its log with `{logs}` and mend what it needs; it is tried again without end. "
+    "If what it would remove is gone for certain: `dayfly abandon {sandbox} --reason ...`",
     Reason.OUTCOME_UNKNOWN: "nothing: it resolves by itself at its deadline, and nothing runs twice meanwhile",
-    Reason.WAITING_TO_RETRY: "read its log with `dayfly logs`; it is tried again by itself",
-    Reason.RUNNING: "watch it with `dayfly logs -f`",
-    Reason.NOT_ANSWERING: "see whether its process listens on the port in PORT: `dayfly logs`",
+    Reason.WAITING_TO_RETRY: "read its log with `{logs}`; it is tried again by itself",
+    Reason.RUNNING: "watch it with `{logs} -f`",
+    Reason.NOT_ANSWERING: "see whether its process listens on the port in PORT: `{logs}`",
     Reason.WAITING_FOR_SLOT: "wait, or start the server with more room: `dayfly up --parallel N`",
 }
-_STEP_FAILED = (
-    "read its log with `dayfly logs`, mend the plugin or the parameters, delete the sandbox and apply it again"
-)
 
 
-def why(report: Report, subject: str) -> Blocker | None:
-    """The chain of blockers of a run, deepest causes as leaves; None if it is ready or has ended."""
+def why(report: Report, sandbox: str) -> Blocker | None:
+    """The chain of blockers of a sandbox's run, deepest causes as leaves; None if it is ready or has ended."""
     if report.ready or report.reason in (Reason.CLEANED, Reason.ABANDONED):
         return None
-    units = {unit.id: unit for unit in report.units}
+    search = _Search(report, sandbox)
     waited_on = {name for unit in report.units for name in unit.waits_on}
-    top = [unit for unit in report.units if _open(unit, report) and unit.id not in waited_on]
-    seen: set[str] = set()
-    because = tuple(
-        _blocker(unit, units, seen) for unit in top or [unit for unit in report.units if _open(unit, report)]
-    )
-    since = report.closed.at if report.closed else report.born_at
+    pending = [unit for unit in report.units if _open(unit, report)]
+    because = tuple(search.blocker(unit) for unit in [unit for unit in pending if unit.id not in waited_on] or pending)
     return Blocker(
-        subject=subject,
+        subject=f"sandbox {sandbox}",
         reason=report.reason,
         message=report.message,
-        since=since,
-        next=_NEXT.get(Reason(report.reason), "") if not because else "",
+        since=report.closed.at if report.closed else report.born_at,
+        next="" if because else search.advice(report.reason, ""),
         because=because,
     )
 
@@ -67,23 +58,37 @@ def _open(unit: UnitReport, report: Report) -> bool:
     return unit.event in ("preStop", "postStop") or unit.state in ("running", "unknown")
 
 
-def _blocker(unit: UnitReport, units: dict[str, UnitReport], seen: set[str]) -> Blocker:
-    seen.add(unit.id)
-    deeper = tuple(_blocker(units[name], units, seen) for name in unit.waits_on if name in units and name not in seen)
-    return Blocker(
-        subject=unit.id,
-        reason=unit.reason or unit.state,
-        message=unit.message or unit.state,
-        since=unit.since,
-        next="" if deeper else _advice(unit),
-        because=deeper,
-    )
+class _Search:
+    """The way down from units to what they wait for; each unit is met once."""
 
+    def __init__(self, report: Report, sandbox: str) -> None:
+        self.stuck = report.reason == Reason.CLEANUP_STUCK
+        self.sandbox = sandbox
+        self.units = {unit.id: unit for unit in report.units}
+        self.seen: set[str] = set()
 
-def _advice(unit: UnitReport) -> str:
-    if unit.state == "failed":
-        return _STEP_FAILED
-    try:
-        return _NEXT.get(Reason(unit.reason), "")
-    except ValueError:
-        return ""
+    def blocker(self, unit: UnitReport) -> Blocker:
+        self.seen.add(unit.id)
+        deeper = tuple(
+            self.blocker(self.units[name]) for name in unit.waits_on if name in self.units and name not in self.seen
+        )
+        reason = unit.reason or unit.state
+        return Blocker(
+            subject=unit.id,
+            reason=reason,
+            message=(unit.message or unit.state).removeprefix(f"{reason}: "),  # a failed unit's message begins with it
+            since=unit.since,
+            next="" if deeper else self.advice(self._advised(unit), unit.id),
+            because=deeper,
+        )
+
+    def _advised(self, unit: UnitReport) -> str:
+        """The reason whose advice helps: a unit's own may be a script's or the runner's, of which we know nothing."""
+        if unit.state == "failed":
+            return Reason.RESOURCE_FAILED
+        return Reason.CLEANUP_STUCK if self.stuck and unit.state == "retrying" else unit.reason
+
+    def advice(self, reason: str, unit: str) -> str:
+        words = [unit] if unit.startswith("fork:") else unit.split("/")
+        logs = " ".join(["dayfly logs", self.sandbox, *filter(None, words)])
+        return _ADVICE.get(reason, "").format(logs=logs, sandbox=self.sandbox)

@@ -1,0 +1,82 @@
+"""`why`: reports in, the chain of blockers out, with what to do at its end."""
+
+from dayfly.plan.status import Report, UnitReport
+from dayfly.plan.why import Blocker, why
+from dayfly.plan.words import Reason
+from dayfly.spec.run import Phase, Request
+
+DELETED = Request(at=5, reason="Deleted", message="deleted by ada", by="ada")
+
+
+def unit(name: str, state: str, **fields: object) -> UnitReport:
+    return UnitReport(**{"id": name, "name": name, "event": "preStart", "kind": "exec", "state": state, **fields})
+
+
+def report(*units: UnitReport, reason: str = "ResourcesPending", **fields: object) -> Report:
+    told = {"uid": "r", "phase": Phase.OPEN, "ready": False, "reason": reason, "message": "m", "done": 0, "total": 1}
+    return Report(units=units, born_at=3, **{**told, **fields})
+
+
+def asked(*units: UnitReport, **fields: object) -> Blocker:
+    found = why(report(*units, **fields), "box")
+    assert found is not None
+    return found
+
+
+def leaf(*units: UnitReport, **fields: object) -> Blocker:
+    (only,) = asked(*units, **fields).because
+    while only.because:
+        (only,) = only.because
+    return only
+
+
+def test_nothing_holds_up_what_is_ready_or_over():
+    assert why(report(reason=Reason.READY, ready=True), "box") is None
+    assert why(report(reason=Reason.CLEANED), "box") is None
+    assert why(report(reason=Reason.ABANDONED), "box") is None
+
+
+def test_the_top_is_the_sandbox_since_its_birth_or_its_deletion():
+    top = asked(unit("db/make", "running"))
+    assert (top.subject, top.reason, top.since) == ("sandbox box", "ResourcesPending", 3)
+    assert asked(closed=DELETED, phase=Phase.CLOSED).since == 5
+
+
+def test_what_waits_stands_above_what_it_waits_for():
+    (waiting,) = asked(
+        unit("db/make", "running", reason=Reason.RUNNING, message="attempt 1 has been running for 2 s"),
+        unit("db/seed", "waiting", reason=Reason.WAITING_FOR_INPUT, waits_on=("db/make",)),
+    ).because
+    assert (waiting.subject, waiting.next) == ("db/seed", "")
+    (running,) = waiting.because
+    assert running.next == "watch it with `dayfly logs box db make -f`"
+
+
+def test_units_that_wait_for_each_other_are_met_once():
+    found = asked(unit("a", "waiting", waits_on=("b",)), unit("b", "waiting", waits_on=("a",)))
+    assert [each.subject for each in found.because[0].because] == ["b"]
+    assert found.because[0].because[0].because == ()
+
+
+def test_a_failure_says_its_reason_once():
+    failed = leaf(unit("db/make", "failed", reason="ExitCode", message="ExitCode: exit code 3"))
+    assert (failed.reason, failed.message) == ("ExitCode", "exit code 3")
+    assert failed.next.startswith("read its log with `dayfly logs box db make`, mend the plugin")
+
+
+def test_the_advice_for_a_fork_names_it_whole():
+    silent = leaf(unit("fork:shop/app", "waiting", event="start", kind="fork", reason=Reason.NOT_ANSWERING))
+    assert silent.next.endswith("`dayfly logs box fork:shop/app`")
+
+
+def test_only_a_cleanup_that_is_stuck_may_be_given_up():
+    drop = unit("db/drop", "retrying", event="postStop", reason=Reason.WAITING_TO_RETRY, message="failed")
+    closing = {"closed": DELETED, "phase": Phase.CLOSED}
+    assert "abandon" not in leaf(drop, reason=Reason.DELETING, **closing).next
+    stuck = leaf(drop, reason=Reason.CLEANUP_STUCK, **closing).next
+    assert "`dayfly logs box db drop`" in stuck
+    assert "`dayfly abandon box --reason ...`" in stuck
+
+
+def test_what_nobody_can_help_has_no_advice():
+    assert leaf(unit("db/make", "waiting", reason="SomethingOfTheHost")).next == ""
