@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import shutil
 from pathlib import Path
 
 import click
@@ -9,6 +10,8 @@ import pytest
 
 from dayfly.cli.exits import Exit
 from dayfly.cli.verbs import root
+from dayfly.control.app import create_app
+from dayfly.control.store import Store
 from docs.conftest import ROOT, Person
 from docs.transcript import Command, commands, differences
 
@@ -16,7 +19,8 @@ DOCS = ROOT / "docs"
 
 
 def test_the_page_on_the_command_line_shows_what_it_prints(person: Person):
-    assert "\n".join(person.follow(DOCS / "cli.md")) == ""
+    found = person.follow(DOCS / "cli.md")
+    assert not found, "\n".join(found)
 
 
 def every_command() -> list[str]:
@@ -52,6 +56,35 @@ def test_every_variable_and_file_of_the_command_line_is_told():
     assert {"DAYFLY_HOME", "DAYFLY_URL"} <= read, "the search finds what is there"
     assert {name for name in read if f"`{name}`" not in page} - {"XDG_STATE_HOME"} == set()
     assert "$XDG_STATE_HOME" in page
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="NOT TESTED: curl is not on this machine: install it")
+def test_the_page_on_the_api_shows_what_it_answers(person: Person):
+    found = person.follow(DOCS / "api.md")
+    assert not found, "\n".join(found)
+
+
+def test_every_address_of_the_api_is_asked_with_each_method(tmp_path: Path):
+    store = Store.open(tmp_path / "control.db")
+    routes = [
+        route for route in create_app(store, {}, keys=bool, version="0").routes if "{path:path}" not in route.path
+    ]
+    store.close()
+    typed = [command.text for command in commands(DOCS / "api.md") if command.shown is not None]
+    assert len(routes) > 10
+    missing = []
+    for route in routes:
+        below = route.path.replace("/api/v2/orgs/{org}", "$org").replace("/api/v2", "$server/api/v2")
+        address = '"' + re.sub(r"\\\{\w+\\\}", '[^/"?]+', re.escape(below)) + '["?]'
+        for method in route.endpoint._methods:
+            asks = [
+                text
+                for text in typed
+                if (f"-X {method} " in text) == (method != "GET") and ("-X " in text) == (method != "GET")
+            ]
+            if not any(re.search(address, text) for text in asks):
+                missing.append(f"{method} {route.path}")
+    assert missing == []
 
 
 @pytest.mark.parametrize(

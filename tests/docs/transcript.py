@@ -23,10 +23,11 @@ KINDS = (
     (r"(?<=\"routingKey\":\")[a-z0-9]{13}(?=\")", "KEY"),
     (r"(?<=  )[a-z0-9]{13}(?=  |$)", "KEY"),
     (r"\b\d{13}\b", "MOMENT"),
-    (r"\b\d+ (ms|s|min)( \d+ s)?\b|\b\d+s\b", "SPAN"),
+    (r"\b\d+ (ms|s|min|h)( \d+ (s|min))?\b|\b\d+s\b", "SPAN"),
     (r"\b(?=[a-z]*\d)[a-z0-9]{26}\b", "ID"),
     (r"\bwith-[a-z-]+-[a-z0-9]{6}\b", "WITH"),
-    (r"(?<=key )[0-9a-f]{8}\b", "DIGEST"),
+    (r"(?<=\"requestId\":\")[0-9a-f]{16}", "REQUEST"),
+    (r"\bsha256:[0-9a-f]{64}\b", "DIGEST"),
 )
 # Progress is what is seen between two looks, so it depends on the machine. What is passing may be seen or not, or be
 # other than shown; an end that is shown may be missed, but not be another one.
@@ -66,17 +67,20 @@ def follow(
     A command of an `sh` block has to succeed; of one in a `console` block the page shows how it ends.
     """
     typed = commands(page)
-    ended = subprocess.run(
-        ["/bin/sh", "-c", _script(typed)],
-        cwd=folder,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=seconds,
-    )
-    said = ended.stdout
+    try:
+        ended = subprocess.run(
+            ["/bin/sh", "-c", _script(typed)],
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired as late:
+        said = (late.stdout or b"").decode(errors="replace")
+        raise AssertionError(f"{page} is not through after {seconds:g} s, so far:\n{said}") from None
+    said = ended.stdout.decode(errors="replace")
     for before, after in named.items():
         said = said.replace(before, after)
     assert ended.returncode == 0, f"{page} ended with {ended.returncode}:\n{said}"
