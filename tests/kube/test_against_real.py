@@ -13,8 +13,9 @@ import pytest
 from dayfly.kube import auth, errors
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.client import Client, Limits, Propagation, Style
-from dayfly.kube.objects import NAMESPACES, SECRETS
+from dayfly.kube.objects import NAMESPACES, PODS, SECRETS
 from dayfly.kube.transport import HttpTransport
+from dayfly.kube.watch import Patience, WatchEvent, watch
 from kube.against_real import FAKE_KINDS, THINGS, Player, draw, new_namespace, prepare
 from kube.fake import FakeCluster
 
@@ -46,6 +47,34 @@ class TestSameAnswers:
                 for step in draw(random.Random(seed), 30):
                     story.append(step)
                     assert await theirs.play(step) == await ours.play(step), (seed, story)
+
+    async def test_watches_tell_the_same_story(self, kubeconfig: Path):
+        """After random requests: the same events in the same order, whole and by label, and the same lists."""
+        async with real(kubeconfig) as (client, namespace):
+            for seed in range(1000, 1004):
+                fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
+                stories = []
+                for each, where in ((client, namespace), (fake, "default")):
+                    versions = [(await each.list_all(kind, where)).resource_version for kind in (THINGS, PODS)]
+                    player = Player(each, where, f"s{seed}-")
+                    for step in draw(random.Random(seed), 40):
+                        await player.play(step)
+                    told = [self._story(each, where, versions, labels, f"s{seed}-") for labels in ("", "x=1", "x!=1")]
+                    stories.append(await asyncio.gather(*told))
+                assert stories[0] == stories[1], seed
+
+    async def _story(self, client: Client, namespace: str, versions: list[str], labels: str, prefix: str):
+        story = []
+        for resource, version in zip((THINGS.metadata_only(), PODS), versions, strict=True):
+            events = watch(client, resource, version, namespace=namespace, labels=labels, patience=Patience(lifetime=1))
+            story += [
+                (event.type, event.object.metadata.name, event.object.metadata.labels, event.object.metadata.finalizers)
+                async for event in events
+                if isinstance(event, WatchEvent)
+            ]
+            listed = (await client.list_all(resource, namespace, labels=labels, limit=1)).items
+            story.append(sorted(item.metadata.name for item in listed if item.metadata.name.startswith(prefix)))
+        return story
 
     async def test_random_applies(self, kubeconfig: Path):
         """Server-side apply by two managers and a patching third: the same fields, the same conflicts."""

@@ -58,7 +58,11 @@ class Page(msgspec.Struct, Generic[T], rename="camel", gc=False):
     """One answer to a list."""
 
     metadata: ListMeta
-    items: list[T]
+    found: list[T] | None = msgspec.field(default=None, name="items")  # an empty list of metadata comes as null
+
+    @property
+    def items(self) -> list[T]:
+        return self.found or []
 
 
 class Listing(msgspec.Struct, Generic[T]):
@@ -122,7 +126,7 @@ class Client:
         while True:
             try:
                 page = await self.page(resource, namespace, labels=labels, fields=fields, limit=limit)
-                items = page.items
+                items = list(page.items)
                 while page.metadata.continue_:
                     page = await self.page(
                         resource,

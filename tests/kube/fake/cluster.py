@@ -114,7 +114,7 @@ class FakeCluster:
             case "GET":
                 at = view.version if not lag else max(1, (view.version or self.store.version) - lag)
                 if not target.name:
-                    return reading.page(self.store, target.kind, target.namespace, request.query, at)
+                    return reading.page(self.store, target.kind, target.namespace, request, at)
                 found = self.store.get(target.kind, target.key, at=at)
                 if found is None:
                     raise not_found(target.kind.qualified, target.name)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from dayfly.kube.objects import Key
+from dayfly.kube.transport import Request
 from kube.fake.kinds import Kind
 from kube.fake.refusals import Refusal
 from kube.fake.selecting import Predicate, selector
@@ -28,8 +29,10 @@ class View:
     delay: float = 0.0
 
 
-def page(store: Store, kind: Kind, namespace: str, query: Mapping[str, str], at: int | None) -> Object:
+def page(store: Store, kind: Kind, namespace: str, request: Request, at: int | None) -> Object:
     """One page of a list; `at` is the version of a stale view."""
+    query = request.query
+    empty = None if "PartialObjectMetadataList" in request.accept else []  # as the real server has it
     chosen = selector(query.get("labelSelector", ""), query.get("fieldSelector", ""))
     version, start = store.version if at is None else at, ""
     if token := query.get("continue"):
@@ -51,7 +54,7 @@ def page(store: Store, kind: Kind, namespace: str, query: Mapping[str, str], at:
         "apiVersion": kind.api_version,
         "kind": f"{kind.kind}List",
         "metadata": metadata,
-        "items": [item for _, item in wanted[:limit]],
+        "items": [item for _, item in wanted[:limit]] or empty,
     }
 
 
@@ -100,15 +103,14 @@ def _visible(store: Store, kind: Kind, version: int, view: View) -> list[Write]:
 
 
 def _event(write: Write, chosen: Predicate) -> tuple[str, Object] | None:
-    """As a watcher with this selector sees it: leaving the selection is a deletion."""
+    """As a watcher with this selector sees it: leaving the selection is a deletion of what it was."""
     was = write.old if write.old is not None and chosen(write.old) else None
     is_ = write.new if write.new is not None and chosen(write.new) else None
     if is_ is not None:
         return ("MODIFIED" if was is not None else "ADDED"), is_
     if was is None:
         return None
-    last = write.new or was
-    return "DELETED", last | {"metadata": last["metadata"] | {"resourceVersion": str(write.version)}}
+    return "DELETED", was | {"metadata": was["metadata"] | {"resourceVersion": str(write.version)}}
 
 
 def _line(kind: str, item: Object) -> bytes:
