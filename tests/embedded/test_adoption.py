@@ -82,7 +82,9 @@ async def test_what_never_started_is_fenced_and_tried_again(machine, tmp_path):
     assert machine.lines() == ["+ 2", "- 2"]
 
 
-async def test_a_runner_that_comes_after_its_fence_starts_nothing(machine, tmp_path):
+async def test_a_runner_that_comes_after_its_fence_starts_nothing(machine, tmp_path, monkeypatch):
+    # Its folder is still there when it comes.
+    monkeypatch.setattr(process.Folder, "release", lambda _: False)
     late = tmp_path / "late"
     late.write_text(
         f'#!/bin/sh\n[ "$1" = probe ] || while [ ! -e {tmp_path}/now ]; do /bin/sleep 0.01; done\nexec {machine.runner} "$@"\n'
@@ -100,6 +102,8 @@ async def test_a_runner_that_comes_after_its_fence_starts_nothing(machine, tmp_p
     await machine.ready()
     await asyncio.sleep(0.2)
     assert machine.lines() == ["+ 2", "- 2"]
+    monkeypatch.undo()
+    await until(lambda: not machine.folders(), "no folders")
 
 
 async def test_a_folder_is_not_removed_under_a_runner(machine):

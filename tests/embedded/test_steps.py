@@ -188,6 +188,17 @@ async def test_deletes_go_before_creates_when_places_are_few(machine):
     assert machine.lines()[:2] == ["gate", "deleted"]
 
 
+async def test_a_run_that_creates_leaves_the_places_to_waiting_deletes(machine):
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "true")])))
+    await machine.ready()
+    engine = machine.host._engine
+    engine._deletes["other"] = None
+    assert engine._slots(engine.runs.look("u")) == engine.scenes.free() - 1
+    del engine._deletes["other"]
+    await machine.delete()
+    await machine.gone()
+
+
 async def test_two_hundred_runs_at_once(machine):
     for n in range(200):
         script = f'echo "make {n}" >> "$JOURNAL"; printf {n} > /tmp/n'
