@@ -1,7 +1,6 @@
 """The cluster as all controllers of this process see it: one client, shared caches, the ledger, the queue of runs."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -101,18 +100,37 @@ class Cluster:
                 self.wishes.add(Key.of(sandbox))
 
     async def drop_finalizer(self, resource: Resource[Any], meta: ObjectMeta, finalizer: str) -> None:
-        """Take our finalizer off that very object; done already, or gone, is as good."""
-        finalizers = list(meta.finalizers or ())
-        if finalizer not in finalizers:
-            return
-        at = finalizers.index(finalizer)
-        operations = [
-            {"op": "test", "path": "/metadata/uid", "value": meta.uid},
-            {"op": "test", "path": f"/metadata/finalizers/{at}", "value": finalizer},
-            {"op": "remove", "path": f"/metadata/finalizers/{at}"},
-        ]
-        with contextlib.suppress(errors.NotFound, errors.Conflict, errors.Invalid):
-            await self.client.patch(resource, operations, meta.name, meta.namespace, style=Style.JSON)
+        """Take our finalizer off that very object, for certain; done already, or gone, is as good.
+
+        Raises:
+            errors.ApiError: it may still be there.
+        """
+        for last in (False, False, True):
+            finalizers = list(meta.finalizers or ())
+            if finalizer not in finalizers:
+                return
+            at = finalizers.index(finalizer)
+            operations = [
+                {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+                {"op": "test", "path": f"/metadata/finalizers/{at}", "value": finalizer},
+                {"op": "remove", "path": f"/metadata/finalizers/{at}"},
+            ]
+            try:
+                await self.client.patch(resource, operations, meta.name, meta.namespace, style=Style.JSON)
+                return
+            except errors.NotFound:
+                return
+            except (errors.Conflict, errors.Invalid):
+                # Done by a peer, or another finalizer went and ours has moved up.
+                if last:
+                    raise
+            try:
+                seen = await self.client.get(resource.metadata_only(), meta.name, meta.namespace)
+            except errors.NotFound:
+                return
+            if seen.metadata.uid != meta.uid:
+                return
+            meta = seen.metadata
 
 
 def finalized(meta: AnnotatedMeta, finalizer: str) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 from typing import assert_never
 
 from dayfly.execute.order import CannotRenderError
+from dayfly.execute.pod import names, read
 from dayfly.execute.pod.render import PodAttempt, SecretKey
 from dayfly.execute.pod.render import pod as render
 from dayfly.execute.pod.run import ForeignPodError, Pods
@@ -13,7 +14,7 @@ from dayfly.operator.cluster import Cluster
 from dayfly.operator.follow import Followers
 from dayfly.operator.gather import Sight
 from dayfly.operator.objects import RUN_FINALIZER, RUNS
-from dayfly.operator.refusals import AGAIN_S, Refusals
+from dayfly.operator.refusals import Refusals
 from dayfly.operator.targets import Targets
 from dayfly.operator.values import namespace_of, owner, where
 from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Prepare, Release
@@ -80,7 +81,8 @@ class Effects:
             # Quota, admission, a missing namespace: somebody may mend it while we wait.
             said = Objection(reason=error.reason or "Refused", message=error.message, since=self._cluster.now())
         self._refusals.put(ledger, key, said)
-        self._cluster.queue.add(sight.run.metadata.name, after=0.0 if isinstance(said, NeverRan) else AGAIN_S)
+        if isinstance(said, NeverRan):
+            self._cluster.queue.add(sight.run.metadata.name)
 
     def _attempt(self, sight: Sight, scene: Scene, name: str, number: int) -> PodAttempt:
         run, step = sight.run, scene.plan.steps[name]
@@ -114,6 +116,9 @@ class Effects:
     async def _dissolve(self, sight: Sight) -> None:
         """Let the target go, then the documents, then the ledger."""
         run = sight.run
+        for pod in self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name):
+            if read.gated(pod):  # made by a peer that never claimed it, and now nobody can
+                await self._pods.release(pod)
         await self._targets.release(run)
         await self._targets.release_documents(run)
         await self._cluster.drop_finalizer(RUNS, run.metadata, RUN_FINALIZER)

@@ -21,10 +21,11 @@ from dayfly.plan.words import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, Sealed, World
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import Unit, digest
-from dayfly.spec.run import Result, State
+from dayfly.spec.run import Phase, Result, State
 
 log = logging.getLogger(__name__)
 
+FORK = "fork:"
 ALIVE = (State.CLAIMED, State.UNKNOWN)
 
 
@@ -61,6 +62,7 @@ class Gathering:
         self._refusals = refusals
         self._values = values
         self._plans: dict[tuple[str, str], Plan] = {}
+        self._gone: dict[str, set[str]] = {}
 
     async def scene(self, run: RunObject) -> tuple[Scene, Sight]:
         """The world of one run as far as it can be known now.
@@ -69,40 +71,52 @@ class Gathering:
             PlanLostError: its documents are not those that were sealed.
             errors.ApiError: the server cannot be asked.
         """
-        plan = await self._plan(run)
+        wish = await self._targets.wish(run)
+        plan = await self._plan(run, given_up=wish.abandon is not None)
         now = self._cluster.now()
         sight = Sight(run=run, pods=self._pods_of(run, plan), values={})
         facts: dict[AttemptKey, Fact] = {}
         for (name, attempt), pod in sight.pods.items():
             facts[name, attempt] = await self._read(sight, plan, name, attempt, pod, now)
-        await self._missing(sight, plan, facts)
+        closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
+        await self._missing(sight, plan, facts, closing=bool(closing))
         objections, refused = self._refusals.of(run.ledger, now)
         world = World(
             run=run.ledger,
-            wish=await self._targets.wish(run),
+            wish=wish,
             facts=facts | refused,
             gated=True,
             objections=objections,
         )
         return Scene(plan=plan, world=world, now=now), sight
 
-    async def _plan(self, run: RunObject) -> Plan:
-        """The sealed documents, if they are still those that were pinned."""
+    async def _plan(self, run: RunObject, *, given_up: bool) -> Plan:
+        """The sealed documents, if they are still those that were pinned. A run that is over needs none."""
         key = run.metadata.uid, digest(run.spec.forks)
         plan = self._plans.get(key)
         if plan is not None:
             return plan
+        over = run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED)
         documents = []
         for pin in run.spec.documents:
             found = self._cluster.documents.get(pin.name) or await self._document(pin.name)
-            if found is None or found.metadata.uid != pin.uid or digest(found.spec) != pin.digest:
+            if found is not None and found.metadata.uid == pin.uid and digest(found.spec) == pin.digest:
+                documents.append(found.spec)
+            elif not over and not given_up:
                 raise PlanLostError(
-                    f"document {pin.name} of run {run.metadata.name} is not the one that was sealed; "
+                    f"document {pin.name} is not the one that was sealed when the run began, so nothing is done: "
                     "restore it, or abandon the run"
                 )
-            documents.append(found.spec)
-        plan = self._plans[key] = seal(tuple(documents), run.spec.forks)
+        plan = seal(tuple(documents), run.spec.forks)
+        if len(documents) == len(run.spec.documents):
+            self._plans[key] = plan
         return plan
+
+    def forget(self, run: RunObject) -> None:
+        """The run is over."""
+        for key in [key for key in self._plans if key[0] == run.metadata.uid]:
+            del self._plans[key]
+        self._gone.pop(run.ledger.uid, None)
 
     async def _document(self, name: str) -> DocumentObject | None:
         try:
@@ -111,21 +125,21 @@ class Gathering:
             return None
 
     def _pods_of(self, run: RunObject, plan: Plan) -> dict[AttemptKey, Pod]:
+        """The cached pods of attempts. Where the ledger holds a UID, one of another UID tells nothing of it."""
         pods = {pod.metadata.name: pod for pod in self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name)}
         found: dict[AttemptKey, Pod] = {}
-        for name in plan.steps:
-            for attempt in range(1, run.ledger.unit(name).attempt + 2):
+        for name in {**plan.steps, **run.ledger.units}:
+            record = run.ledger.unit(name)
+            for attempt in range(1, record.attempt + 2):
                 pod = pods.pop(names.pod_name(run.ledger.uid, name, attempt), None)
-                if pod is not None:
+                claimed = attempt == record.attempt and record.state not in (State.NONE, State.VOID)
+                if pod is not None and not (claimed and pod.metadata.uid != record.ref):
                     found[name, attempt] = pod
         return found
 
-    async def _read(  # the pod's own facts, and the outputs that belong to them
-        self, sight: Sight, plan: Plan, name: str, attempt: int, pod: Pod, now: int
-    ) -> Fact:
-        record, unit = sight.run.ledger.unit(name), plan.steps[name].unit
-        if attempt == record.attempt and record.state in ALIVE and pod.metadata.uid != record.ref:
-            return read.gone(record, unit)
+    async def _read(self, sight: Sight, plan: Plan, name: str, attempt: int, pod: Pod, now: int) -> Fact:
+        """The pod's own facts, and the outputs that belong to them."""
+        record, unit = sight.run.ledger.unit(name), _unit(plan, name)
         if sealed := self._sealed(sight, plan, name, attempt, pod):
             return sealed
         seen = read.pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
@@ -143,7 +157,7 @@ class Gathering:
         heard = self._followers.sealed(pod.metadata.uid)
         if heard is None or heard.records is None:
             return None
-        unit = plan.steps[name].unit
+        unit = _unit(plan, name)
         told = receipt.understand(heard.records, nonce=nonce(sight.run.ledger.uid, name, attempt), unit=unit)
         if not isinstance(told, Ended) or told.result.reason == Reason.LOST:
             return None
@@ -173,27 +187,41 @@ class Gathering:
         sight.values[key] = found
         return fact
 
-    async def _missing(self, sight: Sight, plan: Plan, facts: dict[AttemptKey, Fact]) -> None:
-        """Claimed attempts of which the cache has no pod: only a quorum read may say that it is gone."""
-        for name, record in sight.run.ledger.units.items():
-            alive = record.state in ALIVE
-            if not alive or (name, record.attempt) in facts or name not in plan.steps:
+    async def _missing(self, sight: Sight, plan: Plan, facts: dict[AttemptKey, Fact], *, closing: bool) -> None:
+        """Attempts of which the cache has no pod: only a quorum read may say that it is gone.
+
+        Of those that are recorded it matters where cleanup or another attempt would follow.
+        """
+        run = sight.run
+        gone = self._gone.setdefault(run.ledger.uid, set())
+        for name, record in run.ledger.units.items():
+            key = name, record.attempt
+            ended = record.state is State.DONE and (closing or record.outcome == "failed")
+            if name.startswith(FORK) or key in facts or not (ended or record.state in ALIVE):
                 continue
-            unit = plan.steps[name].unit
-            pod = await self._fresh_pod(names.pod_name(sight.run.ledger.uid, name, record.attempt), unit)
-            if pod is None or pod.metadata.uid != record.ref:
-                facts[name, record.attempt] = read.gone(record, unit)
-            else:
-                sight.pods[name, record.attempt] = pod
-                facts[name, record.attempt] = await self._read(
-                    sight, plan, name, record.attempt, pod, self._cluster.now()
-                )
+            unit = _unit(plan, name)
+            pod = None
+            if record.ref not in gone:
+                pod = await self._fresh_pod(names.pod_name(run.ledger.uid, *key), unit)
+            if pod is not None and pod.metadata.uid == record.ref:
+                sight.pods[key] = pod
+                facts[key] = await self._read(sight, plan, *key, pod, self._cluster.now())
+                continue
+            gone.add(record.ref)
+            if not ended:
+                facts[key] = read.gone(record, unit)
 
     async def _fresh_pod(self, name: str, unit: Unit) -> Pod | None:
         try:
             return await self._client.get(PODS, name, namespace_of(unit))
         except errors.NotFound:
             return None
+
+
+def _unit(plan: Plan, name: str) -> Unit:
+    """The unit as it was sealed; of a lost plan only the name is left, and that is enough to let its pods go."""
+    step = plan.steps.get(name)
+    return step.unit if step else Unit(name=name, kind="exec")
 
 
 def _only(result: Result, output: str) -> Result:

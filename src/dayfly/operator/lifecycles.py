@@ -11,6 +11,7 @@ from dayfly.operator.effects import Effects
 from dayfly.operator.follow import Followers
 from dayfly.operator.gather import Gathering, Sight
 from dayfly.operator.refusals import Refusals
+from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets import Targets
 from dayfly.operator.values import Values, namespace_of
 from dayfly.plan.actions import Dissolve, Effect, Move, Record
@@ -26,16 +27,22 @@ class Lifecycles:
         self._targets = Targets(cluster)
         self._followers = Followers(cluster.client, cluster.queue.add)
         self._values = Values(cluster.client)
-        refusals, pods = Refusals(), Pods(cluster.client)
+        self._refusals, pods = Refusals(), Pods(cluster.client)
+        self.sweeper = Sweeper(cluster, pods, self._targets)
         self._gathering = Gathering(
-            cluster, pods=pods, targets=self._targets, followers=self._followers, refusals=refusals, values=self._values
+            cluster,
+            pods=pods,
+            targets=self._targets,
+            followers=self._followers,
+            refusals=self._refusals,
+            values=self._values,
         )
         self._effects = Effects(
             cluster,
             pods=pods,
             targets=self._targets,
             followers=self._followers,
-            refusals=refusals,
+            refusals=self._refusals,
             runner=runner,
             restricted=restricted,
         )
@@ -50,9 +57,15 @@ class Lifecycles:
             return None
         return msgspec.structs.replace(scene, world=msgspec.structs.replace(scene.world, run=found.ledger))
 
-    def until(self, at: int) -> float:
-        """Seconds from now until that moment (unix milliseconds)."""
-        return max(at - self._cluster.now(), 0) / 1000
+    def again(self, run: str, wake_at: int) -> float:
+        """Seconds from now after which the run is to be looked at even without news; 0 if only news can change it.
+
+        `wake_at` is the decision's own moment, in unix milliseconds.
+        """
+        found = self._cluster.ledger.get(run)
+        moments = [wake_at, self._refusals.again_at(found.ledger.uid) if found else 0]
+        # A hair later, so that the moment has come for certain when we look.
+        return min((max(at - self._cluster.now(), 0) / 1000 + 0.001 for at in moments if at), default=0.0)
 
     async def close(self) -> None:
         """Follow no log any more."""
@@ -61,6 +74,7 @@ class Lifecycles:
     async def gather(self, run: str) -> Scene | None:
         found = self._cluster.ledger.get(run)
         if found is None:
+            await self.sweeper.tidy(run)
             return None
         if not found.ledger.units and not await self._targets.fence(found):
             return None
@@ -88,5 +102,6 @@ class Lifecycles:
         uid = scene.world.run.uid
         await self._effects.perform(scene, self._sights[uid], effect)
         if isinstance(effect, Dissolve):
-            self._sights.pop(uid, None)
+            if sight := self._sights.pop(uid, None):
+                self._gathering.forget(sight.run)
             self._scenes.pop(uid, None)

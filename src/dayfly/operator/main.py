@@ -44,6 +44,7 @@ class Operator:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.cluster.watch())
                 await self.cluster.wait_synced()
+                tasks.create_task(self._lifecycles.sweeper.run())
                 for _ in range(WORKERS):
                     tasks.create_task(work(self.cluster.queue, self._take_turn))
                     tasks.create_task(work(self.cluster.wishes, self._tend))
@@ -54,8 +55,8 @@ class Operator:
     async def _take_turn(self, run: str) -> None:
         try:
             decision = await turn(run, self._lifecycles)
-            if decision is not None and decision.wake_at:
-                self.cluster.queue.add(run, after=self._lifecycles.until(decision.wake_at))
+            if decision is not None and (after := self._lifecycles.again(run, decision.wake_at)):
+                self.cluster.queue.add(run, after=after)
             if (scene := self._lifecycles.last(run)) is not None:
                 await self._speaker.run(scene)
         except errors.ApiError as error:

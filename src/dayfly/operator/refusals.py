@@ -24,15 +24,25 @@ class Refusals:
         """The run is over."""
         self._said.pop(run, None)
 
+    def again_at(self, run: str) -> int:
+        """When the next objected unit is to be tried again, in unix milliseconds; 0 if there is none."""
+        said = self._said.get(run, {}).values()
+        return min((_again(each) for each in said if isinstance(each, Objection)), default=0)
+
     def of(self, run: Run, now: int) -> tuple[dict[str, Objection], dict[AttemptKey, Fact]]:
         """What stands in the way of units at this moment, and attempts that will never be."""
         objections: dict[str, Objection] = {}
         facts: dict[AttemptKey, Fact] = {}
-        for (name, attempt), said in self._said.get(run.uid, {}).items():
-            if run.unit(name).attempt >= attempt:
-                continue
-            if isinstance(said, NeverRan):
+        here = self._said.get(run.uid, {})
+        for (name, attempt), said in list(here.items()):
+            if run.unit(name).attempt >= attempt or (isinstance(said, Objection) and now >= _again(said)):
+                del here[name, attempt]
+            elif isinstance(said, NeverRan):
                 facts[name, attempt] = said
-            elif now < said.since + AGAIN_S * 1000:
+            else:
                 objections[name] = said
         return objections, facts
+
+
+def _again(said: Objection) -> int:
+    return said.since + round(AGAIN_S * 1000)

@@ -17,12 +17,15 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, Key
-from dayfly.operator.cluster import Cluster
+from dayfly.operator.cluster import Cluster, finalized
 from dayfly.operator.objects import (
+    ABANDON_ANNOTATION,
     DOCUMENT_FINALIZER,
     DOCUMENTS,
     RUN_FINALIZER,
     RUN_LABEL,
+    SANDBOXES,
+    TARGET_FINALIZER,
     DocumentObject,
     Pin,
     RunObject,
@@ -52,13 +55,22 @@ class Sandboxes:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._done: dict[str, tuple[int, str]] = {}
 
     async def tend(self, key: Key) -> WaitingError | None:
         """Take one Sandbox a step further; what is returned is why it has no run."""
         seen = self._cluster.sandboxes.get(key.name, key.namespace)
-        if seen is None or seen.metadata.deletion_timestamp:
+        if seen is None:
             return None
         run = self._cluster.ledger.get(names.run_name(seen.metadata.name, seen.metadata.uid))
+        if run is None and finalized(seen.metadata, TARGET_FINALIZER):
+            return await self._lost(seen)
+        meta = seen.metadata
+        if meta.deletion_timestamp:
+            self._done.pop(meta.uid, None)
+            return None
+        if run is not None and self._done.get(meta.uid) == (meta.generation, run.metadata.uid):
+            return None  # only its status has changed, or its labels
         try:
             compiled = self._compile(seen)
         except SpecError as error:
@@ -71,7 +83,43 @@ class Sandboxes:
             revised = msgspec.structs.replace(run.spec, forks=compiled.forks)
             if not await self._cluster.ledger.replace(run, msgspec.structs.replace(run, spec=revised)):
                 self._cluster.wishes.add(key, after=0.1)
+        else:
+            self._done[meta.uid] = meta.generation, run.metadata.uid
         return None
+
+    async def _lost(self, seen: SandboxObject) -> WaitingError | None:
+        """The Sandbox has our finalizer, and the cache has no run of it.
+
+        The finalizer comes after the run's birth and goes before the run does. So if by quorum reads, in this order,
+        there is no run and still the finalizer, the ledger is lost. Whatever has run may not run again: freeze.
+        """
+        run = names.run_name(seen.metadata.name, seen.metadata.uid)
+        if await self._cluster.ledger.fresh(run) is not None:
+            self._cluster.queue.add(run)
+            return None
+        now = await self._living(seen)
+        if now is None or not finalized(now.metadata, TARGET_FINALIZER):
+            return None
+        if reason := (now.metadata.annotations or {}).get(ABANDON_ANNOTATION):
+            log.warning("sandbox %s is let go without its ledger: %s", Key.of(now), reason)
+            meta = now.metadata
+            if not meta.deletion_timestamp:
+                await self._cluster.client.delete(SANDBOXES, meta.name, meta.namespace, uid=meta.uid)
+            await self._cluster.drop_finalizer(SANDBOXES, meta, TARGET_FINALIZER)
+            return None
+        return WaitingError(
+            "LedgerLost",
+            f"its ledger, Run {run}, is gone, so nobody knows what has run: nothing is started or cleaned up. Restore "
+            f"the Run from a backup, or clean up by hand and annotate the sandbox {ABANDON_ANNOTATION}=<reason>",
+        )
+
+    async def _living(self, seen: SandboxObject) -> SandboxObject | None:
+        """That very Sandbox by a quorum read."""
+        try:
+            now = await self._cluster.client.get(SANDBOXES, seen.metadata.name, seen.metadata.namespace)
+        except errors.NotFound:
+            return None
+        return now if now.metadata.uid == seen.metadata.uid else None
 
     def _compile(self, seen: SandboxObject) -> Compiled:
         meta = seen.metadata
@@ -100,6 +148,11 @@ class Sandboxes:
     async def _seal(self, seen: SandboxObject, compiled: Compiled) -> None:
         meta = seen.metadata
         run = names.run_name(meta.name, meta.uid)
+        now = await self._living(seen)
+        if now is None or now.metadata.deletion_timestamp or finalized(now.metadata, TARGET_FINALIZER):
+            # The cache is behind. A run that is born now would be a second one.
+            self._cluster.wishes.add(Key.of(seen), after=1.0)
+            return
         pins = tuple([await self._document(meta, run, document) for document in compiled.documents])
         target = compiled.documents[-1].target
         ledger = Run(

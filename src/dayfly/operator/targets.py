@@ -5,7 +5,7 @@ from typing import Any
 
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
-from dayfly.kube.objects import PartialObjectMetadata, Resource
+from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, PartialObjectMetadata, Resource
 from dayfly.operator.cluster import Cluster, finalized
 from dayfly.operator.objects import (
     ABANDON_ANNOTATION,
@@ -13,12 +13,14 @@ from dayfly.operator.objects import (
     DOCUMENTS,
     RUN_FINALIZER,
     RUNS,
+    SANDBOXES,
     TARGET_FINALIZER,
     RunObject,
 )
 from dayfly.plan.words import Reason
 from dayfly.plan.world import Wish
 from dayfly.spec.errors import SpecError
+from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Request
 from dayfly.spec.sandbox import ttl_seconds
 
@@ -54,7 +56,8 @@ class Targets:
                 if seen is not None and not finalized(seen.metadata, TARGET_FINALIZER):
                     self._cluster.queue.add(run.metadata.name, after=0.1)
                     return False
-        if seen is None or seen.metadata.deletion_timestamp:
+        # One that is deleted already, but with our finalizer, was fenced by whoever made the run: it ends as any other.
+        if seen is None or not finalized(seen.metadata, TARGET_FINALIZER):
             await self._unborn(run)
             return False
         self._fenced.add(run.ledger.uid)
@@ -82,21 +85,38 @@ class Targets:
         return Wish(stop=stop, abandon=abandon, expires_at=_expiry(spec, milliseconds(meta.creation_timestamp)))
 
     async def release(self, run: RunObject) -> None:
-        """The run is over: the target may go."""
+        """The run is over: the target goes, by whatever the run ended (its time to live, say)."""
         seen = await self._read(run)
         if seen is not None:
+            if not seen.metadata.deletion_timestamp:
+                with contextlib.suppress(errors.NotFound, errors.Conflict):
+                    target = run.ledger.target
+                    await self._cluster.client.delete(_kind(run), target.name, target.namespace, uid=target.uid)
             await self._cluster.drop_finalizer(_kind(run), seen.metadata, TARGET_FINALIZER)
         self._fenced.discard(run.ledger.uid)
+
+    async def wants_run(self, target: Target) -> bool:
+        """Whether a run of that target may be there or come yet: it lives, or is held by our finalizer."""
+        if target.kind != "Sandbox":
+            return True  # whoever wrote its documents and posts its runs is another front
+        try:
+            seen = await self._cluster.client.get(SANDBOXES, target.name, target.namespace)
+        except errors.NotFound:
+            return False
+        meta = seen.metadata
+        return meta.uid == target.uid and (not meta.deletion_timestamp or finalized(meta, TARGET_FINALIZER))
 
     async def release_documents(self, run: RunObject) -> None:
         """The run is over: so are its documents."""
         for pin in run.spec.documents:
-            found = self._cluster.documents.get(pin.name)
-            if found is None or found.metadata.uid != pin.uid:
-                continue
-            await self._cluster.drop_finalizer(DOCUMENTS, found.metadata, DOCUMENT_FINALIZER)
-            with contextlib.suppress(errors.NotFound, errors.Conflict):
-                await self._cluster.client.delete(DOCUMENTS, pin.name, uid=pin.uid)
+            meta = AnnotatedMeta(name=pin.name, uid=pin.uid, finalizers=[DOCUMENT_FINALIZER])
+            await self.release_document(meta)
+
+    async def release_document(self, meta: ObjectMeta) -> None:
+        """Let one document go."""
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await self._cluster.client.delete(DOCUMENTS, meta.name, uid=meta.uid)
+            await self._cluster.drop_finalizer(DOCUMENTS, meta, DOCUMENT_FINALIZER)
 
     async def _read(self, run: RunObject) -> PartialObjectMetadata | None:
         """The target as it is now, by a quorum read; None if it, of that UID, is gone."""
@@ -109,6 +129,7 @@ class Targets:
 
     async def _unborn(self, run: RunObject) -> None:
         """Take away a run that never claimed anything; one that meanwhile has is left alone by its version."""
+        await self.release_documents(run)
         version = run.metadata.resource_version
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._cluster.client.delete(RUNS, run.metadata.name, uid=run.metadata.uid, resource_version=version)

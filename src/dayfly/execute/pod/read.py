@@ -40,7 +40,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 def pod(seen: Pod, *, unit: Unit, record: UnitRecord, nonce: str, now: int) -> Seen:
     """Read one attempt's pod. `record` is the unit's line in the ledger."""
-    if _gated(seen):
+    if gated(seen):
         if seen.metadata.deletion_timestamp:
             return _never("Deleted", "its pod was deleted before it was let go")
         return Seen(fact=Held(ref=seen.metadata.uid))
@@ -73,8 +73,16 @@ def dead_by(record: UnitRecord, unit: Unit) -> int:
     return start + limits.run_ms + limits.grace_ms + SKEW_MS
 
 
-def _gated(seen: Pod) -> bool:
+def gated(seen: Pod) -> bool:
+    """Whether our gate still holds it."""
     return any(gate.name == names.GATE for gate in seen.spec.scheduling_gates or ())
+
+
+def over(seen: Pod) -> bool:
+    """Whether it is proven that nothing of it lives or ever will: all containers ended, or it was never placed."""
+    if seen.status.phase in ("Failed", "Succeeded"):
+        return _all_ended(seen)
+    return seen.metadata.deletion_timestamp is not None and not seen.spec.node_name
 
 
 def _main(seen: Pod) -> ContainerStatus | None:

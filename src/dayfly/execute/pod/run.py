@@ -44,11 +44,14 @@ class Pods:
 
     async def let_go(self, pod: Pod) -> None:
         """Remove the gate. Doing it twice is doing it once; a pod of another UID is left alone."""
-        meta = pod.metadata
+        gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
+        if names.GATE not in gates:
+            return
+        at = gates.index(names.GATE)
         operations = [
-            {"op": "test", "path": "/metadata/uid", "value": meta.uid},
-            {"op": "test", "path": "/spec/schedulingGates/0/name", "value": names.GATE},
-            {"op": "remove", "path": "/spec/schedulingGates/0"},
+            {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
+            {"op": "test", "path": f"/spec/schedulingGates/{at}/name", "value": names.GATE},
+            {"op": "remove", "path": f"/spec/schedulingGates/{at}"},
         ]
         await self._json(pod, operations)
 

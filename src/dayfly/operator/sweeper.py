@@ -1,0 +1,78 @@
+"""Finds what no ledger speaks of: pods and documents whose run is gone, or was never born.
+
+A paused peer may wake up and make such a thing at any time. What provably never started, or has provably ended, is
+taken away; what may still run is said and left alone until it has ended.
+"""
+
+import asyncio
+import logging
+
+from dayfly.execute.pod import names, read
+from dayfly.execute.pod.run import Pods
+from dayfly.kube import errors
+from dayfly.kube.objects import Key, Pod
+from dayfly.operator.cluster import Cluster, finalized
+from dayfly.operator.objects import TARGET_FINALIZER, DocumentObject
+from dayfly.operator.targets import Targets
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 60.0
+
+
+class Sweeper:
+    """Caches name the suspects, quorum reads judge them."""
+
+    def __init__(self, cluster: Cluster, pods: Pods, targets: Targets) -> None:
+        self._cluster = cluster
+        self._pods = pods
+        self._targets = targets
+        self.orphans: dict[str, str] = {}
+        """Pods of no run that may still be at work, and a sentence on each; for people and metrics."""
+
+    async def run(self) -> None:
+        """At the start, and then every minute, until cancelled."""
+        while True:
+            try:
+                await self.sweep()
+            except errors.ApiError as error:
+                log.warning("the sweep is not complete: %s", error)
+            await asyncio.sleep(EVERY_S)
+
+    async def sweep(self) -> None:
+        """Look at everything once."""
+        for run in sorted({(pod.metadata.labels or {}).get(names.RUN_LABEL, "") for pod in self._cluster.pods} - {""}):
+            await self.tidy(run)
+        for uid in self.orphans.keys() - {pod.metadata.uid for pod in self._cluster.pods}:
+            del self.orphans[uid]
+        for document in list(self._cluster.documents):
+            await self._document(document)
+        for sandbox in self._cluster.sandboxes:
+            run = names.run_name(sandbox.metadata.name, sandbox.metadata.uid)
+            if finalized(sandbox.metadata, TARGET_FINALIZER) and self._cluster.ledger.get(run) is None:
+                self._cluster.wishes.add(Key.of(sandbox))
+
+    async def tidy(self, run: str) -> None:
+        """Take away what is left of a run that is gone."""
+        pods = self._cluster.pods.labelled(names.RUN_LABEL, run)
+        if not pods or self._cluster.ledger.get(run) or await self._cluster.ledger.fresh(run):
+            return
+        for pod in pods:
+            await self._orphan(run, pod)
+
+    async def _orphan(self, run: str, pod: Pod) -> None:
+        if read.gated(pod) or read.over(pod):
+            self.orphans.pop(pod.metadata.uid, None)
+            await self._pods.release(pod)
+        elif pod.metadata.uid not in self.orphans:
+            sentence = f"pod {Key.of(pod)} belongs to run {run}, which is gone, and may still be at work"
+            self.orphans[pod.metadata.uid] = sentence
+            log.warning("%s; it is left alone until it has ended", sentence)
+
+    async def _document(self, document: DocumentObject) -> None:
+        """Written for a run that was never born, because its target went first."""
+        run = (document.metadata.labels or {}).get(names.RUN_LABEL, "")
+        if self._cluster.ledger.get(run) is not None:
+            return
+        if not await self._targets.wants_run(document.spec.target) and not await self._cluster.ledger.fresh(run):
+            await self._targets.release_document(document.metadata)

@@ -1,0 +1,81 @@
+"""The truth: what scripts really did, in an append-only log, and what must be true of it whenever one starts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+Object = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One line: `what` is `start` or `end`; `run` the ledger's UID."""
+
+    at: float
+    what: str
+    run: str
+    unit: str
+    attempt: int
+    pod: str
+    outcome: str = ""
+
+
+class Cloud:
+    """Called by the kubelet alone, at the moment in which a script starts or its last process is gone."""
+
+    def __init__(self, time: Callable[[], float], runs: Callable[[], list[Object]]) -> None:
+        self.log: list[Entry] = []
+        self.given: dict[tuple[str, str, int], dict[str, bytes]] = {}
+        self.violations: list[str] = []
+        self._time = time
+        self._runs = runs
+        self._alive: dict[tuple[str, str], int] = {}
+        self._creates: dict[str, bool] = {}
+        self._once: set[str] = set()
+
+    def knows(self, unit: str, *, creates: bool, once: bool) -> None:
+        """What a unit is, told by whoever wrote the plugin."""
+        self._creates[unit] = creates
+        if once:
+            self._once.add(unit)
+
+    def start(self, run: str, unit: str, attempt: int, pod: str) -> None:
+        """A script's first instruction."""
+        self._check(run, unit, attempt, pod)
+        self.log.append(Entry(self._time(), "start", run, unit, attempt, pod))
+        self._alive[run, unit] = self._alive.get((run, unit), 0) + 1
+
+    def end(self, run: str, unit: str, attempt: int, pod: str, outcome: str) -> None:
+        """Nothing of it lives any more."""
+        self.log.append(Entry(self._time(), "end", run, unit, attempt, pod, outcome))
+        self._alive[run, unit] -= 1
+
+    def starts(self, unit: str, run: str = "") -> int:
+        return sum(line.what == "start" and line.unit == unit and run in ("", line.run) for line in self.log)
+
+    def succeeded(self, unit: str, run: str) -> bool:
+        return any((e.what, e.unit, e.run, e.outcome) == ("end", unit, run, "exited") for e in self.log)
+
+    def _check(self, run: str, unit: str, attempt: int, pod: str) -> None:
+        what = f"{unit}#{attempt} ({pod}) of {run}"
+        if unit in self._once and self.starts(unit, run):
+            self.broken(f"twice: {what} starts, and has started before")
+        if self._alive.get((run, unit)):
+            self.broken(f"twice: {what} starts beside another attempt of itself")
+        creating = [u for (r, u), alive in self._alive.items() if r == run and alive and self._creates[u]]
+        if not self._creates[unit] and creating:
+            self.broken(f"order: {what} starts while {creating} live")
+        ledger = next((item["ledger"] for item in self._runs() if item["ledger"]["uid"] == run), None)
+        record = (ledger or {}).get("units", {}).get(unit, {})
+        if (record.get("attempt"), record.get("ref")) != (attempt, pod):
+            self.broken(f"unclaimed: {what} starts, the ledger holds {record}")
+
+    def broken(self, sentence: str) -> None:
+        """Noted, not raised: whoever runs the world asks at the end."""
+        self.violations.append(f"{self._time():.1f} s: {sentence}")
+
+    def leaks(self, run: str, pairs: dict[str, str]) -> list[str]:
+        """Create units that started, and whose delete unit has not since succeeded."""
+        return [made for made, drop in pairs.items() if self.starts(made, run) and not self.succeeded(drop, run)]

@@ -1,0 +1,74 @@
+"""What must be true of everything that was ever stored; asked at the end of a world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kube.fake import FakeCluster
+from rig.cloud import Object
+
+_ORDER = {"": 0, "none": 0, "claimed": 1, "unknown": 2, "done": 3, "void": 3}
+_PHASES = ("open", "closed", "cleaned", "abandoned")
+
+
+def violations(cluster: FakeCluster, once: set[str], creates: set[str]) -> list[str]:
+    """Broken promises of the ledger (numbers are those of reliability.md, section 4)."""
+    return [*_ledgers(cluster, once, creates), *_vanished(cluster)]
+
+
+def _ledgers(cluster: FakeCluster, once: set[str], creates: set[str]) -> Iterator[str]:
+    for write in cluster.store.after(cluster.kind("runs"), 0):
+        old, new = write.old and write.old["ledger"], write.new and write.new["ledger"]
+        if old is None:
+            if new.get("units") or new.get("phase", "open") != "open":
+                yield f"a run is born with {new}"
+            continue
+        if new is None:
+            if old.get("units") and old.get("phase", "open") not in ("cleaned", "abandoned"):
+                yield f"(8) the ledger of {write.key.name} goes while it is {old.get('phase', 'open')}"
+            continue
+        yield from _compared(write.key.name, old, new, once, creates)
+
+
+def _compared(name: str, old: Object, new: Object, once: set[str], creates: set[str]) -> Iterator[str]:
+    if new != old and new.get("seq", 0) != old.get("seq", 0) + 1:
+        yield f"(8) {name}: seq {old.get('seq', 0)} -> {new.get('seq', 0)}"
+    before, after = (_PHASES.index(each.get("phase", "open")) for each in (old, new))
+    if after < before:
+        yield f"(8) {name}: phase goes back"
+    for unit, record in new.get("units", {}).items():
+        was = old.get("units", {}).get(unit, {})
+        if record == was:
+            continue
+        attempt, had = record.get("attempt", 0), was.get("attempt", 0)
+        state, held = record.get("state", ""), was.get("state", "")
+        if attempt == had and _ORDER[state] <= _ORDER[held] and (state, held) != ("claimed", "unknown"):
+            yield f"(8) {name}: {unit}#{attempt} {held} -> {state}"
+        if attempt > had:
+            # A claim and its void may stand in one write: then nothing was permitted.
+            if unit in creates and (before or after) and state != "void":
+                yield f"(3) {name}: {unit}#{attempt} is claimed in a run that is {new.get('phase', 'open')}"
+            if held in ("claimed", "unknown"):
+                yield f"(9) {name}: {unit}#{attempt} is claimed while #{had} is {held}"
+            if held == "done" and (unit in once or was.get("outcome") == "succeeded"):
+                yield f"(9) {name}: {unit}#{attempt} is claimed after #{had} {was.get('outcome')}"
+
+
+def _vanished(cluster: FakeCluster) -> Iterator[str]:
+    """(6) A pod goes only once the ledger holds its end, or never held it at all."""
+    ledgers: dict[str, Object] = {}
+    writes = [*cluster.store.after(cluster.kind("runs"), 0), *cluster.store.after(cluster.kind("pods"), 0)]
+    for write in sorted(writes, key=lambda each: each.version):
+        whole = write.new or write.old
+        if "ledger" in whole:
+            ledgers[write.old["metadata"]["uid"] if write.new is None else write.new["metadata"]["uid"]] = whole[
+                "ledger"
+            ]
+            continue
+        if write.new is not None or not whole["metadata"].get("annotations"):
+            continue
+        meta = whole["metadata"]
+        ledger = ledgers.get(meta["ownerReferences"][0]["uid"], {})
+        record = ledger.get("units", {}).get(meta["annotations"]["dayfly.dev/unit"], {})
+        if record.get("ref") == meta["uid"] and record.get("state") in ("claimed", "unknown"):
+            yield f"(6) pod {meta['name']} vanishes while the ledger says {record.get('state')}"

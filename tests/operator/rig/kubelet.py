@@ -1,0 +1,327 @@
+"""Plays scheduler, kubelet and runner over a fake API server: pods are bound, pull, run, seal receipts and end.
+
+It obeys what the real ones promise: a gated pod is never bound, one that is being deleted neither; a script starts once
+for each pod; its receipt stands in the log first and in the status after a lag; the pod's object goes when its
+finalizers are off. It writes with its own hand, so no fault meant for the operators meets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import hashlib
+from typing import Any
+
+import msgspec
+
+from dayfly.execute.pod import names
+from dayfly.kube.objects import Key
+from dayfly.kube.transport import Request
+from dayfly.spec.frames import decode, encode
+from kube.fake import FakeCluster
+from rig.cloud import Cloud, Object
+
+EPOCH_MS = 1_767_225_600_000  # 2026-01-01, as the fake server's
+
+
+@dataclasses.dataclass
+class Script:
+    """How one unit behaves. Times are seconds."""
+
+    runs: float = 2.0
+    fails: int = 0  # so many of its first starts fail
+    outputs: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    in_log: bool = False  # its outputs are too large for the message
+    deaf: bool = False  # ignores SIGTERM
+    oom: bool = False  # killed from outside, without a receipt
+    lag: float = 0.5  # until the status tells what the log told
+    bind: float = 0.05
+    pull: float = 0.2
+    unschedulable: str = ""
+    image_missing: str = ""
+    silent: bool = False  # its node is cut off: nothing is told, neither log nor status
+    logless: bool = False  # its log cannot be read
+    no_such_pods: bool = False  # never bound: a cluster without nodes
+
+
+@dataclasses.dataclass
+class _Box:
+    """One pod's processes, which live on when its object is gone."""
+
+    key: Key
+    uid: str
+    stop: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    status: Object = dataclasses.field(default_factory=dict)
+
+
+class Kubelet:
+    """One node without end."""
+
+    def __init__(self, cluster: FakeCluster, cloud: Cloud) -> None:
+        self.scripts: dict[str, Script] = {}
+        self._cluster = cluster
+        self._cloud = cloud
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._boxes: dict[str, _Box] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                change = asyncio.ensure_future(self._cluster.store.change())
+                await asyncio.sleep(0)  # it waits for the next write from here on
+                for pod in self._cluster.objects("pods"):
+                    self._look(pod)
+                gone = set(self._boxes) - {pod["metadata"]["uid"] for pod in self._cluster.objects("pods")}
+                for uid in gone:
+                    self._boxes[uid].stop.set()
+                await change
+        finally:
+            tasks = [*self._tasks.values(), change]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def raise_faults(self) -> None:
+        """A mistake of the kubelet's own is not to pass for the operator's."""
+        for task in self._tasks.values():
+            if task.done() and not task.cancelled() and (fault := task.exception()):
+                raise fault
+
+    def _look(self, pod: Object) -> None:
+        uid, meta = pod["metadata"]["uid"], pod["metadata"]
+        if pod["spec"].get("schedulingGates"):
+            return
+        if uid not in self._boxes:
+            box = self._boxes[uid] = _Box(Key(meta["namespace"], meta["name"]), uid)
+            self._tasks[uid] = asyncio.create_task(self._play(box))
+        if meta.get("deletionTimestamp"):
+            self._boxes[uid].stop.set()
+
+    def _pod(self, box: _Box) -> Object | None:
+        pod = self._cluster.store.get(self._cluster.kind("pods"), box.key)
+        return pod if pod is not None and pod["metadata"]["uid"] == box.uid else None
+
+    async def _play(self, box: _Box) -> None:
+        pod = self._pod(box)
+        if pod is None:
+            return
+        unit = pod["metadata"]["annotations"][names.UNIT_ANNOTATION]
+        script = self.scripts[unit]
+        if not await self._bind(box, script):
+            return
+        if not await self._start(box, script):
+            self._finish(box, {"phase": "Failed", "reason": "Evicted" if box.stop.is_set() else "StartFailed"})
+            return
+        pod = self._pod(box)
+        order = self._order(pod) if pod is not None else None
+        if order is None:
+            return
+        started = self._ms()
+        fields = {key: value.decode() for key, value in order if key in ("nonce", "attempt", "start-before-ms")}
+        if started >= int(fields.get("start-before-ms", 1 << 60)):
+            self._end(box, script, fields, {}, "void", 0, 0)
+            return
+        self._cloud.given[box.uid, unit, int(fields["attempt"])] = self._inputs(pod, order)
+        run = pod["metadata"]["ownerReferences"][0]["uid"]
+        run = self._ledger(run)
+        attempt = int(fields["attempt"])
+        self._cloud.start(run, unit, attempt, box.uid)
+        if not script.silent:
+            self._status(
+                box, {"phase": "Running", "containerStatuses": [_main({"running": {"startedAt": self._now()}})]}
+            )
+        outcome, code = await self._live(box, script, self._cloud.starts(unit, run))
+        self._cloud.end(run, unit, attempt, box.uid, outcome)
+        outputs = script.outputs if outcome == "exited" and code == 0 else {}
+        if script.silent:
+            return
+        await self._tell(box, script, fields, outputs, outcome, code, started)
+
+    async def _bind(self, box: _Box, script: Script) -> bool:
+        await asyncio.sleep(script.bind)
+        if script.unschedulable or script.no_such_pods:
+            if script.unschedulable:
+                said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+                said |= {"message": script.unschedulable, "lastTransitionTime": self._now()}
+                self._status(box, {"phase": "Pending", "conditions": [said]})
+            while script.unschedulable or script.no_such_pods:
+                if box.stop.is_set():
+                    return False
+                await asyncio.sleep(1)
+        pod = self._pod(box)
+        if pod is None or pod["metadata"].get("deletionTimestamp"):
+            return False
+        body = {"target": {"name": "node"}}
+        self._ask("POST", box, body, "binding")
+        return True
+
+    async def _start(self, box: _Box, script: Script) -> bool:
+        """Pull, and wait for the Secrets that are to be mounted; false if it was deleted before it started."""
+        await asyncio.sleep(script.pull)
+        while not box.stop.is_set():
+            pod = self._pod(box)
+            if pod is None:
+                return False
+            if script.image_missing:
+                waiting = {"reason": "ImagePullBackOff", "message": script.image_missing}
+                self._status(
+                    box,
+                    {"phase": "Pending", "startTime": self._now(), "containerStatuses": [_main({"waiting": waiting})]},
+                )
+            elif missing := self._missing(pod):
+                waiting = {"reason": "ContainerCreating", "message": f"secret {missing} not found"}
+                self._status(
+                    box,
+                    {"phase": "Pending", "startTime": self._now(), "containerStatuses": [_main({"waiting": waiting})]},
+                )
+            else:
+                return True
+            await asyncio.sleep(1)
+        return False
+
+    async def _live(self, box: _Box, script: Script, start: int) -> tuple[str, int]:
+        try:
+            async with asyncio.timeout(script.runs):
+                await box.stop.wait()
+        except TimeoutError:
+            if script.oom:
+                return "oom", 137
+            return "exited", 1 if start <= script.fails else 0
+        await asyncio.sleep(10 if script.deaf else 0.1)
+        return "cancelled", 15
+
+    async def _tell(
+        self,
+        box: _Box,
+        script: Script,
+        fields: dict[str, str],
+        outputs: dict[str, bytes],
+        outcome: str,
+        code: int,
+        started: int,
+    ) -> None:
+        """The receipt into the log, and after a lag into the status; a pod that is deleted hurries no one."""
+        if outcome == "oom":
+            said = {"exitCode": 137, "reason": "OOMKilled", "startedAt": self._now(), "finishedAt": self._now()}
+            await asyncio.sleep(script.lag)
+            self._finish(box, {"phase": "Failed", "containerStatuses": [_main({"terminated": said})]})
+            return
+        records = _records(box.uid, fields, outputs, outcome, code, started, self._ms())
+        full = encode("dayfly-receipt", [*records, *_contents(outputs)])
+        if not script.logless:
+            coded = base64.b64encode(full)
+            mark = hashlib.sha256(full).hexdigest().encode()
+            frame = b"\x1edayfly-receipt 1 %d\n\x1e=%s\n\x1edayfly-end %s\n" % (len(full), coded, mark)
+            self._cluster.log_of(box.key.name, box.key.namespace).write(b"a line of its own\n" + frame, ended=True)
+        await asyncio.sleep(script.lag)
+        self._end(box, script, fields, outputs, outcome, code, started)
+
+    def _end(
+        self,
+        box: _Box,
+        script: Script,
+        fields: dict[str, str],
+        outputs: dict[str, bytes],
+        outcome: str,
+        code: int,
+        started: int,
+    ) -> None:
+        records = _records(box.uid, fields, outputs, outcome, code, started, self._ms())
+        full = encode("dayfly-receipt", [*records, *_contents(outputs)])
+        if script.in_log and outputs:
+            records += [("output-in-log", name.encode()) for name in outputs]
+            records.append(("log-document", hashlib.sha256(full).hexdigest().encode()))
+        else:
+            records += _contents(outputs)
+        message = f"dayfly-receipt 1 {outcome} {code}\n" + base64.b64encode(encode("dayfly-receipt", records)).decode()
+        exit_code = code if outcome == "exited" else 128 + code
+        said = {"exitCode": exit_code, "message": message, "startedAt": self._now(), "finishedAt": self._now()}
+        phase = "Failed" if exit_code else "Succeeded"
+        self._finish(box, {"phase": phase, "containerStatuses": [_main({"terminated": said})]})
+
+    def _finish(self, box: _Box, status: Object) -> None:
+        """The last status; and if its deletion was asked for, the kubelet's consent."""
+        self._status(box, status)
+        pod = self._pod(box)
+        if pod is not None and pod["metadata"].get("deletionTimestamp"):
+            self._ask("DELETE", box, {"gracePeriodSeconds": 0, "preconditions": {"uid": box.uid}})
+
+    def _status(self, box: _Box, status: Object) -> None:
+        if self._pod(box) is not None and box.status != status:
+            box.status = status
+            self._ask(
+                "PATCH", box, {"metadata": {"uid": box.uid}, "status": status}, "status", "application/merge-patch+json"
+            )
+
+    def _ask(self, method: str, box: _Box, body: Any, sub: str = "", kind: str = "application/json") -> None:
+        path = f"/api/v1/namespaces/{box.key.namespace}/pods/{box.key.name}" + (f"/{sub}" if sub else "")
+        answer = self._cluster.answer(Request(method, path, {}, msgspec.json.encode(body), kind))
+        assert answer.status < 300, f"{method} {path}: {answer.body!r}"
+
+    def _order(self, pod: Object) -> list[tuple[str, bytes]]:
+        return decode("dayfly-order", pod["metadata"]["annotations"][names.ORDER_ANNOTATION].encode())
+
+    def _sources(self, pod: Object) -> list[Object]:
+        volume = next(each for each in pod["spec"]["volumes"] if each["name"] == "dayfly")
+        return [each["secret"] for each in volume["projected"]["sources"] if "secret" in each]
+
+    def _secret(self, pod: Object, name: str) -> Object | None:
+        return self._cluster.store.get(self._cluster.kind("secrets"), Key(pod["metadata"]["namespace"], name))
+
+    def _missing(self, pod: Object) -> str:
+        return next((each["name"] for each in self._sources(pod) if self._secret(pod, each["name"]) is None), "")
+
+    def _inputs(self, pod: Object, order: list[tuple[str, bytes]]) -> dict[str, bytes]:
+        """What the script reads: constants from the order, outputs of others from the mounted Secrets."""
+        files = {
+            f"/dayfly/{item['path']}": base64.b64decode(self._secret(pod, each["name"])["data"][item["key"]])
+            for each in self._sources(pod)
+            for item in each["items"]
+        }
+        found = {}
+        for key, value in order:
+            if key == "env":
+                name, _, text = value.partition(b"=")
+                found[name.decode()] = text
+            if key == "secret-env":
+                name, _, file = value.partition(b"\0")
+                found[name.decode()] = files[file.decode()]
+        return found
+
+    def _ledger(self, uid: str) -> str:
+        found = [item for item in self._cluster.objects("runs") if item["metadata"]["uid"] == uid]
+        return found[0]["ledger"]["uid"] if found else f"no run {uid}"
+
+    def _ms(self) -> int:
+        return EPOCH_MS + int(self._cluster.time() * 1000)
+
+    def _now(self) -> str:
+        return self._cluster._writer.stamp()
+
+
+def _main(state: Object) -> Object:
+    return {"name": "main", "state": state}
+
+
+def _contents(outputs: dict[str, bytes]) -> list[tuple[str, bytes]]:
+    return [("content", name.encode() + b"\0" + value) for name, value in outputs.items()]
+
+
+def _records(
+    uid: str, fields: dict[str, str], outputs: dict[str, bytes], outcome: str, code: int, started: int, ended: int
+) -> list[tuple[str, bytes]]:
+    records = [
+        ("nonce", fields["nonce"].encode()),
+        ("attempt", fields["attempt"].encode()),
+        ("pod", uid.encode()),
+        ("outcome", outcome.encode()),
+        ("code", b"%d" % code),
+        ("started-ms", b"%d" % started),
+        ("ended-ms", b"%d" % ended),
+    ]
+    for name, value in outputs.items():
+        digest = hashlib.sha256(value).hexdigest()
+        records.append(("output", f"{name}\0present\0{len(value)}\0{digest}".encode()))
+    return records

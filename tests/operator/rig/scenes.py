@@ -1,0 +1,171 @@
+"""The lives that every fault is tried on: what is asked for, how the scripts behave, and what its user does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+
+from rig.cloud import Object
+from rig.kubelet import Script
+from rig.world import Unit, World
+
+READY = "AllDesiredWorkloadsReady"
+
+
+def step(
+    name: str,
+    *,
+    reads: tuple[str, ...] = (),
+    outputs: tuple[str, ...] = (),
+    idempotent: bool = False,
+    backoff: str = "5s",
+) -> Object:
+    """One step of a plugin; it reads `step.output` into the variable `STEP_OUTPUT`."""
+    made: Object = {"name": name, "script": "#!/bin/sh\n"}
+    if outputs:
+        made["outputs"] = [{"name": each, "valueFromPath": f"/tmp/{each}"} for each in outputs]
+    if reads:
+        made["inputs"] = [
+            {
+                "name": each.replace(".", "-"),
+                "valueFromStep": {"name": each.split(".")[0], "output": each.split(".")[1]},
+                "as": {"env": each.replace(".", "_").upper()},
+            }
+            for each in reads
+        ]
+    if idempotent:
+        made["retry"] = {"idempotent": True, "backoff": backoff}
+    return made
+
+
+def plugin(create: list[Object], delete: list[Object]) -> Object:
+    return {"runner": {"image": "busybox:1"}, "create": create, "delete": delete}
+
+
+CHAIN = plugin(
+    [step("make", outputs=("url",)), step("seed", reads=("make.url",), outputs=("user",))],
+    [step("drop", reads=("make.url", "seed.user"))],
+)
+CHAIN_UNITS = {
+    "db/make": Unit(creates=True, once=True, undone_by="db/drop"),
+    "db/seed": Unit(creates=True, once=True, undone_by="db/drop"),
+    "db/drop": Unit(creates=False),
+}
+RETRY = plugin([step("make", outputs=("url",), idempotent=True)], [step("drop", reads=("make.url",))])
+RETRY_UNITS = {"db/make": Unit(creates=True, undone_by="db/drop"), "db/drop": Unit(creates=False)}
+OUTPUTS = {"db/make": {"url": b"db://1"}, "db/seed": {"user": b"ann\0\xff"}}
+
+
+@dataclasses.dataclass(frozen=True)
+class Scene:
+    """One life. `story` begins with operators running and ends with nothing left."""
+
+    plugin: Object
+    units: dict[str, Unit]
+    story: Callable[[World], Awaitable[None]]
+    scripts: dict[str, Script] = dataclasses.field(default_factory=dict)
+    clean: bool = True  # whether everything made is to be taken away
+
+    def world(self, seed: int = 0) -> World:
+        """A world with this scene's plugin."""
+        scripts = {
+            name: dataclasses.replace(self.scripts.get(name, Script()), outputs=OUTPUTS.get(name, {}))
+            for name in self.units
+        }
+        world = World(self.units, scripts, seed=seed)
+        world.plugin("pg", self.plugin)
+        return world
+
+
+def wish(**more: Object) -> Object:
+    return {"resources": [{"name": "db", "plugin": "pg"}], **more}
+
+
+async def gone(world: World) -> None:
+    """Deleted for good: nothing left, nothing written any more, everything made is taken away."""
+    await world.until(lambda: not world.leftovers(), "everything to go")
+    await world.quiet()
+
+
+def ready(world: World) -> bool:
+    return world.status().get("reason") == READY
+
+
+def runs(world: World, unit: str) -> bool:
+    return bool(world.cloud.starts(unit))
+
+
+async def chain(world: World) -> None:
+    """Two steps, an output passed on, then deletion."""
+    world.sandbox(wish())
+    await world.until(lambda: ready(world), "ready")
+    world.delete()
+    await gone(world)
+
+
+async def failing(world: World) -> None:
+    """The second step fails for good."""
+    world.sandbox(wish())
+    await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure to be said")
+    world.delete()
+    await gone(world)
+
+
+async def midway(world: World) -> None:
+    """Deleted while the first step runs."""
+    world.sandbox(wish())
+    await world.until(lambda: runs(world, "db/make"), "the first step")
+    world.delete()
+    await gone(world)
+
+
+async def at_once(world: World) -> None:
+    """Deleted as soon as it is there."""
+    world.sandbox(wish())
+    await world.until(lambda: world.cluster.objects("runs"), "a run")
+    world.delete()
+    await gone(world)
+
+
+async def again(world: World) -> None:
+    """Deleted and created anew under the same name, at once."""
+    first = world.sandbox(wish())
+    await world.until(lambda: ready(world), "ready")
+    world.delete()
+    await world.until(lambda: world.box() is None, "the first to go")
+    second = world.sandbox(wish())
+    assert first != second
+    await world.until(lambda: ready(world), "ready again")
+    world.delete()
+    await gone(world)
+    assert world.cloud.starts("db/make", first) == world.cloud.starts("db/make", second) == 1
+
+
+async def abandoned(world: World) -> None:
+    """Cleanup fails for ever, until somebody gives it up."""
+    world.sandbox(wish())
+    await world.until(lambda: ready(world), "ready")
+    world.delete()
+    await world.until(lambda: world.cloud.starts("db/drop") >= 2, "a second try of the cleanup")
+    world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "the database is gone anyway"}}})
+    await gone(world)
+
+
+async def expired(world: World) -> None:
+    """Nobody deletes it: its time to live does."""
+    world.sandbox(wish(ttl={"duration": "2m"}))
+    await world.until(lambda: ready(world), "ready")
+    await gone(world)
+
+
+SCENES = {
+    "chain": Scene(CHAIN, CHAIN_UNITS, chain),
+    "failing": Scene(CHAIN, CHAIN_UNITS, failing, {"db/seed": Script(fails=9)}),
+    "retry": Scene(RETRY, RETRY_UNITS, chain, {"db/make": Script(fails=1)}),
+    "midway": Scene(CHAIN, CHAIN_UNITS, midway, {"db/make": Script(runs=5)}),
+    "at-once": Scene(CHAIN, CHAIN_UNITS, at_once),
+    "cleanup-retries": Scene(RETRY, RETRY_UNITS, chain, {"db/drop": Script(fails=2)}),
+    "again": Scene(RETRY, RETRY_UNITS | {"db/make": Unit(creates=True, undone_by="db/drop")}, again),
+    "abandoned": Scene(RETRY, RETRY_UNITS, abandoned, {"db/drop": Script(fails=99)}, clean=False),
+    "expired": Scene(RETRY, RETRY_UNITS, expired),
+}

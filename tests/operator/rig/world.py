@@ -1,0 +1,274 @@
+"""Puts a cluster together and lets it live, in virtual time; every operator has a connection and a life of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from dayfly.kube.client import Client
+from dayfly.kube.objects import Key
+from dayfly.kube.transport import Answer, Request
+from dayfly.operator.main import Operator
+from kube.fake import Call, Crash, FakeCluster, FakeTransport, Fault, custom, run
+from rig import history
+from rig.cloud import Cloud, Object
+from rig.kubelet import EPOCH_MS, Kubelet, Script
+
+GROUP = "dayfly.dev"
+API = f"{GROUP}/v1alpha1"
+KINDS = (
+    custom(GROUP, "v1alpha1", "runs", "Run", namespaced=False, status=False),
+    custom(GROUP, "v1alpha1", "objectlifecyclemethods", "ObjectLifecycleMethods", namespaced=False, status=False),
+    custom(GROUP, "v1alpha1", "sandboxes", "Sandbox"),
+    custom(GROUP, "v1alpha1", "resourceplugins", "ResourcePlugin", namespaced=False, status=False),
+    custom(GROUP, "v1alpha1", "resources", "Resource", namespaced=False),
+)
+RUNNER = "dayfly-runner-1"
+PATIENCE = 4 * 3600.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """A step as its author knows it."""
+
+    creates: bool
+    once: bool = False
+    undone_by: str = ""
+
+
+class Paused(FakeTransport):
+    """A connection whose process may stand still before one of its changes: everything goes on without it."""
+
+    def __init__(self, cluster: FakeCluster, client: str) -> None:
+        super().__init__(cluster, client)
+        self.pause: Callable[[Request], float] = lambda _request: 0.0
+
+    async def send(self, request: Request) -> Answer:
+        if seconds := self.pause(request):
+            await asyncio.sleep(seconds)
+        return await super().send(request)
+
+
+class Process:
+    """One operator's process: it lives until it crashes or is killed."""
+
+    def __init__(self, world: World, name: str, seed: int) -> None:
+        self.name = name
+        self.transport = Paused(world.cluster, name)
+        self.operator = Operator(Client(self.transport, seed=seed), runner=RUNNER, now=world.now, seed=seed)
+        self.task = asyncio.create_task(self.operator.run(), name=name)
+
+    async def end(self) -> None:
+        """Kill it; whatever but the intended crash it died of is raised."""
+        self.transport.dead = True
+        self.task.cancel()
+        try:
+            await self.task
+        except asyncio.CancelledError:
+            return
+        except BaseExceptionGroup as group:
+            _, rest = group.split((Crash, asyncio.CancelledError))
+            if rest is not None:
+                raise rest from None
+        except Crash:
+            return
+
+
+class World:
+    """One cluster. `start` operators, act as a user, `until` something is so; `check` tells what was broken."""
+
+    def __init__(self, units: dict[str, Unit], scripts: dict[str, Script], *, seed: int = 0) -> None:
+        self.cluster = FakeCluster(seed=seed, extra=KINDS)
+        self.cloud = Cloud(self.cluster.time, lambda: self.cluster.objects("runs"))
+        self.kubelet = Kubelet(self.cluster, self.cloud)
+        self.units = units
+        for name, unit in units.items():
+            self.cloud.knows(name, creates=unit.creates, once=unit.once)
+            self.kubelet.scripts[name] = scripts.get(name, Script())
+        self.seed = seed
+        self.processes: list[Process] = []
+        self.respawn = True
+        self.writes: list[str] = []
+        self.hook: Callable[[int, Call], Fault | None] = lambda _number, _call: None
+        self.cluster.faults = self._fault
+        self._born = 0
+        self.namespace("dayfly-runners")
+        self.namespace("shop")
+
+    def now(self) -> int:
+        return EPOCH_MS + int(self.cluster.time() * 1000)
+
+    def _fault(self, call: Call) -> Fault | None:
+        """Faults meet operators alone, and their changes are counted as theirs."""
+        if call.write is None:
+            return self.hook(0, call)
+        self.writes.append(f"{call.request.method} {call.request.path}")
+        return self.hook(len(self.writes), call)
+
+    # --- as a user ------------------------------------------------------------------------------------------------
+
+    def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
+        """Straight to the server, with nobody's faults."""
+        answer = self.cluster.answer(
+            Request(method, path, {}, msgspec.json.encode(body if body is not None else {}), kind)
+        )
+        if answer.status >= 300:
+            raise AssertionError(f"{method} {path}: {answer.status} {answer.body.decode()}")
+        return msgspec.json.decode(answer.body)
+
+    def namespace(self, name: str, **labels: str) -> None:
+        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+
+    def plugin(self, name: str, spec: Object) -> None:
+        body = {"apiVersion": API, "kind": "ResourcePlugin", "metadata": {"name": name}, "spec": {"name": name, **spec}}
+        self.ask("POST", f"/apis/{API}/resourceplugins", body)
+
+    def sandbox(self, spec: Object, name: str = "box") -> str:
+        body = {"apiVersion": API, "kind": "Sandbox", "metadata": {"name": name}, "spec": {"cluster": "c", **spec}}
+        return self.ask("POST", f"/apis/{API}/namespaces/shop/sandboxes", body)["metadata"]["uid"]
+
+    def change(self, patch: Object, name: str = "box") -> None:
+        self.ask("PATCH", f"/apis/{API}/namespaces/shop/sandboxes/{name}", patch, "application/merge-patch+json")
+
+    def delete(self, name: str = "box") -> None:
+        self.ask("DELETE", f"/apis/{API}/namespaces/shop/sandboxes/{name}")
+
+    def box(self, name: str = "box") -> Object | None:
+        return self.cluster.store.get(self.cluster.kind("sandboxes"), Key("shop", name))
+
+    def status(self, name: str = "box") -> Object:
+        return (self.box(name) or {}).get("status", {})
+
+    def pods(self, unit: str = "") -> list[Object]:
+        every = self.cluster.objects("pods")
+        return [pod for pod in every if unit in ("", pod["metadata"]["annotations"]["dayfly.dev/unit"])]
+
+    def ledger(self) -> Object:
+        [found] = self.cluster.objects("runs")
+        return found["ledger"]
+
+    # --- as time ----------------------------------------------------------------------------------------------------
+
+    def start(self, count: int = 1) -> None:
+        for _ in range(count):
+            self._born += 1
+            name = f"operator-{self._born}"
+            self.processes.append(Process(self, name, self.seed * 100 + self._born))
+
+    async def until(self, so: Callable[[], Any], what: str, patience: float = PATIENCE) -> None:
+        """Until it is so; time passes, operators that crashed are started again after a second."""
+        deadline = self.cluster.time() + patience
+        while not so():
+            assert self.cluster.time() < deadline, f"not within {patience:.0f} s: {what}\n{self.story()}"
+            change = asyncio.ensure_future(self.cluster.store.change())
+            await asyncio.wait([change, *(p.task for p in self.processes)], timeout=60, return_when="FIRST_COMPLETED")
+            change.cancel()
+            await self._bury()
+
+    async def _bury(self) -> None:
+        self.kubelet.raise_faults()
+        for process in [each for each in self.processes if each.task.done()]:
+            self.processes.remove(process)
+            await process.end()
+            if self.respawn:
+                await asyncio.sleep(1)
+                self.start()
+
+    async def rest(self, seconds: float) -> None:
+        """Let time pass."""
+        end = self.cluster.time() + seconds
+        while self.cluster.time() < end:
+            tasks = [process.task for process in self.processes]
+            if tasks:
+                await asyncio.wait(tasks, timeout=end - self.cluster.time(), return_when="FIRST_COMPLETED")
+            else:
+                await asyncio.sleep(end - self.cluster.time())
+            await self._bury()
+
+    async def quiet(self, seconds: float = 900) -> None:
+        """(13) Once all is done, nothing is written any more."""
+        await self.rest(120)
+        before = len(self.writes)
+        await self.rest(seconds)
+        assert len(self.writes) == before, f"writes while idle: {self.writes[before:]}"
+
+    def story(self) -> str:
+        """What a reader of a failed test wants to see."""
+        lines = [f"{e.at:8.1f} {e.what:5} {e.unit}#{e.attempt} {e.outcome}" for e in self.cloud.log]
+        objects = [
+            f"{plural} {item['metadata']['name']} {item['metadata'].get('finalizers')} {item['metadata'].get('deletionTimestamp', '')} {item.get('ledger', '') or item.get('status', '')}"
+            for plural in ("sandboxes", "runs", "objectlifecyclemethods", "pods", "secrets")
+            for item in self.cluster.objects(plural)
+        ]
+        return "\n".join([*lines, *objects, *self.writes[-12:]])
+
+    def leftovers(self) -> list[str]:
+        """(14) What is still there of ours."""
+        kinds = ("runs", "objectlifecyclemethods", "sandboxes", "pods", "secrets", "resources")
+        return [f"{plural}/{item['metadata']['name']}" for plural in kinds for item in self.cluster.objects(plural)]
+
+    def check(self) -> None:
+        """Everything that must have been true all along."""
+        once = {name for name, unit in self.units.items() if unit.once}
+        creates = {name for name, unit in self.units.items() if unit.creates}
+        found = [*self.cloud.violations, *history.violations(self.cluster, once, creates)]
+        assert not found, "\n".join([*found, self.story()])
+
+    def check_cleaned(self, run: str) -> None:
+        """(4) Whatever was made by this sandbox is taken away."""
+        pairs = {name: unit.undone_by for name, unit in self.units.items() if unit.undone_by}
+        leaks = self.cloud.leaks(run, pairs)
+        assert not leaks, f"leaked: {leaks}\n{self.story()}"
+
+
+def live(world: Callable[[], World], story: Callable[[World], Awaitable[None]]) -> World:
+    """Make a world, play a story in it, end its processes, and give it back for questions."""
+
+    async def main() -> World:
+        made = world()
+        with _defects(made):
+            return await play(made)
+
+    async def play(made: World) -> World:
+        kubelet = asyncio.create_task(made.kubelet.run())
+        try:
+            await story(made)
+            made.kubelet.raise_faults()
+        finally:
+            made.respawn = False
+            for process in made.processes:
+                await process.end()
+            kubelet.cancel()
+            await asyncio.gather(kubelet, return_exceptions=True)
+        made.check()
+        return made
+
+    return run(main())
+
+
+class _Defects(logging.Handler):
+    """The operator goes on after a defect of its own; here it is a failure."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self._world.cloud.broken(f"{record.getMessage()}: {record.exc_info[1]!r}")
+
+
+@contextlib.contextmanager
+def _defects(world: World) -> Iterator[None]:
+    handler = _Defects(world)
+    logging.getLogger("dayfly").addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger("dayfly").removeHandler(handler)
