@@ -90,7 +90,7 @@ def test_every_policy_is_in_force():
 def test_the_operator_is_this_version():
     (deployment,) = of("Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == f"dayfly/operator:{__version__}"
+    assert container["image"] == f"dayfly.dev/operator:{__version__}"
 
 
 def test_namespaces_enforce_restricted():

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Make the operator's image from this checkout, without a registry, a daemon or a base image.
+
+    deploy/image.py operator.tar          # an OCI archive: `ctr images import`, or Cluster.load of testcluster
+
+Three layers: this machine's Python with the libraries it links to, the locked dependencies (hashes checked), and
+Dayfly's own wheel with the runner programs. The first two change rarely and are kept in .cache/image. No shell, no
+package manager, no setuid file; it runs as 65532 and needs no writable root.
+"""
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+
+from testcluster import images  # noqa: E402 - as above
+
+from dayfly import __version__  # noqa: E402 - found beside this script, installed or not
+
+# With a host, for a name without one means a public registry to every node.
+NAME = f"dayfly.dev/operator:{__version__}"
+CACHE = ROOT / ".cache" / "image"
+PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+SITE = Path("usr/local/lib", PYTHON, "site-packages")
+RUNNERS = Path("usr/local/share/dayfly/runner")
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+SETTINGS = images.Settings(
+    entrypoint=[f"/usr/local/bin/{PYTHON}", "-m", "dayfly"],
+    environment={
+        "LD_LIBRARY_PATH": "/usr/local/lib",
+        "PATH": "/usr/local/bin",
+        "PYTHONHOME": "/usr/local",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
+        "DAYFLY_RUNNER": f"/{RUNNERS}/{ARCHITECTURES[os.uname().machine]}",  # the other one lies beside it
+    },
+    user="65532:65532",
+    folder="/tmp",  # noqa: S108 - of the image, where the manifest mounts an emptyDir
+)
+UNUSED = (
+    *("test", "tests", "idlelib", "tkinter", "_tkinter*", "turtledemo", "lib2to3", "ensurepip", "_test*", "xx*"),
+    *("site-packages", "dist-packages", "__pycache__", "config-*", "*.a"),
+)
+SYSTEM = ("/lib/", "/lib64/", "/usr/lib/")
+
+
+def build(to: Path) -> Path:
+    """Write the image's archive."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    locked = (ROOT / "requirements" / "operator.txt").read_bytes()
+    layers = [
+        _kept("python", sys.version.encode() + Path(__file__).read_bytes(), _interpreter),
+        _kept("dependencies", sys.version.encode() + locked + Path(__file__).read_bytes(), _dependencies),
+    ]
+    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+        own = Path(scratch)
+        own.chmod(0o755)
+        _dayfly(own)
+        return images.build(NAME, [*layers, own], SETTINGS, to=to)
+
+
+def _kept(name: str, key: bytes, fill: Callable[[Path], None]) -> Path:
+    """A layer's folder, filled once for each key; older ones of that name go."""
+    target = CACHE / f"{name}-{hashlib.sha256(key).hexdigest()[:16]}"
+    if not target.exists():
+        for old in CACHE.glob(f"{name}-*"):
+            shutil.rmtree(old)
+        part = Path(tempfile.mkdtemp(dir=CACHE))
+        part.chmod(0o755)
+        try:
+            fill(part)
+            part.rename(target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return target
+
+
+def _interpreter(root: Path) -> None:
+    """Python, its standard library but for tests and windows, what all of it links to, and what people trust."""
+    program = Path(sys.executable).resolve()
+    home = root / "usr" / "local"
+    (home / "bin").mkdir(parents=True)
+    shutil.copy2(program, home / "bin" / PYTHON)
+    library = home / "lib" / PYTHON
+    stdlib = Path(sysconfig.get_path("stdlib"))
+    shutil.copytree(stdlib, library, ignore=shutil.ignore_patterns(*UNUSED))
+    (library / "site-packages").mkdir()
+    _compile(library)
+    _link(root, [program, *library.glob("lib-dynload/*.so")])
+    for folder in ("etc/ssl/certs", "tmp"):
+        (root / folder).mkdir(parents=True)
+    (root / "tmp").chmod(0o1777)
+    (root / "etc/passwd").write_text("root:x:0:0::/:/none\ndayfly:x:65532:65532::/tmp:/none\n")
+    (root / "etc/group").write_text("root:x:0:\ndayfly:x:65532:\n")
+    certificates = Path("/etc/ssl/certs/ca-certificates.crt")
+    if certificates.exists():
+        shutil.copy2(certificates, root / "etc/ssl/certs")
+
+
+def _dependencies(root: Path) -> None:
+    site = root / SITE
+    _pip("install", "--require-hashes", "--target", str(site), "-r", str(ROOT / "requirements" / "operator.txt"))
+    shutil.rmtree(site / "bin", ignore_errors=True)
+    _compile(site)
+    _link(root, site.rglob("*.so"), without=CACHE.glob("python-*/"))
+
+
+def _dayfly(root: Path) -> None:
+    """Our wheel, and the runner for both architectures: a cluster's nodes need not be of this machine's kind."""
+    with tempfile.TemporaryDirectory(dir=CACHE) as wheels:
+        _pip("wheel", "--no-deps", "--wheel-dir", wheels, str(ROOT))
+        (wheel,) = Path(wheels).glob("*.whl")
+        _pip("install", "--no-deps", "--target", str(root / SITE), str(wheel))
+    shutil.rmtree(root / SITE / "bin", ignore_errors=True)
+    _compile(root / SITE)
+    (root / RUNNERS).mkdir(parents=True)
+    for architecture, name in ARCHITECTURES.items():
+        made = CACHE / f"runner-{name}"
+        subprocess.run([ROOT / "runner" / "build.sh", made, architecture], check=True)
+        shutil.copy2(made, root / RUNNERS / name)
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    subprocess.run([*command, "--no-compile"] if arguments[0] == "install" else command, check=True, env=env)
+
+
+def _compile(folder: Path) -> None:
+    """Bytecode that is never checked against its source: the root is read-only, and the files carry no times."""
+    command = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+    prefix = ["-s", str(folder), "-p", "/" + str(SITE.parent)]
+    subprocess.run([*command, *prefix, str(folder)], check=False)  # a dependency may ship a file that no Python reads
+
+
+def _link(root: Path, programs: Iterable[Path], without: Iterable[Path] = ()) -> None:
+    """Copy what these link to: the system's libraries to where they are, others to /usr/local/lib."""
+    there = [root, *without]
+    for program in programs:
+        said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+        for found in re.findall(r"(?:=>\s*|^\s*)(/\S+) \(0x", said, re.MULTILINE):
+            library = Path(found)
+            local = not found.startswith(SYSTEM) or found.startswith(str(CACHE))
+            place = Path("usr/local/lib", library.name) if local else library.relative_to("/")
+            if root in library.parents or any((base / place).exists() for base in there):
+                continue
+            (root / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(library.resolve(), root / place)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="the archive to write")
+    out = build(parser.parse_args().out.resolve())
+    sys.stdout.write(f"{NAME} is in {out} ({out.stat().st_size >> 20} MiB)\n")
+
+
+if __name__ == "__main__":
+    main()
