@@ -1,6 +1,7 @@
 """What a server finds that comes after another: steps that run, receipts, folders that are gone, another boot."""
 
 import asyncio
+import fcntl
 import os
 import shutil
 import signal
@@ -277,3 +278,23 @@ def _lives(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
         return False
+
+
+async def test_a_work_folder_without_its_home_is_removed_unless_something_lives_in_it(machine, tmp_path):
+    """Homes that were simply deleted leave a folder in memory; the next server clears it away."""
+    shared = Path("/dev/shm")
+    gone, alive = (shared / f"dayfly-{os.geteuid()}-test{word}{os.getpid()}" for word in ("gone", "alive"))
+    try:
+        for folder in (gone, alive):
+            (folder / "u.r.a.1").mkdir(parents=True, mode=0o700)
+            folder.chmod(0o700)
+            (folder / "home").write_text(str(tmp_path / "deleted"))
+        with (alive / "u.r.a.1" / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            await machine.down()
+            await machine.up()
+            assert not gone.exists()
+            assert alive.exists()
+    finally:
+        for folder in (gone, alive):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -22,9 +22,10 @@ from dayfly.spec.run import UnitRecord
 log = logging.getLogger(__name__)
 
 # Where the end of a process cannot be awaited (its runner was killed, the disk refused a fence) we look again.
-STARTERS = 2
 LOOK_AGAIN_S = 0.05
 REFUSED_AGAIN_S = 1.0
+# Threads that write an attempt's files and start its runner; more would only wait for the same disk and processors.
+STARTERS = 4
 
 
 class Key(NamedTuple):
@@ -83,8 +84,7 @@ class Attempts:
         """Start the runner on a claimed attempt. That it could not be started is a fact like any other."""
         folder = self.at(key)
         try:
-            folder.write_order(order)
-            child = await self._start(folder, unit)
+            child = await self._start(folder, unit, order)
         except FileExistsError:
             # The ledger claims each attempt once, so this is an older ledger on newer folders: look, never start.
             self.adopt(key, unit, record)
@@ -101,11 +101,16 @@ class Attempts:
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
         self._watch(key, Watched(unit, record, child, os.pidfd_open(child)))
 
-    async def _start(self, folder: run.Folder, unit: Unit) -> int:
+    async def _start(self, folder: run.Folder, unit: Unit, order: bytes) -> int:
         """Start it beside the event loop. A fork is started in the loop: the server's end must find it watched."""
-        if unit.kind == Kind.FORK:
+
+        def begin() -> int:
+            folder.write_order(order)
             return self._starter.start(folder, unit)
-        starting = self._loop.run_in_executor(self._threads, self._starter.start, folder, unit)
+
+        if unit.kind == Kind.FORK:
+            return begin()
+        starting = self._loop.run_in_executor(self._threads, begin)
         # If the server ends meanwhile the start goes on: the next server adopts what comes of it.
         return await asyncio.shield(starting)
 

@@ -22,7 +22,7 @@ from dayfly.embedded.runs import Runs
 from dayfly.embedded.scene import Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.render import overlay_entries
-from dayfly.execute.process.run import Folder, forget, leave_place, logged, open_place
+from dayfly.execute.process.run import Folder, forget, leave_place, logged, open_place, sweep_places
 from dayfly.execute.process.start import Containers, Processes
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
@@ -88,6 +88,7 @@ class EmbeddedHost:
         reader = Ledger(home / "ledger.db")
         writer = Writer(ledger)
         place = open_place(home)
+        await asyncio.to_thread(sweep_places)
         processes = Processes(runner, _isolation(runner))
         starter = Containers(engine, runner, processes) if engine else processes
         attempts, baselines, ports = Attempts(place, starter), Baselines(), Ports(place)

@@ -20,6 +20,8 @@ from dayfly.spec.run import UnitRecord
 Seen = Ended | NeverRan | Running | Stalled | Unclear
 # What may pass between a deadline of the runner and the end of the last process it ended.
 MARGIN_MS = 60_000
+_SHARED = "/dev/shm"  # noqa: S108 - folders there are made with 0700, and refused if another's
+_OWN = {"epoch", "home"}
 
 
 class Place(NamedTuple):
@@ -61,6 +63,7 @@ def open_place(home: Path) -> Place:
     epoch = Path(work) / "epoch"
     if not epoch.exists():
         epoch.write_text(secrets.token_hex(8), encoding="ascii")
+    (Path(work) / "home").write_text(str(home.resolve()), encoding="utf-8")
     memory.write_text(work, encoding="utf-8")
     (home / "logs").mkdir(mode=0o700, exist_ok=True)
     return Place(work, f"{home}/logs", boot, f"{boot} {epoch.read_text(encoding='ascii')}")
@@ -68,14 +71,24 @@ def open_place(home: Path) -> Place:
 
 def leave_place(place: Place) -> None:
     """Remove the work folder of a home without runs. One in which something is left stays."""
-    if os.listdir(place.work) == ["epoch"]:
-        os.unlink(f"{place.work}/epoch")
-        os.rmdir(place.work)
+    if set(os.listdir(place.work)) <= _OWN:
+        shutil.rmtree(place.work)
+
+
+def sweep_places() -> None:
+    """Remove work folders in memory whose home is gone, as long as nothing in them may still live."""
+    for entry in os.scandir(_SHARED):
+        if not entry.name.startswith(f"dayfly-{os.geteuid()}-") or not _is_ours(entry.path):
+            continue
+        home = _slurp(f"{entry.path}/home").decode(errors="replace")
+        attempts = [folder.path for folder in os.scandir(entry.path) if folder.is_dir()]
+        if home and not os.path.isdir(home) and not any(_locked(f"{path}/lock") for path in attempts):
+            shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _choose(home: Path) -> str:
     name = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]
-    shared = f"/dev/shm/dayfly-{os.geteuid()}-{name}"  # noqa: S108 - made with 0700, and refused if another's
+    shared = f"{_SHARED}/dayfly-{os.geteuid()}-{name}"
     with contextlib.suppress(OSError):
         os.mkdir(shared, mode=0o700)
         room = os.statvfs(shared)
@@ -180,17 +193,7 @@ class Folder:
 
     def locked(self) -> bool:
         """Whether anything of the step may still live."""
-        try:
-            descriptor = os.open(f"{self.path}/lock", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return _locked(f"{self.path}/lock")
 
     def watch(self) -> int | None:
         """A pidfd of the runner that holds the lock, ready to read once it has ended; None if none does."""
@@ -331,6 +334,21 @@ def _is_same(path: str, file: os.stat_result) -> bool:
         return os.path.samestat(os.stat(path), file)
     except OSError:
         return False
+
+
+def _locked(path: str) -> bool:
+    """Whether somebody holds the lock."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _slurp(path: str) -> bytes:
