@@ -15,7 +15,7 @@ from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.client import Client, Limits, Propagation, Style
 from dayfly.kube.objects import NAMESPACES, PODS, SECRETS
 from dayfly.kube.transport import HttpTransport
-from dayfly.kube.watch import Patience, WatchEvent, watch
+from dayfly.kube.watch import WatchEvent, watch
 from kube.against_real import FAKE_KINDS, THINGS, Player, draw, new_namespace, prepare
 from kube.fake import FakeCluster
 
@@ -51,7 +51,7 @@ class TestSameAnswers:
     async def test_watches_tell_the_same_story(self, kubeconfig: Path):
         """After random requests: the same events in the same order, whole and by label, and the same lists."""
         async with real(kubeconfig) as (client, namespace):
-            for seed in range(1000, 1004):
+            for seed in range(1000, 1010):
                 fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
                 stories = []
                 for each, where in ((client, namespace), (fake, "default")):
@@ -59,19 +59,34 @@ class TestSameAnswers:
                     player = Player(each, where, f"s{seed}-")
                     for step in draw(random.Random(seed), 40):
                         await player.play(step)
+                    await self._end(each, where, f"s{seed}-")
                     told = [self._story(each, where, versions, labels, f"s{seed}-") for labels in ("", "x=1", "x!=1")]
                     stories.append(await asyncio.gather(*told))
                 assert stories[0] == stories[1], seed
 
+    async def _end(self, client: Client, namespace: str, prefix: str) -> None:
+        """Two last objects of each kind, so that each selection has a last event."""
+        for resource in (THINGS, PODS):
+            for value in "12":
+                metadata = {"name": f"{prefix}end{value}", "labels": {"x": value}}
+                about = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+                spec = {"containers": [{"name": "main", "image": "none"}], "schedulerName": "nobody"}
+                await client.create(resource, about | {"spec": spec}, namespace)
+
     async def _story(self, client: Client, namespace: str, versions: list[str], labels: str, prefix: str):
         story = []
+        last = f"{prefix}end1" if labels == "x=1" else f"{prefix}end2"
         for resource, version in zip((THINGS.metadata_only(), PODS), versions, strict=True):
-            events = watch(client, resource, version, namespace=namespace, labels=labels, patience=Patience(lifetime=1))
-            story += [
-                (event.type, event.object.metadata.name, event.object.metadata.labels, event.object.metadata.finalizers)
-                async for event in events
-                if isinstance(event, WatchEvent)
-            ]
+            async with contextlib.aclosing(
+                watch(client, resource, version, namespace=namespace, labels=labels)
+            ) as events:
+                async for event in events:
+                    assert isinstance(event, WatchEvent)
+                    about = event.object.metadata
+                    if about.name.startswith(prefix):  # pods of earlier stories are being collected: their node is none
+                        story.append((event.type, about.name, about.labels, about.finalizers))
+                    if about.name == last:
+                        break
             listed = (await client.list_all(resource, namespace, labels=labels, limit=1)).items
             story.append(sorted(item.metadata.name for item in listed if item.metadata.name.startswith(prefix)))
         return story

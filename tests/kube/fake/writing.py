@@ -118,7 +118,7 @@ class Writer:
         if finalizers:
             metadata["finalizers"] = finalizers
         held = finalizers or grace or kind is NAMESPACES
-        if not held:
+        if not held and kind is not PODS:
             self._put(kind, key, None, dry_run)
             return current
         before = metadata.get("deletionGracePeriodSeconds")
@@ -131,7 +131,11 @@ class Writer:
         if kind is NAMESPACES:
             metadata.pop("deletionGracePeriodSeconds")
             new["status"] = {"phase": "Terminating"}
-        return current if new == current else self._put(kind, key, new, dry_run)
+        if new != current:
+            new = self._put(kind, key, new, dry_run)
+        if not held:
+            self._put(kind, key, None, dry_run)  # a pod that goes at once is marked first, in a write of its own
+        return new
 
     def evict(self, key: Key, options: dict[str, Any]) -> Object:
         """Two writes, as the real server's: a mark, then a deletion."""
