@@ -11,8 +11,8 @@ import pytest
 
 from dayfly.compile.compiler import compile as compiled
 from dayfly.operator import objects
-from dayfly.spec import crd, documents, kinds, template, text
-from dayfly.spec.lifecycle import digest
+from dayfly.spec import crd, documents, kinds, run, template, text
+from dayfly.spec.lifecycle import Target, digest
 from dayfly.spec.plugin import Plugin
 from policy.apiserver import ROOT
 
@@ -229,6 +229,61 @@ class TestServer:
             answer.body["spec"]["resource"] = "other"
             changed = served.ask("PUT", f"{BASE}/objectlifecyclemethods/d{number}", answer.body)
             assert (changed.status, "a compiled document never changes" in changed.message) == (422, True)
+
+    def test_keeps_a_ledger_as_it_is(self, served):
+        """Every field of a run, with the newest forks, is there again after a way through the server."""
+        made = wish(ROOT / "examples" / "s3-bucket" / "sandbox.yaml")
+        bucket = wish(ROOT / "examples" / "s3-bucket" / "plugin.yaml")
+        forks = compiled(made, {("s3-bucket", "1.0.0"): bucket}, uid="u", routing_key="k", namespace="default").forks
+        output = run.OutputRecord(digest="sha256:" + "0" * 64, size=3, sensitive=True)
+        records = {
+            f"db/{state}": run.UnitRecord(
+                attempt=2,
+                state=state,
+                outcome="failed" if state is run.State.DONE else "",
+                reason="Lost",
+                message="x" * 40_000,
+                ref="uid",
+                generation="g",
+                claimed_at=1_800_000_000_000,
+                started_at=1,
+                ended_at=2,
+                failures=1,
+                voids=1,
+                outputs={"bucket": output},
+            )
+            for state in run.State
+        }
+        request = run.Request(at=1, reason="Deleted", message="deleted", by="ada")
+        target = Target(api_version="dayfly.dev/v1alpha1", kind="Sandbox", namespace="default", name="s", uid="u")
+        ledger = run.Run(
+            uid="u",
+            target=target,
+            plan="sha256:0",
+            seq=7,
+            phase=run.Phase.CLOSED,
+            born_at=1,
+            units=records,
+            closed=request,
+            abandon=request,
+            ended_at=3,
+        )
+        pin = objects.Pin(name="d", uid="u", digest="sha256:" + "0" * 64)
+        sent = objects.RunObject(
+            metadata=objects.AnnotatedMeta(name="whole"),
+            ledger=ledger,
+            spec=objects.RunSpec(documents=(pin,), forks=forks, plural="sandboxes"),
+        )
+        body = json.loads(msgspec.json.encode(sent)) | {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run"}
+        answer = served.ask("POST", place(body), body)
+        assert answer.status == 201, answer.message
+        kept = msgspec.convert(answer.body, objects.RunObject)
+        assert (kept.ledger, kept.spec) == (sent.ledger, sent.spec)
+        columns = served.cluster.kubectl("get", "dfrun", "whole").splitlines()
+        assert [line.split()[:4] for line in columns] == [
+            ["NAME", "TARGET", "PHASE", "SEQ"],
+            ["whole", "s", "closed", "7"],
+        ]
 
     @pytest.mark.parametrize(
         ("change", "message"),

@@ -185,7 +185,7 @@ FIELDS: dict[type, _Row] = {
         "target": _text("The object whose life it records."),
         "plan": _text("Digest of the sealed documents."),
         "seq": _text("Rises by one with each commit.", minimum=0),
-        "phase": _text("Closing is the moment after which no create unit can start."),
+        "phase": _text("Closing is the moment after which no create unit can start.", default="open"),
         "born_at": _text("When it was made, " + _MILLISECONDS),
         "units": {"description": "A line for each unit that was ever let go.", "maxProperties": _MANY},
         "closed": _text("Who closed it, when and why."),
