@@ -18,6 +18,7 @@ from docs.transcript import Command, commands, differences
 DOCS = ROOT / "docs"
 
 
+@pytest.mark.slow
 def test_the_page_on_the_command_line_shows_what_it_prints(person: Person):
     found = person.follow(DOCS / "cli.md")
     assert not found, "\n".join(found)

@@ -1,0 +1,192 @@
+"""README, CONTRIBUTING and every other page are true: commands run, links lead somewhere, nothing foreign stands in them."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from docs.conftest import ROOT, Person
+from docs.transcript import commands
+
+README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+# Ends of host names that lead nowhere outside: reserved ones, and those within a cluster.
+_NOWHERE = (".example", ".invalid", ".test", ".localhost", ".svc", ".deploy", ".local")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_PLACE = re.compile(r"\bhttps?://([^/\s\"'`<>(){}\\]+)")
+_INDEX = re.compile(r"--(?:extra-)?index-url[ =]\S|\bGO(?:PROXY)=(?!off\b)|^registry=")
+# Written apart, so that this file is not one that holds it.
+_UNDONE = re.compile(r"\b(?:TO)DO\b|\b(?:FIX)ME\b|\b(?:X)XX\b")
+
+
+def tracked() -> list[Path]:
+    """The files of the project, as git knows them."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+TRACKED = tracked()
+PAGES = [path for path in TRACKED if path.suffix == ".md"]
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def lines() -> Iterator[tuple[str, str]]:
+    """Every line of the project's texts with its place; the licence is not ours to change."""
+    for path in TRACKED:
+        if path.name == "LICENSE":
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            yield f"{relative(path)}:{number}", line
+
+
+def typed(person: Person, script: str) -> str:
+    """What a script prints, typed at the root of the checkout."""
+    ended = subprocess.run(
+        ["/bin/sh", "-c", f"set -eu\n{script}"],
+        cwd=ROOT,
+        env={**person.environment, "TMPDIR": str(person.home)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=110,
+    )
+    assert ended.returncode == 0, ended.stdout
+    return ended.stdout
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_can_be_typed(person: Person):
+    script = "".join(command.text for command in commands(README) if "make " not in command.text)
+    assert script.count("./dayfly ") >= 8
+    # The usual port may be somebody else's on this machine.
+    said = typed(person, script.replace("up --detach", "up --detach --port 0"))
+    assert "accounts-demo waits for nothing" in said
+    assert "USERS_REGISTER_NAMES=" in said
+    assert 'Sandbox "accounts-demo" is gone.' in said
+    assert "SQLITE_NOTES_PROVISION_PATH=" in said
+    assert [list(folder.iterdir()) for folder in person.home.glob("tmp.*")] == [[]], "both left nothing"
+
+
+def test_the_plugin_of_the_readme_works(person: Person):
+    (plugin,) = re.findall(r"^```yaml\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert plugin.count("/srv") == 3
+    place = person.home / "srv"
+    place.mkdir()
+    (person.home / "plugin.yaml").write_text(plugin.replace("/srv", str(place)))
+    shown = typed(
+        person, f"./dayfly with -f {person.home}/plugin.yaml -p owner=ada -- sh -c 'ls -d \"$SCRATCH_MAKE_FOLDER\"'"
+    )
+    assert re.search(rf"^{re.escape(str(place))}/ada-[a-z0-9]{{26}}$", shown, re.MULTILINE)
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_make_run_shows_a_sandbox_from_birth_to_death(person: Person):
+    said = typed(person, "make run")
+    assert "Dayfly made this database for one sandbox" in said
+    assert said.endswith("Nothing: the database is gone.\n")
+
+
+@pytest.mark.parametrize("page", [README, CONTRIBUTING], ids=relative)
+def test_every_make_command_is_a_target(page: Path):
+    found = set(re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), re.MULTILINE))
+    assert found
+    assert found <= targets()
+
+
+def test_make_help_lists_what_the_readme_says(person: Person):
+    said = typed(person, "make help")
+    assert {"run", "test", "check", "bench"} <= {line.split()[0] for line in said.splitlines() if line.strip()}
+
+
+def test_a_schedule_can_be_replayed_as_contributing_says(person: Person):
+    (command,) = re.findall(r"`(\.venv/bin/python -m tests\.simulator --seed) N`", CONTRIBUTING.read_text())
+    first, second = typed(person, f"{command} 7"), typed(person, f"{command} 7")
+    assert first == second
+
+
+def test_every_room_that_contributing_names_is_there():
+    block = CONTRIBUTING.read_text().partition("## The house")[2].split("```")[1]
+    rooms = set(re.findall(r"^(?:src/dayfly/|           )([a-z]+) ", block, re.MULTILINE))
+    there = {path.parent.name for path in (ROOT / "src" / "dayfly").glob("*/__init__.py")}
+    assert {"spec", "plan", "cli"} <= rooms <= there
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_links_lead_somewhere(page: Path):
+    broken = [link for link in _LINK.findall(page.read_text()) if not _leads(page, link)]
+    assert broken == []
+
+
+def _leads(page: Path, link: str) -> bool:
+    name, _, anchor = link.partition("#")
+    target = (page.parent / name).resolve() if name else page
+    if not target.exists() or (target.is_file() and target not in TRACKED):
+        return False
+    return not anchor or anchor in _anchors(target)
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors that a forge makes of a page's headings."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_no_address_leads_outside():
+    """Where packages come from is the machine's business: no registry, mirror or index stands in any file."""
+    outside = [
+        f"{where}: {place}" for where, line in lines() for place in _PLACE.findall(line) if not _is_nowhere(place)
+    ]
+    assert outside == []
+    assert [place for place, line in lines() if _INDEX.search(line)] == []
+
+
+def _is_nowhere(place: str) -> bool:
+    host = place.rpartition("@")[2].partition(":")[0]
+    return host.startswith("127.") or "." not in host or host.endswith(_NOWHERE)
+
+
+@pytest.mark.parametrize(
+    ("place", "nowhere"),
+    [
+        ("127.0.0.1:80", True),
+        ("shop.default.svc", True),
+        ("u@a.example:1", True),
+        ("index.acme.io", False),
+        ("x@acme.org:443", False),
+    ],
+)
+def test_what_leads_outside_is_told_from_what_does_not(place: str, nowhere: bool):
+    assert _is_nowhere(place) is nowhere
+
+
+@pytest.mark.parametrize(("line", "word"), [("pip --@-url x", "index"), ("GO@=direct", "PROXY"), ("@=x", "registry")])
+def test_a_setting_of_an_index_is_found(line: str, word: str):
+    assert _INDEX.search(line.replace("@", word))
+
+
+def test_no_file_knows_where_this_checkout_lies():
+    here = re.compile(re.escape(str(ROOT)) + r"\b")
+    assert [place for place, line in lines() if here.search(line)] == []
+
+
+def test_nothing_is_left_to_do():
+    assert [place for place, line in lines() if _UNDONE.search(line)] == []
+
+
+def test_every_change_is_told_by_the_rule():
+    fragments = [path for path in (ROOT / "changes").iterdir() if path.name != "README.md"]
+    assert fragments
+    for fragment in fragments:
+        assert re.fullmatch(r"[a-z0-9-]+\.(added|changed|fixed|removed)\.md", fragment.name), fragment.name
+        assert 1 <= len(fragment.read_text().splitlines()) <= 5, fragment.name
