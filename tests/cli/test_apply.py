@@ -99,7 +99,9 @@ def test_not_waiting_and_not_waiting_long_enough(served: Cli, journal: Path):
     assert "ready" not in done.err
     done = served("sandbox", "apply", "-f", "s.yaml", "--timeout", "1s", "-o", "json")
     assert done.code == 4
-    assert done.err.splitlines()[-1] == "dayfly: demo is not ready after 1 s; it goes on; see: dayfly why demo"
+    last = done.err.splitlines()[-1]
+    assert last.startswith("dayfly: demo is not ready after 1 s, and it goes on: ResourcesPending: db/provision: ")
+    assert last.endswith("; see: dayfly why demo")
     assert json.loads(done.out)["name"] == "demo"
     done = served("sandbox", "delete", "demo", "--wait=false")
     assert done.code == 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.command import Cli, refused
+from cli.command import COMMAND, Cli, refused
 from cli.fake import Fake, serving
 
 if TYPE_CHECKING:
@@ -123,3 +124,34 @@ def test_usage_errors_name_the_help_to_read(cli: Cli):
     refused(cli("abandon", "demo"), 2, "--reason")
     refused(cli("abandon", "demo", "--reason", " "), 2, "--reason is empty")
     refused(cli("apply", "-f", "x", "--set", "novalue"), 2, 'got "novalue"')
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_silence_and_no_traceback(cli: Cli, fake: Fake, closed: str):
+    fake.say("GET", "sandboxes", [])
+    line = " ".join((*COMMAND, "sandbox list", closed))
+    done = subprocess.run(["sh", "-c", line], env=cli.environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "" or done.stderr.startswith("There is no sandbox")
+
+
+def test_what_the_machine_refuses_is_said_without_its_number(cli: Cli):
+    cli.home.mkdir()
+    (cli.home / "url").mkdir()
+    refused(cli("sandbox", "list"), 5, f"{cli.home}/url: is a directory")
+    (cli.home / "url").rmdir()
+    (cli.home / "server.log").mkdir()
+    done = cli("up", "--detach", "--port", "0")
+    refused(done, 1, f"{cli.home}/server.log: Is a directory; mend that")
+    assert "Errno" not in done.err
+
+
+def test_an_unknown_plugin_is_said_with_where_to_look(cli: Cli, fake: Fake):
+    fake.say("GET", "resource-plugins/cat", {"error": 'resource plugin "cat" not found'}, status=404)
+    refused(cli("plugin", "get", "cat"), 3, '"cat" not found; see: dayfly plugin list')
+
+
+def test_an_embedded_file_that_is_missing_is_named_as_one_would_type_it(cli: Cli):
+    for written in ("nofile", "./nofile", "/nofile"):
+        cli.write("p.yaml", f"name: e\nspec:\n  create:\n  - {{name: a, script: '@{{embed: {written}}}'}}\n")
+        refused(cli("plan", "-f", "p.yaml"), 2, "p.yaml:4:15", "open nofile: no such file or directory")

@@ -41,7 +41,14 @@ def test_what_is_not_there_is_said_with_what_is(ready: Cli):
     done = ready("logs", "demo", "db", "drop")
     assert (done.code, done.out) == (0, "")
     assert done.err == "db/drop: not started yet; see: dayfly why demo\n"
-    assert ready("logs", "nobody").code == 3
+    refused(ready("logs", "nobody"), 3, 'no sandbox "nobody"; see: dayfly sandbox list')
+    refused(ready("why", "nobody"), 3, 'no sandbox "nobody"; see: dayfly sandbox list')
+
+
+def test_a_sandbox_of_nothing_has_no_logs(served: Cli):
+    served.write("s.yaml", "name: bare\nspec: {cluster: local}\n")
+    assert served("apply", "-f", "s.yaml").code == 0
+    refused(served("logs", "bare"), 3, '"bare" has no step, hook or fork; so it has no logs')
 
 
 def test_they_are_there_after_the_end(ready: Cli):

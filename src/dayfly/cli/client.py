@@ -27,7 +27,7 @@ class ApiError(CliError):
         codes = {400: Exit.USAGE, 401: Exit.DENIED, 403: Exit.DENIED, 404: Exit.NOT_FOUND}
         advice = ""
         if status in (401, 403):
-            advice = "its key is in the file key of its home: set DAYFLY_HOME or DAYFLY_API_KEY"
+            advice = "the right one is in the file key of its home: set DAYFLY_HOME or DAYFLY_API_KEY"
         super().__init__(codes.get(status, Exit.FAILED), message, advice)
 
 

@@ -109,7 +109,7 @@ def reader(file: str) -> Callable[[str], bytes]:
     folder = "." if file == STANDARD_INPUT else str(Path(file).parent)
 
     def read(path: str) -> bytes:
-        with open(f"{folder}/{path}", "rb") as source:  # noqa: PTH123 # joined as text: "/etc/x" stays in the folder
+        with Path(f"{folder}/{path}").open("rb") as source:  # joined as text: "/etc/x" stays in the folder
             return source.read(text.MAX_BYTES + 1)
 
     return read

@@ -11,6 +11,7 @@ import click
 from dayfly.cli import show
 from dayfly.cli.client import ApiError, Client
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.sandbox import ask
 from dayfly.spec import names
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _follow(client: Client, sandbox: str, chosen: Chosen, attempt: int | None, *
 
 def _attempts(client: Client, sandbox: str, chosen: Chosen, attempt: int | None) -> list[Any]:
     """The chosen logs, attempts of a unit in their order."""
-    found = client.get("sandboxes", sandbox, "attempts")
+    found = ask(client, sandbox, "attempts")
     return [info for info in found if chosen.takes(info["unit"]) and attempt in (None, info["attempt"])]
 
 
@@ -155,9 +156,9 @@ def _say_why_nothing(client: Client, sandbox: str, chosen: Chosen, report: Any, 
     logs = client.get("sandboxes", sandbox, "attempts")
     known: Iterable[str] = dict.fromkeys([*(unit["id"] for unit in report["units"]), *(log["unit"] for log in logs)])
     units = [unit for unit in known if chosen.takes(unit)]
-    wanted = " ".join(filter(None, chosen)) or "unit"
+    wanted = " ".join(filter(None, chosen)) or "step, hook or fork"
     if not units:
-        there = f"there is {', '.join(known)}" if known else "there is nothing at all"
+        there = f"there is {', '.join(known)}" if known else "so it has no logs"
         raise CliError(Exit.NOT_FOUND, f'"{sandbox}" has no {wanted}', there)
     if attempt is not None:
         numbers = sorted({log["attempt"] for log in logs if chosen.takes(log["unit"])})

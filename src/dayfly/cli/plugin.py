@@ -38,7 +38,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> 
 def get(name: str, output: str | None) -> None:
     """Show one version of a plugin, the highest if none is named."""
     bare, version = semver.split_reference(name)
-    plugin = Client.open().get("resource-plugins", bare, version=version)
+    plugin = _find(Client.open(), bare, version)
     if output:
         show.emit(plugin, output)
         return
@@ -103,6 +103,15 @@ def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> N
         left = len(versions) - 1
         remain = f"; {left} other version{'s remain' if left > 1 else ' remains'}" if left else ""
         show.talk(f'Deleted resource plugin "{bare}@{version}"{remain}.')
+
+
+def _find(client: Client, bare: str, version: str) -> Any:
+    try:
+        return client.get("resource-plugins", bare, version=version)
+    except CliError as fault:
+        if fault.code == Exit.NOT_FOUND:
+            raise CliError(Exit.NOT_FOUND, fault.message, "see: dayfly plugin list --all-versions") from None
+        raise
 
 
 def _delete(client: Client, bare: str, version: str) -> None:

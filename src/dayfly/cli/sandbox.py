@@ -90,9 +90,19 @@ def find(client: Client, name: str) -> Any:
         SpecError: no sandbox can have that name.
         CliError: none has it.
     """
+    return ask(client, name)
+
+
+def ask(client: Client, name: str, *what: str) -> Any:
+    """What the server knows of a sandbox, or of one that was: itself, or its `why`, `report` and the like.
+
+    Raises:
+        SpecError: no sandbox can have that name.
+        CliError: none has it.
+    """
     names.check("sandbox", name)
     try:
-        return client.get("sandboxes", name)
+        return client.get("sandboxes", name, *what)
     except CliError as fault:
         if fault.code == Exit.NOT_FOUND:
             raise CliError(Exit.NOT_FOUND, f'no sandbox "{name}"', "see: dayfly sandbox list") from None

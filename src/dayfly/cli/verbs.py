@@ -121,13 +121,19 @@ def _fault(fault: Exception) -> int:
         case click.ClickException():
             return _say(fault.format_message(), Exit.USAGE)
         case PermissionError():
-            return _say(f"{fault}; run it as the user who owns this home", Exit.DENIED)
+            return _say(f"{_words(fault)}; run it as the user who owns this home", Exit.DENIED)
         case OSError(errno=errno.ENOSPC):
-            return _say(f"{fault}; free some space and try again", Exit.FAILED)
+            return _say(f"{_words(fault)}; free some space and try again", Exit.FAILED)
         case OSError():
-            return _say(f"{fault}; mend that and try again", Exit.FAILED)
+            return _say(f"{_words(fault)}; mend that and try again", Exit.FAILED)
         case _:
             return _say(f"internal error, {type(fault).__name__}; the details are in {_written(fault)}", Exit.FAILED)
+
+
+def _words(fault: OSError) -> str:
+    """What the machine refuses, without its number."""
+    reason = fault.strerror or str(fault)
+    return f"{fault.filename}: {reason}" if fault.filename else reason
 
 
 def _written(fault: Exception) -> str:

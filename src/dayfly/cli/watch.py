@@ -46,7 +46,9 @@ def until_ready(client: Client, name: str, seconds: float) -> Report:
                 why = closed.get("message") or closed.get("reason") or report["message"]
                 raise CliError(Exit.FAILED, f"{name} is being deleted: {why}", f"follow it with: dayfly why {name}")
         else:
-            message = f"{name} is not ready after {seconds:g} s; it goes on"
+            message = (
+                f"{name} is not ready after {seconds:g} s, and it goes on: {report['reason']}: {report['message']}"
+            )
             raise CliError(Exit.TIMED_OUT, message, f"see: dayfly why {name}")
     raise _failure(client, name, report)
 

@@ -9,8 +9,8 @@ import click
 
 from dayfly.cli import options, show
 from dayfly.cli.client import Client
+from dayfly.cli.sandbox import ask
 from dayfly.plan.words import span
-from dayfly.spec import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +24,7 @@ def command(sandbox: str, output: str | None) -> None:
 
     Also for a delete that does not end.
     """
-    names.check("sandbox", sandbox)
-    blocker = Client.open().get("sandboxes", sandbox, "why")
+    blocker = ask(Client.open(), sandbox, "why")
     if output:
         show.emit(blocker, output)
     elif blocker:
