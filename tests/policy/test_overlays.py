@@ -11,6 +11,8 @@ from policy.overlays import Source, merged, terms
 CASES = 5_400
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_judges_whatever_it_is_given():
     """10^5 merged, damaged and senseless pods: an answer each time, and what passes is whole."""
     source = Source(seed=1)

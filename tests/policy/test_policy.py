@@ -184,6 +184,12 @@ def test_another_namespace_or_runner():
     assert [each.path for each in policy.check(pod, other)] == ["spec.volumes (dayfly)"]
 
 
+def test_nobody_elses_pod():
+    pod = merged({})
+    pod["metadata"]["ownerReferences"] = []
+    assert [str(each) for each in policy.check(pod, terms())] == ["metadata.ownerReferences must name the Run"]
+
+
 class TestStored:
     """What the server and its webhooks made of the pod."""
 
@@ -213,6 +219,7 @@ class TestStored:
     @pytest.mark.parametrize(
         ("change", "path"),
         [
+            (lambda pod, main: pod["metadata"].update(name="other"), "metadata.name"),
             (lambda pod, main: pod["metadata"]["finalizers"].clear(), "metadata.finalizers"),
             (lambda pod, main: pod["metadata"].pop("ownerReferences"), "metadata.ownerReferences"),
             (

@@ -189,9 +189,7 @@ def _struct(info: Any) -> _Schema:
     made: _Schema = {"type": "object", "description": described.replace("`", "")}
     if required := [field.encode_name for field in info.fields if field.required]:
         made["required"] = required
-    properties = {field.encode_name: _field(info.cls, field) for field in info.fields}
-    if properties:
-        made["properties"] = properties
+    made["properties"] = {field.encode_name: _field(info.cls, field) for field in info.fields}
     return made | copy.deepcopy(_STRUCTS.get(info.cls, {}))
 
 
