@@ -5,21 +5,19 @@ from typing import assert_never
 
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names, read
-from dayfly.execute.pod.render import PodAttempt, SecretKey
-from dayfly.execute.pod.render import pod as render
 from dayfly.execute.pod.run import ForeignPodError, Pods
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.follow import Followers
 from dayfly.operator.gather import Sight
+from dayfly.operator.grants import NotGrantedError
+from dayfly.operator.making import Maker, RefusedPodError
 from dayfly.operator.objects import RUN_FINALIZER, RUNS
 from dayfly.operator.refusals import Refusals
 from dayfly.operator.targets import Targets
-from dayfly.operator.values import namespace_of, owner, where
 from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Prepare, Release
 from dayfly.plan.world import NeverRan, Objection
-from dayfly.spec.lifecycle import CREATING
 
 
 class Effects:
@@ -33,8 +31,7 @@ class Effects:
         targets: Targets,
         followers: Followers,
         refusals: Refusals,
-        runner: str,
-        restricted: bool,
+        maker: Maker,
     ) -> None:
         self._cluster = cluster
         self._client = cluster.client
@@ -42,8 +39,7 @@ class Effects:
         self._targets = targets
         self._followers = followers
         self._refusals = refusals
-        self._runner = runner
-        self._restricted = restricted
+        self._maker = maker
 
     async def perform(self, scene: Scene, sight: Sight, effect: Effect) -> None:
         """Bring one effect about, or begin to."""
@@ -58,6 +54,7 @@ class Effects:
             case Release(unit=unit, attempt=attempt):
                 if pod := sight.pods.get((unit, attempt)):
                     self._followers.forget(pod.metadata.uid)
+                    self._maker.forget(pod.metadata.uid)
                     await self._pods.release(pod)
             case Dissolve():
                 await self._dissolve(sight)
@@ -65,53 +62,28 @@ class Effects:
                 assert_never(effect)
 
     async def _prepare(self, sight: Sight, scene: Scene, name: str, attempt: int) -> None:
-        ledger, key = sight.run.ledger, (name, attempt)
-        unit = scene.plan.steps[name].unit
+        run, key = sight.run, (name, attempt)
+        now = self._cluster.now()
         try:
-            await self._pods.prepare(render(unit, self._attempt(sight, scene, name, attempt)))
-            self._refusals.drop(ledger, key)
+            made = await self._maker.manifest(run, scene.plan, name, attempt)
+            stored = await self._pods.prepare(made)
+            self._maker.judge(stored["metadata"]["uid"], stored, made)
+            self._refusals.drop(run.ledger, key)
             return
         except CannotRenderError as error:
             said: NeverRan | Objection = NeverRan(reason=error.reason, message=str(error))
+        except RefusedPodError as error:
+            said = Objection(reason="PodRefused", message=str(error), since=now)
+        except NotGrantedError as error:
+            said = Objection(reason=error.reason, message=str(error), since=now)
         except ForeignPodError as error:
-            said = Objection(reason="NameTaken", message=str(error), since=self._cluster.now())
-        except errors.Invalid as error:
-            said = NeverRan(reason="Invalid", message=error.message)
+            said = Objection(reason="NameTaken", message=str(error), since=now)
         except errors.Refused as error:
-            # Quota, admission, a missing namespace: somebody may mend it while we wait.
-            said = Objection(reason=error.reason or "Refused", message=error.message, since=self._cluster.now())
-        self._refusals.put(ledger, key, said)
+            # Quota, admission, a field that only this server finds wrong: nothing was permitted, so nothing is owed.
+            said = Objection(reason=error.reason or "Refused", message=error.message, since=now)
+        self._refusals.put(run.ledger, key, said)
         if isinstance(said, NeverRan):
-            self._cluster.queue.add(sight.run.metadata.name)
-
-    def _attempt(self, sight: Sight, scene: Scene, name: str, number: int) -> PodAttempt:
-        run, step = sight.run, scene.plan.steps[name]
-        inputs: dict[str, bytes | SecretKey | None] = {}
-        for item in step.unit.inputs:
-            if item.from_ is None:
-                inputs[item.name] = None if item.value is None else item.value.encode()
-                continue
-            producer = f"{item.from_.resource or step.resource}/{item.from_.unit}".removeprefix("/")
-            record = run.ledger.unit(producer)
-            inputs[item.name] = where(run, producer, record, item.from_.output)
-        creating = [other for other in scene.plan.steps.values() if other.resource == step.resource]
-        limits = step.unit.timeouts
-        return PodAttempt(
-            run=run.ledger.uid,
-            run_name=run.metadata.name,
-            owner=owner(run),
-            resource=step.resource,
-            unit=name,
-            number=number,
-            inputs=inputs,
-            complete=all(
-                run.ledger.unit(other.id).outcome == "succeeded" for other in creating if other.event in CREATING
-            ),
-            namespace=namespace_of(step.unit),
-            runner=self._runner,
-            restricted=self._restricted,
-            start_before=self._cluster.now() + limits.schedule_ms + limits.pull_ms,
-        )
+            self._cluster.queue.add(run.metadata.name)
 
     async def _dissolve(self, sight: Sight) -> None:
         """Let the target go, then the documents, then the ledger."""

@@ -5,6 +5,7 @@ import logging
 import msgspec
 
 from dayfly.execute import receipt
+from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene
@@ -12,13 +13,15 @@ from dayfly.kube import errors
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.follow import Followers
+from dayfly.operator.grants import NotGrantedError
+from dayfly.operator.making import Maker, RefusedPodError
 from dayfly.operator.objects import DOCUMENTS, DocumentObject, RunObject
 from dayfly.operator.refusals import Refusals
 from dayfly.operator.targets import Targets
 from dayfly.operator.values import Values, namespace_of, told
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.words import Reason
-from dayfly.plan.world import AttemptKey, Ended, Fact, Sealed, World
+from dayfly.plan.world import AttemptKey, Ended, Fact, Held, Objection, Sealed, World
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import Unit, digest
 from dayfly.spec.run import Phase, Result, State
@@ -53,6 +56,7 @@ class Gathering:
         followers: Followers,
         refusals: Refusals,
         values: Values,
+        maker: Maker,
     ) -> None:
         self._cluster = cluster
         self._client = cluster.client
@@ -61,6 +65,7 @@ class Gathering:
         self._followers = followers
         self._refusals = refusals
         self._values = values
+        self._maker = maker
         self._plans: dict[tuple[str, str], Plan] = {}
         self._gone: dict[str, set[str]] = {}
 
@@ -81,6 +86,7 @@ class Gathering:
         closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
         await self._missing(sight, plan, facts, closing=bool(closing))
         objections, refused = self._refusals.of(run.ledger, now)
+        objections |= await self._altered(sight, plan, facts, now)
         world = World(
             run=run.ledger,
             wish=wish,
@@ -210,6 +216,27 @@ class Gathering:
             gone.add(record.ref)
             if not ended:
                 facts[key] = read.gone(record, unit)
+
+    async def _altered(self, sight: Sight, plan: Plan, facts: dict[AttemptKey, Fact], now: int) -> dict[str, Objection]:
+        """Pods that wait to be claimed and are not, as stored, what was made: the cluster's webhooks changed them."""
+        found: dict[str, Objection] = {}
+        for (name, attempt), fact in facts.items():
+            if (
+                not isinstance(fact, Held)
+                or attempt != sight.run.ledger.unit(name).attempt + 1
+                or name not in plan.steps
+            ):
+                continue
+            pod = sight.pods[name, attempt]
+            said = self._maker.objection(pod.metadata.uid)
+            if said is None and (stored := await self._pods.whole(pod)):
+                try:
+                    said = await self._maker.examine(sight.run, plan, (name, attempt), pod, stored)
+                except (NotGrantedError, RefusedPodError, CannotRenderError) as error:
+                    said = str(error)
+            if said:
+                found[name] = Objection(reason="PodAltered", message=said, since=now)
+        return found
 
     async def _fresh_pod(self, name: str, unit: Unit) -> Pod | None:
         try:

@@ -10,6 +10,8 @@ from dayfly.operator.cluster import Cluster
 from dayfly.operator.effects import Effects
 from dayfly.operator.follow import Followers
 from dayfly.operator.gather import Gathering, Sight
+from dayfly.operator.grants import Grants, Runner
+from dayfly.operator.making import Maker
 from dayfly.operator.refusals import Refusals
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets import Targets
@@ -22,13 +24,14 @@ log = logging.getLogger(__name__)
 class Lifecycles:
     """The host of turns in a cluster. Any number may be active at once."""
 
-    def __init__(self, cluster: Cluster, *, runner: str, restricted: bool = True) -> None:
+    def __init__(self, cluster: Cluster, *, runner: Runner) -> None:
         self._cluster = cluster
         self._targets = Targets(cluster)
         self._followers = Followers(cluster.client, cluster.queue.add)
         self._values = Values(cluster.client)
         self._refusals, pods = Refusals(), Pods(cluster.client)
         self.sweeper = Sweeper(cluster, pods, self._targets)
+        maker = Maker(cluster, Grants(cluster.client, runner, cluster.now), runner.name)
         self._gathering = Gathering(
             cluster,
             pods=pods,
@@ -36,6 +39,7 @@ class Lifecycles:
             followers=self._followers,
             refusals=self._refusals,
             values=self._values,
+            maker=maker,
         )
         self._effects = Effects(
             cluster,
@@ -43,8 +47,7 @@ class Lifecycles:
             targets=self._targets,
             followers=self._followers,
             refusals=self._refusals,
-            runner=runner,
-            restricted=restricted,
+            maker=maker,
         )
         self._sights: dict[str, Sight] = {}
         self._scenes: dict[str, Scene] = {}
@@ -87,7 +90,11 @@ class Lifecycles:
         for move in moves:
             if isinstance(move, Record):
                 await self._keep(sight, scene, move)
-        return await self._cluster.ledger.commit(sight.run, scene.plan, moves)
+        if not await self._cluster.ledger.commit(sight.run, scene.plan, moves):
+            return False
+        # The effects rest on these moves: a step that is made now reads outputs that were recorded just now.
+        sight.run = self._cluster.ledger.get(sight.run.metadata.name) or sight.run
+        return True
 
     async def _keep(self, sight: Sight, scene: Scene, move: Record) -> None:
         """Outputs first: the ledger never speaks of what is not there."""

@@ -12,6 +12,7 @@ from dayfly.kube.objects import Key
 from dayfly.kube.queue import work
 from dayfly.operator.cluster import Cluster, unix_ms
 from dayfly.operator.gather import PlanLostError
+from dayfly.operator.grants import Runner
 from dayfly.operator.lifecycles import Lifecycles
 from dayfly.operator.sandboxes import Sandboxes
 from dayfly.operator.speak import Speaker
@@ -28,13 +29,12 @@ class Operator:
         self,
         client: Client,
         *,
-        runner: str,
-        restricted: bool = True,
+        runner: Runner,
         now: Callable[[], int] = unix_ms,
         seed: int | None = None,
     ) -> None:
         self.cluster = Cluster(client, now=now, seed=seed)
-        self._lifecycles = Lifecycles(self.cluster, runner=runner, restricted=restricted)
+        self._lifecycles = Lifecycles(self.cluster, runner=runner)
         self._sandboxes = Sandboxes(self.cluster)
         self._speaker = Speaker(self.cluster)
 
@@ -88,7 +88,7 @@ class Operator:
             self.cluster.wishes.forget(key)
 
 
-async def operate(client: Client, *, runner: str, stop: asyncio.Event) -> None:
+async def operate(client: Client, *, runner: Runner, stop: asyncio.Event) -> None:
     """Run an operator until `stop` is set."""
     operator = asyncio.create_task(Operator(client, runner=runner).run())
     stopped = asyncio.create_task(stop.wait())

@@ -34,16 +34,26 @@ class Cloud:
         self._alive: dict[tuple[str, str], int] = {}
         self._creates: dict[str, bool] = {}
         self._once: set[str] = set()
+        self._reads: dict[str, dict[str, tuple[str, bytes]]] = {}
+        self.lossy = False
 
-    def knows(self, unit: str, *, creates: bool, once: bool) -> None:
-        """What a unit is, told by whoever wrote the plugin."""
+    def knows(self, unit: str, *, creates: bool, once: bool, reads: dict[str, tuple[str, bytes]]) -> None:
+        """What a unit is, told by whoever wrote the plugin; `reads`: variable, whose output, and its bytes."""
+        self._reads[unit] = reads
         self._creates[unit] = creates
         if once:
             self._once.add(unit)
 
-    def start(self, run: str, unit: str, attempt: int, pod: str) -> None:
-        """A script's first instruction."""
+    def start(self, run: str, unit: str, attempt: int, pod: str, given: dict[str, bytes]) -> None:
+        """A script's first instruction, and the environment that it finds."""
         self._check(run, unit, attempt, pod)
+        for variable, (producer, value) in self._reads[unit].items():
+            wanted = value if self.succeeded(producer, run) else b""
+            # Where a node was lost, an output may be; a delete step copes, a create step is never started so.
+            absent = self.lossy and not self._creates[unit] and not given.get(variable)
+            if given.get(variable) != wanted and not absent:
+                self.broken(f"(7) {unit}#{attempt} reads {given.get(variable)!r} in {variable}, written was {wanted!r}")
+        self.given[pod, unit, attempt] = given
         self.log.append(Entry(self._time(), "start", run, unit, attempt, pod))
         self._alive[run, unit] = self._alive.get((run, unit), 0) + 1
 
@@ -56,7 +66,7 @@ class Cloud:
         return sum(line.what == "start" and line.unit == unit and run in ("", line.run) for line in self.log)
 
     def succeeded(self, unit: str, run: str) -> bool:
-        return any((e.what, e.unit, e.run, e.outcome) == ("end", unit, run, "exited") for e in self.log)
+        return any((e.what, e.unit, e.run, e.outcome) == ("end", unit, run, "exited 0") for e in self.log)
 
     def _check(self, run: str, unit: str, attempt: int, pod: str) -> None:
         what = f"{unit}#{attempt} ({pod}) of {run}"

@@ -123,17 +123,16 @@ class Kubelet:
         if started >= int(fields.get("start-before-ms", 1 << 60)):
             self._end(box, script, fields, {}, "void", 0, 0)
             return
-        self._cloud.given[box.uid, unit, int(fields["attempt"])] = self._inputs(pod, order)
         run = pod["metadata"]["ownerReferences"][0]["uid"]
         run = self._ledger(run)
         attempt = int(fields["attempt"])
-        self._cloud.start(run, unit, attempt, box.uid)
+        self._cloud.start(run, unit, attempt, box.uid, self._inputs(pod, order))
         if not script.silent:
             self._status(
                 box, {"phase": "Running", "containerStatuses": [_main({"running": {"startedAt": self._now()}})]}
             )
         outcome, code = await self._live(box, script, self._cloud.starts(unit, run))
-        self._cloud.end(run, unit, attempt, box.uid, outcome)
+        self._cloud.end(run, unit, attempt, box.uid, f"{outcome} {code}")
         outputs = script.outputs if outcome == "exited" and code == 0 else {}
         if script.silent:
             return

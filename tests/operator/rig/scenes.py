@@ -46,13 +46,14 @@ CHAIN = plugin(
     [step("make", outputs=("url",)), step("seed", reads=("make.url",), outputs=("user",))],
     [step("drop", reads=("make.url", "seed.user"))],
 )
+URL, USER = {"MAKE_URL": ("db/make", "url")}, {"SEED_USER": ("db/seed", "user")}
 CHAIN_UNITS = {
     "db/make": Unit(creates=True, once=True, undone_by="db/drop"),
-    "db/seed": Unit(creates=True, once=True, undone_by="db/drop"),
-    "db/drop": Unit(creates=False),
+    "db/seed": Unit(creates=True, once=True, undone_by="db/drop", reads=URL),
+    "db/drop": Unit(creates=False, reads=URL | USER),
 }
 RETRY = plugin([step("make", outputs=("url",), idempotent=True)], [step("drop", reads=("make.url",))])
-RETRY_UNITS = {"db/make": Unit(creates=True, undone_by="db/drop"), "db/drop": Unit(creates=False)}
+RETRY_UNITS = {"db/make": Unit(creates=True, undone_by="db/drop"), "db/drop": Unit(creates=False, reads=URL)}
 OUTPUTS = {"db/make": {"url": b"db://1"}, "db/seed": {"user": b"ann\0\xff"}}
 
 
@@ -165,7 +166,7 @@ SCENES = {
     "midway": Scene(CHAIN, CHAIN_UNITS, midway, {"db/make": Script(runs=5)}),
     "at-once": Scene(CHAIN, CHAIN_UNITS, at_once),
     "cleanup-retries": Scene(RETRY, RETRY_UNITS, chain, {"db/drop": Script(fails=2)}),
-    "again": Scene(RETRY, RETRY_UNITS | {"db/make": Unit(creates=True, undone_by="db/drop")}, again),
+    "again": Scene(RETRY, RETRY_UNITS, again),
     "abandoned": Scene(RETRY, RETRY_UNITS, abandoned, {"db/drop": Script(fails=99)}, clean=False),
     "expired": Scene(RETRY, RETRY_UNITS, expired),
 }

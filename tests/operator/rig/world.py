@@ -14,6 +14,7 @@ import msgspec
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Answer, Request
+from dayfly.operator.grants import Runner
 from dayfly.operator.main import Operator
 from kube.fake import Call, Crash, FakeCluster, FakeTransport, Fault, custom, run
 from rig import history
@@ -29,7 +30,7 @@ KINDS = (
     custom(GROUP, "v1alpha1", "resourceplugins", "ResourcePlugin", namespaced=False, status=False),
     custom(GROUP, "v1alpha1", "resources", "Resource", namespaced=False),
 )
-RUNNER = "dayfly-runner-1"
+RUNNER = Runner("dayfly-runner-1")
 PATIENCE = 4 * 3600.0
 
 
@@ -40,6 +41,7 @@ class Unit:
     creates: bool
     once: bool = False
     undone_by: str = ""
+    reads: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)  # variable: (unit, output)
 
 
 class Paused(FakeTransport):
@@ -89,8 +91,9 @@ class World:
         self.kubelet = Kubelet(self.cluster, self.cloud)
         self.units = units
         for name, unit in units.items():
-            self.cloud.knows(name, creates=unit.creates, once=unit.once)
             self.kubelet.scripts[name] = scripts.get(name, Script())
+            reads = {key: (of, scripts[of].outputs[output]) for key, (of, output) in unit.reads.items()}
+            self.cloud.knows(name, creates=unit.creates, once=unit.once, reads=reads)
         self.seed = seed
         self.processes: list[Process] = []
         self.respawn = True
@@ -98,7 +101,7 @@ class World:
         self.hook: Callable[[int, Call], Fault | None] = lambda _number, _call: None
         self.cluster.faults = self._fault
         self._born = 0
-        self.namespace("dayfly-runners")
+        self.namespace("dayfly-runners", **{"pod-security.kubernetes.io/enforce": "restricted"})
         self.namespace("shop")
 
     def now(self) -> int:

@@ -22,8 +22,8 @@ class Pods:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def prepare(self, manifest: dict[str, Any]) -> None:
-        """Create a gated pod, or find the one that an earlier try of ours created.
+    async def prepare(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Create a gated pod, or find the one that an earlier try of ours created; the pod as it is stored.
 
         Raises:
             ForeignPodError: the name is taken by a pod that is not ours.
@@ -31,7 +31,7 @@ class Pods:
         """
         metadata = manifest["metadata"]
         try:
-            await self._client.create(_WHOLE_POD, manifest, metadata["namespace"])
+            return await self._client.create(_WHOLE_POD, manifest, metadata["namespace"])
         except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
             try:
                 found = await self._client.get(_WHOLE_POD, metadata["name"], metadata["namespace"])
@@ -41,6 +41,15 @@ class Pods:
                 raise ForeignPodError(
                     f"pod {metadata['namespace']}/{metadata['name']} exists and is not ours; delete it"
                 ) from None
+            return found
+
+    async def whole(self, pod: Pod) -> dict[str, Any] | None:
+        """All of that very pod, as it is stored now; None if it is gone."""
+        try:
+            found = await self._client.get(_WHOLE_POD, pod.metadata.name, pod.metadata.namespace)
+        except errors.NotFound:
+            return None
+        return found if found["metadata"]["uid"] == pod.metadata.uid else None
 
     async def let_go(self, pod: Pod) -> None:
         """Remove the gate. Doing it twice is doing it once; a pod of another UID is left alone."""

@@ -1,0 +1,227 @@
+"""What may not become a pod, and what the cluster may not make of one: said of the sandbox, and never started."""
+
+from __future__ import annotations
+
+import pytest
+from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, ready, wish
+from rig.world import World, live
+
+from dayfly.kube.objects import Key
+from kube.fake import Refusal
+
+
+def message(world: World) -> str:
+    return world.status().get("message", "")
+
+
+def scene(runner: dict, story) -> World:
+    """A life of the chain with another runner."""
+    plugin = CHAIN | {"runner": {"image": "busybox:1", **runner}}
+
+    async def begin(world: World) -> None:
+        world.start()
+        await story(world)
+
+    return live(Scene(plugin, CHAIN_UNITS, chain).world, begin)
+
+
+def test_pod_is_held_to_the_allow_list():
+    """What an overlay may not have is refused before anything is made, with its place; nothing is owed then."""
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: "may not be made: spec.hostNetwork" in message(world), "the refusal", 10)
+        await world.rest(60)
+        assert not world.cloud.log
+        assert not [write for write in world.writes if write.startswith("POST") and write.endswith("/pods")]
+        world.delete()
+        await gone(world)
+
+    scene({"podTemplateOverlay": "spec: {hostNetwork: true}"}, story)
+
+
+def test_namespace_must_be_granted():
+    """A step runs in another namespace only where an administrator has labelled it; then it goes on by itself."""
+
+    async def story(world: World) -> None:
+        world.namespace("team")
+        world.sandbox(wish())
+        await world.until(lambda: "dayfly.dev/runners=true" in message(world), "the objection")
+        assert "namespace team" in message(world)
+        assert not world.pods()
+        labels = {"metadata": {"labels": {"dayfly.dev/runners": "true"}}}
+        world.ask("PATCH", "/api/v1/namespaces/team", labels, "application/merge-patch+json")
+        await world.until(lambda: ready(world), "ready", patience=60)
+        world.delete()
+        await gone(world)
+
+    scene({"namespace": "team"}, story)
+
+
+def test_missing_namespace_is_said_and_waited_for():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: "namespace team is not there" in message(world), "the objection")
+        world.namespace("team", **{"dayfly.dev/runners": "true"})
+        await world.until(lambda: ready(world), "ready", patience=60)
+        world.delete()
+        await gone(world)
+
+    scene({"namespace": "team"}, story)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_pod_changed_by_a_webhook_is_not_let_go(restarted):
+    """What a mutating webhook did to the runner is found at once, and by another operator that has not made the pod."""
+
+    async def story(world: World) -> None:
+        def webhook(operation, kind, old, new):
+            if operation == "CREATE" and kind.plural == "pods":
+                [main] = new["spec"]["containers"]
+                return new | {"spec": new["spec"] | {"containers": [main | {"command": ["/bin/evil"]}]}}
+            return None
+
+        world.cluster.admission.append(webhook)
+        world.sandbox(wish())
+        await world.until(lambda: "command was changed in the cluster" in message(world), "the objection", 30)
+        if restarted:
+            await world.processes.pop().end()
+            world.start()
+            await world.rest(60)
+        assert [pod["spec"]["schedulingGates"] for pod in world.pods()] == [[{"name": "dayfly.dev/claim"}]]
+        world.cluster.admission.clear()
+        [pod] = world.pods()
+        world.ask("DELETE", f"/api/v1/namespaces/dayfly-runners/pods/{pod['metadata']['name']}")
+        await world.until(lambda: ready(world), "ready")
+        world.delete()
+        await gone(world)
+
+    world = scene({}, story)
+    assert world.cloud.starts("db/make") == 1
+
+
+def test_foreign_pod_of_our_name_is_left_alone():
+    """Somebody has made a pod of the name that ours is to have: nothing is taken over, and it is said what to do."""
+
+    async def story(world: World) -> None:
+        world.cluster.admission.append(lambda *change: _squat(world, *change))
+        world.sandbox(wish())
+        await world.until(lambda: "is not ours; delete it" in message(world), "the objection", 60)
+        world.cluster.admission.clear()
+        [pod] = world.cluster.objects("pods")
+        world.ask("DELETE", f"/api/v1/namespaces/dayfly-runners/pods/{pod['metadata']['name']}")
+        await world.until(lambda: ready(world), "ready")
+        world.delete()
+        await gone(world)
+
+    scene({}, story)
+
+
+def _squat(world: World, operation, kind, old, new):
+    """Just before our first pod, another one of its name."""
+    if operation == "CREATE" and kind.plural == "pods" and "annotations" in new["metadata"]:
+        world.cluster.admission.clear()
+        mine = {"metadata": {"name": new["metadata"]["name"]}, "spec": {"containers": [{"name": "x", "image": "x"}]}}
+        gated = mine["spec"] | {"schedulingGates": [{"name": "mine"}]}
+        world.ask("POST", "/api/v1/namespaces/dayfly-runners/pods", mine | {"spec": gated})
+    return
+
+
+def test_quota_is_said_within_ten_seconds_and_waited_for():
+    """What the API server has against a pod is the step's sentence; once it is mended, the step starts by itself."""
+
+    async def story(world: World) -> None:
+        def quota(operation, kind, old, new):
+            if operation == "CREATE" and kind.plural == "pods":
+                raise Refusal(403, "exceeded quota: pods, used: 10, limited: 10")
+            return
+
+        world.cluster.admission.append(quota)
+        world.sandbox(wish())
+        await world.until(lambda: "exceeded quota: pods" in message(world), "the objection", 10)
+        world.cluster.admission.clear()
+        await world.until(lambda: ready(world), "ready", patience=60)
+        world.delete()
+        await gone(world)
+
+    scene({}, story)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("unschedulable", "0/3 nodes are available"),
+        ("image_missing", 'Back-off pulling image "busybox:1"'),
+    ],
+)
+def test_why_a_pod_does_not_start_is_said_within_ten_seconds(fault, said):
+    async def story(world: World) -> None:
+        setattr(world.kubelet.scripts["db/make"], fault, said)
+        world.sandbox(wish())
+        await world.until(lambda: said in message(world), "the reason", 10)
+        setattr(world.kubelet.scripts["db/make"], fault, "")
+        await world.until(lambda: ready(world), "ready", patience=60)
+        world.delete()
+        await gone(world)
+
+    scene({}, story)
+
+
+@pytest.mark.parametrize("in_log", [False, True])
+def test_outputs_reach_the_next_step_byte_for_byte(in_log):
+    """Through the message or, where they are too large for it, through the log; nothing of them is in a pod."""
+
+    async def story(world: World) -> None:
+        for script in world.kubelet.scripts.values():
+            script.in_log = in_log
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready")
+        assert not any("db://1" in str(pod["spec"]) for pod in world.pods())
+        world.delete()
+        await gone(world)
+
+    world = scene({}, story)
+    given = {unit: inputs for (_, unit, _), inputs in world.cloud.given.items()}
+    assert given["db/seed"]["MAKE_URL"] == b"db://1"
+    assert given["db/drop"]["MAKE_URL"] == b"db://1"
+    assert given["db/drop"]["SEED_USER"] == b"ann\0\xff"
+
+
+def test_large_outputs_without_a_log_are_lost_and_said():
+    """The bytes lie in the log alone, and it cannot be read: the step failed, and what it made is cleaned up."""
+
+    async def story(world: World) -> None:
+        world.cloud.lossy = True
+        world.kubelet.scripts["db/make"].in_log = True
+        world.kubelet.scripts["db/make"].logless = True
+        world.sandbox(wish())
+        await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure")
+        assert "OutputsLost" in message(world)
+        world.delete()
+        await gone(world)
+
+    world = scene({}, story)
+    world.check_cleaned(world.cloud.log[0].run)
+
+
+def test_secret_with_outputs_is_immutable_and_named_after_its_attempt():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready")
+        secrets = world.cluster.objects("secrets")
+        assert all(secret["immutable"] and secret["type"] == "dayfly.dev/outputs" for secret in secrets)
+        kept = [set(secret["data"]) - {"log.tail"} for secret in secrets]
+        assert sorted(map(sorted, kept)) == [["url"], ["user"]]
+        # A peer that has not heard of it writes the same: nothing changes, nobody minds.
+        before = {Key("", secret["metadata"]["name"]): secret["metadata"]["uid"] for secret in secrets}
+        await world.processes.pop().end()
+        world.start()
+        await world.rest(30)
+        assert before == {
+            Key("", secret["metadata"]["name"]): secret["metadata"]["uid"]
+            for secret in world.cluster.objects("secrets")
+        }
+        world.delete()
+        await gone(world)
+
+    scene({}, story)
