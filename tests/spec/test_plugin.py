@@ -49,7 +49,7 @@ REFUSED = {
         "spec.create[0].inputs[1].name",
         "spec.create[0].inputs[0].name",
     ),
-    "no source": (create(STEP + "    inputs:\n    - §name: b"), "spec.create[0].inputs[0]", "neither"),
+    "no source": (create(STEP + "    inputs:\n    - §name: b"), "spec.create[0].inputs[0]", "neither is given"),
     "false is no source": (
         create(STEP + "    inputs:\n    - §name: b\n      valueFromSandbox: false"),
         "spec.create[0].inputs[0]",

@@ -135,7 +135,7 @@ REFUSED = {
         "spec.resources[1].name",
         "spec.resources[0].name",
     ),
-    "no plugin": (RESOURCE.replace("name: db", "§name: db"), "spec.resources[0]", "neither"),
+    "no plugin": (RESOURCE.replace("name: db", "§name: db"), "spec.resources[0]", "neither is given"),
     "plugin and spec": (
         RESOURCE.replace("name: db", "§name: db")
         + "    plugin: p\n    spec: {create: [{name: a, script: '#!/bin/sh'}]}",

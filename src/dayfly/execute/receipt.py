@@ -26,7 +26,7 @@ def understand(records: Iterable[tuple[str, bytes]], *, nonce: str, unit: Unit) 
     fields = {key: value.decode(errors="replace") for key, value in records if key != "output"}
     if fields.get("nonce") != nonce:
         return lost("its receipt belongs to another attempt")
-    detail = fields.get("detail", "")
+    detail = fields.get("detail", "").removesuffix(".")  # the runner speaks in sentences, we put them into our own
     outcome = fields.get("outcome", "")
     if outcome == "void":
         return NeverRan(reason="Void", message=detail or "it was fenced before it started")

@@ -286,7 +286,7 @@ def _check_plugin_source(wanted: Input, keys: Path) -> None:
         problem = f"{field} belongs to a sandbox's hook; a plugin's input has valueFromSandbox or valueFromStep"
         raise SpecError(problem, (*keys, field))
     if wanted.value_from_sandbox == (wanted.value_from_step is not None):
-        found = "both" if wanted.value_from_sandbox else "neither"
-        raise SpecError(f"needs exactly one of valueFromSandbox and valueFromStep; {found} are given", keys)
+        found = "both are" if wanted.value_from_sandbox else "neither is"
+        raise SpecError(f"needs exactly one of valueFromSandbox and valueFromStep; {found} given", keys)
     if wanted.value_from_step is not None:
         check_step_output(wanted.value_from_step, (*keys, "valueFromStep"))

@@ -309,8 +309,8 @@ def _check_baselines(spec: SandboxSpec, root: Path) -> None:
 def _check_resource(resource: Resource, keys: Path) -> None:
     names.check("resource", resource.name, (*keys, "name"))
     if bool(resource.plugin) == (resource.spec is not None):
-        found = "both" if resource.plugin else "neither"
-        raise SpecError(f"needs exactly one of plugin and spec; {found} are given", keys)
+        found = "both are" if resource.plugin else "neither is"
+        raise SpecError(f"needs exactly one of plugin and spec; {found} given", keys)
     if resource.spec is not None:
         check_plugin_spec(resource.spec, (*keys, "spec"))
     else:

@@ -1,0 +1,95 @@
+"""What a receipt's records tell, whoever wrote them."""
+
+import pytest
+
+from dayfly.execute.receipt import receipt, understand
+from dayfly.plan.words import Reason
+from dayfly.plan.world import Ended, NeverRan
+from dayfly.spec.lifecycle import Exec, Output, Timeouts, Unit
+
+DIGEST = "ab" * 32
+UNIT = Unit(
+    name="make",
+    kind="exec",
+    exec=Exec(script="#!/bin/sh"),
+    outputs=(Output(name="o", path="/tmp/o"), Output(name="key", path="/tmp/key", sensitive=True)),
+    timeouts=Timeouts(run_ms=20_000, grace_ms=2_000),
+)
+
+
+def told(*outputs: str, **fields: str) -> Ended | NeverRan:
+    records = [(key.replace("_", "-"), value.encode()) for key, value in {"nonce": "n", **fields}.items()]
+    return understand([*records, *(("output", output.encode()) for output in outputs)], nonce="n", unit=UNIT)
+
+
+def failure(*outputs: str, **fields: str) -> tuple[str, str]:
+    end = told(*outputs, **fields)
+    assert isinstance(end, Ended)
+    assert end.result.outcome == "failed"
+    return end.result.reason, end.result.message
+
+
+def test_a_success_brings_what_was_written_and_when():
+    end = told(f"o\0present\x003\0{DIGEST}", f"key\0present\x004\0{DIGEST}", outcome="exited", code="0", started_ms="5")
+    assert isinstance(end, Ended)
+    assert (end.result.outcome, end.result.started_at) == ("succeeded", 5)
+    found = end.result.outputs
+    assert {name: (record.size, record.sensitive) for name, record in found.items()} == {
+        "o": (3, False),
+        "key": (4, True),
+    }
+    assert found["o"].digest == f"sha256:{DIGEST}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "message"),
+    [
+        ({"outcome": "exited", "code": "3"}, "ExitCode", "exit code 3"),
+        ({"outcome": "signaled", "code": "9"}, "Signal", "killed by signal 9 (SIGKILL)"),
+        ({"outcome": "signaled", "code": "99"}, "Signal", "killed by signal 99 (unknown)"),
+        ({"outcome": "deadline"}, Reason.RUN_DEADLINE, "ran longer than its 20 s"),
+        ({"outcome": "cancelled"}, Reason.CANCELLED, "was asked to end, with 2 s of grace"),
+        ({"outcome": "not-executable", "detail": "The script cannot."}, "NotExecutable", "The script cannot"),
+        ({"outcome": "lost", "detail": "Nobody saw it."}, Reason.LOST, "Nobody saw it"),
+        ({"outcome": "new word"}, Reason.LOST, "its receipt says 'new word'"),
+    ],
+)
+def test_each_failure_has_a_reason_and_words_that_fit_into_a_sentence(
+    fields: dict[str, str], reason: str, message: str
+):
+    assert failure(**fields) == (reason, message)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [("missing", "OutputMissing"), ("too-large", "OutputTooLarge"), ("refused", "OutputRefused")],
+)
+def test_a_script_that_ended_well_fails_with_an_output_that_is_not_there(state: str, reason: str):
+    found, message = failure(f"o\0{state}\x007\0", outcome="exited", code="0")
+    assert found == reason
+    assert message.startswith("output o ")
+
+
+def test_what_was_written_before_a_failure_is_kept_for_cleanup():
+    end = told(f"o\0present\x003\0{DIGEST}", "key\0missing\x000\0", outcome="exited", code="1")
+    assert isinstance(end, Ended)
+    assert list(end.result.outputs) == ["o"]
+
+
+def test_what_never_ran_says_so():
+    assert told(outcome="void", detail="The attempt was voided.") == NeverRan(
+        reason="Void", message="The attempt was voided"
+    )
+    assert told(outcome="void") == NeverRan(reason="Void", message="it was fenced before it started")
+    assert told(outcome="refused", detail="No room.") == NeverRan(reason="CannotPrepare", message="No room")
+
+
+def test_a_receipt_that_cannot_be_trusted_tells_only_that_the_outcome_is_lost():
+    assert failure(nonce="another", outcome="exited", code="0") == (
+        Reason.LOST,
+        "its receipt belongs to another attempt",
+    )
+    end = receipt(b"rubbish", nonce="n", unit=UNIT)
+    assert isinstance(end, Ended)
+    assert end.result.reason == Reason.LOST
+    assert "damaged" in end.result.message
