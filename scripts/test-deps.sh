@@ -7,6 +7,7 @@ want() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
 want podman podman
 want setpriv util-linux
+want curl curl
 want containerd containerd
 want runc runc
 [ -x /usr/lib/cni/bridge ] || missing="$missing containernetworking-plugins"

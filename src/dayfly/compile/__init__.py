@@ -6,7 +6,7 @@ place, before anything has an effect. `check_plugin` refuses what one plugin alo
 `preview` says what would run, in which order, with which values.
 
 Pure: no clock, files, network or chance; uids, keys and plugins are handed in. It may not know how a unit is carried
-out, nor what a ledger holds: it imports `spec` alone. Called by `control`, `embedded`, `cli` and the operator's front
+out, nor what a ledger holds: it imports `spec` alone. Called by `control`, `cli` and the operator's front
 for sandboxes; never by whoever executes.
 """
 

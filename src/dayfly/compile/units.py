@@ -9,7 +9,19 @@ import msgspec
 
 from dayfly.spec import plugin as written
 from dayfly.spec.errors import Path, SpecError
-from dayfly.spec.lifecycle import As, Event, Exec, Input, Kind, Output, Ref, Retry, Timeouts, Unit
+from dayfly.spec.lifecycle import (
+    PRE_STOP_TRIES,
+    As,
+    Event,
+    Exec,
+    Input,
+    Kind,
+    Output,
+    Ref,
+    Retry,
+    Timeouts,
+    Unit,
+)
 from dayfly.spec.overlay import parse_overlay
 from dayfly.spec.sandbox import Param
 
@@ -17,7 +29,6 @@ if TYPE_CHECKING:
     from dayfly.compile.references import Workflow
 
 CREATE_TRIES = 3
-PRE_STOP_TRIES = 5
 ENDLESS = 0
 MAX_VARIABLE_BYTES = 64 * 1024
 

@@ -92,6 +92,9 @@ class Ledger:
     def __init__(self, path: Path | str, *, hook: Hook | None = None) -> None:
         self._hook = hook or (lambda _: None)
         try:
+            if str(path) != ":memory:":
+                # It holds the values of outputs: it is made for its owner alone, and SQLite's side files follow it.
+                Path(path).touch(mode=0o600)
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")

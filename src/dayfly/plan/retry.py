@@ -8,10 +8,9 @@ import enum
 from typing import Final
 
 from dayfly.plan.sealed import Step
-from dayfly.spec.lifecycle import Event
+from dayfly.spec.lifecycle import PRE_STOP_TRIES, Event
 from dayfly.spec.run import State, UnitRecord
 
-PRE_STOP_TRIES: Final = 5
 STUCK_AFTER: Final = 5
 VOID_LIMIT: Final = 3
 BACKOFF_MAX_MS: Final = 600_000

@@ -24,7 +24,6 @@ class Reason(enum.StrEnum):
     ABANDONED = "Abandoned"
 
     WAITING_FOR_INPUT = "WaitingForInput"
-    WAITING_FOR_STEPS = "WaitingForSteps"
     WAITING_FOR_FORKS = "WaitingForForks"
     WAITING_FOR_READERS = "WaitingForReaders"
     WAITING_FOR_SLOT = "WaitingForSlot"
@@ -70,10 +69,6 @@ def names(units: tuple[str, ...], most: int = 4) -> str:
 
 def waits_for_input(units: tuple[str, ...]) -> str:
     return f"needs an output of {names(units)}"
-
-
-def waits_for_steps(units: tuple[str, ...]) -> str:
-    return f"comes after {names(units)}"
 
 
 def waits_for_readers(resources: tuple[str, ...]) -> str:

@@ -14,6 +14,8 @@ import msgspec
 API_VERSION = "dayfly.dev/v1alpha1"
 MAX_UNITS_PER_RUN = 256
 MAX_DOCUMENT_BYTES = 1 << 20
+# A preStop unit that keeps failing is given up: the target has to go.
+PRE_STOP_TRIES = 5
 
 
 class Event(enum.StrEnum):
