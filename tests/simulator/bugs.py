@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 DECIDE, DESK, OPENING, CLOSING = "plan/decide.py", "plan/desk.py", "plan/opening.py", "plan/closing.py"
 RETRY, SEALED, TABLE = "plan/retry.py", "plan/sealed.py", "plan/table.py"
-TURN, LEDGER = "execute/turn.py", "embedded/ledger.py"
+TURN, LEDGER, LIFECYCLE = "execute/turn.py", "embedded/ledger.py", "spec/lifecycle.py"
 
 Edit = tuple[str, str, str]  # file, old text, new text
 
@@ -284,7 +284,7 @@ BUGS: tuple[Bug, ...] = (
     _bug("abandoned beside what runs", CLOSING, "if _rest(desk, names):", "if _rest(desk, names) is not None:", 4),
     # --- retry ---
     _bug("voids without end", RETRY, "VOID_LIMIT: Final = 3", "VOID_LIMIT: Final = 5", 5, 9),
-    _bug("a sixth preStop", RETRY, "PRE_STOP_TRIES: Final = 5", "PRE_STOP_TRIES: Final = 6", 5, 9),
+    _bug("a sixth preStop", LIFECYCLE, "PRE_STOP_TRIES = 5", "PRE_STOP_TRIES = 6", 5, 9),
     _bug("a second create", RETRY, "        return 1\n", "        return 2\n", 1, 9),
     _bug("limits are not read", RETRY, 'return retry.limit or float("inf")', 'return float("inf")', 5, 9),
     _bug("postStop gives up", RETRY, '        return float("inf")\n', "        return PRE_STOP_TRIES\n", 0, 13),
