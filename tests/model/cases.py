@@ -1,0 +1,94 @@
+"""What is searched: small plans under few faults, and the protocol with one guard taken away at a time."""
+
+from typing import NamedTuple
+
+from dayfly.plan.sealed import Plan
+from dayfly.spec.lifecycle import Event, Retry
+from model.engine import CONST, Config
+from plan.worlds import document, fork, plan_of, unit
+
+ROLES = {
+    Event.PRE_START: CONST["ROLE_CREATE"],
+    Event.POST_START: CONST["ROLE_CREATE"],
+    Event.PRE_STOP: CONST["ROLE_PRE_STOP"],
+    Event.POST_STOP: CONST["ROLE_POST_STOP"],
+}
+PLANS = {
+    "one": plan_of(document(pre_start=(unit("make"),), post_stop=(unit("drop"),))),
+    "chain": plan_of(
+        document(
+            pre_start=(unit("make", retry=Retry(idempotent=True, limit=2)), unit("seed", "make")),
+            post_stop=(unit("drop", "make"),),
+        )
+    ),
+    "fork": plan_of(document(pre_start=(unit("make"),), post_stop=(unit("drop"),)), forks=(fork(),)),
+    "drain": plan_of(document("", pre_stop=(unit("drain"),), post_stop=(unit("drop"),)), forks=(fork(),)),
+}
+
+
+class Case(NamedTuple):
+    """One search."""
+
+    plan: str
+    ops: int
+    faults: tuple[str, ...]
+    budget: int = 1
+    uids: int = 1
+    mutations: tuple[str, ...] = ()
+    liveness: bool = True
+    ignored: tuple[str, ...] = ()
+    most: int = 60_000_000
+
+    def config(self) -> Config:
+        plan: Plan = PLANS[self.plan]
+        config = Config(
+            units=len(plan.steps) + len(plan.forks),
+            ops=self.ops,
+            uids=self.uids,
+            mutations=sum(CONST[name] for name in self.mutations),
+            faults=sum(CONST[name] for name in self.faults),
+            budget=self.budget,
+            most=self.most,
+            ignored=sum(1 << CONST[name] for name in self.ignored),
+            liveness=self.liveness,
+        )
+        names = list(plan.steps)
+        for at, step in enumerate(plan.steps.values()):
+            retry = step.unit.retry
+            config.role[at] = ROLES[step.event]
+            config.starts[at] = (retry.limit if retry.idempotent else 1) if step.creates else 0
+            config.needs[at] = names.index(step.needs[0]) if step.needs else -1
+        for at in range(len(names), len(names) + len(plan.forks)):
+            config.role[at], config.starts[at], config.needs[at] = CONST["ROLE_FORK"], 0, -1
+        return config
+
+
+# The searches to a fixpoint. None may find anything.
+QUICK = {
+    "two operators, one unit": Case("one", 2, ()),
+    "two operators that crash and lose answers": Case("one", 2, ("CRASH",)),
+    "pods deleted by users": Case("one", 2, ("DELETE_PODS",)),
+    "ends that kubelets know nothing of": Case("one", 2, ("LOSE_STATUS", "FAIL_CREATE")),
+    "failures": Case("one", 2, ("FAIL_CREATE", "FAIL_STOP")),
+    "a time to live": Case("one", 2, ("EXPIRE",), uids=2),
+    "three operators": Case("one", 3, ()),
+    "a chain with a retry": Case("chain", 2, ("FAIL_CREATE",)),
+    "a fork": Case("fork", 2, ()),
+    "a fork and its preStop": Case("drain", 2, ("FAIL_STOP",)),
+}
+LONG = {
+    "two operators, a chain with a retry, crashes": Case("chain", 2, ("FAIL_CREATE", "CRASH")),
+    "two operators, a chain with a retry, pods deleted": Case("chain", 2, ("FAIL_CREATE", "DELETE_PODS")),
+    "three operators that crash and lose answers": Case("one", 3, ("CRASH",)),
+    "three operators, pods deleted": Case("one", 3, ("DELETE_PODS",)),
+    "three operators, names used again": Case("one", 3, (), uids=2),
+    "two operators, one unit, all but lost proof": Case(
+        "one", 2, ("CRASH", "DELETE_PODS", "LATE", "FAIL_CREATE", "FAIL_STOP", "EXPIRE")
+    ),
+    "finalizers stripped": Case("one", 2, ("DELETE_PODS", "STRIP", "FAIL_CREATE"), uids=2),
+    "nodes lost": Case("one", 2, ("LOSE_NODES", "FAIL_CREATE"), uids=2),
+    "a chain with a retry, finalizers stripped": Case("chain", 2, ("STRIP", "FAIL_CREATE")),
+    "forks deleted": Case("fork", 2, ("DELETE_PODS",)),
+    "forks stripped": Case("fork", 2, ("STRIP",), uids=2),
+    "a fork and its preStop, crashes": Case("drain", 2, ("CRASH", "FAIL_STOP")),
+}

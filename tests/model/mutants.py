@@ -1,0 +1,162 @@
+"""The protocol with one guard taken away at a time. The search must find each, or the guard, or the model, is idle.
+
+A guard of the operator is a bit of the search (`Mutation` in search.h); one of the core is an edit of the product's own
+function, whose old text must occur exactly once, else this list is stale.
+"""
+
+import contextlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from dayfly.plan import closing, decide, opening, retry
+from model.cases import Case
+
+PLAIN = Case("one", 2, ())
+# A Run that is born again first falls over what the former one has left; what follows from that is worse.
+REBORN = Case("one", 2, (), uids=2, ignored=("VANISHED", "LEDGER_LOST", "AFTER_END", "ORDER"))
+DELETED = Case("one", 2, ("DELETE_PODS",))
+UNKNOWN = Case("one", 2, ("LOSE_STATUS", "FAIL_CREATE"))
+STRIPPED = Case("one", 2, ("STRIP",), uids=2)
+EXPIRED = Case("one", 2, ("EXPIRE",))
+RETRIED = Case("chain", 2, ("FAIL_CREATE",))
+FORKED = Case("drain", 2, ("STRIP",), uids=2)
+DRAINED = Case("drain", 2, ())
+
+
+class Mutant(NamedTuple):
+    """What is missing, where it is looked for, and what must come of it."""
+
+    name: str
+    case: Case
+    found: frozenset[str]
+    edit: tuple[Callable[..., Any], str, str] | None = None
+
+
+def _operator(name: str, mutation: str, case: Case, *found: str) -> Mutant:
+    return Mutant(name, case._replace(mutations=(mutation,)), frozenset(found))
+
+
+def _core(name: str, function: Callable[..., Any], old: str, new: str, case: Case, *found: str) -> Mutant:
+    return Mutant(name, case, frozenset(found), (function, old, new))
+
+
+MUTANTS = (
+    _operator("pods are born without a gate", "NO_GATE", PLAIN, "NO_CLAIM"),
+    _operator("claims are written without compare-and-swap", "NO_CAS", PLAIN, "NOT_CLOSED"),
+    _operator("a pod that is missing never ran", "MISSING_IS_VOID", STRIPPED, "ORDER"),
+    _operator("the gate is taken off by name", "LAUNCH_BY_NAME", STRIPPED, "NO_CLAIM"),
+    _operator("a fork is scaled by name", "LAUNCH_BY_NAME", FORKED, "NO_CLAIM"),
+    _operator("pods have no finalizer", "NO_FINALIZER", DELETED, "VANISHED"),
+    _operator("the target is not fenced at birth", "NO_FENCE", REBORN, "TWICE"),
+    _operator("a fence is remembered by the target's UID", "FENCE_BY_TARGET", REBORN, "TWICE"),
+    _operator("effects come before the ledger's write", "EFFECTS_FIRST", PLAIN, "NO_CLAIM"),
+    _operator("the cache says that a recorded pod is gone", "CACHED_ENDS", PLAIN, "ORDER"),
+    _operator("a reported Pending is proof", "PENDING_IS_VOID", DELETED, "ORDER"),
+    _operator("an unknown end is proof that it never began", "UNKNOWN_IS_VOID", UNKNOWN, "TWICE"),
+    _operator("the start marker is off", "NO_MARKER", PLAIN, "TWO_STARTS"),
+    _operator("what cannot be seen is dead", "DEADLINE_UNREAD", STRIPPED, "ORDER"),
+    _operator("an empty Run goes although its target is fenced", "UNBORN_WHILE_HELD", PLAIN, "LEDGER_LOST"),
+    _operator("the Run goes before the target's finalizer", "RUN_FIRST", PLAIN, "LEDGER_LOST"),
+    _operator("nothing sweeps up", "NO_SWEEP", PLAIN, "STUCK"),
+    _operator("a receipt in the log is the end", "SEALED_IS_ENDED", PLAIN, "ORDER"),
+    _operator("a target outlives its run", "TARGET_LEFT", EXPIRED, "LEDGER_LOST"),
+    _core(
+        "the deadline of what is unclear is not waited for",
+        decide._doubt,
+        "if desk.now >= fact.dead_by:",
+        "if desk.now >= fact.since:",
+        STRIPPED,
+        "ORDER",
+    ),
+    _core(
+        "cleanup does not wait for the end of create units",
+        closing.proceed,
+        "if not _rest(desk, creating):",
+        "if _rest(desk, creating) is None:",
+        PLAIN,
+        "ORDER",
+    ),
+    _core(
+        "cleanup takes a receipt for the end",
+        closing._rest,
+        "elif desk.lingers(name):",
+        "elif False:",
+        PLAIN,
+        "ORDER",
+    ),
+    _core(
+        "forks go before preStop has run",
+        closing.proceed,
+        "if forks and not _pre_stop(desk):",
+        "if False:",
+        DRAINED,
+        "ORDER",
+    ),
+    _core(
+        "cleanup is forgotten", closing.owed, "if resource and own:", "if True:\n        return False", PLAIN, "LEAK"
+    ),
+    _core(
+        "the ledger ends on the last receipt",
+        closing._unfinished,
+        "is not Standing.SUCCEEDED or desk.lingers(step.id)",
+        "is not Standing.SUCCEEDED",
+        PLAIN,
+        "LEAK",
+    ),
+    _core(
+        "a create unit is tried again whatever it is",
+        retry.tries,
+        "return 1\n",
+        "return 2\n",
+        Case("one", 2, ("FAIL_CREATE",)),
+        "TWICE",
+    ),
+    _core(
+        "a retry takes a receipt for the end",
+        opening.ready_again,
+        "if desk.lingers(step.id):",
+        "if False:",
+        RETRIED,
+        "TWO_ALIVE",
+    ),
+    _core("inputs are not waited for", opening._try, "elif missing:", "elif False:", RETRIED, "ORDER"),
+    _core(
+        "what has just closed is still taken for open",
+        decide.decide,
+        "if desk.phase is Phase.OPEN:\n        opening",
+        "if world.run.phase is Phase.OPEN:\n        opening",
+        PLAIN,
+        "ILLEGAL",
+    ),
+)
+
+
+@contextlib.contextmanager
+def applied(mutant: Mutant) -> Iterator[None]:
+    """The product with the mutant's edit, in every module of `plan` that knows the function."""
+    if mutant.edit is None:
+        yield
+        return
+    function, old, new = mutant.edit
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1, f"{mutant.name}: {old!r} occurs {source.count(old)} times"
+    scope: dict[str, Any] = {}
+    exec(source.replace(old, new), vars(sys.modules[function.__module__]), scope)
+    edited = scope[function.__name__]
+    places = [
+        (module, name)
+        for key, module in sys.modules.items()
+        if key.startswith("dayfly.plan")
+        for name, value in vars(module).items()
+        if value is function
+    ]
+    for module, name in places:
+        setattr(module, name, edited)
+    try:
+        yield
+    finally:
+        for module, name in places:
+            setattr(module, name, function)

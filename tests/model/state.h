@@ -1,0 +1,66 @@
+/* How a state is read: shared by world.c and turns.c. */
+#ifndef DAYFLY_MODEL_STATE_H
+#define DAYFLY_MODEL_STATE_H
+
+#include "search.h"
+
+static inline int has(uint32_t mutation) { return (config.mutations & mutation) != 0; }
+static inline int may(uint32_t fault) { return (config.faults & fault) != 0; }
+static inline int pods(void) { return config.units * MAX_ATTEMPTS * config.uids; }
+static inline int name_of(int pod) { return pod / config.uids; }
+static inline int unit_of(int pod) { return name_of(pod) / MAX_ATTEMPTS; }
+static inline int attempt_of(int pod) { return name_of(pod) % MAX_ATTEMPTS + 1; }
+static inline int status_of(uint16_t pod) { return pod >> POD_STATUS & 7; }
+static inline int truth_of(uint16_t pod) { return pod >> POD_TRUTH & 7; }
+static inline int alive(uint16_t pod) { return truth_of(pod) >= TRUTH_ALIVE && truth_of(pod) <= TRUTH_SEALED_FAIL; }
+static inline int started(uint16_t pod) { return truth_of(pod) >= TRUTH_ALIVE && truth_of(pod) <= TRUTH_KILLED; }
+static inline int born(const State *s) { return s->run >> RUN_BORN; }
+static inline int owner_of(uint16_t pod) { return pod & POD_OWNER ? 2 : 1; }
+static inline void set_status(uint16_t *pod, int status)
+{
+    *pod = (uint16_t)((*pod & ~(7 << POD_STATUS)) | status << POD_STATUS);
+}
+static inline void set_truth(uint16_t *pod, int truth) { *pod = (uint16_t)((*pod & ~(7 << POD_TRUTH)) | truth << POD_TRUTH); }
+static inline int final_status(uint16_t pod) { return status_of(pod) >= STATUS_OK; }
+
+/* The pod that has this name now, or -1. */
+static inline int named(const State *s, int name)
+{
+    for (int uid = 0; uid < config.uids; uid++)
+        if (s->pod[name * config.uids + uid] & POD_THERE)
+            return name * config.uids + uid;
+    return -1;
+}
+
+static inline int orphan(const State *s, int pod)
+{
+    return (s->pod[pod] & POD_THERE) && !((s->run & RUN_THERE) && owner_of(s->pod[pod]) == born(s));
+}
+
+/* Nothing of it lives or ever will, and the API server says so. */
+static inline int over(uint16_t pod)
+{
+    return pod & POD_GATED || final_status(pod) || (pod & POD_GOING && !(pod & POD_BOUND));
+}
+
+/* world.c */
+int wrong_deletion(const State *state, int pod);
+int wrong_end(const State *state);
+int settle_pod(State *state, int pod);
+int settle_run(State *state);
+void settle_target(State *state);
+
+/* answers.c */
+enum { MAX_DECISIONS = 1 << 16 };
+extern Decision decisions[MAX_DECISIONS];
+void answers_begin(Decide decide, Summary summary);
+const Ledger *ledger_of(int number);
+int intern(const Decision *decision);
+int answer(const Question *question);
+
+/* turns.c */
+void turn_steps(const State *state, int op);
+void emit(State *next, int kind, int op, int at, int detail, int wrong, int fault);
+extern Emit emit_to;
+
+#endif

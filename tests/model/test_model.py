@@ -1,0 +1,62 @@
+"""The protocol holds in every state that can be reached, and each of its guards is needed."""
+
+import pytest
+
+from model.cases import LONG, QUICK
+from model.engine import CONST, MUTATIONS
+from model.mutants import MUTANTS, applied
+from model.prose import EFFECTS, VIOLATIONS, WHAT
+from model.searches import search
+
+
+def holds(engine, case):
+    outcome = search(engine, case)
+    assert not outcome.violation, f"{outcome.violation}\n{outcome.trace}"
+    assert outcome.complete, f"{case.most} states were not enough"
+    assert outcome.beyond == 0, "the model has too little room for attempts, so this fixpoint tells nothing"
+    return outcome
+
+
+@pytest.mark.parametrize("case", QUICK.values(), ids=QUICK)
+def test_nothing_goes_wrong(engine, case):
+    assert holds(engine, case).states > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("case", LONG.values(), ids=LONG)
+def test_nothing_goes_wrong_at_length(engine, case):
+    assert holds(engine, case).states > 500_000
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_each_guard_is_needed(engine, mutant):
+    with applied(mutant):
+        outcome = search(engine, mutant.case)
+    print(f"{mutant.name}:\n{outcome.trace}")
+    assert outcome.violation in mutant.found, outcome.trace or "nothing was found"
+
+
+def test_each_guard_of_the_operator_is_taken_away_once():
+    taken = {name for mutant in MUTANTS for name in mutant.case.mutations}
+    assert taken == set(MUTATIONS)
+
+
+def test_the_shortest_way_to_each_violation_can_be_told(engine):
+    """One line for each step, the last of which says what is wrong."""
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == "pods are born without a gate")
+    outcome = search(engine, mutant.case)
+    assert outcome.trace.splitlines() == [
+        "  1. operator 1 posts Run 1",
+        "  2. operator 2 sees to it that the target carries our finalizer",
+        "  3. operator 2 decides: creates db/make#1 behind its gate",
+        "  4. operator 2 creates db/make#1 behind its gate",
+        "  5. db/make#1 is bound to a node",
+        "  6. the script of db/make#1 starts",
+        "  7. NO_CLAIM: no ledger ever held this pod's UID",
+    ]
+
+
+def test_what_the_prose_cannot_say_is_no_step():
+    assert set(WHAT) == set(EFFECTS.values())
+    assert len(VIOLATIONS) == CONST["STUCK"]

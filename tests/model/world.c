@@ -1,0 +1,259 @@
+/* What happens around the operators: API server, scheduler, kubelet, users and time, and what must never happen. */
+#include <string.h>
+
+#include "state.h"
+
+Config config;
+uint32_t beyond;
+
+void model_begin(Decide decide, Summary summary)
+{
+    beyond = 0;
+    answers_begin(decide, summary);
+}
+
+int model_ended(const State *s)
+{
+    if (!(s->target & TARGET_GONE) || s->run & RUN_THERE)
+        return 0;
+    for (int pod = 0; pod < pods(); pod++)
+        if (s->pod[pod] & POD_THERE || alive(s->pod[pod]))
+            return 0;
+    for (int op = 0; op < config.ops; op++)
+        if (s->op[op].decision)
+            return 0;
+    return 1;
+}
+
+/* --- what is wrong ---------------------------------------------------------------------------------------------- */
+
+static int wrong_start(const State *s, int pod)
+{
+    int unit = unit_of(pod), role = config.role[unit], before = 0, order = 0;
+    const Ledger *ledger = ledger_of(s->ledger);
+    if (!(s->pod[pod] & POD_CLAIMED))
+        return NO_CLAIM;
+    for (int other = 0; other < pods(); other++) {
+        if (other == pod || !started(s->pod[other]))
+            continue;
+        int its = config.role[unit_of(other)];
+        if (unit_of(other) == unit) {
+            if (alive(s->pod[other]))
+                return TWO_ALIVE;
+            before++;
+        }
+        order |= its == ROLE_POST_STOP && role != ROLE_POST_STOP;
+        order |= its <= ROLE_FORK && role == ROLE_POST_STOP && alive(s->pod[other]);
+    }
+    if (config.starts[unit] && before >= config.starts[unit])
+        return TWICE;
+    if (!(s->run & RUN_THERE) || ledger->phase == 2)
+        return AFTER_END;
+    int needs = config.needs[unit];
+    return order || (needs >= 0 && !ledger->succeeded[needs]) ? ORDER : FINE;
+}
+
+int wrong_end(const State *s)
+{
+    int owed = 0, cleaned = 0, cleans = 0;
+    for (int pod = 0; pod < pods(); pod++) {
+        int role = config.role[unit_of(pod)], truth = truth_of(s->pod[pod]);
+        if (alive(s->pod[pod]))
+            return LEAK;
+        owed |= role <= ROLE_FORK && started(s->pod[pod]);
+        cleans |= role == ROLE_POST_STOP;
+        cleaned |= role == ROLE_POST_STOP && (truth == TRUTH_OK || truth == TRUTH_SEALED_OK);
+    }
+    return owed && cleans && !cleaned ? LEAK : FINE;
+}
+
+/* preStop comes before the forks go. */
+int wrong_deletion(const State *s, int pod)
+{
+    const Ledger *ledger = ledger_of(s->ledger);
+    if (config.role[unit_of(pod)] != ROLE_FORK || !alive(s->pod[pod]) || !(s->run & RUN_THERE) || !ledger->phase)
+        return FINE;
+    for (int unit = 0; unit < config.units; unit++)
+        if (config.role[unit] == ROLE_PRE_STOP && !ledger->succeeded[unit])
+            return ORDER;
+    return FINE;
+}
+
+static int wrong_vanishing(const State *s, int pod)
+{
+    const Ledger *ledger = ledger_of(s->ledger);
+    int unit = unit_of(pod), attempt = attempt_of(pod);
+    if (!(s->pod[pod] & POD_CLAIMED) || !(s->run & RUN_THERE) || ledger->attempt[unit] > attempt)
+        return FINE;
+    return ledger->attempt[unit] == attempt && ledger->state[unit] >= 3 ? FINE : VANISHED;
+}
+
+/* --- the API server --------------------------------------------------------------------------------------------- */
+
+static void forget_object(State *s, int pod)
+{
+    uint16_t *it = &s->pod[pod];
+    int open = *it & POD_BOUND && (truth_of(*it) == TRUTH_NONE || alive(*it)); /* the node may know it still */
+    if (truth_of(*it) == TRUTH_NONE && !open)
+        set_truth(it, TRUTH_NEVER);
+    *it &= (uint16_t)~(POD_THERE | POD_GATED | POD_GOING | POD_FINAL | POD_OWNER | (open ? 0 : POD_BOUND));
+    set_status(it, STATUS_NONE);
+}
+
+/* An object that is going, without finalizers, and of which no kubelet has to say anything any more. */
+int settle_pod(State *s, int pod)
+{
+    uint16_t it = s->pod[pod];
+    if (!(it & POD_THERE) || !(it & POD_GOING) || it & POD_FINAL || (it & POD_BOUND && !final_status(it)))
+        return FINE;
+    int wrong = wrong_vanishing(s, pod);
+    forget_object(s, pod);
+    return wrong;
+}
+
+int settle_run(State *s)
+{
+    if (!(s->run & RUN_GOING) || s->run & RUN_FINAL)
+        return FINE;
+    const Ledger *ledger = ledger_of(s->ledger);
+    int wrong = ledger->phase != 2 && !ledger->empty ? LEDGER_LOST : FINE;
+    s->run &= (uint8_t)~(RUN_THERE | RUN_GOING);
+    s->ledger = 0;
+    return wrong;
+}
+
+void settle_target(State *s)
+{
+    if (s->target & TARGET_GOING && !(s->target & TARGET_FINAL))
+        s->target = TARGET_GONE;
+}
+
+/* --- scheduler, kubelet, users, time ---------------------------------------------------------------------------- */
+
+static void pod_step(const State *s, int pod, uint16_t it, int kind, int wrong, int fault)
+{
+    State next = *s;
+    next.pod[pod] = it;
+    next.spent = (uint8_t)(next.spent + (fault != 0));
+    int settled = settle_pod(&next, pod);
+    emit(&next, kind, 0, pod, 0, wrong ? wrong : settled, fault);
+}
+
+static void kubelet(const State *s, int pod)
+{
+    uint16_t it = s->pod[pod], next = it;
+    int there = it & POD_THERE, role = config.role[unit_of(pod)], truth = truth_of(it), status = status_of(it);
+    int left = s->spent < config.budget;
+    if (there && !(it & (POD_GATED | POD_GOING | POD_BOUND))) {
+        pod_step(s, pod, it | POD_BOUND, STEP_BIND, FINE, 0);
+        return;
+    }
+    if (!(it & POD_BOUND))
+        return;
+    if (truth == TRUTH_NONE && status != STATUS_NEVER && !(it & POD_EXPIRED)) {
+        set_truth(&next, TRUTH_ALIVE);
+        pod_step(s, pod, next, STEP_START, wrong_start(s, pod), 0);
+    }
+    if (truth == TRUTH_NONE && there && it & POD_GOING && status == STATUS_NONE) {
+        next = it;
+        set_truth(&next, TRUTH_NEVER);
+        set_status(&next, STATUS_NEVER);
+        pod_step(s, pod, next, STEP_REFUSE, FINE, 0);
+    }
+    if (has(NO_MARKER) && truth == TRUTH_ALIVE)
+        pod_step(s, pod, it, STEP_AGAIN, TWO_STARTS, 0);
+    if (truth == TRUTH_ALIVE && role != ROLE_FORK) {
+        next = it;
+        set_truth(&next, TRUTH_SEALED_OK);
+        pod_step(s, pod, next, STEP_SEAL, FINE, 0);
+        if (role == ROLE_CREATE ? may(FAIL_CREATE) : may(FAIL_STOP) && left) {
+            set_truth(&next, TRUTH_SEALED_FAIL);
+            State after = *s;
+            after.pod[pod] = next;
+            after.spent = (uint8_t)(after.spent + (role != ROLE_CREATE));
+            emit(&after, STEP_SEAL, 0, pod, 1, FINE, 1);
+        }
+    }
+    if (truth == TRUTH_SEALED_OK || truth == TRUTH_SEALED_FAIL) {
+        next = it;
+        set_truth(&next, truth + (TRUTH_OK - TRUTH_SEALED_OK));
+        pod_step(s, pod, next, STEP_END, FINE, 0);
+    }
+    if (truth == TRUTH_ALIVE && (!there || it & POD_GOING || status == STATUS_LOST)) {
+        next = it;
+        set_truth(&next, TRUTH_KILLED);
+        pod_step(s, pod, next, STEP_KILL, FINE, 0);
+    }
+    if (there && status <= STATUS_RUNNING && truth != TRUTH_NONE) {
+        int told = alive(it) ? STATUS_RUNNING : truth == TRUTH_OK ? STATUS_OK : STATUS_FAIL;
+        next = it;
+        set_status(&next, told);
+        if (told != status)
+            pod_step(s, pod, next, STEP_STATUS, FINE, 0);
+        if (may(LOSE_STATUS) && left && !alive(it)) {
+            set_status(&next, STATUS_UNKNOWN);
+            pod_step(s, pod, next, STEP_STATUS_LOST, FINE, 1);
+        }
+    }
+    if (there && may(LOSE_NODES) && left && !final_status(it)) {
+        next = it | POD_GOING;
+        set_status(&next, STATUS_LOST);
+        pod_step(s, pod, next, STEP_NODE_LOST, FINE, 1);
+    }
+}
+
+static void pod_steps(const State *s, int pod)
+{
+    uint16_t it = s->pod[pod], next = it;
+    int left = s->spent < config.budget;
+    kubelet(s, pod);
+    if (it & POD_CLAIMED && !(it & POD_EXPIRED) && !alive(it) && (!(it & POD_THERE) || status_of(it) == STATUS_LOST)) {
+        const Ledger *ledger = ledger_of(s->ledger);
+        /* Of what is recorded nobody asks for the deadline any more. */
+        if (ledger->attempt[unit_of(pod)] == attempt_of(pod)) {
+            if (truth_of(it) == TRUTH_NONE)
+                set_truth(&next, TRUTH_NEVER);
+            pod_step(s, pod, next | POD_EXPIRED, STEP_DEAD_BY, FINE, 0);
+        }
+    }
+    if (!(it & POD_THERE))
+        return;
+    if (orphan(s, pod) && !(it & POD_GOING))
+        pod_step(s, pod, it | POD_GOING, STEP_COLLECT, FINE, 0);
+    if (may(DELETE_PODS) && left && !(it & POD_GOING))
+        pod_step(s, pod, it | POD_GOING, STEP_USER_DELETE, FINE, 1);
+    if (may(STRIP) && left) {
+        State after = *s;
+        after.spent++;
+        /* The runner has killed every process of its container before it sealed. What may be left are other containers,
+         * and nobody can see them any more: README.md, "What it does not tell". */
+        if (truth_of(it) == TRUTH_SEALED_OK || truth_of(it) == TRUTH_SEALED_FAIL)
+            set_truth(&after.pod[pod], truth_of(it) + (TRUTH_OK - TRUTH_SEALED_OK));
+        forget_object(&after, pod);
+        emit(&after, STEP_STRIP, 0, pod, 0, FINE, 1);
+    }
+}
+
+void model_steps(const State *s, Emit to)
+{
+    emit_to = to;
+    State next = *s;
+    if (!(s->target & (TARGET_GOING | TARGET_GONE))) {
+        next.target |= TARGET_GOING;
+        settle_target(&next);
+        emit(&next, STEP_USER_STOP, 0, 0, 0, FINE, 0);
+        if (may(EXPIRE) && !(s->target & TARGET_EXPIRED)) {
+            next = *s;
+            next.target |= TARGET_EXPIRED;
+            emit(&next, STEP_TTL, 0, 0, 0, FINE, 0);
+        }
+    }
+    for (int pod = 0; pod < pods(); pod++)
+        if (s->pod[pod])
+            pod_steps(s, pod);
+    for (int op = 0; op < config.ops; op++) {
+        int twin = op && memcmp(&s->op[op], &s->op[op - 1], sizeof(Op)) == 0;
+        if (!twin)
+            turn_steps(s, op);
+    }
+}
