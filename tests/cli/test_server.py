@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,9 @@ import pytest
 
 from cli import wishes
 from cli.command import COMMAND, Cli, refused, until
+from dayfly.cli import server
+from dayfly.cli.exits import CliError
+from dayfly.cli.home import Home
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +53,18 @@ def test_detached_it_outlives_the_command_and_down_waits_for_its_end(cli: Cli):
     refused(cli("down"), 6, "no server runs", "dayfly up")
     assert (cli.home / "key").read_text() == key
     assert "is up at" in (cli.home / "server.log").read_text()
+
+
+def test_who_came_second_is_told_so_and_not_what_the_first_wrote(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    second = cli.folder / "second"
+    second.write_text(
+        "#!/bin/sh\necho 'dayfly: another dayfly uses it; stop it' >&2\necho 'dayfly is up at http://x; Ctrl-C stops it'\nexit 1"
+    )
+    second.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(second))
+    with pytest.raises(CliError, match=r"^another dayfly uses it; stop it$") as ended:
+        server.start(Home(cli.home), [])
+    assert ended.value.code == 1
 
 
 def test_two_homes_are_strangers(cli: Cli, tmp_path: Path):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _ANSWERS_WITHIN = 60
 _POLL = 0.02
+_SAID = "dayfly: "
 
 
 def process(home: Home) -> int | None:
@@ -72,8 +73,10 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
         if (code := child.poll()) is not None:
             with home.log.open("rb") as log:
                 log.seek(began)
-                said = log.read().decode(errors="replace").strip().splitlines()
-            message = said[-1].removeprefix("dayfly: ") if said else f"the server ended at once with code {code}"
+                lines = log.read().decode(errors="replace").splitlines()
+            # One that was quicker writes there as well; only who ends begins a line with "dayfly: ".
+            said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
+            message = said[-1] if said else f"the server ended at once with code {code}"
             raise CliError(Exit(code) if code in set(Exit) else Exit.FAILED, message, "" if said else f"see {home.log}")
         if process(home) == child.pid and (client := answering(home)):
             child.returncode = 0  # keeps the interpreter from complaining about a child that still runs
