@@ -35,6 +35,7 @@ _VERBS = {
     "env": "Print a sandbox's outputs as a dotenv file.",
     "with": "Provision a plugin, run a command with its outputs, clean up.",
     "abandon": "Give up a sandbox's cleanup, for a reason that is recorded.",
+    "operator": "Run the operator of a Kubernetes cluster.",
     "completion": "Print the completion script of a shell.",
 }
 _EXIT_CODES = (

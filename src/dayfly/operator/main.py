@@ -3,74 +3,140 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, NamedTuple
 
 from dayfly.execute.turn import turn
 from dayfly.kube import errors
 from dayfly.kube.client import Client
+from dayfly.kube.events import Recorder
+from dayfly.kube.lease import Elector, standing
 from dayfly.kube.objects import Key
 from dayfly.kube.queue import work
 from dayfly.operator.cluster import Cluster, unix_ms
 from dayfly.operator.gather import PlanLostError
 from dayfly.operator.grants import Runner
 from dayfly.operator.lifecycles import Lifecycles
-from dayfly.operator.sandboxes import Sandboxes
+from dayfly.operator.metrics import Metrics
+from dayfly.operator.sandboxes import Sandboxes, WaitingError
+from dayfly.operator.serve import serving
 from dayfly.operator.speak import Speaker
 
 log = logging.getLogger(__name__)
 
 WORKERS = 16
+# What a turn that is under way may still take when the process is asked to end.
+GRACE_S = 10.0
 
 
 class Operator:
-    """All controllers over one cluster. Several operators may run at once."""
+    """All controllers over one cluster. Several operators may be at work at once; a Lease only saves work."""
 
     def __init__(
         self,
         client: Client,
         *,
         runner: Runner,
+        elector: Elector | None = None,
+        identity: str = "operator",
         now: Callable[[], int] = unix_ms,
         seed: int | None = None,
     ) -> None:
         self.cluster = Cluster(client, now=now, seed=seed)
+        self._elector = elector
         self._lifecycles = Lifecycles(self.cluster, runner=runner)
         self._sandboxes = Sandboxes(self.cluster)
-        self._speaker = Speaker(self.cluster)
+        self._events = Recorder(client, "dayfly.dev/operator", identity)
+        self._speaker = Speaker(self.cluster, self._events)
+        self._stopping = asyncio.Event()
+        self.metrics = Metrics(
+            self.cluster,
+            orphans=lambda: len(self._lifecycles.sweeper.orphans),
+            frozen=lambda: len(self._speaker.frozen),
+            events_lost=lambda: self._events.lost,
+            leading=lambda: elector is None or elector.leading,
+        )
+
+    def stop(self) -> None:
+        """End gracefully: turns that are under way are finished, no further ones begun."""
+        self._stopping.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until stopped or cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.cluster.watch())
+                background = [
+                    tasks.create_task(self.cluster.watch()),
+                    tasks.create_task(self._events.run()),
+                ]
                 await self.cluster.wait_synced()
-                tasks.create_task(self._lifecycles.sweeper.run())
-                for _ in range(WORKERS):
-                    tasks.create_task(work(self.cluster.queue, self._take_turn))
-                    tasks.create_task(work(self.cluster.wishes, self._tend))
+                working = tasks.create_task(self._work())
+                await self._stopping.wait()
+                self.cluster.close()
+                await asyncio.wait([working], timeout=GRACE_S)
+                for task in (working, *background):
+                    task.cancel()
         finally:
             self.cluster.close()
             await self._lifecycles.close()
 
+    async def _work(self) -> None:
+        """Work as long as we lead, with caches and queues that are kept hot meanwhile."""
+        if self._elector is None:
+            await self._workers()
+            return
+        async with standing(self._elector) as elector:
+            while not self._stopping.is_set():
+                await _first(elector.led(), self._stopping.wait())
+                if not self._stopping.is_set():
+                    log.info("%s leads", elector.identity)
+                    await _first(self._workers(), elector.led(False))
+
+    async def _workers(self) -> None:
+        """Until the queues are closed."""
+        async with asyncio.TaskGroup() as tasks:
+            sweeping = tasks.create_task(self._lifecycles.sweeper.run())
+            working = [tasks.create_task(work(self.cluster.queue, self._take_turn)) for _ in range(WORKERS)]
+            working += [tasks.create_task(work(self.cluster.wishes, self._tend)) for _ in range(WORKERS)]
+            await asyncio.wait(working)
+            sweeping.cancel()
+
     async def _take_turn(self, run: str) -> None:
+        began, result = time.perf_counter(), "error"
         try:
             decision = await turn(run, self._lifecycles)
             if decision is not None and (after := self._lifecycles.again(run, decision.wake_at)):
                 self.cluster.queue.add(run, after=after)
-            if (scene := self._lifecycles.last(run)) is not None:
-                await self._speaker.run(scene)
+            if (scene := self._lifecycles.last(run)) is not None and (after := await self._speaker.run(scene)):
+                self.cluster.queue.add(run, after=after)
+            result = "done"
         except errors.ApiError as error:
             log.warning("run %s: %s", run, error)
             self.cluster.queue.retry(run)
         except PlanLostError as error:
             log.error("run %s is frozen: %s", run, error)  # noqa: TRY400 - the sentence is all there is to say
             self.cluster.queue.retry(run)
+            await self._say_frozen(run, error)
+            result = "frozen"
         except Exception:
             # A defect of ours in one run must not stop the others; it stays visible and is tried again.
             log.exception("turn of run %s failed", run)
             self.cluster.queue.retry(run)
+            result = "defect"
         else:
             self.cluster.queue.forget(run)
+        self.metrics.turns.labels(result).inc()
+        self.metrics.turn_seconds.observe(time.perf_counter() - began)
+
+    async def _say_frozen(self, run: str, error: PlanLostError) -> None:
+        found = self.cluster.ledger.get(run)
+        target = found.ledger.target if found else None
+        seen = self.cluster.sandboxes.get(target.name, target.namespace) if target else None
+        if target is None or seen is None or seen.metadata.uid != target.uid:
+            return
+        with contextlib.suppress(errors.ApiError):  # it is said at the next try
+            await self._speaker.waiting(seen, WaitingError("PlanLost", str(error)))
 
     async def _tend(self, key: Key) -> None:
         try:
@@ -88,12 +154,51 @@ class Operator:
             self.cluster.wishes.forget(key)
 
 
-async def operate(client: Client, *, runner: Runner, stop: asyncio.Event) -> None:
-    """Run an operator until `stop` is set."""
-    operator = asyncio.create_task(Operator(client, runner=runner).run())
-    stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait({operator, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (operator, stopped):
+class Place(NamedTuple):
+    """Who this process is and where: for the Lease, and for the port on which it answers (0: any)."""
+
+    identity: str
+    namespace: str
+    port: int = 8080
+    lease: bool = True
+
+
+async def operate(client: Client, runner: Runner, place: Place, stop: asyncio.Event) -> None:
+    """Run an operator until `stop` is set, then end gracefully: another one takes over at once."""
+    began = time.monotonic()
+    elector = Elector(client, "dayfly-operator", place.namespace, place.identity) if place.lease else None
+    operator = Operator(client, runner=runner, elector=elector, identity=place.identity)
+    answering = serving(
+        place.port,
+        age=lambda: operator.cluster.age,
+        started=lambda: time.monotonic() - began,
+        metrics=operator.metrics,
+    )
+    async with answering as port, _running(operator) as task:
+        log.info("%s answers on port %d", place.identity, port)
+        await _first(stop.wait(), asyncio.shield(task))
+        operator.stop()
+        await task
+
+
+@contextlib.asynccontextmanager
+async def _running(operator: Operator) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(operator.run(), name="operator")
+    try:
+        yield task
+    finally:
         task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await operator
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _first(*coroutines: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> None:
+    """Until one of them ends; the others are cancelled, and what went wrong is raised."""
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()

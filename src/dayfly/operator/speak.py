@@ -1,49 +1,77 @@
-"""What the operator says of a Sandbox: its status, patched when it has changed, and never read back."""
+"""What the operator says of a Sandbox: its status, patched when it has changed, and never read back; Events beside it.
+
+A change of reason is said at once, anything else at most once a second: what is over sooner is not worth a write.
+"""
 
 import datetime as dt
-from typing import Any
+from typing import Any, Literal
 
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
+from dayfly.kube.events import Recorder
+from dayfly.kube.objects import ObjectReference
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.objects import SANDBOXES, SandboxObject
 from dayfly.operator.sandboxes import WaitingError, conditions, routing_key
 from dayfly.plan.decide import decide
 from dayfly.plan.status import Report, describe
+from dayfly.plan.words import Reason
+
+COALESCE_MS = 1_000
+# For these somebody should look, whoever applied the sandbox above all.
+_WARNINGS = frozenset(
+    {
+        *(Reason.RESOURCE_FAILED, Reason.HOOK_FAILED, Reason.CLEANUP_STUCK, Reason.OUTCOME_UNKNOWN, Reason.ABANDONED),
+        *("Refused", "PluginMissing", "LedgerLost", "PlanLost"),
+    }
+)
+FROZEN = frozenset({"LedgerLost", "PlanLost"})
 
 
 class Speaker:
     """Keeps what it said last, so that the same is not written twice; after a restart it says everything once."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, events: Recorder) -> None:
         self._cluster = cluster
+        self._events = events
         self._said: dict[str, tuple[Any, ...]] = {}
+        self._said_at: dict[str, int] = {}
         self._since: dict[str, tuple[bool, str, str]] = {}
+        self.frozen: dict[str, str] = {}
+        """UIDs of Sandboxes of which nothing is done any more, and why: for metrics."""
 
-    async def run(self, scene: Scene) -> None:
-        """Say how the run of a Sandbox stands."""
+    async def run(self, scene: Scene) -> float:
+        """Say how the run of a Sandbox stands; seconds after which to ask again, 0 if all is said."""
         target = scene.world.run.target
         seen = self._cluster.sandboxes.get(target.name, target.namespace)
         if seen is None or seen.metadata.uid != target.uid:
-            self._said.pop(target.uid, None)
-            return
+            self.forget(target.uid)
+            return 0.0
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
-        await self._say(seen, report.ready, report.reason, report.message, report)
+        return await self._say(seen, report.ready, report.reason, report.message, report)
 
     async def waiting(self, seen: SandboxObject, why: WaitingError) -> None:
-        """Say why a Sandbox has no run."""
+        """Say why nothing is done for a Sandbox."""
         await self._say(seen, False, why.reason, str(why), None)
 
-    async def _say(self, seen: SandboxObject, ready: bool, reason: str, message: str, report: Report | None) -> None:
-        meta = seen.metadata
+    def forget(self, uid: str) -> None:
+        """The Sandbox is gone."""
+        for memory in (self._said, self._said_at, self._since, self.frozen):
+            memory.pop(uid, None)
+
+    async def _say(self, seen: SandboxObject, ready: bool, reason: str, message: str, report: Report | None) -> float:
+        meta, now = seen.metadata, self._cluster.now()
         progress = f"{report.done}/{report.total}" if report else "0/0"
-        phase = _phase(report, ready)
-        said = (ready, reason, steady(message), progress, phase, meta.generation)
-        if self._said.get(meta.uid) == said:
-            return
+        phase = _phase(report, ready, reason)
+        said = (ready, reason, phase, meta.generation, steady(message), progress)
+        last = self._said.get(meta.uid)
+        if last == said:
+            return 0.0
+        if last is not None and last[:4] == said[:4] and now < self._said_at[meta.uid] + COALESCE_MS:
+            return (self._said_at[meta.uid] + COALESCE_MS - now) / 1000 + 0.001
         before = self._since.get(meta.uid)
         if before is None or before[:2] != (ready, reason):
-            stamp = dt.datetime.fromtimestamp(self._cluster.now() / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            stamp = dt.datetime.fromtimestamp(now / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             before = self._since[meta.uid] = (ready, reason, stamp)
         status = {
             "observedGeneration": meta.generation,
@@ -59,8 +87,27 @@ class Speaker:
         try:
             await self._cluster.client.patch(SANDBOXES, patch, meta.name, meta.namespace, subresource="status")
         except (errors.NotFound, errors.Conflict):
-            return
-        self._said[meta.uid] = said
+            return 0.0
+        if last is None or last[:2] != said[:2]:
+            self._event(seen, reason, message)
+        self._said[meta.uid], self._said_at[meta.uid] = said, now
+        if reason in FROZEN:
+            self.frozen[meta.uid] = reason
+        else:
+            self.frozen.pop(meta.uid, None)
+        return 0.0
+
+    def _event(self, seen: SandboxObject, reason: str, message: str) -> None:
+        meta = seen.metadata
+        regarding = ObjectReference(
+            api_version=SANDBOXES.api_version,
+            kind=SANDBOXES.kind,
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+        )
+        kind: Literal["Normal", "Warning"] = "Warning" if reason in _WARNINGS else "Normal"
+        self._events.say(regarding, "Reconcile", reason, message, kind)
 
 
 def steady(message: str) -> str:
@@ -68,9 +115,9 @@ def steady(message: str) -> str:
     return message.split(" has been running for ", maxsplit=1)[0]
 
 
-def _phase(report: Report | None, ready: bool) -> str:
+def _phase(report: Report | None, ready: bool, reason: str) -> str:
     if report is None:
-        return "Pending"
+        return "Failed" if reason in FROZEN or reason == "Refused" else "Pending"
     if report.closed is not None:
         return "Deleting"
     if ready:

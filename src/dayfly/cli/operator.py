@@ -1,0 +1,83 @@
+"""`dayfly operator`: the operator of a cluster, as its Deployment runs it; from a checkout too, against any context."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dayfly.cli.exits import CliError, Exit
+
+if TYPE_CHECKING:
+    from dayfly.operator.grants import Runner
+    from dayfly.operator.main import Place
+
+_SYSTEM = "dayfly-system"
+
+
+@click.command("operator")
+@click.option("--context", metavar="NAME", help="A context of the kubeconfig; inside a pod its own account is used.")
+@click.option(
+    "--runner",
+    type=click.Path(path_type=Path),
+    envvar="DAYFLY_RUNNER",
+    help="The runner program that is put into steps' pods. Default: $DAYFLY_RUNNER.",
+)
+@click.option("--port", default=8080, show_default=True, help="Where /healthz, /readyz and /metrics answer.")
+@click.option("--lease/--no-lease", default=True, show_default=True, help="Let one of several replicas do the work.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+def command(context: str | None, runner: Path | None, port: int, lease: bool, log_level: str) -> None:
+    """Run the operator in the foreground until it is asked to end (SIGTERM, Ctrl-C). Logs are JSON lines on stderr."""
+    try:
+        from dayfly.operator import journal
+        from dayfly.operator.grants import Runner
+        from dayfly.operator.main import Place
+    except ImportError as error:
+        advice = 'install it with: pip install "dayfly[operator]"'
+        raise CliError(Exit.FAILED, f"the operator's part is not installed ({error.name} is missing)", advice) from None
+    if runner is None:
+        raise CliError(
+            Exit.USAGE, "no runner program is named", "build one: runner/build.sh OUT x86_64, and give --runner OUT"
+        )
+    try:
+        program = Runner.of(runner.read_bytes())
+    except OSError as error:
+        raise CliError(
+            Exit.USAGE, f"cannot read the runner program {runner}: {error.strerror}", "see --runner"
+        ) from None
+    journal.to_stderr(log_level)
+    identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
+    place = Place(identity, os.environ.get("POD_NAMESPACE") or _SYSTEM, port, lease)
+    asyncio.run(_operate(context, program, place))
+
+
+async def _operate(context: str | None, runner: Runner, place: Place) -> None:
+    from dayfly.kube.auth import CredentialsError, load
+    from dayfly.kube.client import Client
+    from dayfly.kube.transport import HttpTransport
+    from dayfly.operator.main import operate
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, stop.set)
+    try:
+        credentials = await load(context=context)
+    except CredentialsError as error:
+        raise CliError(Exit.FAILED, f"no way into a cluster: {error}", "see --context and $KUBECONFIG") from None
+    client = Client(HttpTransport(credentials))
+    try:
+        await operate(client, runner, place, stop)
+    except OSError as error:
+        sys.stderr.flush()
+        raise CliError(Exit.FAILED, f"cannot answer on port {place.port}: {error.strerror}", "see --port") from None
+    finally:
+        await client.close()
