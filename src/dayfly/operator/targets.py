@@ -30,6 +30,7 @@ class Targets:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        # Runs by the UID of the object: one that is born again must see the finalizer again.
         self._fenced: set[str] = set()
 
     async def fence(self, run: RunObject) -> bool:
@@ -37,7 +38,7 @@ class Targets:
 
         Without it a paused operator could post the run again after its cleanup, and everything would run twice.
         """
-        if run.ledger.uid in self._fenced or run.ledger.closed is not None:
+        if run.metadata.uid in self._fenced or run.ledger.closed is not None:
             return True
         target = run.ledger.target
         seen = await self._read(run)
@@ -60,7 +61,7 @@ class Targets:
         if seen is None or not finalized(seen.metadata, TARGET_FINALIZER):
             await self._unborn(run)
             return False
-        self._fenced.add(run.ledger.uid)
+        self._fenced.add(run.metadata.uid)
         return True
 
     async def wish(self, run: RunObject) -> Wish:
@@ -93,7 +94,7 @@ class Targets:
                     target = run.ledger.target
                     await self._cluster.client.delete(_kind(run), target.name, target.namespace, uid=target.uid)
             await self._cluster.drop_finalizer(_kind(run), seen.metadata, TARGET_FINALIZER)
-        self._fenced.discard(run.ledger.uid)
+        self._fenced.discard(run.metadata.uid)
 
     async def wants_run(self, target: Target) -> bool:
         """Whether a run of that target may be there or come yet: it lives, or is held by our finalizer."""
