@@ -166,6 +166,19 @@ BAD = [
 ]
 
 
+def test_the_server_s_doubts_are_told_with_their_places(served: Cli, journal: Path):
+    served.write("p.yaml", wishes.plugin(journal))
+    served.write("s.yaml", wishes.sandbox().replace("owner: me", "owner: me, ovner: you"))
+    for arguments in (("plan",), ("apply", "--wait=false")):
+        done = served(*arguments, "-f", ".")
+        assert done.code == 0, done.err
+        (warning,) = (line for line in done.err.splitlines() if line.startswith("warning: "))
+        assert "s.yaml:" in warning
+        assert warning.endswith(
+            'spec.resources[0].params.ovner: no step of the plugin notes@1.0.0 takes it; did you mean "owner"?'
+        )
+
+
 @pytest.mark.parametrize(("text", "message"), BAD, ids=[message[:24] for _, message in BAD])
 def test_bad_input_is_one_line_with_its_place_and_needs_no_server(cli: Cli, text: str, message: str):
     good = cli.write("good.yaml", "name: fine\nspec: {cluster: local}\n")

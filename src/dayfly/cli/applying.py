@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dayfly.cli.client import ApiError
 from dayfly.cli.exits import CliError, Exit
-from dayfly.cli.files import Wished, placed
+from dayfly.cli.files import Wished, located, placed
 from dayfly.cli.show import talk
 from dayfly.spec import documents, semver
 from dayfly.spec.plugin import Plugin
@@ -83,6 +83,8 @@ def _wish(client: Client, wished: Wished) -> Any:
         raise
     done, key, cluster = _change(before, stored), stored.get("routingKey", ""), stored["spec"]["cluster"]
     talk(f'{done} sandbox "{wished.name}" (routing key: {key}) in cluster "{cluster}".')
+    for warning in stored.get("warnings", ()):
+        talk(f"warning: {located(warning, wished.document)}")
     return stored
 
 

@@ -116,13 +116,17 @@ def reader(file: str) -> Callable[[str], bytes]:
 
 
 def placed(fault: ApiError, document: Document) -> CliError:
-    """The server's refusal of a document, with file, line and column where it names a place in it."""
-    way, _, problem = fault.message.partition(": ")
+    """The server's refusal of a document, as `located`."""
+    return CliError(fault.code, located(fault.message, document), fault.advice)
+
+
+def located(message: str, document: Document) -> str:
+    """What the server says of a document, with file, line and column where it names a place in it."""
+    way, _, problem = message.partition(": ")
     for keys, (line, column) in document.marks.items():
         if keys and render_path(keys) == way:
-            where = SpecError(problem, keys, file=document.file, line=line, column=column)
-            return CliError(fault.code, str(where), fault.advice)
-    return CliError(fault.code, f"{document.file}: {fault.message}", fault.advice)
+            return str(SpecError(problem, keys, file=document.file, line=line, column=column))
+    return f"{document.file}: {message}"
 
 
 def _expand(path: str) -> list[str]:

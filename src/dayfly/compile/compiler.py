@@ -98,7 +98,13 @@ def compile(  # noqa: A001  -- the field's word for it
     if documents[-1].pre_stop and not kept:
         problem = "runs only once a fork has been started, and this sandbox has none; write it under postStop"
         doubts.append(SpecError(problem, ("spec", "hooks", "preStop")))
+    doubts += [SpecError("is kept as it is, and no host does anything with it yet", keys) for keys in _idle(sandbox)]
     return Compiled(documents, kept, tuple(str(_locate(doubt, source)) for doubt in doubts))
+
+
+def _idle(sandbox: Sandbox) -> list[Path]:
+    """The ways to what a sandbox wishes for in vain; a Ready that says nothing of it would be half a truth."""
+    return [("spec", field) for field in ("local", "virtual", "middleware", "routing") if getattr(sandbox.spec, field)]
 
 
 def check_plugin(plugin: Plugin, *, source: Document | None = None) -> None:
