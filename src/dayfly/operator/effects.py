@@ -67,7 +67,8 @@ class Effects:
         try:
             made = await self._maker.manifest(run, scene.plan, name, attempt)
             stored = await self._pods.prepare(made)
-            self._maker.judge(stored["metadata"]["uid"], stored, made)
+            if stored is not None:
+                self._maker.judge(stored["metadata"]["uid"], stored, made)
             self._refusals.drop(run.ledger, key)
             return
         except CannotRenderError as error:

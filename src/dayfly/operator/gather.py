@@ -113,9 +113,9 @@ class Gathering:
                     f"document {pin.name} is not the one that was sealed when the run began, so nothing is done: "
                     "restore it, or abandon the run"
                 )
-        plan = seal(tuple(documents), run.spec.forks)
-        if len(documents) == len(run.spec.documents):
-            self._plans[key] = plan
+        if len(documents) < len(run.spec.documents):
+            return seal(())  # references of what is left may lead nowhere
+        plan = self._plans[key] = seal(tuple(documents), run.spec.forks)
         return plan
 
     def forget(self, run: RunObject) -> None:

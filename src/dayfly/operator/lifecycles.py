@@ -6,6 +6,7 @@ import msgspec
 
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene
+from dayfly.kube import errors
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.effects import Effects
 from dayfly.operator.follow import Followers
@@ -102,8 +103,17 @@ class Lifecycles:
         pod = sight.pods.get(key)
         log_tail = self._followers.tail(pod.metadata.uid) if pod is not None else b""
         values = sight.values.get(key, {}) if move.result.outputs else {}
-        place = namespace_of(scene.plan.steps[move.unit].unit), *key
-        await self._values.keep(sight.run, place, move.result, values, log_tail)
+        step = scene.plan.steps.get(move.unit)
+        namespace = pod.metadata.namespace if pod is not None else namespace_of(step.unit) if step else ""
+        if not namespace:
+            return  # its plan and its pod are lost: there is nothing to keep
+        try:
+            await self._values.keep(sight.run, (namespace, *key), move.result, values, log_tail)
+        except (errors.NotFound, errors.Forbidden) as error:
+            # Its namespace is gone or going. How it ended is worth more than the end of its log.
+            ending = isinstance(error, errors.NotFound) or error.namespace_ending
+            if not ending or move.result.outputs:
+                raise
 
     async def perform(self, scene: Scene, effect: Effect) -> None:
         uid = scene.world.run.uid

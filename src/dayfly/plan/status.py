@@ -183,7 +183,7 @@ def _state(world: World, step: Step, record: UnitRecord) -> str:
         case Standing.SUCCEEDED:
             return "succeeded"
         case Standing.FAILED:
-            return "stopped" if record.reason == Reason.CANCELLED else "failed"
+            return "stopped" if closed and record.reason == Reason.CANCELLED else "failed"
 
 
 def _fork(world: World, fork: ForkStep, wait: Wait | None) -> UnitReport:

@@ -35,7 +35,8 @@ class Cloud:
         self._creates: dict[str, bool] = {}
         self._once: set[str] = set()
         self._reads: dict[str, dict[str, tuple[str, bytes]]] = {}
-        self.lossy = False
+        self.lossy = False  # whether an output may be lost, because a node was
+        self.forgiven = False  # whether the test itself has taken evidence away that the ledger needed
 
     def knows(self, unit: str, *, creates: bool, once: bool, reads: dict[str, tuple[str, bytes]]) -> None:
         """What a unit is, told by whoever wrote the plugin; `reads`: variable, whose output, and its bytes."""

@@ -65,7 +65,7 @@ def _vanished(cluster: FakeCluster) -> Iterator[str]:
                 "ledger"
             ]
             continue
-        if write.new is not None or not whole["metadata"].get("annotations"):
+        if write.new is not None or not whole["metadata"].get("ownerReferences"):
             continue
         meta = whole["metadata"]
         ledger = ledgers.get(meta["ownerReferences"][0]["uid"], {})

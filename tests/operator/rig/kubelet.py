@@ -60,6 +60,7 @@ class Kubelet:
 
     def __init__(self, cluster: FakeCluster, cloud: Cloud) -> None:
         self.scripts: dict[str, Script] = {}
+        self.held: set[str] = set()  # names of pods that the test plays itself
         self._cluster = cluster
         self._cloud = cloud
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -91,7 +92,7 @@ class Kubelet:
 
     def _look(self, pod: Object) -> None:
         uid, meta = pod["metadata"]["uid"], pod["metadata"]
-        if pod["spec"].get("schedulingGates"):
+        if pod["spec"].get("schedulingGates") or meta["name"] in self.held:
             return
         if uid not in self._boxes:
             box = self._boxes[uid] = _Box(Key(meta["namespace"], meta["name"]), uid)

@@ -22,8 +22,8 @@ class Pods:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def prepare(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Create a gated pod, or find the one that an earlier try of ours created; the pod as it is stored.
+    async def prepare(self, manifest: dict[str, Any]) -> dict[str, Any] | None:
+        """Create a gated pod; the pod as it is stored. None if an earlier try, of ours or a peer's, has created it.
 
         Raises:
             ForeignPodError: the name is taken by a pod that is not ours.
@@ -41,7 +41,7 @@ class Pods:
                 raise ForeignPodError(
                     f"pod {metadata['namespace']}/{metadata['name']} exists and is not ours; delete it"
                 ) from None
-            return found
+            return None
 
     async def whole(self, pod: Pod) -> dict[str, Any] | None:
         """All of that very pod, as it is stored now; None if it is gone."""

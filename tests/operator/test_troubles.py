@@ -1,0 +1,333 @@
+"""What the world does to pods, ledgers and documents: said truthfully, never run twice, cleaned up in the end."""
+
+from __future__ import annotations
+
+import pytest
+from rig.kubelet import Script
+from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain, gone, ready, wish
+from rig.world import World, live
+
+from kube.fake import Fault, Harm
+
+CHAIN_LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
+RETRY_LIFE = Scene(RETRY, RETRY_UNITS, chain)
+
+
+def reason(world: World) -> str:
+    return world.status().get("reason", "")
+
+
+def message(world: World) -> str:
+    return world.status().get("message", "")
+
+
+def play(story, scene: Scene = CHAIN_LIFE, operators: int = 1, **scripts: Script) -> World:
+    """A story with operators at work; `make=Script(...)` is how that step of the resource behaves."""
+
+    def born() -> World:
+        world = scene.world()
+        for name, script in scripts.items():
+            script.outputs = world.kubelet.scripts[f"db/{name}"].outputs
+            world.kubelet.scripts[f"db/{name}"] = script
+        return world
+
+    async def begin(world: World) -> None:
+        world.start(operators)
+        world.sandbox(wish())
+        await story(world)
+
+    return live(born, begin)
+
+
+def pod_path(pod: dict) -> str:
+    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+
+
+def running(world: World, unit: str):
+    return lambda: world.cloud.starts(unit) > 0
+
+
+class TestPods:
+    def test_lost_node_is_unknown_until_its_deadline_and_then_cleaned_up(self):
+        """Nobody hears of the step again: it is not called failed, nothing is started, and cleanup waits for the proof."""
+
+        async def story(world: World) -> None:
+            world.cloud.lossy = True
+            await world.until(running(world, "db/make"), "the step")
+            [pod] = world.pods()
+            status = {"status": {"phase": "Failed", "reason": "NodeLost"}}
+            world.ask("PATCH", f"{pod_path(pod)}/status", status, "application/merge-patch+json")
+            await world.until(lambda: reason(world) == "OutcomeUnknown", "the doubt", 10)
+            assert "its node node is lost" in message(world)
+            assert "certain to have ended in" in message(world)
+            world.delete()
+            await world.rest(1800)
+            assert not world.cloud.starts("db/drop")
+            await gone(world)
+
+        world = play(story, make=Script(runs=3000, silent=True))
+        world.check_cleaned(world.cloud.log[0].run)
+        assert world.cloud.starts("db/make") == 1
+        assert not world.cloud.starts("db/seed")
+
+    @pytest.mark.parametrize("operators", [1, 2])
+    def test_pod_forced_away_with_its_finalizer_is_unknown(self, operators):
+        """The proof of the end is gone with the pod: cleanup comes after the step's own deadline, never beside it."""
+
+        async def story(world: World) -> None:
+            world.cloud.lossy = True
+            await world.until(running(world, "db/make"), "the step")
+            [pod] = world.pods()
+            world.cloud.forgiven = True
+            strip = {"metadata": {"finalizers": None}}
+            world.ask("PATCH", pod_path(pod), strip, "application/merge-patch+json")
+            world.ask("DELETE", pod_path(pod), {"gracePeriodSeconds": 0})
+            await world.until(lambda: reason(world) == "OutcomeUnknown", "the doubt", 10)
+            assert "its pod is gone" in message(world)
+            world.delete()
+            await gone(world)
+
+        world = play(story, operators=operators, make=Script(runs=3000, deaf=True))
+        world.check_cleaned(world.cloud.log[0].run)
+
+    def test_killed_for_memory_is_failed_and_cleaned_up(self):
+        async def story(world: World) -> None:
+            await world.until(lambda: reason(world) == "ResourceFailed", "the failure")
+            assert "OOMKilled" in message(world)
+            world.delete()
+            await gone(world)
+
+        world = play(story, make=Script(oom=True))
+        world.check_cleaned(world.cloud.log[0].run)
+        assert world.cloud.starts("db/make") == 1
+
+    @pytest.mark.parametrize("act", ["delete", "evict"])
+    def test_pod_taken_away_while_it_runs_is_failed(self, act):
+        """Its runner is asked to end and tells so; a step that may not run twice does not."""
+
+        async def story(world: World) -> None:
+            await world.until(running(world, "db/make"), "the step")
+            [pod] = world.pods()
+            if act == "delete":
+                world.ask("DELETE", pod_path(pod))
+            else:
+                name = {"name": pod["metadata"]["name"], "namespace": "dayfly-runners"}
+                world.ask("POST", f"{pod_path(pod)}/eviction", {"metadata": name})
+            await world.until(lambda: reason(world) == "ResourceFailed", "the failure")
+            assert "Cancelled" in message(world)
+            world.delete()
+            await gone(world)
+
+        world = play(story, make=Script(runs=60))
+        world.check_cleaned(world.cloud.log[0].run)
+        assert world.cloud.starts("db/make") == 1
+
+    @pytest.mark.parametrize("script", [Script(no_such_pods=True), Script(pull=30.0)], ids=["unplaced", "pulling"])
+    def test_pod_taken_away_before_its_start_is_made_again(self, script):
+        """It is proven that nothing ran, so another attempt is no second one."""
+
+        async def story(world: World) -> None:
+            await world.until(
+                lambda: world.pods("db/make") and "schedulingGates" not in world.pods()[0]["spec"], "a pod"
+            )
+            await world.rest(5)
+            world.kubelet.scripts["db/make"].no_such_pods = False
+            [pod] = world.pods()
+            world.ask("DELETE", pod_path(pod))
+            await world.until(lambda: ready(world), "ready")
+            world.delete()
+            await gone(world)
+
+        world = play(story, make=script)
+        assert world.cloud.starts("db/make") == 1
+        assert world.cloud.log[0].attempt == 2
+
+    def test_pod_that_no_node_takes_is_given_up_in_time(self):
+        """After its start deadline the attempt is void; a few of them, then the step has failed."""
+
+        async def story(world: World) -> None:
+            await world.until(lambda: reason(world) == "ResourceFailed", "the failure")
+            world.kubelet.scripts["db/drop"].unschedulable = ""
+            world.delete()
+            await gone(world)
+
+        world = play(story, make=Script(unschedulable="0/3 nodes are available"))
+        assert not world.cloud.starts("db/make")
+
+
+class TestLedger:
+    def test_lost_ledger_freezes_and_says_so(self):
+        """Somebody removed the Run: nobody knows what has run, so nothing is started and nothing is cleaned up."""
+
+        async def story(world: World) -> None:
+            await world.until(lambda: ready(world), "ready")
+            world.cloud.forgiven = True
+            [run] = world.cluster.objects("runs")
+            path = f"/apis/dayfly.dev/v1alpha1/runs/{run['metadata']['name']}"
+            world.ask("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+            world.ask("DELETE", path)
+            await world.until(lambda: reason(world) == "LedgerLost", "the loss to be said", 120)
+            assert world.status()["phase"] == "Failed"
+            world.delete()
+            await world.rest(3600)
+            assert world.box() is not None
+            assert world.cloud.starts("db/make") == 1
+            assert not world.cloud.starts("db/drop")
+            assert not world.cluster.objects("runs")
+            world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "cleaned up by hand"}}})
+            await world.until(lambda: world.box() is None, "the sandbox to go", 120)
+            await gone(world)
+
+        play(story)
+
+    def test_lost_ledger_is_found_by_an_operator_that_starts_later(self):
+        async def story(world: World) -> None:
+            await world.until(lambda: ready(world), "ready")
+            world.cloud.forgiven = True
+            world.respawn = False
+            await world.processes.pop().end()
+            [run] = world.cluster.objects("runs")
+            path = f"/apis/dayfly.dev/v1alpha1/runs/{run['metadata']['name']}"
+            world.ask("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+            world.ask("DELETE", path)
+            world.start()
+            await world.until(lambda: reason(world) == "LedgerLost", "the loss to be said", 120)
+            assert world.cloud.starts("db/make") == 1
+
+        play(story)
+
+    def test_lost_document_freezes_says_so_and_can_be_abandoned(self):
+        """Without the sealed plan nothing is decided; the one way out is to give up, recorded."""
+
+        async def story(world: World) -> None:
+            await world.until(running(world, "db/make"), "the step")
+            await world.processes.pop().end()
+            for document in world.cluster.objects("objectlifecyclemethods"):
+                path = f"/apis/dayfly.dev/v1alpha1/objectlifecyclemethods/{document['metadata']['name']}"
+                world.ask("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+                world.ask("DELETE", path)
+            world.start()
+            await world.until(lambda: reason(world) == "PlanLost", "the loss to be said", 60)
+            world.delete()
+            await world.rest(600)
+            assert world.box() is not None
+            world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "cleaned up by hand"}}})
+            await gone(world)
+
+        world = play(story)
+        assert not world.cloud.starts("db/drop")
+
+    def test_document_changed_by_hand_is_a_lost_one(self):
+        """The digest is pinned: another script under the same name is never run."""
+
+        async def story(world: World) -> None:
+            await world.until(running(world, "db/make"), "the step")
+            await world.processes.pop().end()
+            [document] = [d for d in world.cluster.objects("objectlifecyclemethods") if d["spec"].get("resource")]
+            document["spec"]["postStop"][0]["exec"]["script"] = "#!/bin/evil\n"
+            world.ask(
+                "PUT", f"/apis/dayfly.dev/v1alpha1/objectlifecyclemethods/{document['metadata']['name']}", document
+            )
+            world.start()
+            await world.until(lambda: reason(world) == "PlanLost", "the loss to be said", 60)
+
+        play(story)
+
+    def test_plugin_edited_or_deleted_in_use_changes_nothing(self):
+        """What was sealed is what is carried out, to the last delete step."""
+
+        async def story(world: World) -> None:
+            await world.until(running(world, "db/make"), "the step")
+            world.ask("DELETE", "/apis/dayfly.dev/v1alpha1/resourceplugins/pg")
+            await world.until(lambda: ready(world), "ready")
+            await world.processes.pop().end()
+            world.start()
+            world.delete()
+            await gone(world)
+
+        world = play(story)
+        world.check_cleaned(world.cloud.log[0].run)
+
+
+class TestSweeper:
+    def test_pods_of_a_run_that_is_gone(self):
+        """One behind its gate is taken away at once; one that may be at work is left alone until it has ended."""
+
+        async def story(world: World) -> None:
+            await world.until(lambda: ready(world), "ready")
+            [made, *_] = [write.new for write in world.cluster.store.after(world.cluster.kind("pods"), 0)]
+            for name in ("gated", "bound"):
+                meta = made["metadata"] | {"name": f"r-{name}", "finalizers": ["dayfly.dev/record"]}
+                meta = {key: meta[key] for key in ("name", "labels", "finalizers", "annotations")}
+                meta["labels"] = {"dayfly.dev/run": "gone-and-forgotten"}
+                world.kubelet.held.add(f"r-{name}")
+                gates = {"schedulingGates": [{"name": "dayfly.dev/claim"}]} if name == "gated" else {}
+                body = {"metadata": meta, "spec": {"containers": [{"name": "main", "image": "x"}], **gates}}
+                world.ask("POST", "/api/v1/namespaces/dayfly-runners/pods", body)
+            await world.rest(120)
+            [left] = world.pods()
+            assert left["metadata"]["name"] == "r-bound"
+            assert not left["metadata"].get("deletionTimestamp")
+            [process] = world.processes
+            assert b"dayfly_orphans 1.0" in process.operator.metrics.text()
+            ended = {"state": {"terminated": {"exitCode": 0}}, "name": "main"}
+            status = {"status": {"phase": "Succeeded", "containerStatuses": [ended]}}
+            world.ask("PATCH", f"{pod_path(left)}/status", status, "application/merge-patch+json")
+            await world.rest(120)
+            assert not world.pods()
+            assert b"dayfly_orphans 0.0" in process.operator.metrics.text()
+
+        play(story)
+
+    def test_documents_of_a_sandbox_that_went_first(self):
+        """The operator died between writing the documents and the run, and the sandbox was deleted: nothing is left."""
+
+        async def story(world: World) -> None:
+            await world.until(lambda: world.cluster.objects("objectlifecyclemethods"), "a document")
+            world.respawn = False
+            await world.processes.pop().end()
+            assert not world.cluster.objects("runs")
+            world.delete()
+            world.start()
+            await gone(world)
+
+        play(story)
+
+
+class TestNames:
+    def test_same_name_again_and_again(self):
+        """Each is another one: none meets the pods, the ledger or the outputs of the one before."""
+
+        async def story(world: World) -> None:
+            for turn in range(30):
+                if turn % 3:
+                    await world.rest(turn / 10)  # deleted at another moment of its life each time
+                else:
+                    await world.until(lambda: ready(world), "ready")
+                world.delete()
+                await world.until(lambda: world.box() is None, "the old one to go")
+                if turn < 29:
+                    world.sandbox(wish())
+            await gone(world)
+
+        world = play(story, RETRY_LIFE, operators=2)
+        for run in {line.run for line in world.cloud.log}:
+            world.check_cleaned(run)
+
+
+def test_unreachable_server_is_waited_for():
+    """An hour without any answer, in the middle of a step: afterwards all goes on as if nothing had been."""
+
+    async def story(world: World) -> None:
+        await world.until(running(world, "db/make"), "the step")
+        [process] = world.processes
+        world.hook = lambda _number, _call: Fault(Harm.UNREACHABLE)
+        await world.rest(3600)
+        assert process.operator.cluster.age > 60
+        world.hook = lambda _number, _call: None
+        await world.until(lambda: ready(world), "ready", 600)
+        world.delete()
+        await gone(world)
+
+    world = play(story)
+    assert world.cloud.starts("db/make") == 1
