@@ -196,7 +196,7 @@ class World:
 
     async def quiet(self, seconds: float = 900) -> None:
         """(13) Once all is done, nothing is written any more."""
-        await self.rest(120)
+        await self.rest(300)  # whoever was made to hear of it late has heard of it
         before = len(self.writes)
         await self.rest(seconds)
         assert len(self.writes) == before, f"writes while idle: {self.writes[before:]}"
