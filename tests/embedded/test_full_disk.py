@@ -76,8 +76,10 @@ async def test_a_full_home_takes_nothing_on_and_loses_nothing(machine, disk):
         await until(lambda: machine.host._engine.attempts.values, "the result")
         await asyncio.sleep(0.3)
         assert machine.report().done == 0
+        assert "the ledger cannot be written" in machine.report().message
         assert machine.report("big") is None
     await machine.ready()
+    assert "the ledger" not in machine.report().message
     assert machine.values() == {"r/a.v": b"v"}
     await machine.finish()
     assert machine.lines() == ["+", "z"]

@@ -55,6 +55,16 @@ async def test_a_value_with_a_zero_byte_is_no_variable(machine):
     assert machine.lines() == []
 
 
+async def test_a_cleanup_runs_whatever_it_would_be_given(machine):
+    """A value that no variable can hold counts as absent there: otherwise nothing could ever clean up."""
+    create = [doc.step("a", r"printf 'a\000b' > /tmp/raw", outputs=[("raw", "/tmp/raw")])]
+    delete = [doc.step("z", log_line("absent=$DAYFLY_ABSENT_INPUTS raw=<$RAW>"), inputs=["raw=a.raw"])]
+    await machine.host.offer(doc.offer(doc.resource("r", create, delete)))
+    await machine.ready()
+    await machine.finish()
+    assert machine.lines() == ["absent=raw raw=<>"]
+
+
 async def test_a_value_too_large_for_a_variable_says_what_to_do(machine):
     steps = [
         doc.step("a", "head -c 65537 /dev/zero | tr '\\0' x > /tmp/big", outputs=[("big", "/tmp/big")]),

@@ -206,7 +206,11 @@ class EmbeddedHost:
         """What the run is doing; of one that has ended, its last word; None if it was never heard of."""
         scene = self._engine.look(uid)
         if scene is not None:
-            return describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
+            report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
+            if self._engine.trouble and not report.ready:
+                # What it says of its steps is true, and not why it stands still.
+                report = msgspec.structs.replace(report, message=f"{report.message}; {self._engine.trouble}")
+            return report
         last = self._engine.reader.last(uid)
         if last is None:
             return None

@@ -9,7 +9,7 @@ from dayfly.embedded.clock import now_ms
 from dayfly.embedded.forks import Baselines, Ports
 from dayfly.embedded.ledger import Ledger
 from dayfly.embedded.runs import Live
-from dayfly.execute.order import CannotRenderError
+from dayfly.execute.order import CannotRenderError, fits
 from dayfly.execute.process.render import Attempt, step_order
 from dayfly.execute.process.run import private_directories
 from dayfly.execute.process.start import Starter
@@ -61,7 +61,7 @@ class Launcher:
             resource=resource,
             unit=key.unit,
             number=key.attempt,
-            inputs=self._inputs(key.run, resource, unit),
+            inputs=self._inputs(key.run, resource, unit, cleans=step is not None and not step.creates),
             complete=all(
                 live.run.unit(other.id).outcome == "succeeded"
                 for other in live.plan.steps.values()
@@ -75,7 +75,8 @@ class Launcher:
             start_before=now_ms() + limits.schedule_ms + limits.pull_ms,
         )
 
-    def _inputs(self, run: str, resource: str, unit: Unit) -> dict[str, bytes | None]:
+    def _inputs(self, run: str, resource: str, unit: Unit, *, cleans: bool) -> dict[str, bytes | None]:
+        """The values; for a step that cleans up, one that its place cannot hold counts as absent: it must run."""
         values = self._reader.values(run) if any(item.from_ for item in unit.inputs) else {}
         inputs: dict[str, bytes | None] = {}
         for item in unit.inputs:
@@ -83,7 +84,8 @@ class Launcher:
                 inputs[item.name] = None if item.value is None else item.value.encode()
             else:
                 producer = f"{item.from_.resource or resource}/{item.from_.unit}".removeprefix("/")
-                inputs[item.name] = values.get((producer, item.from_.output))
+                value = values.get((producer, item.from_.output))
+                inputs[item.name] = None if cleans and value is not None and not fits(item, value) else value
         return inputs
 
     def _fork_order(self, live: Live, key: Key, unit: Unit) -> bytes:

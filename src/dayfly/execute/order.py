@@ -59,6 +59,11 @@ def env_record(name: str, value: bytes) -> Record:
     return "env", name.encode() + b"=" + value
 
 
+def fits(item: Input, value: bytes) -> bool:
+    """Whether the input's places can hold the value; a file holds everything."""
+    return not item.as_.env or (len(value) <= ENV_INPUT_LIMIT and b"\0" not in value)
+
+
 def env_value(item: Input, value: bytes) -> bytes:
     """The value, if an environment variable can hold it.
 
