@@ -3,6 +3,8 @@
 import contextlib
 from typing import Any
 
+import msgspec
+
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, PartialObjectMetadata, Resource
@@ -86,13 +88,16 @@ class Targets:
         return Wish(stop=stop, abandon=abandon, expires_at=_expiry(spec, milliseconds(meta.creation_timestamp)))
 
     async def release(self, run: RunObject) -> None:
-        """The run is over: the target goes, by whatever the run ended (its time to live, say)."""
+        """The run is over: the target goes, by whatever the run ended (its time to live, say).
+
+        Its deletion is certain before our finalizer is off: a target that stayed would be begun anew.
+        """
         seen = await self._read(run)
+        if seen is not None and not seen.metadata.deletion_timestamp:
+            target = run.ledger.target
+            with contextlib.suppress(errors.NotFound):
+                await self._cluster.client.delete(_kind(run), target.name, target.namespace, uid=target.uid)
         if seen is not None:
-            if not seen.metadata.deletion_timestamp:
-                with contextlib.suppress(errors.NotFound, errors.Conflict):
-                    target = run.ledger.target
-                    await self._cluster.client.delete(_kind(run), target.name, target.namespace, uid=target.uid)
             await self._cluster.drop_finalizer(_kind(run), seen.metadata, TARGET_FINALIZER)
         self._fenced.discard(run.metadata.uid)
 
@@ -129,13 +134,20 @@ class Targets:
         return seen if seen.metadata.uid == target.uid else None
 
     async def _unborn(self, run: RunObject) -> None:
-        """Take away a run that never claimed anything; one that meanwhile has is left alone by its version."""
-        await self.release_documents(run)
-        version = run.metadata.resource_version
+        """Take away a run that never claimed anything. A peer may claim at any moment: each write is of one version."""
+        meta, ledger = run.metadata, self._cluster.ledger
         with contextlib.suppress(errors.NotFound, errors.Conflict):
-            await self._cluster.client.delete(RUNS, run.metadata.name, uid=run.metadata.uid, resource_version=version)
-            await self._cluster.drop_finalizer(RUNS, run.metadata, RUN_FINALIZER)
-        self._cluster.ledger.forget(run.metadata.name)
+            await self._cluster.client.delete(RUNS, meta.name, uid=meta.uid, resource_version=meta.resource_version)
+        found = await ledger.fresh(meta.name)
+        if found is not None:
+            if found.metadata.uid != meta.uid or found.ledger.units or not found.metadata.deletion_timestamp:
+                return
+            left = [name for name in found.metadata.finalizers or () if name != RUN_FINALIZER]
+            bare = msgspec.structs.replace(found.metadata, finalizers=left)
+            if not await ledger.replace(found, msgspec.structs.replace(found, metadata=bare)):
+                return
+        ledger.forget(meta.name)
+        await self.release_documents(run)
 
 
 def _kind(run: RunObject) -> Resource[PartialObjectMetadata]:
