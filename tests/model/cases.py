@@ -1,4 +1,4 @@
-"""What is searched: small plans under few faults, and the protocol with one guard taken away at a time."""
+"""What is searched to a fixpoint: small plans, few operators, few faults."""
 
 from typing import NamedTuple
 
@@ -86,7 +86,7 @@ LONG = {
         "one", 2, ("CRASH", "DELETE_PODS", "LATE", "FAIL_CREATE", "FAIL_STOP", "EXPIRE")
     ),
     "finalizers stripped": Case("one", 2, ("DELETE_PODS", "STRIP", "FAIL_CREATE"), uids=2),
-    "nodes lost": Case("one", 2, ("LOSE_NODES", "FAIL_CREATE"), uids=2),
+    "nodes lost": Case("one", 2, ("LOSE_NODES", "DELETE_PODS", "LOSE_STATUS"), uids=2),
     "a chain with a retry, finalizers stripped": Case("chain", 2, ("STRIP", "FAIL_CREATE")),
     "forks deleted": Case("fork", 2, ("DELETE_PODS",)),
     "forks stripped": Case("fork", 2, ("STRIP",), uids=2),

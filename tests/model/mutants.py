@@ -20,7 +20,6 @@ REBORN = Case("one", 2, (), uids=2, ignored=("VANISHED", "LEDGER_LOST", "AFTER_E
 DELETED = Case("one", 2, ("DELETE_PODS",))
 UNKNOWN = Case("one", 2, ("LOSE_STATUS", "FAIL_CREATE"))
 STRIPPED = Case("one", 2, ("STRIP",), uids=2)
-EXPIRED = Case("one", 2, ("EXPIRE",))
 RETRIED = Case("chain", 2, ("FAIL_CREATE",))
 FORKED = Case("drain", 2, ("STRIP",), uids=2)
 DRAINED = Case("drain", 2, ())
@@ -58,11 +57,12 @@ MUTANTS = (
     _operator("an unknown end is proof that it never began", "UNKNOWN_IS_VOID", UNKNOWN, "TWICE"),
     _operator("the start marker is off", "NO_MARKER", PLAIN, "TWO_STARTS"),
     _operator("what cannot be seen is dead", "DEADLINE_UNREAD", STRIPPED, "ORDER"),
-    _operator("an empty Run goes although its target is fenced", "UNBORN_WHILE_HELD", PLAIN, "LEDGER_LOST"),
-    _operator("the Run goes before the target's finalizer", "RUN_FIRST", PLAIN, "LEDGER_LOST"),
+    _operator("an empty Run goes although its target is fenced", "UNBORN_WHILE_HELD", PLAIN, "STUCK"),
+    _operator("an empty Run that goes is not looked at again", "UNBORN_BLINDLY", STRIPPED, "LEDGER_LOST"),
+    _operator("the Run goes before the target's finalizer", "RUN_FIRST", REBORN, "TWICE"),
     _operator("nothing sweeps up", "NO_SWEEP", PLAIN, "STUCK"),
     _operator("a receipt in the log is the end", "SEALED_IS_ENDED", PLAIN, "ORDER"),
-    _operator("a target outlives its run", "TARGET_LEFT", EXPIRED, "LEDGER_LOST"),
+    _operator("a target outlives its run", "TARGET_LEFT", REBORN._replace(faults=("EXPIRE",)), "TWICE"),
     _core(
         "the deadline of what is unclear is not waited for",
         decide._doubt,

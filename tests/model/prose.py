@@ -33,12 +33,14 @@ WHAT = {
     "EFFECT_RUN_UNFINALIZE": "takes the finalizer off the Run",
     "EFFECT_RUN_DELETE": "deletes the Run",
     "EFFECT_UNBORN": "deletes the Run, which it believes empty",
+    "EFFECT_UNBORN_UNFINALIZE": "takes the finalizer off the Run, if it is empty still",
 }
 WORLD = {
     "STEP_USER_STOP": "a user deletes the target",
     "STEP_TTL": "the target's time to live is over",
     "STEP_USER_DELETE": "a user deletes {pod}",
     "STEP_STRIP": "a user strips {pod} of its finalizer and deletes it by force",
+    "STEP_STRIP_TARGET": "a user strips the target of our finalizer",
     "STEP_BIND": "{pod} is bound to a node",
     "STEP_START": "the script of {pod} starts",
     "STEP_AGAIN": "the kubelet starts the container of {pod} a second time",

@@ -19,7 +19,7 @@ enum Fact {
 /* Effects, each one write to the API server; an effect of `plan.actions` is one or several of them. */
 enum Effect {
     EFFECT_PREPARE, EFFECT_LAUNCH, EFFECT_DELETE, EFFECT_UNFINALIZE, EFFECT_TARGET_DELETE, EFFECT_TARGET_UNFINALIZE,
-    EFFECT_RUN_UNFINALIZE, EFFECT_RUN_DELETE, EFFECT_UNBORN
+    EFFECT_RUN_UNFINALIZE, EFFECT_RUN_DELETE, EFFECT_UNBORN, EFFECT_UNBORN_UNFINALIZE
 };
 
 /* Guards of the protocol. A set bit takes the guard away. */
@@ -41,13 +41,14 @@ enum Mutation {
     NO_SWEEP = 1 << 14,            /* pods of Runs that are gone stay */
     SEALED_IS_ENDED = 1 << 15,     /* a receipt in the log proves the end of every container */
     TARGET_LEFT = 1 << 16,         /* a run that ended by its time to live leaves its target there */
-    UNKNOWN_IS_VOID = 1 << 17      /* an end that the kubelet knows nothing of, not even a start, is no start */
+    UNKNOWN_IS_VOID = 1 << 17,     /* an end that the kubelet knows nothing of, not even a start, is no start */
+    UNBORN_BLINDLY = 1 << 18       /* an empty Run that goes is not looked at again */
 };
 
 /* What users and the weather may do. A set bit allows it. */
 enum Fault {
     DELETE_PODS = 1 << 0,   /* a user deletes a pod; our finalizer keeps it */
-    STRIP = 1 << 1,         /* a user takes our finalizer off a pod and deletes it by force */
+    STRIP = 1 << 1,         /* a user takes our finalizer off the target, or off a pod and deletes it by force */
     LOSE_NODES = 1 << 2,    /* a node falls silent: its pods are marked failed, its processes may live */
     EXPIRE = 1 << 3,        /* the target has a time to live */
     LATE = 1 << 4,          /* a start or run deadline passes */
@@ -65,7 +66,7 @@ enum Violation {
 enum Step {
     STEP_BIRTH, STEP_FENCE, STEP_DECIDE, STEP_COMMIT, STEP_EFFECT, STEP_CRASH, STEP_ERROR, STEP_SWEEP, STEP_USER_STOP,
     STEP_TTL, STEP_USER_DELETE, STEP_STRIP, STEP_BIND, STEP_START, STEP_SEAL, STEP_END, STEP_KILL, STEP_STATUS,
-    STEP_REFUSE, STEP_NODE_LOST, STEP_DEAD_BY, STEP_COLLECT, STEP_AGAIN, STEP_STATUS_LOST
+    STEP_REFUSE, STEP_NODE_LOST, STEP_DEAD_BY, STEP_COLLECT, STEP_AGAIN, STEP_STATUS_LOST, STEP_STRIP_TARGET
 };
 
 /* A ledger as the search sees it; Python keeps the real one under the same number. */

@@ -25,6 +25,8 @@ static int idle_effect(const State *s, int kind, int at)
         return (s->target & TARGET_GONE) != 0;
     case EFFECT_RUN_UNFINALIZE:
         return !(s->run & RUN_THERE) || born(s) != at || !(s->run & RUN_FINAL);
+    case EFFECT_UNBORN_UNFINALIZE:
+        return !(s->run & RUN_THERE) || born(s) != at || !(s->run & RUN_GOING);
     case EFFECT_RUN_DELETE:
         return !(s->run & RUN_THERE) || born(s) != at || s->run & RUN_GOING;
     default:
@@ -154,12 +156,16 @@ static void effect(const State *s, int op)
         next.run |= RUN_GOING;
         wrong = settle_run(&next);
         break;
-    case EFFECT_UNBORN: /* Targets._unborn: the request carries UID and version; refused, nothing follows */
+    case EFFECT_UNBORN: /* Targets._unborn: the request carries UID and version */
         if (s->run & RUN_THERE && born(s) == at && s->ledger == s->op[op].ledger) {
             next.run |= RUN_GOING;
             wrong = settle_run(&next);
-        } else {
-            next.op[op].decision = next.op[op].at = 0;
+        }
+        break;
+    case EFFECT_UNBORN_UNFINALIZE: /* a fresh read, and a write of that version */
+        if (ledger_of(s->ledger)->empty || has(UNBORN_BLINDLY)) {
+            next.run &= (uint8_t)~RUN_FINAL;
+            wrong = settle_run(&next);
         }
         break;
     }
@@ -310,7 +316,7 @@ static int fence(const State *s, int op, int ledger)
     if (!it->empty || it->phase || s->op[op].fenced & bit || has(NO_FENCE))
         return 1;
     if (s->target & TARGET_GONE || (s->target & TARGET_GOING && has(UNBORN_WHILE_HELD))) {
-        Decision decision = {.count = 2, .kind = {EFFECT_UNBORN, EFFECT_RUN_UNFINALIZE}, .at = {it->uid, it->uid}};
+        Decision decision = {.count = 2, .kind = {EFFECT_UNBORN, EFFECT_UNBORN_UNFINALIZE}, .at = {it->uid, it->uid}};
         begin(s, op, ledger, intern(&decision), STEP_FENCE, 0, 0);
         return 0;
     }

@@ -248,6 +248,13 @@ void model_steps(const State *s, Emit to)
             emit(&next, STEP_TTL, 0, 0, 0, FINE, 0);
         }
     }
+    if (may(STRIP) && s->spent < config.budget && s->target & TARGET_FINAL) {
+        next = *s;
+        next.spent++;
+        next.target &= (uint8_t)~TARGET_FINAL;
+        settle_target(&next);
+        emit(&next, STEP_STRIP_TARGET, 0, 0, 0, FINE, 1);
+    }
     for (int pod = 0; pod < pods(); pod++)
         if (s->pod[pod])
             pod_steps(s, pod);
