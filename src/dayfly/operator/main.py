@@ -19,9 +19,12 @@ from dayfly.operator.gather import PlanLostError
 from dayfly.operator.grants import Runner
 from dayfly.operator.lifecycles import Lifecycles
 from dayfly.operator.metrics import Metrics
+from dayfly.operator.resources import Resources
 from dayfly.operator.sandboxes import Sandboxes, WaitingError
 from dayfly.operator.serve import serving
 from dayfly.operator.speak import Speaker
+from dayfly.plan.decide import decide
+from dayfly.plan.status import describe
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +52,7 @@ class Operator:
         self._sandboxes = Sandboxes(self.cluster)
         self._events = Recorder(client, "dayfly.dev/operator", identity)
         self._speaker = Speaker(self.cluster, self._events)
+        self._resources = Resources(self.cluster)
         self._stopping = asyncio.Event()
         self.metrics = Metrics(
             self.cluster,
@@ -108,8 +112,7 @@ class Operator:
             decision = await turn(run, self._lifecycles)
             if decision is not None and (after := self._lifecycles.again(run, decision.wake_at)):
                 self.cluster.queue.add(run, after=after)
-            if (scene := self._lifecycles.last(run)) is not None and (after := await self._speaker.run(scene)):
-                self.cluster.queue.add(run, after=after)
+            await self._tell(run)
             result = "done"
         except errors.ApiError as error:
             log.warning("run %s: %s", run, error)
@@ -128,6 +131,17 @@ class Operator:
             self.cluster.queue.forget(run)
         self.metrics.turns.labels(result).inc()
         self.metrics.turn_seconds.observe(time.perf_counter() - began)
+
+    async def _tell(self, run: str) -> None:
+        """Say how the run stands, of its Sandbox and of each resource."""
+        scene, found = self._lifecycles.last(run), self.cluster.ledger.get(run)
+        if scene is None or found is None:
+            self._resources.forget(run)
+            return
+        report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
+        if after := await self._speaker.run(scene, report):
+            self.cluster.queue.add(run, after=after)
+        await self._resources.run(scene, found, report)
 
     async def _say_frozen(self, run: str, error: PlanLostError) -> None:
         found = self.cluster.ledger.get(run)

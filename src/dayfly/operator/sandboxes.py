@@ -7,7 +7,6 @@ when they are first written, whatever a later compiler would make of the same wi
 
 import hashlib
 import logging
-from typing import Any
 
 import msgspec
 
@@ -191,17 +190,3 @@ def routing_key(uid: str) -> str:
         number, digit = divmod(number, 36)
         letters.append("0123456789abcdefghijklmnopqrstuvwxyz"[digit])
     return "".join(letters)
-
-
-def conditions(ready: bool, reason: str, message: str, generation: int, since: str) -> list[dict[str, Any]]:
-    """The one condition that people wait on."""
-    return [
-        {
-            "type": "Ready",
-            "status": "True" if ready else "False",
-            "reason": reason,
-            "message": message,
-            "observedGeneration": generation,
-            "lastTransitionTime": since,
-        }
-    ]

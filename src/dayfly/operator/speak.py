@@ -3,18 +3,18 @@
 A change of reason is said at once, anything else at most once a second: what is over sooner is not worth a write.
 """
 
-import datetime as dt
 from typing import Any, Literal
 
+from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import ObjectReference
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.objects import SANDBOXES, SandboxObject
-from dayfly.operator.sandboxes import WaitingError, conditions, routing_key
-from dayfly.plan.decide import decide
-from dayfly.plan.status import Report, describe
+from dayfly.operator.said import conditions, stamp, steady, units_of
+from dayfly.operator.sandboxes import WaitingError, routing_key
+from dayfly.plan.status import Report
 from dayfly.plan.words import Reason
 
 COALESCE_MS = 1_000
@@ -40,14 +40,13 @@ class Speaker:
         self.frozen: dict[str, str] = {}
         """UIDs of Sandboxes of which nothing is done any more, and why: for metrics."""
 
-    async def run(self, scene: Scene) -> float:
+    async def run(self, scene: Scene, report: Report) -> float:
         """Say how the run of a Sandbox stands; seconds after which to ask again, 0 if all is said."""
         target = scene.world.run.target
         seen = self._cluster.sandboxes.get(target.name, target.namespace)
         if seen is None or seen.metadata.uid != target.uid:
             self.forget(target.uid)
             return 0.0
-        report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
         return await self._say(seen, report.ready, report.reason, report.message, report)
 
     async def waiting(self, seen: SandboxObject, why: WaitingError) -> None:
@@ -71,8 +70,7 @@ class Speaker:
             return (self._said_at[meta.uid] + COALESCE_MS - now) / 1000 + 0.001
         before = self._since.get(meta.uid)
         if before is None or before[:2] != (ready, reason):
-            stamp = dt.datetime.fromtimestamp(now / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            before = self._since[meta.uid] = (ready, reason, stamp)
+            before = self._since[meta.uid] = (ready, reason, stamp(now))
         status = {
             "observedGeneration": meta.generation,
             "phase": phase,
@@ -83,6 +81,9 @@ class Speaker:
             "routingKey": routing_key(meta.uid),
             "conditions": conditions(ready, reason, message, meta.generation, before[2]),
         }
+        if report is not None:
+            status["run"] = names.run_name(meta.name, meta.uid)
+            status["units"] = units_of(report.units)
         patch = {"metadata": {"uid": meta.uid}, "status": status}
         try:
             await self._cluster.client.patch(SANDBOXES, patch, meta.name, meta.namespace, subresource="status")
@@ -108,11 +109,6 @@ class Speaker:
         )
         kind: Literal["Normal", "Warning"] = "Warning" if reason in _WARNINGS else "Normal"
         self._events.say(regarding, "Reconcile", reason, message, kind)
-
-
-def steady(message: str) -> str:
-    """The message without its running clock: time alone is no news."""
-    return message.split(" has been running for ", maxsplit=1)[0]
 
 
 def _phase(report: Report | None, ready: bool, reason: str) -> str:

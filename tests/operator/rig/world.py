@@ -148,6 +148,16 @@ class World:
     def status(self, name: str = "box") -> Object:
         return (self.box(name) or {}).get("status", {})
 
+    def resource(self, name: str = "db") -> Object:
+        """The Resource of that name; empty if there is none."""
+        every = self.cluster.objects("resources")
+        return next((item for item in every if item["spec"]["name"] == name), {})
+
+    def events(self) -> list[tuple[str, str]]:
+        """Type and reason of all Events, in their order."""
+        found = sorted(self.cluster.objects("events"), key=lambda item: int(item["metadata"]["resourceVersion"]))
+        return [(item["type"], item["reason"]) for item in found]
+
     def pods(self, unit: str = "") -> list[Object]:
         every = self.cluster.objects("pods")
         return [pod for pod in every if unit in ("", pod["metadata"]["annotations"]["dayfly.dev/unit"])]

@@ -1,0 +1,182 @@
+"""Resource objects: one for each resource of a Sandbox, for people to look at, with a Secret of its outputs.
+
+The Secret has the shape of Service Binding's "provisioned service": it lies in the Sandbox's namespace, its keys are
+`<step>.<output>`, and `.status.binding.name` of the Resource names it. Both belong to the Run, so they go when it does.
+"""
+
+import base64
+from typing import Any
+
+from dayfly.execute.pod import names
+from dayfly.execute.turn import Scene
+from dayfly.kube import errors
+from dayfly.kube.objects import SECRETS, PartialObjectMetadata, Resource
+from dayfly.operator.cluster import Cluster
+from dayfly.operator.objects import GROUP, VERSION, RunObject
+from dayfly.operator.said import conditions, stamp, steady, units_of
+from dayfly.operator.values import namespace_of, owner
+from dayfly.plan.status import Report, UnitReport
+from dayfly.spec.lifecycle import CREATING, Lifecycle
+from dayfly.spec.run import Phase
+
+RESOURCES = Resource(GROUP, VERSION, "resources", "Resource", dict, namespaced=False).metadata_only()
+
+
+class Resources:
+    """Says of each resource how it stands, when that has changed, and hands its outputs out."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._client = cluster.client
+        self._uids: dict[tuple[str, str], str] = {}
+        self._said: dict[tuple[str, str], tuple[Any, ...]] = {}
+        self._since: dict[tuple[str, str], tuple[bool, str, str]] = {}
+
+    async def run(self, scene: Scene, run: RunObject, report: Report) -> None:
+        """Say how the resources of one run stand.
+
+        Raises:
+            errors.ApiError: not all is said.
+        """
+        if run.spec.plural != "sandboxes" or run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED):
+            return
+        for document in scene.plan.documents:
+            if document.resource:
+                await self._resource(scene, run, document, report)
+
+    def forget(self, run: str) -> None:
+        """The run is over."""
+        for memory in (self._uids, self._said, self._since):
+            for key in [key for key in memory if key[0] == run]:
+                del memory[key]
+
+    async def _resource(self, scene: Scene, run: RunObject, document: Lifecycle, report: Report) -> None:
+        key = run.metadata.name, document.resource
+        units = [unit for unit in report.units if unit.resource == document.resource]
+        counted = [unit for unit in units if (unit.event in CREATING) == (report.closed is None)]
+        phase, reason, message = _standing(counted, report)
+        ready = phase == "Ready"
+        progress = f"{sum(unit.state == 'succeeded' for unit in counted)}/{len(counted)}"
+        # That a step is placed, pulls and runs is said of the Sandbox; here one write for each step's end is enough.
+        said = (phase, reason, progress)
+        if self._said.get(key) == said:
+            return
+        if key not in self._uids:
+            self._uids[key] = await self._make(run, document)
+        binding = await self._bind(scene, run, document) if ready else ""
+        before = self._since.get(key)
+        if before is None or before[:2] != (ready, reason):
+            before = self._since[key] = (ready, reason, stamp(self._cluster.now()))
+        status = {
+            "observedGeneration": 1,
+            "phase": phase,
+            "ready": ready,
+            "reason": reason,
+            "message": message,
+            "progress": progress,
+            "run": run.metadata.name,
+            "binding": {"name": binding} if binding else None,
+            "conditions": conditions(ready, reason, message, 1, before[2]),
+            "units": units_of(units),
+        }
+        patch = {"metadata": {"uid": self._uids[key]}, "status": status}
+        try:
+            await self._client.patch(RESOURCES, patch, _name(run, document), subresource="status")
+        except (errors.NotFound, errors.Conflict):
+            del self._uids[key]  # somebody has taken it away: it is made again with the next news
+            return
+        self._said[key] = said
+
+    async def _make(self, run: RunObject, document: Lifecycle) -> str:
+        """The UID of the Resource object, made if it is not there."""
+        target = run.ledger.target
+        body: dict[str, Any] = {
+            "apiVersion": RESOURCES.api_version,
+            "kind": RESOURCES.kind,
+            "metadata": {
+                "name": _name(run, document),
+                "labels": {names.RUN_LABEL: run.metadata.name},
+                "ownerReferences": [owner(run)],
+            },
+            "spec": {
+                "name": document.resource,
+                "sandbox": {"namespace": target.namespace, "name": target.name, "uid": target.uid},
+                "plugin": self._plugin(run, document.resource),
+                "document": self._document(run, document),
+                "outputNamespaces": [target.namespace],
+            },
+        }
+        try:
+            made: PartialObjectMetadata = await self._client.create(RESOURCES, body)
+        except (errors.AlreadyExists, errors.OutcomeUnknown):
+            made = await self._client.get(RESOURCES, body["metadata"]["name"])
+        return made.metadata.uid
+
+    def _plugin(self, run: RunObject, resource: str) -> str:
+        target = run.ledger.target
+        seen = self._cluster.sandboxes.get(target.name, target.namespace)
+        wishes = seen.spec.get("resources") or [] if seen else []
+        return next((str(wish.get("plugin", "")) for wish in wishes if wish.get("name") == resource), "")
+
+    def _document(self, run: RunObject, document: Lifecycle) -> str:
+        """The name of the sealed document."""
+        pinned = {pin.name for pin in run.spec.documents}
+        found = (each for each in self._cluster.documents if each.metadata.name in pinned)
+        return next((each.metadata.name for each in found if each.spec.resource == document.resource), "")
+
+    async def _bind(self, scene: Scene, run: RunObject, document: Lifecycle) -> str:
+        """The name of the Secret with all outputs of the resource; empty if there are none, or it may not be made."""
+        data: dict[str, str] = {}
+        for unit in (*document.pre_start, *document.post_start):
+            place = f"{document.resource}/{unit.name}"
+            record = run.ledger.unit(place)
+            if not record.outputs:
+                continue
+            secret = names.values_name(run.ledger.uid, place, record.attempt)
+            kept = await self._client.get(SECRETS, secret, namespace_of(unit))
+            values = kept.data or {}
+            data |= {f"{unit.name}.{name}": base64.b64encode(values[name]).decode() for name in record.outputs}
+        if not data:
+            return ""
+        name, namespace = _name(run, document), scene.world.run.target.namespace
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "labels": {names.RUN_LABEL: run.metadata.name},
+                "ownerReferences": [owner(run)],
+            },
+            "immutable": True,
+            "type": "dayfly.dev/outputs",
+            "data": data,
+        }
+        try:
+            await self._client.create(SECRETS, body, namespace)
+        except errors.AlreadyExists:
+            pass  # the name is derived, and outputs never change
+        except (errors.Forbidden, errors.NotFound):
+            return ""  # the administrator has not granted this namespace: whoever asks for the outputs gets none
+        return name
+
+
+def _name(run: RunObject, document: Lifecycle) -> str:
+    """Of the Resource, and of its Secret in the Sandbox's namespace."""
+    target = run.ledger.target
+    return names.derived("", f"{target.name}-{document.resource}", "resource", target.uid, document.resource)
+
+
+def _standing(units: list[UnitReport], report: Report) -> tuple[str, str, str]:
+    """Phase, reason and sentence of a resource, by those of its steps that count now."""
+    open_ = report.closed is None
+    if open_ and all(unit.state == "succeeded" for unit in units):
+        return "Ready", "ResourceReady", "all its create steps have succeeded"
+    rank = {"failed": 0, "unknown": 1, "retrying": 2, "running": 3}
+    pending = [unit for unit in units if unit.state not in ("succeeded", "skipped", "stopped")]
+    if not pending:
+        return "Deleting", "Deleting", "its delete steps have succeeded"
+    worst = min(pending, key=lambda unit: rank.get(unit.state, 9))
+    phase = "Deleting" if not open_ else "Failed" if worst.state == "failed" else "Creating"
+    troubled = worst.state in ("failed", "unknown", "retrying")
+    return phase, (worst.reason if troubled else "") or phase, f"{worst.name}: {steady(worst.message or worst.state)}"

@@ -1,0 +1,255 @@
+"""What people see: Resources with their outputs, Events on changes only, figures, health, logs; and the process's life."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import socket
+
+import aiohttp
+import pytest
+from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, ready, wish
+from rig.world import KINDS, RUNNER, World, live
+
+from dayfly.kube.client import Client
+from dayfly.kube.lease import Elector
+from dayfly.kube.objects import anything
+from dayfly.operator.grants import Runner
+from dayfly.operator.journal import JsonLines
+from dayfly.operator.main import Operator, Place, operate
+from dayfly.operator.metrics import Metrics
+from dayfly.operator.serve import serving
+from kube.fake import FakeCluster, Refusal
+
+NAMESPACES = anything("v1", "Namespace", "namespaces", namespaced=False)
+LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
+
+
+def play(story, **start) -> World:
+    async def begin(world: World) -> None:
+        world.start(**start)
+        await story(world)
+
+    return live(LIFE.world, begin)
+
+
+class TestResources:
+    def test_resource_says_how_it_stands_and_binds_its_outputs(self):
+        """One object for each resource; once it is ready a Secret in the sandbox's namespace holds what it made."""
+
+        async def story(world: World) -> None:
+            uid = world.sandbox(wish())
+            await world.until(lambda: world.resource().get("status"), "a resource")
+            assert world.resource()["status"]["phase"] == "Creating"
+            await world.until(lambda: ready(world), "ready")
+            await world.rest(5)
+            found = world.resource()
+            assert found["spec"]["sandbox"] == {"namespace": "shop", "name": "box", "uid": uid}
+            assert found["spec"]["plugin"] == "pg"
+            status = found["status"]
+            assert (status["phase"], status["ready"], status["progress"]) == ("Ready", True, "2/2")
+            [secret] = [s for s in world.cluster.objects("secrets") if s["metadata"]["namespace"] == "shop"]
+            assert status["binding"] == {"name": secret["metadata"]["name"]}
+            data = {key: base64.b64decode(value) for key, value in secret["data"].items()}
+            assert data == {"make.url": b"db://1", "seed.user": b"ann\0\xff"}
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+    def test_failed_step_is_its_resources_reason(self):
+        async def story(world: World) -> None:
+            world.kubelet.scripts["db/seed"].fails = 1
+            world.sandbox(wish())
+            await world.until(lambda: world.resource().get("status", {}).get("phase") == "Failed", "the failure")
+            assert world.resource()["status"]["reason"] == "ExitCode"
+            assert "exit code 1" in world.resource()["status"]["message"]
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+    def test_namespace_that_was_not_granted_gets_no_secret_and_nothing_stops(self):
+        """Where the operator may not write Secrets the resource is ready all the same, without a binding."""
+
+        async def story(world: World) -> None:
+            def forbid(operation, kind, old, new):
+                if kind.plural == "secrets" and new and new["metadata"]["namespace"] == "shop":
+                    raise Refusal(403, "secrets is forbidden")
+                return
+
+            world.cluster.admission.append(forbid)
+            world.sandbox(wish())
+            await world.until(lambda: ready(world), "ready")
+            await world.rest(5)
+            assert world.resource()["status"]["phase"] == "Ready"
+            assert not world.resource()["status"].get("binding")
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+
+class TestEvents:
+    def test_events_only_when_the_reason_changes(self):
+        """Not one for each turn, and after a restart at most one that says how things stand."""
+
+        async def story(world: World) -> None:
+            world.sandbox(wish())
+            await world.until(lambda: ready(world), "ready")
+            await world.rest(3600)
+            assert world.events() == [("Normal", "ResourcesPending"), ("Normal", "AllDesiredWorkloadsReady")]
+            world.delete()
+            await gone(world)
+            assert world.events()[2:] == [("Normal", "Deleting")]
+
+        play(story)
+
+    def test_trouble_is_a_warning(self):
+        async def story(world: World) -> None:
+            world.kubelet.scripts["db/make"].fails = 1
+            world.sandbox(wish())
+            await world.until(lambda: ("Warning", "ResourceFailed") in world.events(), "the warning", 60)
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+
+def test_wishes_that_cannot_be_compiled_are_refused_with_their_place():
+    async def story(world: World) -> None:
+        world.sandbox({"resources": [{"name": "db", "plugin": "nosuch"}]})
+        await world.until(lambda: world.status().get("reason") == "PluginMissing", "the refusal", 10)
+        assert "nosuch" in world.status()["message"]
+        world.plugin("nosuch", CHAIN)
+        await world.until(lambda: ready(world), "ready", 60)
+        world.delete()
+        await gone(world)
+
+    play(story)
+
+
+class TestLease:
+    def test_standby_does_nothing_and_takes_over(self):
+        """The Lease saves work: one works, the other one's caches are hot; when the first dies it goes on."""
+
+        async def story(world: World) -> None:
+            world.respawn = False
+            electors = []
+            for number, process in enumerate(world.processes):
+                client = Client(process.transport, seed=number)
+                elector = Elector(client, "dayfly-operator", "dayfly-runners", process.name, seed=number)
+                process.task.cancel()
+                await asyncio.gather(process.task, return_exceptions=True)
+                process.operator = Operator(client, runner=RUNNER, elector=elector, now=world.now, seed=number)
+                process.task = asyncio.create_task(process.operator.run())
+                electors.append(elector)
+            world.sandbox(wish())
+            await world.until(lambda: world.cloud.starts("db/make"), "the first step")
+            [leader] = [process for process, elector in zip(world.processes, electors, strict=True) if elector.leading]
+            working = {call.client for call in world.cluster.calls if call.write and "/leases" not in call.request.path}
+            assert working == {leader.name}
+            world.processes.remove(leader)
+            await leader.end()
+            await world.until(lambda: ready(world), "ready", 60)
+            world.delete()
+            await world.until(lambda: not world.leftovers(), "everything to go")
+
+        play(story, count=2)
+
+    def test_graceful_end_releases_the_lease_at_once(self):
+        async def story(world: World) -> None:
+            [process] = world.processes
+            await process.end()
+            world.processes.clear()
+            client = Client(world.cluster.transport("one"), seed=1)
+            elector = Elector(client, "dayfly-operator", "dayfly-runners", "one", seed=1)
+            operator = Operator(client, runner=RUNNER, elector=elector, now=world.now, seed=1)
+            task = asyncio.create_task(operator.run())
+            await elector.led()
+            world.sandbox(wish())
+            await world.until(lambda: world.cloud.starts("db/make"), "the first step")
+            before = world.cluster.time()
+            operator.stop()
+            await task
+            assert world.cluster.time() - before < 5
+            [lease] = world.cluster.objects("leases")
+            assert not lease["spec"].get("holderIdentity")
+
+        play(story)
+
+
+class TestFigures:
+    def test_figures_tell_of_runs_turns_and_watches(self):
+        async def story(world: World) -> None:
+            world.sandbox(wish())
+            await world.until(lambda: ready(world), "ready")
+            text = world.processes[0].operator.metrics.text().decode()
+            assert 'dayfly_runs{phase="open"} 1.0' in text
+            assert "dayfly_units_unknown 0.0" in text
+            assert 'dayfly_turns_total{result="done"}' in text
+            assert "dayfly_watch_age_seconds" in text
+            assert "db://1" not in text
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+    @pytest.mark.parametrize("plain", [True, False])
+    def test_log_lines_are_json(self, plain):
+        record = logging.LogRecord("dayfly.x", logging.WARNING, "", 0, 'run %s: "quoted"\n', ("a",), None)
+        if not plain:
+            record.exc_info = (ValueError, ValueError("defect"), None)
+        [line] = JsonLines().format(record).splitlines()
+        said = json.loads(line)
+        assert (said["level"], said["logger"], said["message"]) == ("warning", "dayfly.x", 'run a: "quoted"\n')
+        assert ("exception" in said) is not plain
+
+
+class TestProcess:
+    async def test_it_answers_until_it_is_asked_to_end(self):
+        """Alive at once, ready once the caches are whole, and gone within a moment of being asked."""
+        cluster = FakeCluster(extra=KINDS)
+        namespace = {"metadata": {"name": "dayfly-system"}}
+        await Client(cluster.transport("admin")).create(NAMESPACES, namespace)
+        stop, port = asyncio.Event(), _free_port()
+        place = Place("one", "dayfly-system", port)
+        client = Client(cluster.transport("operator"), seed=1)
+        process = asyncio.create_task(operate(client, Runner.of(b"program"), place, stop))
+        async with aiohttp.ClientSession() as session:
+            status = 0
+            while status != 200:
+                assert not process.done()
+                try:
+                    async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+                        status = answer.status
+                except aiohttp.ClientConnectorError:
+                    await asyncio.sleep(0.02)
+            async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
+                assert answer.status == 200
+            async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                assert "dayfly_queue_depth" in await answer.text()
+        stop.set()
+        async with asyncio.timeout(5):
+            await process
+
+    async def test_silence_is_unhealthy(self):
+        """An operator that hears nothing from its server for minutes says so, and is started again by its kubelet."""
+        cluster = FakeCluster(extra=KINDS)
+        operator = Operator(Client(cluster.transport("operator"), seed=1), runner=RUNNER)
+        figures = Metrics(operator.cluster)
+        async with (
+            serving(0, age=lambda: 181.0, started=lambda: 900.0, metrics=figures) as port,
+            aiohttp.ClientSession() as session,
+        ):
+            for path in ("healthz", "readyz"):
+                async with session.get(f"http://127.0.0.1:{port}/{path}") as answer:
+                    assert answer.status == 503
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
