@@ -25,7 +25,7 @@ ClusterRole dayfly-operator: dayfly.dev/resources/status patch
 ClusterRole dayfly-operator: dayfly.dev/runs create,delete,get,list,patch,update,watch
 ClusterRole dayfly-operator: dayfly.dev/sandboxes delete,get,list,patch,watch
 ClusterRole dayfly-operator: dayfly.dev/sandboxes/status patch
-ClusterRole dayfly-operator: events.k8s.io/events create,patch
+ClusterRole dayfly-operator: events.k8s.io/events create,list,patch
 ClusterRole dayfly-operator: namespaces get,list,patch,watch
 ClusterRole dayfly-operator: pods get,list,watch
 ClusterRole dayfly-plugin-publisher: dayfly.dev/resourceplugins create,delete,get,list,watch

@@ -6,8 +6,7 @@ import pytest
 from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, ready, wish
 from rig.world import World, live
 
-from dayfly.kube.objects import Key
-from kube.fake import Refusal
+from kube.fake import Fault, Harm, Refusal
 
 
 def message(world: World) -> str:
@@ -167,6 +166,32 @@ def test_why_a_pod_does_not_start_is_said_within_ten_seconds(fault, said):
     scene({}, story)
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+def test_what_only_an_event_tells_is_said_within_ten_seconds(allowed):
+    """A Secret that the overlay mounts is missing: the kubelet says so in Events, the pod's status is silent."""
+    said = 'MountVolume.SetUp failed for volume "mine" : secret "mine" not found'
+
+    async def story(world: World) -> None:
+        script = world.kubelet.scripts["db/make"]
+        script.mount_missing = said
+        if not allowed:
+            world.hook = lambda _number, call: (
+                Fault(Harm.UNREACHABLE) if "/events" in call.request.path and call.write is None else None
+            )
+        world.sandbox(wish())
+        await world.until(lambda: world.pods("db/make"), "the pod")
+        if allowed:
+            await world.until(lambda: said in message(world), "the reason", 10)
+        else:
+            await world.rest(20)
+        script.mount_missing = ""
+        await world.until(lambda: ready(world), "ready", patience=60)
+        world.delete()
+        await gone(world)
+
+    scene({}, story)
+
+
 @pytest.mark.parametrize("in_log", [False, True])
 def test_outputs_reach_the_next_step_byte_for_byte(in_log):
     """Through the message or, where they are too large for it, through the log; nothing of them is in a pod."""
@@ -205,22 +230,23 @@ def test_large_outputs_without_a_log_are_lost_and_said():
 
 
 def test_secret_with_outputs_is_immutable_and_named_after_its_attempt():
+    """A peer that has not heard of it writes the same: nothing changes, nobody minds."""
+
+    def secrets(world: World) -> dict:
+        every = world.cluster.objects("secrets")
+        return {item["metadata"]["uid"]: item for item in every if item["metadata"]["namespace"] == "dayfly-runners"}
+
     async def story(world: World) -> None:
         world.sandbox(wish())
         await world.until(lambda: ready(world), "ready")
-        secrets = world.cluster.objects("secrets")
-        assert all(secret["immutable"] and secret["type"] == "dayfly.dev/outputs" for secret in secrets)
-        kept = [set(secret["data"]) - {"log.tail"} for secret in secrets]
+        before = secrets(world)
+        assert all(secret["immutable"] and secret["type"] == "dayfly.dev/outputs" for secret in before.values())
+        kept = [set(secret["data"]) - {"log.tail"} for secret in before.values()]
         assert sorted(map(sorted, kept)) == [["url"], ["user"]]
-        # A peer that has not heard of it writes the same: nothing changes, nobody minds.
-        before = {Key("", secret["metadata"]["name"]): secret["metadata"]["uid"] for secret in secrets}
         await world.processes.pop().end()
         world.start()
         await world.rest(30)
-        assert before == {
-            Key("", secret["metadata"]["name"]): secret["metadata"]["uid"]
-            for secret in world.cluster.objects("secrets")
-        }
+        assert secrets(world) == before
         world.delete()
         await gone(world)
 

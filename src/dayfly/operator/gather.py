@@ -14,6 +14,7 @@ from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.follow import Followers
 from dayfly.operator.grants import NotGrantedError
+from dayfly.operator.hints import Hints
 from dayfly.operator.making import Maker, RefusedPodError
 from dayfly.operator.objects import DOCUMENTS, DocumentObject, RunObject
 from dayfly.operator.refusals import Refusals
@@ -21,7 +22,7 @@ from dayfly.operator.targets import Targets
 from dayfly.operator.values import Values, namespace_of, told
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.words import Reason
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, Objection, Sealed, World
+from dayfly.plan.world import AttemptKey, Ended, Fact, Held, Objection, Sealed, Waiting, World
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import Unit, digest
 from dayfly.spec.run import Phase, Result, State
@@ -66,6 +67,7 @@ class Gathering:
         self._refusals = refusals
         self._values = values
         self._maker = maker
+        self._hints = Hints(cluster.client, cluster.now)
         self._plans: dict[tuple[str, str], Plan] = {}
         self._gone: dict[str, set[str]] = {}
 
@@ -149,6 +151,12 @@ class Gathering:
         if sealed := self._sealed(sight, plan, name, attempt, pod):
             return sealed
         seen = read.pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
+        if isinstance(seen.fact, Waiting):
+            fact = await self._hints.explain(pod, seen.fact)
+            if not fact.message:
+                self._cluster.queue.add(sight.run.metadata.name, after=self._hints.again_in(pod, seen.fact))
+            return fact
+        self._hints.forget(pod.metadata.uid)
         current = attempt == record.attempt and record.state is not State.DONE
         if isinstance(seen.fact, (Ended, Sealed)) and current:
             return await self._with_values(sight, (name, attempt), seen, pod)

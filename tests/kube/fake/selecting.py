@@ -48,6 +48,7 @@ _FIELDS: dict[str, Callable[[Object], str]] = {
     "spec.nodeName": lambda item: item.get("spec", {}).get("nodeName", ""),
     "status.phase": lambda item: item.get("status", {}).get("phase", ""),
     "type": lambda item: item.get("type", ""),
+    "regarding.uid": lambda item: item.get("regarding", {}).get("uid", ""),
 }
 
 

@@ -40,6 +40,7 @@ class Script:
     pull: float = 0.2
     unschedulable: str = ""
     image_missing: str = ""
+    mount_missing: str = ""  # said in an Event alone
     silent: bool = False  # its node is cut off: nothing is told, neither log nor status
     logless: bool = False  # its log cannot be read
     no_such_pods: bool = False  # never bound: a cluster without nodes
@@ -61,6 +62,7 @@ class Kubelet:
     def __init__(self, cluster: FakeCluster, cloud: Cloud) -> None:
         self.scripts: dict[str, Script] = {}
         self.held: set[str] = set()  # names of pods that the test plays itself
+        self._events = 0
         self._cluster = cluster
         self._cloud = cloud
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -159,6 +161,7 @@ class Kubelet:
 
     async def _start(self, box: _Box, script: Script) -> bool:
         """Pull, and wait for the Secrets that are to be mounted; false if it was deleted before it started."""
+        began = self._now()
         await asyncio.sleep(script.pull)
         while not box.stop.is_set():
             pod = self._pod(box)
@@ -168,13 +171,20 @@ class Kubelet:
                 waiting = {"reason": "ImagePullBackOff", "message": script.image_missing}
                 self._status(
                     box,
-                    {"phase": "Pending", "startTime": self._now(), "containerStatuses": [_main({"waiting": waiting})]},
+                    {"phase": "Pending", "startTime": began, "containerStatuses": [_main({"waiting": waiting})]},
                 )
+            elif script.mount_missing:
+                waiting = {"reason": "ContainerCreating"}
+                self._status(
+                    box,
+                    {"phase": "Pending", "startTime": began, "containerStatuses": [_main({"waiting": waiting})]},
+                )
+                self._warn(box, script.mount_missing)
             elif missing := self._missing(pod):
                 waiting = {"reason": "ContainerCreating", "message": f"secret {missing} not found"}
                 self._status(
                     box,
-                    {"phase": "Pending", "startTime": self._now(), "containerStatuses": [_main({"waiting": waiting})]},
+                    {"phase": "Pending", "startTime": began, "containerStatuses": [_main({"waiting": waiting})]},
                 )
             else:
                 return True
@@ -254,6 +264,21 @@ class Kubelet:
             self._ask(
                 "PATCH", box, {"metadata": {"uid": box.uid}, "status": status}, "status", "application/merge-patch+json"
             )
+
+    def _warn(self, box: _Box, note: str) -> None:
+        """As a kubelet does: in an Event about that very pod."""
+        self._events += 1
+        regarding = {"kind": "Pod", "namespace": box.key.namespace, "name": box.key.name, "uid": box.uid}
+        event = {
+            "metadata": {"name": f"warning-{self._events}"},
+            "type": "Warning",
+            "reason": "FailedMount",
+            "note": note,
+        }
+        event |= {"regarding": regarding, "eventTime": self._now()}
+        path = f"/apis/events.k8s.io/v1/namespaces/{box.key.namespace}/events"
+        answer = self._cluster.answer(Request("POST", path, {}, msgspec.json.encode(event)))
+        assert answer.status < 300, answer.body
 
     def _ask(self, method: str, box: _Box, body: Any, sub: str = "", kind: str = "application/json") -> None:
         path = f"/api/v1/namespaces/{box.key.namespace}/pods/{box.key.name}" + (f"/{sub}" if sub else "")
