@@ -23,6 +23,9 @@ from dayfly.spec.run import Result, UnitRecord
 
 # Clocks of a lost node and ours may differ by so much; used nowhere else.
 SKEW_MS = 300_000
+# What the kubelet says of a container that it could not start. An end without a start proves nothing by itself: it
+# writes `ContainerStatusUnknown` so of containers that did run.
+_NEVER_BEGAN = frozenset({"StartError", "ContainerCannotRun", "CreateContainerError", "CreateContainerConfigError"})
 _BY_NODE_LOSS = frozenset({"NodeLost", "DeletionByPodGC", "DeletionByTaintManager"})
 
 
@@ -80,7 +83,7 @@ def gated(seen: Pod) -> bool:
 
 def over(seen: Pod) -> bool:
     """Whether it is proven that nothing of it lives or ever will: all containers ended, or it was never placed."""
-    if seen.status.phase in ("Failed", "Succeeded"):
+    if seen.status.phase in ("Failed", "Succeeded") or _main(seen) is not None:
         return _all_ended(seen)
     return seen.metadata.deletion_timestamp is not None and not seen.spec.node_name
 
@@ -96,7 +99,7 @@ def _never(reason: str, message: str) -> Seen:
 def _ended(seen: Pod, terminated: StateTerminated, unit: Unit, nonce: str) -> Seen:
     records = _message(terminated.message)
     if records is None:
-        if not milliseconds(terminated.started_at):
+        if terminated.reason in _NEVER_BEGAN and not milliseconds(terminated.started_at):
             return _never(terminated.reason or "CannotStart", terminated.message or "its container never started")
         fact: Fact = Ended(result=_without_receipt(terminated))
     else:
@@ -154,6 +157,12 @@ def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
         message = f"its node {seen.spec.node_name} is lost"
         return Seen(
             fact=Unclear(since=record.claimed_at, reason="NodeLost", message=message, dead_by=dead_by(record, unit))
+        )
+    main = _main(seen)
+    if main is not None and (main.state.running is not None or main.restart_count):
+        message = "its pod is over, and the last word on its container is that it runs"
+        return Seen(
+            fact=Unclear(since=record.claimed_at, reason="PodOver", message=message, dead_by=dead_by(record, unit))
         )
     return _never(seen.status.reason or "CannotStart", seen.status.message or "its pod ended before it started")
 

@@ -1,0 +1,72 @@
+"""Which words of the kubelet prove that a step never ran, which that it ended, and which prove nothing."""
+
+import msgspec
+import pytest
+
+from dayfly.execute.pod import read
+from dayfly.execute.pod.names import GATE
+from dayfly.kube.objects import Pod
+from dayfly.plan.world import Ended, Held, NeverRan, Running, Unclear, Waiting
+from dayfly.spec.lifecycle import Exec, Unit
+from dayfly.spec.run import State, UnitRecord
+
+UNIT = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n"))
+RECORD = UnitRecord(attempt=1, state=State.CLAIMED, ref="p", claimed_at=1_000)
+
+
+def seen(*, main=None, phase="Running", node="n", gates=(), deleted=False, reason="", restarts=0):
+    """The fact of a pod whose main container's state is `main`."""
+    statuses = [{"name": "main", "state": main, "restartCount": restarts}] if main is not None else []
+    pod = {
+        "metadata": {"name": "r", "uid": "p", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})},
+        "spec": {"nodeName": node, "schedulingGates": [{"name": gate} for gate in gates]},
+        "status": {"phase": phase, "reason": reason, "containerStatuses": statuses},
+    }
+    told = msgspec.convert(pod, Pod)
+    return read.pod(told, unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
+
+
+def ended(**terminated):
+    return {"terminated": {"exitCode": 137, **terminated}}
+
+
+@pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
+def test_a_container_that_could_not_be_started_never_ran(reason):
+    assert isinstance(seen(main=ended(reason=reason, startedAt="1970-01-01T00:00:00Z")), NeverRan)
+
+
+def test_an_unknown_end_is_no_proof_that_it_never_began():
+    """The kubelet writes this, without a start, of containers that did run: taken for void, the script runs twice."""
+    fact = seen(main=ended(reason="ContainerStatusUnknown"))
+    assert isinstance(fact, Ended)
+    assert (fact.result.outcome, fact.result.reason) == ("failed", "ContainerStatusUnknown")
+
+
+def test_an_end_with_a_start_and_without_a_receipt_is_lost_or_what_the_kernel_said():
+    killed = seen(main=ended(reason="OOMKilled", startedAt="2026-01-01T00:00:00Z"))
+    assert killed.result.reason == "OOMKilled"
+    assert seen(main=ended(reason="Error", startedAt="2026-01-01T00:00:00Z")).result.reason == "Lost"
+
+
+def test_a_pod_that_is_over_while_its_container_was_last_seen_running_proves_nothing():
+    running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    fact = seen(main=running, phase="Failed")
+    assert isinstance(fact, Unclear)
+    assert fact.dead_by > 2_000
+
+
+def test_a_pod_refused_by_its_kubelet_never_ran_unless_its_node_was_lost():
+    assert isinstance(seen(phase="Failed", reason="OutOfcpu"), NeverRan)
+    assert isinstance(seen(phase="Failed", reason="NodeLost"), Unclear)
+
+
+def test_a_gate_holds_and_a_deleted_gated_or_unplaced_pod_never_runs():
+    assert seen(phase="Pending", node="", gates=[GATE]) == Held(ref="p")
+    assert isinstance(seen(phase="Pending", node="", gates=[GATE], deleted=True), NeverRan)
+    assert isinstance(seen(phase="Pending", node="", deleted=True), NeverRan)
+
+
+def test_a_placed_pod_that_is_pending_proves_nothing():
+    assert isinstance(seen(phase="Pending", deleted=True), Waiting)
+    assert isinstance(seen(main={"waiting": {"reason": "ErrImagePull"}}, phase="Pending"), Waiting)
+    assert isinstance(seen(main={"running": {"startedAt": "2026-01-01T00:00:00Z"}}), Running)
