@@ -61,6 +61,8 @@ class Sweeper:
             await self._orphan(run, pod)
 
     async def _orphan(self, run: str, pod: Pod) -> None:
+        if pod.metadata.deletion_timestamp and names.FINALIZER not in (pod.metadata.finalizers or ()):
+            return  # its result was recorded, and it is on its way out
         if read.gated(pod) or read.over(pod):
             self.orphans.pop(pod.metadata.uid, None)
             await self._pods.release(pod)
