@@ -131,6 +131,28 @@ def test_wishes_that_cannot_be_compiled_are_refused_with_their_place():
     play(story)
 
 
+def test_what_is_in_use_is_labelled_and_freed_again():
+    """The namespace and the plugin of a live sandbox cannot be deleted by mistake; afterwards they can."""
+
+    def labelled(world: World) -> set[str]:
+        every = [*world.cluster.objects("namespaces"), *world.cluster.objects("resourceplugins")]
+        return {item["metadata"]["name"] for item in every if "dayfly.dev/in-use" in item["metadata"].get("labels", {})}
+
+    async def story(world: World) -> None:
+        world.plugin("idle", CHAIN)
+        world.sandbox(wish())
+        await world.until(lambda: world.cluster.objects("runs"), "a run")
+        assert labelled(world) == {"shop", "pg"}
+        await world.until(lambda: ready(world), "ready")
+        await world.rest(600)
+        assert labelled(world) == {"shop", "pg"}
+        world.delete()
+        await gone(world)
+        assert labelled(world) == set()
+
+    play(story)
+
+
 class TestLease:
     def test_standby_does_nothing_and_takes_over(self):
         """The Lease saves work: one works, the other one's caches are hot; when the first dies it goes on."""
@@ -240,8 +262,9 @@ class TestProcess:
         cluster = FakeCluster(extra=KINDS)
         operator = Operator(Client(cluster.transport("operator"), seed=1), runner=RUNNER)
         figures = Metrics(operator.cluster)
+        port = _free_port()
         async with (
-            serving(0, age=lambda: 181.0, started=lambda: 900.0, metrics=figures) as port,
+            serving(port, age=lambda: 181.0, started=lambda: 900.0, metrics=figures),
             aiohttp.ClientSession() as session,
         ):
             for path in ("healthz", "readyz"):

@@ -169,7 +169,7 @@ class Operator:
 
 
 class Place(NamedTuple):
-    """Who this process is and where: for the Lease, and for the port on which it answers (0: any)."""
+    """Who this process is and where: for the Lease, and for the port on which it answers."""
 
     identity: str
     namespace: str
@@ -188,8 +188,8 @@ async def operate(client: Client, runner: Runner, place: Place, stop: asyncio.Ev
         started=lambda: time.monotonic() - began,
         metrics=operator.metrics,
     )
-    async with answering as port, _running(operator) as task:
-        log.info("%s answers on port %d", place.identity, port)
+    async with answering, _running(operator) as task:
+        log.info("%s answers on port %d", place.identity, place.port)
         await _first(stop.wait(), asyncio.shield(task))
         operator.stop()
         await task

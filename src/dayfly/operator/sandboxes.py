@@ -17,6 +17,7 @@ from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster import Cluster, finalized
+from dayfly.operator.in_use import InUse
 from dayfly.operator.objects import (
     ABANDON_ANNOTATION,
     DOCUMENT_FINALIZER,
@@ -54,6 +55,7 @@ class Sandboxes:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._in_use = InUse(cluster)
         self._done: dict[str, tuple[int, str]] = {}
 
     async def tend(self, key: Key) -> WaitingError | None:
@@ -152,6 +154,7 @@ class Sandboxes:
             # The cache is behind. A run that is born now would be a second one.
             self._cluster.wishes.add(Key.of(seen), after=1.0)
             return
+        await self._in_use.mark(now)
         pins = tuple([await self._document(meta, run, document) for document in compiled.documents])
         target = compiled.documents[-1].target
         ledger = Run(

@@ -14,8 +14,8 @@ STALE_S = 180.0
 @contextlib.asynccontextmanager
 async def serving(
     port: int, *, age: Callable[[], float], started: Callable[[], float], metrics: Metrics
-) -> AsyncIterator[int]:
-    """Answer on that port (0: a free one, which is yielded) while the block runs.
+) -> AsyncIterator[None]:
+    """Answer on that port, of every address of this machine, while the block runs.
 
     Args:
         port: Where.
@@ -45,6 +45,6 @@ async def serving(
     try:
         site = web.TCPSite(runner, None, port)
         await site.start()
-        yield runner.addresses[0][1]
+        yield
     finally:
         await runner.cleanup()

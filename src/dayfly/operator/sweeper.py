@@ -12,6 +12,7 @@ from dayfly.execute.pod.run import Pods
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
 from dayfly.operator.cluster import Cluster, finalized
+from dayfly.operator.in_use import InUse
 from dayfly.operator.objects import TARGET_FINALIZER, DocumentObject
 from dayfly.operator.targets import Targets
 
@@ -27,6 +28,7 @@ class Sweeper:
         self._cluster = cluster
         self._pods = pods
         self._targets = targets
+        self._in_use = InUse(cluster)
         self.orphans: dict[str, str] = {}
         """Pods of no run that may still be at work, and a sentence on each; for people and metrics."""
 
@@ -47,6 +49,7 @@ class Sweeper:
             del self.orphans[uid]
         for document in list(self._cluster.documents):
             await self._document(document)
+        await self._in_use.sweep()
         for sandbox in self._cluster.sandboxes:
             run = names.run_name(sandbox.metadata.name, sandbox.metadata.uid)
             if finalized(sandbox.metadata, TARGET_FINALIZER) and self._cluster.ledger.get(run) is None:

@@ -1,0 +1,77 @@
+"""The label by which namespaces and plugins are kept from deletion while sandboxes live off them.
+
+The policies of `deploy/` honour it. It is a courtesy to whoever would delete them by mistake: plans are sealed and
+ledgers lie elsewhere, so nothing rests on it. It is set before a run is born, and taken off by a sweep that finds no
+use twice in a row.
+"""
+
+import logging
+from typing import Any
+
+from dayfly.execute.pod import names
+from dayfly.kube import errors
+from dayfly.kube.objects import NAMESPACES, ObjectMeta, Resource
+from dayfly.operator.cluster import Cluster
+from dayfly.operator.objects import PLUGINS, SandboxObject
+
+log = logging.getLogger(__name__)
+
+IN_USE = f"{names.GROUP}/in-use"
+
+
+class InUse:
+    """Keeps the label where it belongs. An operator that may not label says so once and goes on."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._idle: set[str] = set()
+        self._warned = False
+
+    async def mark(self, sandbox: SandboxObject) -> None:
+        """Before the run of a Sandbox is born: its namespace, and every version of the plugins that it names."""
+        try:
+            namespace = await self._cluster.client.get(NAMESPACES, sandbox.metadata.namespace)
+        except errors.Refused:
+            return
+        await self._label(NAMESPACES, namespace.metadata, wanted=True)
+        used = _plugins(sandbox)
+        for plugin in list(self._cluster.plugins):
+            if _base(plugin.spec) in used:
+                await self._label(PLUGINS, plugin.metadata, wanted=True)
+
+    async def sweep(self) -> None:
+        """Take the label off what nobody uses any more."""
+        places = {sandbox.metadata.namespace for sandbox in self._cluster.sandboxes}
+        places |= {pod.metadata.namespace for pod in self._cluster.pods}
+        used = {name for sandbox in self._cluster.sandboxes for name in _plugins(sandbox)}
+        listing = await self._cluster.client.list_all(NAMESPACES, labels=IN_USE)
+        idle: list[tuple[Resource[Any], ObjectMeta]]
+        idle = [(NAMESPACES, each.metadata) for each in listing.items if each.metadata.name not in places]
+        labelled = [each for each in self._cluster.plugins if IN_USE in (each.metadata.labels or {})]
+        idle += [(PLUGINS, each.metadata) for each in labelled if _base(each.spec) not in used]
+        for resource, meta in idle:
+            if meta.uid in self._idle:
+                await self._label(resource, meta, wanted=False)
+        self._idle = {meta.uid for _, meta in idle}
+
+    async def _label(self, resource: Resource[Any], meta: ObjectMeta, *, wanted: bool) -> None:
+        if (IN_USE in (meta.labels or {})) is wanted:
+            return
+        patch = {"metadata": {"uid": meta.uid, "labels": {IN_USE: "true" if wanted else None}}}
+        try:
+            await self._cluster.client.patch(resource.metadata_only(), patch, meta.name)
+        except errors.Refused as error:
+            if not self._warned and not isinstance(error, (errors.NotFound, errors.Conflict)):
+                self._warned = True
+                log.warning("cannot label what is in use: %s", error)
+
+
+def _plugins(sandbox: SandboxObject) -> set[str]:
+    """Names without versions of the plugins that it asks for."""
+    wishes = sandbox.spec.get("resources")
+    found = wishes if isinstance(wishes, list) else []
+    return {str(wish.get("plugin", "")).partition("@")[0] for wish in found if isinstance(wish, dict)}
+
+
+def _base(spec: dict[str, Any]) -> str:
+    return str(spec.get("name", "")).partition("@")[0]
