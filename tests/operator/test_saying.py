@@ -13,6 +13,7 @@ import pytest
 from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, ready, wish
 from rig.world import KINDS, RUNNER, World, live
 
+from dayfly.cli.verbs import run
 from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector
 from dayfly.kube.objects import anything
@@ -270,6 +271,27 @@ class TestProcess:
             for path in ("healthz", "readyz"):
                 async with session.get(f"http://127.0.0.1:{port}/{path}") as answer:
                     assert answer.status == 503
+
+
+class TestCommand:
+    @pytest.mark.parametrize(
+        ("arguments", "code", "said"),
+        [
+            ([], 2, "no runner program is named"),
+            (["--runner", "/nonexistent"], 2, "cannot read the runner program /nonexistent"),
+            (["--runner", "/bin/true"], 1, "no way into a cluster"),
+        ],
+    )
+    def test_what_is_missing_is_said_before_anything_begins(self, arguments, code, said, capsys, monkeypatch):
+        monkeypatch.delenv("DAYFLY_RUNNER", raising=False)
+        monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+        logger = logging.getLogger()
+        before = logger.handlers[:], logger.level
+        try:
+            assert run(["operator", *arguments]) == code
+        finally:
+            logger.handlers[:], logger.level = before
+        assert said in capsys.readouterr().err
 
 
 def _free_port() -> int:
