@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, ready, wish
 from rig.world import World, live
 
+from dayfly.operator.grants import Runner
 from kube.fake import Fault, Harm, Refusal
 
 
@@ -227,6 +230,25 @@ def test_large_outputs_without_a_log_are_lost_and_said():
 
     world = scene({}, story)
     world.check_cleaned(world.cloud.log[0].run)
+
+
+def test_runner_is_put_where_steps_run():
+    """One immutable ConfigMap for each release and namespace, named by its content; every pod mounts that one."""
+
+    async def story(world: World) -> None:
+        world.runner = Runner.of(b"\x7fELF...")
+        world.start(2)
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready")
+        [found] = world.cluster.objects("configmaps")
+        assert (found["metadata"]["name"], found["metadata"]["namespace"]) == (world.runner.name, "dayfly-runners")
+        assert found["immutable"]
+        assert base64.b64decode(found["binaryData"]["runner"]) == b"\x7fELF..."
+        assert all(world.runner.name in str(pod["spec"]["volumes"]) for pod in world.pods())
+        world.delete()
+        await gone(world)
+
+    live(Scene(CHAIN, CHAIN_UNITS, chain).world, story)
 
 
 def test_secret_with_outputs_is_immutable_and_named_after_its_attempt():

@@ -63,7 +63,7 @@ class Process:
     def __init__(self, world: World, name: str, seed: int) -> None:
         self.name = name
         self.transport = Paused(world.cluster, name)
-        self.operator = Operator(Client(self.transport, seed=seed), runner=RUNNER, now=world.now, seed=seed)
+        self.operator = Operator(Client(self.transport, seed=seed), runner=world.runner, now=world.now, seed=seed)
         self.task = asyncio.create_task(self.operator.run(), name=name)
 
     async def end(self) -> None:
@@ -95,6 +95,7 @@ class World:
             reads = {key: (of, scripts[of].outputs[output]) for key, (of, output) in unit.reads.items()}
             self.cloud.knows(name, creates=unit.creates, once=unit.once, reads=reads)
         self.seed = seed
+        self.runner = RUNNER
         self.processes: list[Process] = []
         self.respawn = True
         self.writes: list[str] = []
