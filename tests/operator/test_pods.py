@@ -232,6 +232,31 @@ def test_large_outputs_without_a_log_are_lost_and_said():
     world.check_cleaned(world.cloud.log[0].run)
 
 
+def test_namespace_that_goes_takes_outputs_with_it_and_says_so():
+    """A step succeeds, and its namespace is being deleted: nothing reads an output that was never kept."""
+
+    async def story(world: World) -> None:
+        world.cloud.lossy = True
+
+        def ending(operation, kind, old, new):
+            if operation == "CREATE" and kind.plural == "secrets":
+                said = "unable to create new content in namespace dayfly-runners because it is being terminated"
+                raise Refusal(403, said, causes=(("NamespaceTerminating", "metadata.namespace"),))
+            return
+
+        world.cluster.admission.append(ending)
+        world.sandbox(wish())
+        await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure", 60)
+        assert "its outputs could not be kept" in message(world)
+        assert not world.cloud.starts("db/seed")
+        world.cluster.admission.clear()
+        world.delete()
+        await gone(world)
+
+    world = scene({}, story)
+    world.check_cleaned(world.cloud.log[0].run)
+
+
 def test_runner_is_put_where_steps_run():
     """One immutable ConfigMap for each release and namespace, named by its content; every pod mounts that one."""
 

@@ -89,16 +89,18 @@ class Lifecycles:
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
         sight = self._sights[scene.world.run.uid]
         for move in moves:
-            if isinstance(move, Record):
-                await self._keep(sight, scene, move)
+            if isinstance(move, Record) and not await self._keep(sight, scene, move):
+                # What follows from its success does not follow from this: it is decided anew.
+                await self._cluster.ledger.commit(sight.run, scene.plan, (_outputs_lost(move),))
+                return False
         if not await self._cluster.ledger.commit(sight.run, scene.plan, moves):
             return False
         # The effects rest on these moves: a step that is made now reads outputs that were recorded just now.
         sight.run = self._cluster.ledger.get(sight.run.metadata.name) or sight.run
         return True
 
-    async def _keep(self, sight: Sight, scene: Scene, move: Record) -> None:
-        """Outputs first: the ledger never speaks of what is not there."""
+    async def _keep(self, sight: Sight, scene: Scene, move: Record) -> bool:
+        """Outputs first: the ledger never speaks of what is not there. False if they cannot be kept, and never can."""
         key = move.unit, move.attempt
         pod = sight.pods.get(key)
         log_tail = self._followers.tail(pod.metadata.uid) if pod is not None else b""
@@ -106,14 +108,15 @@ class Lifecycles:
         step = scene.plan.steps.get(move.unit)
         namespace = pod.metadata.namespace if pod is not None else namespace_of(step.unit) if step else ""
         if not namespace:
-            return  # its plan and its pod are lost: there is nothing to keep
+            return True  # its plan and its pod are lost: there is nothing to keep
         try:
             await self._values.keep(sight.run, (namespace, *key), move.result, values, log_tail)
         except (errors.NotFound, errors.Forbidden) as error:
             # Its namespace is gone or going. How it ended is worth more than the end of its log.
-            ending = isinstance(error, errors.NotFound) or error.namespace_ending
-            if not ending or move.result.outputs:
+            if isinstance(error, errors.Forbidden) and not error.namespace_ending:
                 raise
+            return not move.result.outputs
+        return True
 
     async def perform(self, scene: Scene, effect: Effect) -> None:
         uid = scene.world.run.uid
@@ -122,3 +125,9 @@ class Lifecycles:
             if sight := self._sights.pop(uid, None):
                 self._gathering.forget(sight.run)
             self._scenes.pop(uid, None)
+
+
+def _outputs_lost(move: Record) -> Record:
+    message = "its outputs could not be kept: the namespace in which it ran is being deleted"
+    result = msgspec.structs.replace(move.result, outcome="failed", reason="OutputsLost", message=message, outputs={})
+    return Record(unit=move.unit, attempt=move.attempt, result=result)
