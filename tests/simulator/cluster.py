@@ -175,8 +175,10 @@ class Cluster(Simulation):
             self.news()
 
     def launch(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
-        pod = self._seen(server, unit, attempt)
-        if pod is not None and pod.gated and not self._lost_request():
+        # By the UID that this very turn saw: a server that was paused since then names the old one.
+        pod, fact = self._seen(server, unit, attempt), scene.world.facts.get((unit, attempt))
+        same = pod is not None and isinstance(fact, Held) and pod.uid == fact.ref
+        if pod is not None and same and pod.gated and not self._lost_request():
             pod.gated = False
             self.news()
 
