@@ -102,7 +102,8 @@ def until_gone(client: Client, name: str, uid: str, seconds: float) -> str:
                     return "cleaned"
                 if report["phase"] == "open" or report["units"]:
                     last = report
-                    shown.show(report)
+                    if report["phase"] != "open":  # its end is wished for and not yet taken up: no news of a cleanup
+                        shown.show(report)
                 elif report["phase"] == "cleaned" and last:
                     shown.show(_finished(last, report))
                 if report["phase"] in ends and not _is_there(client, name):
