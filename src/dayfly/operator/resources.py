@@ -4,7 +4,6 @@ The Secret has the shape of Service Binding's "provisioned service": it lies in 
 `<step>.<output>`, and `.status.binding.name` of the Resource names it. Both belong to the Run, so they go when it does.
 """
 
-import base64
 from typing import Any
 
 from dayfly.execute.pod import names
@@ -14,7 +13,7 @@ from dayfly.kube.objects import SECRETS, PartialObjectMetadata, Resource
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.objects import GROUP, VERSION, RunObject
 from dayfly.operator.said import conditions, stamp, steady, units_of
-from dayfly.operator.values import namespace_of, owner
+from dayfly.operator.values import namespace_of, outputs_secret, owner
 from dayfly.plan.status import Report, UnitReport
 from dayfly.spec.lifecycle import CREATING, Lifecycle
 from dayfly.spec.run import Phase
@@ -126,7 +125,7 @@ class Resources:
 
     async def _bind(self, scene: Scene, run: RunObject, document: Lifecycle) -> str:
         """The name of the Secret with all outputs of the resource; empty if there are none, or it may not be made."""
-        data: dict[str, str] = {}
+        data: dict[str, bytes] = {}
         for unit in (*document.pre_start, *document.post_start):
             place = f"{document.resource}/{unit.name}"
             record = run.ledger.unit(place)
@@ -135,23 +134,11 @@ class Resources:
             secret = names.values_name(run.ledger.uid, place, record.attempt)
             kept = await self._client.get(SECRETS, secret, namespace_of(unit))
             values = kept.data or {}
-            data |= {f"{unit.name}.{name}": base64.b64encode(values[name]).decode() for name in record.outputs}
+            data |= {f"{unit.name}.{name}": values[name] for name in record.outputs}
         if not data:
             return ""
         name, namespace = _name(run, document), scene.world.run.target.namespace
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": name,
-                "namespace": namespace,
-                "labels": {names.RUN_LABEL: run.metadata.name},
-                "ownerReferences": [owner(run)],
-            },
-            "immutable": True,
-            "type": "dayfly.dev/outputs",
-            "data": data,
-        }
+        body = outputs_secret(run, namespace, name, data)
         try:
             await self._client.create(SECRETS, body, namespace)
         except errors.AlreadyExists:

@@ -42,19 +42,7 @@ class Values:
         """
         namespace, unit, attempt = place
         name = names.values_name(run.ledger.uid, unit, attempt)
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": name,
-                "namespace": namespace,
-                "labels": {names.RUN_LABEL: run.metadata.name},
-                "ownerReferences": [owner(run)],
-            },
-            "immutable": True,
-            "type": "dayfly.dev/outputs",
-            "data": {key: base64.b64encode(value).decode() for key, value in (values | {LOG_KEY: log}).items()},
-        }
+        body = outputs_secret(run, namespace, name, values | {LOG_KEY: log})
         try:
             await self._client.create(SECRETS, body, namespace)
         except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
@@ -79,6 +67,23 @@ class Values:
             return await self._client.get(SECRETS, name, namespace)
         except errors.NotFound:
             return None
+
+
+def outputs_secret(run: RunObject, namespace: str, name: str, values: dict[str, bytes]) -> dict[str, Any]:
+    """An immutable Secret of a run's outputs; it goes with the run."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {names.RUN_LABEL: run.metadata.name},
+            "ownerReferences": [owner(run)],
+        },
+        "immutable": True,
+        "type": "dayfly.dev/outputs",
+        "data": {key: base64.b64encode(value).decode() for key, value in values.items()},
+    }
 
 
 def told(values: dict[str, bytes], result: Result) -> dict[str, bytes] | None:
