@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -76,13 +77,20 @@ static void execute_service(char **arguments) {
     }
 }
 
+/* By the kernel's own call: the C library keeps signals 32 and 33 to itself and refuses to touch them, yet a server
+ * started by a program that ignored them would hand that down to every script. */
+static void reset_signals(void) {
+    static const unsigned long standard[8];
+    for (int number = 1; number < NSIG; number++) syscall(SYS_rt_sigaction, number, standard, NULL, sizeof(uint64_t));
+}
+
 static _Noreturn void execute(const struct step *step) {
     struct fault fault;
     sigset_t none;
     setsid();
     dup2(step->log, STDOUT_FILENO);
     dup2(step->log, STDERR_FILENO);
-    for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
+    reset_signals();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     environ = step->order->environment;

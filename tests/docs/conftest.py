@@ -1,7 +1,9 @@
 """A person's home folder with the checkout in it, as the pages describe it."""
 
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,8 +13,8 @@ import pytest
 from docs.transcript import differences, follow
 
 ROOT = Path(__file__).resolve().parents[2]
-# What would make somebody's Dayfly another one than a newcomer's.
-_STEERS = ("DAYFLY_", "XDG_STATE_HOME")
+# What would make somebody's Dayfly another one than a newcomer's, and what `make test` tells a `make` below it.
+_STEERS = ("DAYFLY_", "XDG_STATE_HOME", "MAKE", "MFLAGS")
 
 
 class Person(NamedTuple):
@@ -28,9 +30,9 @@ class Person(NamedTuple):
 
 
 @pytest.fixture
-def person(tmp_path: Path) -> Iterator[Person]:
-    home = tmp_path / "ada"
-    home.mkdir()
+def person() -> Iterator[Person]:
+    # Not in pytest's folder: a plan cuts long values, and a home's path is not as long as that.
+    home = Path(tempfile.mkdtemp(prefix="ada-"))
     (home / "dayfly").symlink_to(ROOT)
     machine = {name: value for name, value in os.environ.items() if not name.startswith(_STEERS)}
     found = Person(home, {**machine, "HOME": str(home), "NO_COLOR": "1"})
@@ -38,4 +40,5 @@ def person(tmp_path: Path) -> Iterator[Person]:
     left = (home / ".local" / "state" / "dayfly" / "url").exists()
     if left:
         subprocess.run([ROOT / "dayfly", "down"], env=found.environment, capture_output=True, timeout=60)
+    shutil.rmtree(home)
     assert not left, "the page left its server running"

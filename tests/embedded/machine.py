@@ -15,7 +15,7 @@ from dayfly.spec.workload import Workload
 SERVER = ["python3", "-m", "http.server", "--bind", "127.0.0.1"]
 
 
-async def until(found, what="it", seconds=20.0):
+async def until(found, what="it", seconds=60.0):
     """Look again until there is something; returns it. `what` may be a function, asked when it is too late."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -82,7 +82,7 @@ class Machine:
     async def ready(self, uid="u"):
         await until(lambda: self.report(uid).ready, lambda: f"{uid} to be ready; now {self.report(uid)}")
 
-    async def reason(self, word, uid="u", seconds=20.0):
+    async def reason(self, word, uid="u", seconds=60.0):
         await until(lambda: self.report(uid).reason == word, lambda: f"{word}; now {self.report(uid)}", seconds)
         return self.report(uid)
 
@@ -101,7 +101,7 @@ class Machine:
     async def delete(self, uid="u"):
         await self.host.stop(uid, Request(at=1, reason="Deleted", message="asked"))
 
-    async def gone(self, uid="u", seconds=20.0):
+    async def gone(self, uid="u", seconds=60.0):
         await until(lambda: self.host.has_ended(uid), lambda: f"{uid} to end; now {self.report(uid)}", seconds)
 
     async def finish(self, uid="u"):

@@ -128,9 +128,11 @@ async def test_a_step_runs_in_its_image_with_its_environment(machine):
 
 
 async def test_steps_that_use_one_path_run_at_once(machine):
-    steps = [step(f"s{n}", f"printf {n} > /x; sleep 0.5", outputs=[("x", "/x")]) for n in range(2)]
+    wait = f"while [ ! -e {file_of(machine)}.go ]; do sleep 0.05; done"
+    steps = [step(f"s{n}", f"printf {n} > /x; {wait}", outputs=[("x", "/x")]) for n in range(2)]
     await machine.host.offer(doc.offer(doc.resource("r", steps)))
-    await until(lambda: all(unit.reason == "Running" for unit in machine.report().units), "both to run")
+    await until(lambda: all(unit.reason == "Running" for unit in machine.report().units), machine.report)
+    go(machine)
     await machine.ready()
     assert machine.values() == {"r/s0.x": b"0", "r/s1.x": b"1"}
 

@@ -28,6 +28,7 @@ def test_there_is_a_bug_for_every_guard():
     assert {file for bug in BUGS for file, _, _ in bug.edits} == {
         *(f"plan/{name}.py" for name in ("decide", "desk", "opening", "closing", "retry", "sealed", "table")),
         "execute/turn.py",
+        "spec/lifecycle.py",
         "embedded/ledger.py",
     }
 
