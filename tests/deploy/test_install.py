@@ -13,9 +13,10 @@ from policy.apiserver import ROOT, established, eventually, start
 OBJECTS = list(yaml.safe_load_all((ROOT / "deploy" / "install.yaml").read_text()))
 
 RIGHTS = """\
-ClusterRole dayfly-forks: apps/deployments create,delete,get,list,patch,update,watch
+ClusterRole dayfly-forks: apps/deployments create,delete,patch,update
 ClusterRole dayfly-forks: secrets create,delete,get
-ClusterRole dayfly-forks: services create,delete,get,list,patch,update,watch
+ClusterRole dayfly-forks: services create,delete,patch
+ClusterRole dayfly-operator: apps/deployments get,list,watch
 ClusterRole dayfly-operator: dayfly.dev/objectlifecyclemethods create,delete,get,list,patch,update,watch
 ClusterRole dayfly-operator: dayfly.dev/objectlifecyclemethods/status patch
 ClusterRole dayfly-operator: dayfly.dev/resourceplugins get,list,patch,watch
@@ -28,6 +29,7 @@ ClusterRole dayfly-operator: dayfly.dev/sandboxes/status patch
 ClusterRole dayfly-operator: events.k8s.io/events create,list,patch
 ClusterRole dayfly-operator: namespaces get,list,patch,watch
 ClusterRole dayfly-operator: pods get,list,watch
+ClusterRole dayfly-operator: services get,list,watch
 ClusterRole dayfly-plugin-publisher: dayfly.dev/resourceplugins create,delete,get,list,watch
 ClusterRole dayfly-runners: configmaps create,get
 ClusterRole dayfly-runners: pods create,delete,patch

@@ -5,11 +5,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dayfly.execute.fork.read import Service, Workload
+from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change, Reflector
 from dayfly.kube.client import Client, Style
-from dayfly.kube.objects import PODS, AnnotatedMeta, Key, ObjectMeta, Pod, Resource
+from dayfly.kube.objects import PODS, AnnotatedMeta, Key, ObjectMeta, Pod, Resource, Slim
 from dayfly.kube.queue import WorkQueue
 from dayfly.operator.objects import (
     DOCUMENTS,
@@ -29,6 +31,15 @@ def unix_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+class Baseline(Slim, frozen=True):
+    """A Deployment that is no fork: which one it is, and which generation of it."""
+
+    metadata: ObjectMeta
+
+
+BASELINES = Resource("apps", "v1", "deployments", "Deployment", Baseline, partial=True)
+
+
 class Cluster:
     """Watches what the controllers read, and queues the runs and sandboxes that something happened to."""
 
@@ -41,6 +52,10 @@ class Cluster:
         self.sandboxes: Cache[SandboxObject] = Cache()
         self.plugins: Cache[PluginObject] = Cache()
         self.pods: Cache[Pod] = Cache(labels=(names.RUN_LABEL,))
+        self.forks: Cache[Workload] = Cache(labels=(names.RUN_LABEL,))
+        self.baselines: Cache[Baseline] = Cache()
+        self.services: Cache[Service] = Cache(labels=(names.RUN_LABEL,))
+        self._forking = Forking()
         self.ledger = Runs(client, self.runs)
         self.queue: WorkQueue[str] = WorkQueue(seed=seed)
         self.wishes: WorkQueue[Key] = WorkQueue(seed=seed)
@@ -50,9 +65,15 @@ class Cluster:
             Reflector(client, SANDBOXES, self.sandboxes, seed=seed),
             Reflector(client, PLUGINS, self.plugins, seed=seed),
             Reflector(client, PODS, self.pods, labels=names.RUN_LABEL, seed=seed),
+            Reflector(client, DEPLOYMENTS, self.forks, labels=names.RUN_LABEL, seed=seed),
+            Reflector(client, BASELINES, self.baselines, labels=f"!{names.RUN_LABEL}", seed=seed),
+            Reflector(client, SERVICES, self.services, seed=seed),
         ]
         self.runs.listen(self._run_changed)
-        self.pods.listen(self._pod_changed)
+        self.pods.listen(self._owned_changed)
+        self.forks.listen(self._owned_changed)
+        self.baselines.listen(self._baseline_changed)
+        self.services.listen(self._service_changed)
         self.sandboxes.listen(self._sandbox_changed)
         self.plugins.listen(self._plugin_changed)
 
@@ -78,12 +99,28 @@ class Cluster:
         return max(reflector.age for reflector in self.reflectors)
 
     def _run_changed(self, change: Change[RunObject]) -> None:
+        self._forking.note(change)
         self.queue.add(change.key.name, urgent=change.new is not None and change.new.ledger.closed is not None)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
-        pod = change.new or change.old
-        if pod is not None and (run := (pod.metadata.labels or {}).get(names.RUN_LABEL)):
+    def _owned_changed(self, change: Change[Pod] | Change[Workload] | Change[Service]) -> None:
+        seen = change.new or change.old
+        if seen is not None and (run := (seen.metadata.labels or {}).get(names.RUN_LABEL)):
             self.queue.add(run)
+
+    def _baseline_changed(self, change: Change[Baseline]) -> None:
+        """Forks follow their baseline's spec; its status is no news."""
+        generations = {each.metadata.generation for each in (change.old, change.new) if each is not None}
+        if len(generations) == 1 and change.old is not None and change.new is not None:
+            return
+        for run in self._forking.of(change.key):
+            self.queue.add(run)
+
+    def _service_changed(self, change: Change[Service]) -> None:
+        """A fork's own Service, or one that leads to a baseline, or did."""
+        self._owned_changed(change)
+        if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            for run in self._forking.within(change.key.namespace):
+                self.queue.add(run)
 
     def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
         seen = change.new or change.old
@@ -131,6 +168,36 @@ class Cluster:
             if seen.metadata.uid != meta.uid:
                 return
             meta = seen.metadata
+
+
+class Forking:
+    """Which runs fork which baselines."""
+
+    def __init__(self) -> None:
+        self._runs: dict[Key, set[str]] = {}
+
+    def note(self, change: Change[RunObject]) -> None:
+        """A run has come, gone, or been revised."""
+        name, before, after = change.key.name, _baselines(change.old), _baselines(change.new)
+        for key in before - after:
+            self._runs[key].discard(name)
+            if not self._runs[key]:
+                del self._runs[key]
+        for key in after - before:
+            self._runs.setdefault(key, set()).add(name)
+
+    def of(self, baseline: Key) -> list[str]:
+        """The runs that fork this one."""
+        return sorted(self._runs.get(baseline, ()))
+
+    def within(self, namespace: str) -> list[str]:
+        """The runs that fork something there."""
+        return sorted({name for key, found in self._runs.items() if key.namespace == namespace for name in found})
+
+
+def _baselines(run: RunObject | None) -> set[Key]:
+    wished = [unit.fork.baseline for unit in (run.spec.forks if run else ()) if unit.fork]
+    return {Key(of.namespace, of.name) for of in wished}
 
 
 def finalized(meta: AnnotatedMeta, finalizer: str) -> bool:

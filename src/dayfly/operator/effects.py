@@ -10,6 +10,7 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.follow import Followers
+from dayfly.operator.forks import FORK, ForkKeeper
 from dayfly.operator.gather import Sight
 from dayfly.operator.grants import NotGrantedError
 from dayfly.operator.making import Maker, RefusedPodError
@@ -32,6 +33,7 @@ class Effects:
         followers: Followers,
         refusals: Refusals,
         maker: Maker,
+        forks: ForkKeeper,
     ) -> None:
         self._cluster = cluster
         self._client = cluster.client
@@ -40,9 +42,13 @@ class Effects:
         self._followers = followers
         self._refusals = refusals
         self._maker = maker
+        self._forks = forks
 
     async def perform(self, scene: Scene, sight: Sight, effect: Effect) -> None:
         """Bring one effect about, or begin to."""
+        if not isinstance(effect, Dissolve) and effect.unit.startswith(FORK):
+            await self._fork(scene, sight, effect)
+            return
         match effect:
             case Prepare(unit=unit, attempt=attempt):
                 await self._prepare(sight, scene, unit, attempt)
@@ -86,12 +92,26 @@ class Effects:
         if isinstance(said, NeverRan):
             self._cluster.queue.add(run.metadata.name)
 
+    async def _fork(self, scene: Scene, sight: Sight, effect: Prepare | Launch | Fence | Cancel | Release) -> None:
+        """The same for a fork. What a fork tells lies in nothing that would have to be released."""
+        seen = sight.forks.seen.get(effect.unit)
+        match effect:
+            case Prepare(unit=unit, attempt=attempt):
+                await self._forks.prepare(sight.run, scene.plan, unit, attempt)
+            case Launch() if seen is not None:
+                await self._forks.let_go(seen)
+            case Fence() | Cancel() if seen is not None:
+                await self._forks.remove(seen)
+            case _:
+                pass
+
     async def _dissolve(self, sight: Sight) -> None:
         """Let the target go, then the documents, then the ledger."""
         run = sight.run
         for pod in self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name):
             if read.gated(pod):  # made by a peer that never claimed it, and now nobody can
                 await self._pods.release(pod)
+        await self._forks.clear(run.metadata.name)
         await self._targets.release(run)
         await self._targets.release_documents(run)
         await self._cluster.drop_finalizer(RUNS, run.metadata, RUN_FINALIZER)
@@ -99,3 +119,4 @@ class Effects:
             await self._client.delete(RUNS, run.metadata.name, uid=run.metadata.uid)
         self._cluster.ledger.forget(run.metadata.name)
         self._refusals.forget(run.ledger.uid)
+        self._forks.forget(run.ledger.uid)

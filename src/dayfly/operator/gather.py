@@ -13,6 +13,7 @@ from dayfly.kube import errors
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.follow import Followers
+from dayfly.operator.forks import FORK, ForkKeeper, ForkSight, in_place
 from dayfly.operator.grants import NotGrantedError
 from dayfly.operator.hints import Hints
 from dayfly.operator.making import Maker, RefusedPodError
@@ -29,7 +30,6 @@ from dayfly.spec.run import Phase, Result, State
 
 log = logging.getLogger(__name__)
 
-FORK = "fork:"
 ALIVE = (State.CLAIMED, State.UNKNOWN)
 
 
@@ -43,6 +43,7 @@ class Sight(msgspec.Struct):
     run: RunObject
     pods: dict[AttemptKey, Pod]
     values: dict[AttemptKey, dict[str, bytes]]
+    forks: ForkSight
 
 
 class Gathering:
@@ -58,6 +59,7 @@ class Gathering:
         refusals: Refusals,
         values: Values,
         maker: Maker,
+        forks: ForkKeeper,
     ) -> None:
         self._cluster = cluster
         self._client = cluster.client
@@ -67,6 +69,7 @@ class Gathering:
         self._refusals = refusals
         self._values = values
         self._maker = maker
+        self._forks = forks
         self._hints = Hints(cluster.client, cluster.now)
         self._plans: dict[tuple[str, str], Plan] = {}
         self._gone: dict[str, set[str]] = {}
@@ -79,20 +82,21 @@ class Gathering:
             errors.ApiError: the server cannot be asked.
         """
         wish = await self._targets.wish(run)
-        plan = await self._plan(run, given_up=wish.abandon is not None)
+        plan = in_place(await self._plan(run, given_up=wish.abandon is not None), run.ledger)
         now = self._cluster.now()
-        sight = Sight(run=run, pods=self._pods_of(run, plan), values={})
+        forks = await self._forks.gather(run, plan, now)
+        sight = Sight(run=run, pods=self._pods_of(run, plan), values={}, forks=forks)
         facts: dict[AttemptKey, Fact] = {}
         for (name, attempt), pod in sight.pods.items():
             facts[name, attempt] = await self._read(sight, plan, name, attempt, pod, now)
         closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
         await self._missing(sight, plan, facts, closing=bool(closing))
         objections, refused = self._refusals.of(run.ledger, now)
-        objections |= await self._altered(sight, plan, facts, now)
+        objections |= await self._altered(sight, plan, facts, now) | forks.objections
         world = World(
             run=run.ledger,
             wish=wish,
-            facts=facts | refused,
+            facts=facts | forks.facts | refused,
             gated=True,
             objections=objections,
         )

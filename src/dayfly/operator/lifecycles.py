@@ -10,6 +10,7 @@ from dayfly.kube import errors
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.effects import Effects
 from dayfly.operator.follow import Followers
+from dayfly.operator.forks import ForkKeeper
 from dayfly.operator.gather import Gathering, Sight
 from dayfly.operator.grants import Grants, Runner
 from dayfly.operator.making import Maker
@@ -31,7 +32,8 @@ class Lifecycles:
         self._followers = Followers(cluster.client, cluster.queue.add)
         self._values = Values(cluster.client)
         self._refusals, pods = Refusals(), Pods(cluster.client)
-        self.sweeper = Sweeper(cluster, pods, self._targets)
+        self._forks = ForkKeeper(cluster, self._refusals)
+        self.sweeper = Sweeper(cluster, pods, self._targets, self._forks)
         maker = Maker(cluster, Grants(cluster.client, runner, cluster.now), runner.name)
         self._gathering = Gathering(
             cluster,
@@ -41,6 +43,7 @@ class Lifecycles:
             refusals=self._refusals,
             values=self._values,
             maker=maker,
+            forks=self._forks,
         )
         self._effects = Effects(
             cluster,
@@ -49,17 +52,20 @@ class Lifecycles:
             followers=self._followers,
             refusals=self._refusals,
             maker=maker,
+            forks=self._forks,
         )
         self._sights: dict[str, Sight] = {}
         self._scenes: dict[str, Scene] = {}
 
     def last(self, run: str) -> Scene | None:
-        """What the latest turn of that run saw, with the ledger as it is now."""
+        """What the latest turn of that run saw, with the ledger and the objections as they are now."""
         found = self._cluster.ledger.get(run)
         scene = self._scenes.get(found.ledger.uid) if found else None
         if found is None or scene is None:
             return None
-        return msgspec.structs.replace(scene, world=msgspec.structs.replace(scene.world, run=found.ledger))
+        objections = scene.world.objections | self._refusals.of(found.ledger, self._cluster.now())[0]
+        world = msgspec.structs.replace(scene.world, run=found.ledger, objections=objections)
+        return msgspec.structs.replace(scene, world=world)
 
     def again(self, run: str, wake_at: int) -> float:
         """Seconds from now after which the run is to be looked at even without news; 0 if only news can change it.
@@ -70,6 +76,17 @@ class Lifecycles:
         moments = [wake_at, self._refusals.again_at(found.ledger.uid) if found else 0]
         # A hair later, so that the moment has come for certain when we look.
         return min((max(at - self._cluster.now(), 0) / 1000 + 0.001 for at in moments if at), default=0.0)
+
+    async def keep(self, run: str) -> None:
+        """After a turn: what is kept as it is wished for, and not done once, is brought there.
+
+        Raises:
+            errors.ApiError: not all of it is.
+        """
+        found = self._cluster.ledger.get(run)
+        sight = self._sights.get(found.ledger.uid) if found else None
+        if found is not None and sight is not None:
+            await self._forks.keep(sight.run, self._scenes[found.ledger.uid].plan, sight.forks)
 
     async def close(self) -> None:
         """Follow no log any more."""

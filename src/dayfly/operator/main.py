@@ -110,6 +110,7 @@ class Operator:
         began, result = time.perf_counter(), "error"
         try:
             decision = await turn(run, self._lifecycles)
+            await self._lifecycles.keep(run)
             if decision is not None and (after := self._lifecycles.again(run, decision.wake_at)):
                 self.cluster.queue.add(run, after=after)
             await self._tell(run)

@@ -6,17 +6,19 @@ The Secret has the shape of Service Binding's "provisioned service": it lies in 
 
 from typing import Any
 
+from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
-from dayfly.kube.objects import SECRETS, PartialObjectMetadata, Resource
+from dayfly.kube.client import Client
+from dayfly.kube.objects import SECRETS, PartialObjectMetadata, Resource, Secret
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.objects import GROUP, VERSION, RunObject
 from dayfly.operator.said import conditions, stamp, steady, units_of
-from dayfly.operator.values import namespace_of, outputs_secret, owner
+from dayfly.operator.values import namespace_of, outputs_secret, owner, told
 from dayfly.plan.status import Report, UnitReport
-from dayfly.spec.lifecycle import CREATING, Lifecycle
-from dayfly.spec.run import Phase
+from dayfly.spec.lifecycle import CREATING, Lifecycle, unit_id
+from dayfly.spec.run import Phase, Result
 
 RESOURCES = Resource(GROUP, VERSION, "resources", "Resource", dict, namespaced=False).metadata_only()
 
@@ -41,7 +43,7 @@ class Resources:
             return
         for document in scene.plan.documents:
             if document.resource:
-                await self._resource(scene, run, document, report)
+                await self._resource(run, document, report)
 
     def forget(self, run: str) -> None:
         """The run is over."""
@@ -49,7 +51,7 @@ class Resources:
             for key in [key for key in memory if key[0] == run]:
                 del memory[key]
 
-    async def _resource(self, scene: Scene, run: RunObject, document: Lifecycle, report: Report) -> None:
+    async def _resource(self, run: RunObject, document: Lifecycle, report: Report) -> None:
         key = run.metadata.name, document.resource
         units = [unit for unit in report.units if unit.resource == document.resource]
         counted = [unit for unit in units if (unit.event in CREATING) == (report.closed is None)]
@@ -62,7 +64,7 @@ class Resources:
             return
         if key not in self._uids:
             self._uids[key] = await self._make(run, document)
-        binding = await self._bind(scene, run, document) if ready else ""
+        binding = await self._bind(run, document) if ready else ""
         before = self._since.get(key)
         if before is None or before[:2] != (ready, reason):
             before = self._since[key] = (ready, reason, stamp(self._cluster.now()))
@@ -123,29 +125,52 @@ class Resources:
         found = (each for each in self._cluster.documents if each.metadata.name in pinned)
         return next((each.metadata.name for each in found if each.spec.resource == document.resource), "")
 
-    async def _bind(self, scene: Scene, run: RunObject, document: Lifecycle) -> str:
-        """The name of the Secret with all outputs of the resource; empty if there are none, or it may not be made."""
-        data: dict[str, bytes] = {}
-        for unit in (*document.pre_start, *document.post_start):
-            place = f"{document.resource}/{unit.name}"
-            record = run.ledger.unit(place)
-            if not record.outputs:
-                continue
-            secret = names.values_name(run.ledger.uid, place, record.attempt)
-            kept = await self._client.get(SECRETS, secret, namespace_of(unit))
-            values = kept.data or {}
-            data |= {f"{unit.name}.{name}": values[name] for name in record.outputs}
-        if not data:
-            return ""
-        name, namespace = _name(run, document), scene.world.run.target.namespace
-        body = outputs_secret(run, namespace, name, data)
+    async def _bind(self, run: RunObject, document: Lifecycle) -> str:
+        """The name of the Secret in the Sandbox's namespace; empty if there are no outputs, or it may not be made."""
         try:
-            await self._client.create(SECRETS, body, namespace)
-        except errors.AlreadyExists:
-            pass  # the name is derived, and outputs never change
-        except (errors.Forbidden, errors.NotFound):
+            return await bind(self._client, run, document, run.ledger.target.namespace)
+        except (errors.Forbidden, errors.NotFound, CannotRenderError):
             return ""  # the administrator has not granted this namespace: whoever asks for the outputs gets none
-        return name
+
+
+async def bind(client: Client, run: RunObject, document: Lifecycle, namespace: str) -> str:
+    """The name of the Secret with all outputs of a resource, made in that namespace if need be; empty if it has none.
+
+    Raises:
+        CannotRenderError: an output is not there as it was recorded, or the name is taken.
+        errors.ApiError: the server cannot be asked, or refuses it.
+    """
+    data: dict[str, bytes] = {}
+    for unit in (*document.pre_start, *document.post_start):
+        place = unit_id(document.resource, unit.name)
+        record = run.ledger.unit(place)
+        if not record.outputs:
+            continue
+        kept = await _find(client, names.values_name(run.ledger.uid, place, record.attempt), namespace_of(unit))
+        values = told((kept.data if kept else None) or {}, Result(outcome="succeeded", outputs=record.outputs))
+        if values is None:
+            raise CannotRenderError("OutputsLost", f"the Secret with the outputs of {place} is gone or was altered")
+        data |= {f"{unit.name}.{name}": value for name, value in values.items()}
+    if not data:
+        return ""
+    name = _name(run, document)
+    try:
+        await client.create(SECRETS, outputs_secret(run, namespace, name, data), namespace)
+    except errors.AlreadyExists:
+        # Outputs never change, so ours is as good as the one that we would have made.
+        found = await _find(client, name, namespace)
+        owners = (found.metadata.owner_references if found else None) or ()
+        if found is not None and run.metadata.uid not in {each.uid for each in owners}:
+            message = f"Secret {namespace}/{name} exists and is not ours; delete it"
+            raise CannotRenderError("NameTaken", message) from None
+    return name
+
+
+async def _find(client: Client, name: str, namespace: str) -> Secret | None:
+    try:
+        return await client.get(SECRETS, name, namespace)
+    except errors.NotFound:
+        return None
 
 
 def _name(run: RunObject, document: Lifecycle) -> str:

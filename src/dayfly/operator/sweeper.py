@@ -1,17 +1,20 @@
-"""Finds what no ledger speaks of: pods and documents whose run is gone, or was never born.
+"""Finds what no ledger speaks of: pods, forks and documents whose run is gone, or was never born.
 
 A paused peer may wake up and make such a thing at any time. What provably never started, or has provably ended, is
-taken away; what may still run is said and left alone until it has ended.
+taken away; a step that may still run is said and left alone until it has ended. A fork is nothing without its run, as
+the cluster's own garbage collector has it too.
 """
 
 import asyncio
 import logging
 
+from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
 from dayfly.operator.cluster import Cluster, finalized
+from dayfly.operator.forks import ForkKeeper
 from dayfly.operator.in_use import InUse
 from dayfly.operator.objects import TARGET_FINALIZER, DocumentObject
 from dayfly.operator.targets import Targets
@@ -24,10 +27,11 @@ EVERY_S = 60.0
 class Sweeper:
     """Caches name the suspects, quorum reads judge them."""
 
-    def __init__(self, cluster: Cluster, pods: Pods, targets: Targets) -> None:
+    def __init__(self, cluster: Cluster, pods: Pods, targets: Targets, forks: ForkKeeper) -> None:
         self._cluster = cluster
         self._pods = pods
         self._targets = targets
+        self._forks = forks
         self._in_use = InUse(cluster)
         self.orphans: dict[str, str] = {}
         """Pods of no run that may still be at work, and a sentence on each; for people and metrics."""
@@ -43,7 +47,8 @@ class Sweeper:
 
     async def sweep(self) -> None:
         """Look at everything once."""
-        for run in sorted({(pod.metadata.labels or {}).get(names.RUN_LABEL, "") for pod in self._cluster.pods} - {""}):
+        everything = (*self._cluster.pods, *self._cluster.forks, *self._cluster.services)
+        for run in sorted({(item.metadata.labels or {}).get(names.RUN_LABEL, "") for item in everything} - {""}):
             await self.tidy(run)
         for uid in self.orphans.keys() - {pod.metadata.uid for pod in self._cluster.pods}:
             del self.orphans[uid]
@@ -57,11 +62,15 @@ class Sweeper:
 
     async def tidy(self, run: str) -> None:
         """Take away what is left of a run that is gone."""
-        pods = self._cluster.pods.labelled(names.RUN_LABEL, run)
-        if not pods or self._cluster.ledger.get(run) or await self._cluster.ledger.fresh(run):
+        caches = (self._cluster.pods, self._cluster.forks, self._cluster.services)
+        if not any(cache.labelled(names.RUN_LABEL, run) for cache in caches):
             return
-        for pod in pods:
-            await self._orphan(run, pod)
+        if self._cluster.ledger.get(run) or await self._cluster.ledger.fresh(run):
+            return
+        await self._forks.clear(run)
+        for pod in self._cluster.pods.labelled(names.RUN_LABEL, run):
+            if FORK_LABEL not in (pod.metadata.labels or {}):  # those of forks go with them
+                await self._orphan(run, pod)
 
     async def _orphan(self, run: str, pod: Pod) -> None:
         if pod.metadata.deletion_timestamp and names.FINALIZER not in (pod.metadata.finalizers or ()):

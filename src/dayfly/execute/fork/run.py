@@ -1,0 +1,141 @@
+"""What is done to forks: created without replicas, scaled by UID, changed in place, removed with their pods."""
+
+import contextlib
+from typing import Any
+
+from dayfly.execute.fork.read import Service, Workload
+from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, REPLICAS_ANNOTATION, ports
+from dayfly.kube import errors
+from dayfly.kube.client import Client, Propagation
+from dayfly.kube.objects import PODS, Resource
+
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Workload)
+SERVICES = Resource("", "v1", "services", "Service", Service)
+_WHOLE = DEPLOYMENTS.read_as(dict[str, Any])
+
+
+class ForeignForkError(Exception):
+    """A Deployment or a Service with our fork's name is not ours."""
+
+
+class Forks:
+    """Forks of Deployments and their Services. Every read is a quorum read."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def baseline(self, name: str, namespace: str) -> dict[str, Any] | None:
+        """The baseline as it is now; None if there is none."""
+        try:
+            return await self._client.get(_WHOLE, name, namespace)
+        except errors.NotFound:
+            return None
+
+    async def find(self, name: str, namespace: str) -> Workload | None:
+        """The fork of that name as it is now."""
+        try:
+            return await self._client.get(DEPLOYMENTS, name, namespace)
+        except errors.NotFound:
+            return None
+
+    async def pods(self, name: str, namespace: str) -> int:
+        """How many pods of that fork are there, ending ones included."""
+        return len((await self._client.list_all(PODS, namespace, labels=f"{FORK_LABEL}={name}")).items)
+
+    async def prepare(self, manifest: dict[str, Any]) -> None:
+        """Create the Deployment without replicas, or find the one that an earlier try, or a peer, has created.
+
+        Raises:
+            ForeignForkError: the name is taken by somebody else's.
+            errors.Refused: the server does not admit it.
+        """
+        meta = manifest["metadata"]
+        try:
+            await self._client.create(DEPLOYMENTS, manifest, meta["namespace"])
+        except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
+            found = await self.find(meta["name"], meta["namespace"])
+            if found is None:
+                raise fault from None
+            _check_ours("Deployment", found, manifest)
+
+    async def service(self, manifest: dict[str, Any]) -> Service:
+        """The fork's Service, created if it is not there.
+
+        Raises:
+            ForeignForkError: the name is taken by somebody else's.
+            errors.Refused: the server does not admit it.
+        """
+        meta = manifest["metadata"]
+        try:
+            return await self._client.create(SERVICES, manifest, meta["namespace"])
+        except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
+            found = await self.find_service(meta["name"], meta["namespace"])
+            if found is None:
+                raise fault from None
+            _check_ours("Service", found, manifest)
+            return found
+
+    async def find_service(self, name: str, namespace: str) -> Service | None:
+        """The Service of that name as it is now."""
+        try:
+            return await self._client.get(SERVICES, name, namespace)
+        except errors.NotFound:
+            return None
+
+    async def let_go(self, seen: Workload) -> None:
+        """Give it its pods. Doing it twice is doing it once; a Deployment of another UID is left alone."""
+        noted = (seen.metadata.annotations or {}).get(REPLICAS_ANNOTATION, "")
+        replicas = max(int(noted), 1) if noted.isdecimal() else 1
+        meta = seen.metadata
+        with contextlib.suppress(errors.NotFound, errors.Conflict, errors.Invalid):
+            await self._client.scale(DEPLOYMENTS, meta.name, meta.namespace, replicas, uid=meta.uid)
+
+    async def keep(self, seen: Workload, manifest: dict[str, Any]) -> None:
+        """Give a fork that has its pods the form of the manifest: that very object, at the version seen.
+
+        Raises:
+            errors.Refused: the server does not admit it.
+        """
+        wanted, meta = manifest["metadata"]["annotations"], seen.metadata
+        if (meta.annotations or {}).get(FORM_ANNOTATION) == wanted[FORM_ANNOTATION]:
+            return
+        identity = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        body = {
+            **manifest,
+            "metadata": {**manifest["metadata"], **identity},
+            "spec": {**manifest["spec"], "replicas": int(wanted[REPLICAS_ANNOTATION])},
+        }
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await self._client.update(DEPLOYMENTS, body, meta.name, meta.namespace)
+
+    async def keep_service(self, seen: Service, like: Service) -> None:
+        """Give a fork's Service the ports that its model has now: that very object, at the version seen."""
+        if ports(seen) == ports(like):
+            return
+        meta = seen.metadata
+        identity = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        patch = {"metadata": identity, "spec": {"ports": ports(like)}}
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await self._client.patch(SERVICES, patch, meta.name, meta.namespace)
+
+    async def remove(self, seen: Workload) -> None:
+        """Delete it with its pods; it is gone only when they are."""
+        meta = seen.metadata
+        if not meta.deletion_timestamp:
+            with contextlib.suppress(errors.NotFound, errors.Conflict):
+                foreground = Propagation.FOREGROUND
+                await self._client.delete(DEPLOYMENTS, meta.name, meta.namespace, uid=meta.uid, propagation=foreground)
+
+    async def remove_service(self, seen: Service) -> None:
+        """Delete it."""
+        meta = seen.metadata
+        if not meta.deletion_timestamp:
+            with contextlib.suppress(errors.NotFound, errors.Conflict):
+                await self._client.delete(SERVICES, meta.name, meta.namespace, uid=meta.uid)
+
+
+def _check_ours(kind: str, found: Workload | Service, manifest: dict[str, Any]) -> None:
+    """Our owner reference names the run, whose UID nobody could foresee."""
+    meta, owner = found.metadata, manifest["metadata"]["ownerReferences"][0]
+    if owner["uid"] not in {reference.uid for reference in meta.owner_references or ()}:
+        raise ForeignForkError(f"{kind} {meta.namespace}/{meta.name} exists and is not ours; delete it")

@@ -1,0 +1,400 @@
+"""Forks in a cluster: their facts, their birth without replicas, and what is kept of them while they live."""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from dayfly.execute.fork import read
+from dayfly.execute.fork.render import (
+    FORK_LABEL,
+    FORM_ANNOTATION,
+    LIKE_LABEL,
+    Hosts,
+    Identity,
+    elsewhere,
+    first_port,
+    fork,
+    fork_name,
+    form,
+    leading,
+    service,
+)
+from dayfly.execute.fork.run import ForeignForkError, Forks
+from dayfly.execute.order import ENV_INPUT_LIMIT, CannotRenderError
+from dayfly.execute.pod import names
+from dayfly.execute.pod.render import SecretKey
+from dayfly.kube import errors
+from dayfly.kube.cache import Cache
+from dayfly.kube.objects import NAMESPACES, HasMeta, Key, Pod
+from dayfly.operator.cluster import Cluster
+from dayfly.operator.grants import NotGrantedError
+from dayfly.operator.objects import RunObject
+from dayfly.operator.refusals import Refusals
+from dayfly.operator.resources import bind
+from dayfly.operator.values import owner
+from dayfly.plan import words
+from dayfly.plan.sealed import ForkStep, Plan
+from dayfly.plan.words import Reason
+from dayfly.plan.world import AttemptKey, Fact, Held, Objection, Running, Waiting
+from dayfly.spec.lifecycle import Baseline, Unit, unit_id
+from dayfly.spec.run import Run, State
+
+T = TypeVar("T", bound=HasMeta)
+
+FORK = "fork:"
+# On a namespace: those whose sandboxes may fork its workloads, joined by dots. A namespace's own always may.
+SOURCES_LABEL = f"{names.GROUP}/sandboxes-from"
+KIND = "Deployment"
+# After so long a fork that cannot follow its wish tries again, if no news comes first.
+AGAIN_S = 30.0
+_ALIVE = (State.CLAIMED, State.UNKNOWN)
+_REFUSALS = (CannotRenderError, ForeignForkError, NotGrantedError, errors.Refused)
+
+
+class ForkSight(msgspec.Struct):
+    """One turn's view of a run's forks: facts, objections, and the very Deployments, so that effects can name them."""
+
+    facts: dict[AttemptKey, Fact] = {}
+    objections: dict[str, Objection] = {}
+    seen: dict[str, read.Workload] = {}
+
+
+class ForkKeeper:
+    """Forks of Deployments; one for each operator. Caches suggest what to do, what is written rests on quorum reads."""
+
+    def __init__(self, cluster: Cluster, refusals: Refusals) -> None:
+        self._cluster = cluster
+        self._refusals = refusals
+        self._forks = Forks(cluster.client)
+        # By UID of the ledger and fork: why a fork that runs cannot take the form that is wished for.
+        self._stuck: dict[tuple[str, str], Objection] = {}
+        # By baseline: its UID and generation, and the labels that its pods have then.
+        self._labels: dict[Key, tuple[str, int, dict[str, str]]] = {}
+
+    async def gather(self, run: RunObject, plan: Plan, now: int) -> ForkSight:
+        """What is known of the run's forks, those that are no longer wished for included.
+
+        Raises:
+            errors.ApiError: the server cannot be asked.
+        """
+        sight = ForkSight()
+        known = dict.fromkeys((*plan.forks, *(name for name in run.ledger.units if name.startswith(FORK))))
+        cached = {found.metadata.name: found for found in self._deployments(run)}
+        for name in known:
+            own = _own_name(run, name)
+            if run.ledger.unit(name).state in _ALIVE:
+                await self._claimed(sight, run, name, cached.get(own), now)
+            else:
+                _unclaimed(sight, run, name, cached.get(own))
+        for name, step in plan.forks.items():
+            self._hold(sight, run, name, step.unit)
+        return sight
+
+    async def prepare(self, run: RunObject, plan: Plan, name: str, attempt: int) -> None:
+        """Make a fork without replicas, after what it needs: the values it reads, and the Service that leads to it.
+
+        Raises:
+            errors.ApiError: the server cannot be asked, or nobody knows what became of it.
+        """
+        unit = plan.forks[name].unit
+        try:
+            manifest = await self._manifest(run, plan, unit)
+            if manifest is not None:
+                await self._service(run, _baseline(name))
+                await self._forks.prepare(manifest)
+            self._refusals.drop(run.ledger, (name, attempt))
+        except _REFUSALS as error:
+            self._refusals.put(run.ledger, (name, attempt), _objection(error, self._cluster.now()))
+
+    async def let_go(self, seen: read.Workload) -> None:
+        """Its UID is claimed: give it its pods."""
+        await self._forks.let_go(seen)
+
+    async def remove(self, seen: read.Workload) -> None:
+        """Take it away with its pods."""
+        await self._forks.remove(seen)
+
+    async def keep(self, run: RunObject, plan: Plan, sight: ForkSight) -> None:
+        """After a turn: forks that run follow their wish and their baseline, their Services are there, and no others.
+
+        Raises:
+            errors.ApiError: not all is done.
+        """
+        wished = plan.forks if run.ledger.closed is None else {}
+        alive = {name for name, record in run.ledger.units.items() if name.startswith(FORK) and record.state in _ALIVE}
+        await self._tidy(run, {_own_name(run, name) for name in (*wished, *alive)})
+        for name in alive & wished.keys():
+            seen, fact = sight.seen.get(name), sight.facts.get((name, run.ledger.unit(name).attempt))
+            if seen is not None and not isinstance(fact, Held) and not seen.metadata.deletion_timestamp:
+                await self._follow(run, plan, wished[name], seen)
+
+    async def clear(self, run: str) -> None:
+        """The run is over, or gone: take away what is left of its forks.
+
+        Raises:
+            errors.ApiError: not all is done.
+        """
+        for found in _ours(self._cluster.forks, run):
+            await self._forks.remove(found)
+        for each in _ours(self._cluster.services, run):
+            await self._forks.remove_service(each)
+
+    def forget(self, run: str) -> None:
+        """The ledger of that UID is closed for good."""
+        for key in [key for key in self._stuck if key[0] == run]:
+            del self._stuck[key]
+
+    # --- seeing -----------------------------------------------------------------------------------------------------
+
+    def _deployments(self, run: RunObject) -> list[read.Workload]:
+        """Those in the cache that belong to that very run."""
+        found, uid = _ours(self._cluster.forks, run.metadata.name), run.metadata.uid
+        return [item for item in found if uid in {each.uid for each in item.metadata.owner_references or ()}]
+
+    async def _claimed(
+        self, sight: ForkSight, run: RunObject, name: str, found: read.Workload | None, now: int
+    ) -> None:
+        """The attempt that the ledger holds: only quorum reads say that its Deployment, and its pods, are gone."""
+        record, namespace, own = run.ledger.unit(name), _baseline(name).namespace, _own_name(run, name)
+        if found is None or found.metadata.uid != record.ref:
+            found = await self._forks.find(own, namespace)
+        if found is not None and found.metadata.uid == record.ref:
+            sight.seen[name] = found
+            pods = self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name)
+            sight.facts[name, record.attempt] = read.fork(found, [pod for pod in pods if _is_of(pod, own)], now)
+        else:
+            left = await self._forks.pods(own, namespace)
+            sight.facts[name, record.attempt] = read.gone(record, pods=left, now=now)
+
+    def _hold(self, sight: ForkSight, run: RunObject, name: str, unit: Unit) -> None:
+        """Say what a fork that is wished for lacks: a baseline before it is made, the form that is wished for after."""
+        assert unit.fork is not None, "only forks derive from a baseline"
+        of, record = unit.fork.baseline, run.ledger.unit(name)
+        baseline = self._cluster.baselines.get(of.name, of.namespace)
+        if record.state not in _ALIVE:
+            if of.kind != KIND:
+                message = f"its baseline is a {of.kind}; in a cluster only a {KIND} can be forked"
+                sight.objections[name] = Objection(reason="KindNotForked", message=message)
+            elif baseline is None and (name, record.attempt + 1) not in sight.facts:
+                message = f"its baseline, {KIND} {of.namespace}/{of.name}, is not there; it is made as soon as that is"
+                sight.objections[name] = Objection(reason="BaselineMissing", message=message)
+            return
+        seen, fact = sight.seen.get(name), sight.facts.get((name, record.attempt))
+        if baseline is None or seen is None or not isinstance(fact, (Running, Waiting)):
+            return  # a fork outlives its baseline
+        wanted = form(unit, baseline.metadata, self._hosts(run, unit))
+        if seen.metadata.deletion_timestamp or _form(seen) == wanted:
+            self._stuck.pop((run.ledger.uid, name), None)
+            return
+        stuck = self._stuck.get((run.ledger.uid, name))
+        reason, message = (stuck.reason, stuck.message) if stuck else (str(Reason.REPLACED), words.replaced())
+        sight.facts[name, record.attempt] = Waiting(since=fact.since, reason=reason, message=message)
+
+    def _hosts(self, run: RunObject, unit: Unit) -> Hosts:
+        """Where the forks that this one is told of answer, as far as the cache knows."""
+        found = {}
+        for namespace, name in elsewhere(unit):
+            own = fork_name(run.ledger.target.name, run.ledger.uid, namespace, name)
+            if each := self._cluster.services.get(own, namespace):
+                found[namespace, name] = _address(each)
+        return found
+
+    # --- making -----------------------------------------------------------------------------------------------------
+
+    async def _manifest(self, run: RunObject, plan: Plan, unit: Unit) -> dict[str, Any] | None:
+        """The fork as it is to be now; None if its baseline has just gone."""
+        assert unit.fork is not None, "only forks derive from a baseline"
+        of = unit.fork.baseline
+        await self._permitted(run, of.namespace)
+        baseline = await self._forks.baseline(of.name, of.namespace)
+        if baseline is None:
+            return None
+        hosts: dict[tuple[str, str], tuple[str, int]] = {}
+        for namespace, name in elsewhere(unit):
+            if each := await self._service(run, Baseline(kind=KIND, namespace=namespace, name=name)):
+                hosts[namespace, name] = _address(each)
+        inputs = await self._inputs(run, plan, unit)
+        return fork(unit, baseline, _identity(run, of), inputs=inputs, hosts=hosts)
+
+    async def _permitted(self, run: RunObject, namespace: str) -> None:
+        """Whoever may write Sandboxes in one namespace is given nothing by that in another."""
+        home = run.ledger.target.namespace
+        if namespace == home:
+            return
+        seen = await self._cluster.client.get(NAMESPACES, namespace)
+        sources = (seen.metadata.labels or {}).get(SOURCES_LABEL, "").split(".")
+        if home not in sources:
+            raise NotGrantedError(
+                "NamespaceNotGranted",
+                f"workloads of namespace {namespace} are not forked by sandboxes of {home}: an administrator can label "
+                f"it {SOURCES_LABEL}={home} (several names are joined by dots)",
+            )
+
+    async def _inputs(self, run: RunObject, plan: Plan, unit: Unit) -> dict[str, SecretKey | None]:
+        """Where the fork finds each value: the resource's Secret in the fork's own namespace, made now if need be."""
+        assert unit.fork is not None, "only forks derive from a baseline"
+        namespace = unit.fork.baseline.namespace
+        documents = {document.resource: document for document in plan.documents}
+        secrets: dict[str, str] = {}
+        found: dict[str, SecretKey | None] = {}
+        for item in unit.inputs:
+            ref = item.from_
+            outputs = run.ledger.unit(unit_id(ref.resource, ref.unit)).outputs if ref else {}
+            if ref is None or ref.output not in outputs:
+                found[item.name] = None
+                continue
+            if (size := outputs[ref.output].size) > ENV_INPUT_LIMIT:
+                message = f"{item.name} has {size} bytes; an environment variable takes at most {ENV_INPUT_LIMIT}"
+                raise CannotRenderError("InputTooLarge", message)
+            if ref.resource not in secrets:
+                secrets[ref.resource] = await bind(self._cluster.client, run, documents[ref.resource], namespace)
+            found[item.name] = SecretKey(secrets[ref.resource], f"{ref.unit}.{ref.output}")
+        return found
+
+    async def _service(self, run: RunObject, of: Baseline) -> read.Service | None:
+        """The fork's own Service, made now if a Service leads to its baseline; None if none does."""
+        identity = _identity(run, of)
+        found = await self._forks.find_service(identity.name, of.namespace)
+        if found is not None:
+            return found
+        labels = await self._pod_labels(of)
+        local = (each for each in self._cluster.services if each.metadata.namespace == of.namespace)
+        like = leading(local, of.name, labels)
+        return await self._forks.service(service(like, identity)) if like else None
+
+    async def _pod_labels(self, of: Baseline) -> dict[str, str]:
+        """The labels of the baseline's pods, read again only when the baseline has changed."""
+        key = Key(of.namespace, of.name)
+        cached, known = self._cluster.baselines.get(of.name, of.namespace), self._labels.get(key)
+        if known and cached and known[:2] == (cached.metadata.uid, cached.metadata.generation):
+            return known[2]
+        whole = await self._forks.baseline(of.name, of.namespace)
+        if whole is None:
+            self._labels.pop(key, None)
+            return {}
+        labels: dict[str, str] = whole["spec"]["template"].get("metadata", {}).get("labels") or {}
+        self._labels[key] = whole["metadata"]["uid"], whole["metadata"]["generation"], labels
+        return labels
+
+    # --- keeping ----------------------------------------------------------------------------------------------------
+
+    async def _follow(self, run: RunObject, plan: Plan, step: ForkStep, seen: read.Workload) -> None:
+        """Give a running fork the form that is wished for, where it is; and its Service the ports of its model."""
+        key, of = (run.ledger.uid, step.id), _baseline(step.id)
+        try:
+            own = self._cluster.services.get(_own_name(run, step.id), of.namespace)
+            if own is None:
+                await self._service(run, of)
+            elif like := self._cluster.services.get((own.metadata.labels or {}).get(LIKE_LABEL, ""), of.namespace):
+                await self._forks.keep_service(own, like)
+            baseline = self._cluster.baselines.get(of.name, of.namespace)
+            if baseline is None or _form(seen) == form(step.unit, baseline.metadata, self._hosts(run, step.unit)):
+                return
+            manifest = await self._manifest(run, plan, step.unit)
+            if manifest is not None and await self._is_newest(run):
+                await self._forks.keep(seen, manifest)
+            self._stuck.pop(key, None)
+        except _REFUSALS as error:
+            said = _objection(error, self._cluster.now())
+            before = self._stuck.get(key)
+            self._stuck[key] = said
+            # Said at once, and then tried again now and then.
+            fresh = before is None or before.message != said.message
+            self._cluster.queue.add(run.metadata.name, after=0.0 if fresh else AGAIN_S)
+
+    async def _tidy(self, run: RunObject, kept: set[str]) -> None:
+        """Take away Services and never claimed Deployments of forks that nobody wishes for any more."""
+        services = _ours(self._cluster.services, run.metadata.name)
+        unwanted = [each for each in services if each.metadata.name not in kept]
+        refs = {record.ref for record in run.ledger.units.values()}
+        left = [
+            found
+            for found in self._deployments(run)
+            if found.metadata.name not in kept and found.metadata.uid not in refs
+        ]
+        if (unwanted or left) and await self._is_newest(run):
+            for each in unwanted:
+                await self._forks.remove_service(each)
+            for found in left:
+                await self._forks.remove(found)
+
+    async def _is_newest(self, run: RunObject) -> bool:
+        """Whether the wish is the newest: one that a peer has revised since is its business, or the next turn's."""
+        found = await self._cluster.ledger.fresh(run.metadata.name)
+        return found is not None and found.metadata.resource_version == run.metadata.resource_version
+
+
+def in_place(plan: Plan, run: Run) -> Plan:
+    """The plan with forks that are never replaced for a new wish: here that changes the Deployment where it is."""
+    if not plan.forks:
+        return plan
+    forks = {
+        name: msgspec.structs.replace(step, generation=run.unit(name).generation or step.generation)
+        if run.unit(name).state in _ALIVE
+        else step
+        for name, step in plan.forks.items()
+    }
+    return msgspec.structs.replace(plan, forks=forks)
+
+
+def _unclaimed(sight: ForkSight, run: RunObject, name: str, found: read.Workload | None) -> None:
+    """What bears the name of an attempt that the ledger does not hold: prepared, or on its way out."""
+    record = run.ledger.unit(name)
+    if found is None or found.metadata.uid == record.ref:
+        return  # of an attempt that is recorded: then it is gone, and the cache has not heard of it
+    if found.metadata.deletion_timestamp:
+        message = f"{KIND} {Key.of(found)} is being deleted; the fork is made again once that is gone"
+        sight.objections[name] = Objection(reason=Reason.STOPPING, message=message)
+        return
+    sight.seen[name] = found
+    fact = Held(ref=found.metadata.uid) if not found.spec.replicas else Running(since=0, ready=False)
+    sight.facts[name, record.attempt + 1] = fact
+
+
+def _ours(cache: Cache[T], run: str) -> list[T]:
+    """What belongs to the run of that name, of which there may be no object any more; anybody can wear a label."""
+    return [
+        item
+        for item in cache.labelled(names.RUN_LABEL, run)
+        if any(each.kind == "Run" and each.name == run for each in item.metadata.owner_references or ())
+    ]
+
+
+def _baseline(name: str) -> Baseline:
+    """What a fork derives from, by its name in the ledger."""
+    namespace, _, baseline = name.removeprefix(FORK).partition("/")
+    return Baseline(kind=KIND, namespace=namespace, name=baseline)
+
+
+def _own_name(run: RunObject, name: str) -> str:
+    of = _baseline(name)
+    return fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
+
+
+def _identity(run: RunObject, of: Baseline) -> Identity:
+    own = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
+    return Identity(own, run.metadata.name, owner(run))
+
+
+def _is_of(pod: Pod, own: str) -> bool:
+    return (pod.metadata.labels or {}).get(FORK_LABEL) == own
+
+
+def _form(seen: read.Workload) -> str:
+    return (seen.metadata.annotations or {}).get(FORM_ANNOTATION, "")
+
+
+def _address(each: read.Service) -> tuple[str, int]:
+    return f"{each.metadata.name}.{each.metadata.namespace}.svc", first_port(each)
+
+
+def _objection(error: Exception, now: int) -> Objection:
+    """What stands in the way, with what to do about it where somebody can."""
+    if isinstance(error, (CannotRenderError, NotGrantedError)):
+        return Objection(reason=error.reason, message=str(error), since=now)
+    if isinstance(error, errors.Refused):
+        message = error.message
+        if isinstance(error, errors.Forbidden) and " cannot " in message:
+            message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
+        return Objection(reason=error.reason or "Refused", message=message, since=now)
+    return Objection(reason="NameTaken", message=str(error), since=now)
