@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kube.fake import FakeCluster
+from kube.fake.store import Write
 from rig.cloud import Object
 
 _ORDER = {"": 0, "none": 0, "claimed": 1, "unknown": 2, "done": 3, "void": 3}
 _PHASES = ("open", "closed", "cleaned", "abandoned")
 
 
-def violations(cluster: FakeCluster, once: set[str], creates: set[str]) -> list[str]:
-    """Broken promises of the ledger (numbers are those of reliability.md, section 4)."""
-    return [*_ledgers(cluster, once, creates), *_vanished(cluster)]
+def violations(runs: list[Write], pods: list[Write], once: set[str], creates: set[str]) -> list[str]:
+    """Broken promises of the ledger (numbers are those of reliability.md, section 4).
+
+    `runs` and `pods` are every version that was ever stored; `once` and `creates` the units that are such.
+    """
+    return [*_ledgers(runs, once, creates), *_vanished([*runs, *pods])]
 
 
-def _ledgers(cluster: FakeCluster, once: set[str], creates: set[str]) -> Iterator[str]:
-    for write in cluster.store.after(cluster.kind("runs"), 0):
+def _ledgers(runs: list[Write], once: set[str], creates: set[str]) -> Iterator[str]:
+    for write in runs:
         old, new = write.old and write.old["ledger"], write.new and write.new["ledger"]
         if old is None:
             if new.get("units") or new.get("phase", "open") != "open":
@@ -54,10 +57,9 @@ def _compared(name: str, old: Object, new: Object, once: set[str], creates: set[
                 yield f"(9) {name}: {unit}#{attempt} is claimed after #{had} {was.get('outcome')}"
 
 
-def _vanished(cluster: FakeCluster) -> Iterator[str]:
+def _vanished(writes: list[Write]) -> Iterator[str]:
     """(6) A pod goes only once the ledger holds its end, or never held it at all."""
     ledgers: dict[str, Object] = {}
-    writes = [*cluster.store.after(cluster.kind("runs"), 0), *cluster.store.after(cluster.kind("pods"), 0)]
     for write in sorted(writes, key=lambda each: each.version):
         whole = write.new or write.old
         if "ledger" in whole:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
-import hashlib
+import functools
 from typing import Any
 
 import msgspec
@@ -18,8 +18,8 @@ import msgspec
 from dayfly.execute.pod import names
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request
-from dayfly.spec.frames import decode, encode
 from kube.fake import FakeCluster
+from rig import runner
 from rig.cloud import Cloud, Object
 
 EPOCH_MS = 1_767_225_600_000  # 2026-01-01, as the fake server's
@@ -118,18 +118,18 @@ class Kubelet:
             self._finish(box, {"phase": "Failed", "reason": "Evicted" if box.stop.is_set() else "StartFailed"})
             return
         pod = self._pod(box)
-        order = self._order(pod) if pod is not None else None
-        if order is None:
+        if pod is None:
             return
-        started = self._ms()
-        fields = {key: value.decode() for key, value in order if key in ("nonce", "attempt", "start-before-ms")}
+        order = runner.order(pod)
+        fields, started = runner.fields(order), self._ms()
         if started >= int(fields.get("start-before-ms", 1 << 60)):
-            self._end(box, script, fields, {}, "void", 0, 0)
+            self._end(box, script, runner.Receipt(box.uid, fields, {}, "void", 0, 0, started))
             return
         run = pod["metadata"]["ownerReferences"][0]["uid"]
         run = self._ledger(run)
         attempt = int(fields["attempt"])
-        self._cloud.start(run, unit, attempt, box.uid, self._inputs(pod, order))
+        data = functools.partial(self._data, pod)
+        self._cloud.start(run, unit, attempt, box.uid, runner.inputs(pod, order, data))
         if not script.silent:
             self._status(
                 box, {"phase": "Running", "containerStatuses": [_main({"running": {"startedAt": self._now()}})]}
@@ -139,7 +139,8 @@ class Kubelet:
         outputs = script.outputs if outcome == "exited" and code == 0 else {}
         if script.silent:
             return
-        await self._tell(box, script, fields, outputs, outcome, code, started)
+        receipt = runner.Receipt(box.uid, fields, outputs, outcome, code, started, self._ms())
+        await self._tell(box, script, receipt)
 
     async def _bind(self, box: _Box, script: Script) -> bool:
         await asyncio.sleep(script.bind)
@@ -202,53 +203,23 @@ class Kubelet:
         await asyncio.sleep(10 if script.deaf else 0.1)
         return "cancelled", 15
 
-    async def _tell(
-        self,
-        box: _Box,
-        script: Script,
-        fields: dict[str, str],
-        outputs: dict[str, bytes],
-        outcome: str,
-        code: int,
-        started: int,
-    ) -> None:
+    async def _tell(self, box: _Box, script: Script, receipt: runner.Receipt) -> None:
         """The receipt into the log, and after a lag into the status; a pod that is deleted hurries no one."""
-        if outcome == "oom":
+        if receipt.outcome == "oom":
             said = {"exitCode": 137, "reason": "OOMKilled", "startedAt": self._now(), "finishedAt": self._now()}
             await asyncio.sleep(script.lag)
             self._finish(box, {"phase": "Failed", "containerStatuses": [_main({"terminated": said})]})
             return
-        records = _records(box.uid, fields, outputs, outcome, code, started, self._ms())
-        full = encode("dayfly-receipt", [*records, *_contents(outputs)])
         if not script.logless:
-            coded = base64.b64encode(full)
-            mark = hashlib.sha256(full).hexdigest().encode()
-            frame = b"\x1edayfly-receipt 1 %d\n\x1e=%s\n\x1edayfly-end %s\n" % (len(full), coded, mark)
-            self._cluster.log_of(box.key.name, box.key.namespace).write(b"a line of its own\n" + frame, ended=True)
+            log = self._cluster.log_of(box.key.name, box.key.namespace)
+            log.write(b"a line of its own\n" + receipt.log(), ended=True)
         await asyncio.sleep(script.lag)
-        self._end(box, script, fields, outputs, outcome, code, started)
+        self._end(box, script, receipt)
 
-    def _end(
-        self,
-        box: _Box,
-        script: Script,
-        fields: dict[str, str],
-        outputs: dict[str, bytes],
-        outcome: str,
-        code: int,
-        started: int,
-    ) -> None:
-        records = _records(box.uid, fields, outputs, outcome, code, started, self._ms())
-        full = encode("dayfly-receipt", [*records, *_contents(outputs)])
-        if script.in_log and outputs:
-            records += [("output-in-log", name.encode()) for name in outputs]
-            records.append(("log-document", hashlib.sha256(full).hexdigest().encode()))
-        else:
-            records += _contents(outputs)
-        message = f"dayfly-receipt 1 {outcome} {code}\n" + base64.b64encode(encode("dayfly-receipt", records)).decode()
-        exit_code = code if outcome == "exited" else 128 + code
-        said = {"exitCode": exit_code, "message": message, "startedAt": self._now(), "finishedAt": self._now()}
-        phase = "Failed" if exit_code else "Succeeded"
+    def _end(self, box: _Box, script: Script, receipt: runner.Receipt) -> None:
+        said = {"exitCode": receipt.exit_code, "message": receipt.message(in_log=script.in_log)}
+        said |= {"startedAt": self._now(), "finishedAt": self._now()}
+        phase = "Failed" if receipt.exit_code else "Succeeded"
         self._finish(box, {"phase": phase, "containerStatuses": [_main({"terminated": said})]})
 
     def _finish(self, box: _Box, status: Object) -> None:
@@ -285,35 +256,16 @@ class Kubelet:
         answer = self._cluster.answer(Request(method, path, {}, msgspec.json.encode(body), kind))
         assert answer.status < 300, f"{method} {path}: {answer.body!r}"
 
-    def _order(self, pod: Object) -> list[tuple[str, bytes]]:
-        return decode("dayfly-order", pod["metadata"]["annotations"][names.ORDER_ANNOTATION].encode())
-
-    def _sources(self, pod: Object) -> list[Object]:
-        volume = next(each for each in pod["spec"]["volumes"] if each["name"] == "dayfly")
-        return [each["secret"] for each in volume["projected"]["sources"] if "secret" in each]
-
     def _secret(self, pod: Object, name: str) -> Object | None:
         return self._cluster.store.get(self._cluster.kind("secrets"), Key(pod["metadata"]["namespace"], name))
 
     def _missing(self, pod: Object) -> str:
-        return next((each["name"] for each in self._sources(pod) if self._secret(pod, each["name"]) is None), "")
+        return next((each["name"] for each in runner.mounted(pod) if self._secret(pod, each["name"]) is None), "")
 
-    def _inputs(self, pod: Object, order: list[tuple[str, bytes]]) -> dict[str, bytes]:
-        """What the script reads: constants from the order, outputs of others from the mounted Secrets."""
-        files = {
-            f"/dayfly/{item['path']}": base64.b64decode(self._secret(pod, each["name"])["data"][item["key"]])
-            for each in self._sources(pod)
-            for item in each["items"]
-        }
-        found = {}
-        for key, value in order:
-            if key == "env":
-                name, _, text = value.partition(b"=")
-                found[name.decode()] = text
-            if key == "secret-env":
-                name, _, file = value.partition(b"\0")
-                found[name.decode()] = files[file.decode()]
-        return found
+    def _data(self, pod: Object, name: str) -> dict[str, bytes]:
+        found = self._secret(pod, name)
+        assert found is not None, "the pod has not started before it was there"
+        return {key: base64.b64decode(value) for key, value in found["data"].items()}
 
     def _ledger(self, uid: str) -> str:
         found = [item for item in self._cluster.objects("runs") if item["metadata"]["uid"] == uid]
@@ -328,25 +280,3 @@ class Kubelet:
 
 def _main(state: Object) -> Object:
     return {"name": "main", "state": state}
-
-
-def _contents(outputs: dict[str, bytes]) -> list[tuple[str, bytes]]:
-    return [("content", name.encode() + b"\0" + value) for name, value in outputs.items()]
-
-
-def _records(
-    uid: str, fields: dict[str, str], outputs: dict[str, bytes], outcome: str, code: int, started: int, ended: int
-) -> list[tuple[str, bytes]]:
-    records = [
-        ("nonce", fields["nonce"].encode()),
-        ("attempt", fields["attempt"].encode()),
-        ("pod", uid.encode()),
-        ("outcome", outcome.encode()),
-        ("code", b"%d" % code),
-        ("started-ms", b"%d" % started),
-        ("ended-ms", b"%d" % ended),
-    ]
-    for name, value in outputs.items():
-        digest = hashlib.sha256(value).hexdigest()
-        records.append(("output", f"{name}\0present\0{len(value)}\0{digest}".encode()))
-    return records

@@ -233,7 +233,8 @@ class World:
         creates = {name for name, unit in self.units.items() if unit.creates}
         found = list(self.cloud.violations)
         if not self.cloud.forgiven:
-            found += history.violations(self.cluster, once, creates)
+            runs, pods = (self.cluster.store.after(self.cluster.kind(plural), 0) for plural in ("runs", "pods"))
+            found += history.violations(runs, pods, once, creates)
         assert not found, "\n".join([*found, self.story()])
 
     def check_cleaned(self, run: str) -> None:

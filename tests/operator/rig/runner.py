@@ -1,0 +1,101 @@
+"""What the runner reads and seals, for kubelets that play it: the order and inputs of a pod, receipts in log and status."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from dayfly.execute.pod import names
+from dayfly.spec.frames import decode, encode
+
+Object = dict[str, Any]
+
+
+def order(pod: Object) -> list[tuple[str, bytes]]:
+    """The work order that the pod carries."""
+    return decode("dayfly-order", pod["metadata"]["annotations"][names.ORDER_ANNOTATION].encode())
+
+
+def fields(order: list[tuple[str, bytes]]) -> dict[str, str]:
+    """Of an order, what the receipt repeats and what may forbid the start."""
+    return {key: value.decode() for key, value in order if key in ("nonce", "attempt", "start-before-ms")}
+
+
+def mounted(pod: Object) -> list[Object]:
+    """The Secrets in its projected volume; each has `name` and `items`."""
+    volume = next(each for each in pod["spec"]["volumes"] if each["name"] == "dayfly")
+    return [each["secret"] for each in volume["projected"]["sources"] if "secret" in each]
+
+
+def inputs(pod: Object, order: list[tuple[str, bytes]], data: Callable[[str], Mapping[str, bytes]]) -> dict[str, bytes]:
+    """What the script reads: constants from the order, outputs of others from Secrets, whose `data` is given by name."""
+    files = {
+        f"/dayfly/{item['path']}": data(each["name"])[item["key"]] for each in mounted(pod) for item in each["items"]
+    }
+    found = {}
+    for key, value in order:
+        if key == "env":
+            name, _, text = value.partition(b"=")
+            found[name.decode()] = text
+        if key == "secret-env":
+            name, _, file = value.partition(b"\0")
+            found[name.decode()] = files[file.decode()]
+    return found
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """How one script ended, as its runner seals it. Times are unix milliseconds."""
+
+    pod: str
+    fields: dict[str, str]
+    outputs: dict[str, bytes]
+    outcome: str
+    code: int
+    started: int
+    ended: int
+
+    @property
+    def exit_code(self) -> int:
+        return self.code if self.outcome == "exited" else 128 + self.code
+
+    def log(self) -> bytes:
+        """The frame at the end of the log."""
+        full = self._full()
+        mark = hashlib.sha256(full).hexdigest().encode()
+        return b"\x1edayfly-receipt 1 %d\n\x1e=%s\n\x1edayfly-end %s\n" % (len(full), base64.b64encode(full), mark)
+
+    def message(self, *, in_log: bool = False) -> str:
+        """The termination message; with `in_log` the outputs are in the log alone."""
+        records = self._records()
+        if in_log and self.outputs:
+            records += [("output-in-log", name.encode()) for name in self.outputs]
+            records.append(("log-document", hashlib.sha256(self._full()).hexdigest().encode()))
+        else:
+            records += self._contents()
+        coded = base64.b64encode(encode("dayfly-receipt", records)).decode()
+        return f"dayfly-receipt 1 {self.outcome} {self.code}\n{coded}"
+
+    def _full(self) -> bytes:
+        return encode("dayfly-receipt", [*self._records(), *self._contents()])
+
+    def _contents(self) -> list[tuple[str, bytes]]:
+        return [("content", name.encode() + b"\0" + value) for name, value in self.outputs.items()]
+
+    def _records(self) -> list[tuple[str, bytes]]:
+        records = [
+            ("nonce", self.fields["nonce"].encode()),
+            ("attempt", self.fields["attempt"].encode()),
+            ("pod", self.pod.encode()),
+            ("outcome", self.outcome.encode()),
+            ("code", b"%d" % self.code),
+            ("started-ms", b"%d" % self.started),
+            ("ended-ms", b"%d" % self.ended),
+        ]
+        for name, value in self.outputs.items():
+            digest = hashlib.sha256(value).hexdigest()
+            records.append(("output", f"{name}\0present\0{len(value)}\0{digest}".encode()))
+        return records
