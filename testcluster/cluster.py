@@ -48,6 +48,11 @@ class Cluster:
     def kubeconfig(self) -> Path:
         return self.folder / "kubeconfig"
 
+    @property
+    def audit_log(self) -> Path:
+        """One JSON event a line, if the cluster was started with `audit`."""
+        return self.folder / components.AUDIT_LOG
+
     def alive(self) -> bool:
         """Whether any process of it is left: they hold a lock on a file in the folder."""
         try:
@@ -104,12 +109,21 @@ class Cluster:
             connection.close()
 
 
-def up(*, kubelet: bool = True, kwok_nodes: int = 0, owner: int | None = None) -> Cluster:
+def up(
+    *,
+    kubelet: bool = True,
+    kwok_nodes: int = 0,
+    stages: str = "",
+    audit: dict[str, Any] | None = None,
+    owner: int | None = None,
+) -> Cluster:
     """Build what is missing, start a cluster and wait until it takes pods.
 
     Args:
         kubelet: run a real node; without it the API server, its controllers and etcd run alone.
         kwok_nodes: so many nodes played by KWOK, whose pods run nothing.
+        stages: KWOK stages beside the usual ones, as YAML; of two that match a pod, the one with a weight is played.
+        audit: an audit policy by which the API server keeps `Cluster.audit_log`; without one it keeps none.
         owner: a process with whose end the cluster ends too.
 
     Raises:
@@ -125,13 +139,13 @@ def up(*, kubelet: bool = True, kwok_nodes: int = 0, owner: int | None = None) -
     with host.lock():
         _sweep()
         cluster, lock = _reserve()
-        shape = components.Shape(cluster.name, kubelet, kwok_nodes)
+        shape = components.Shape(cluster.name, kubelet, kwok_nodes, audit is not None)
         try:
             with os.fdopen(lock):  # ours ends here, that of the started processes goes on
                 (cluster.folder / "bin").mkdir()
                 for name, program in programs.items():
                     (cluster.folder / "bin" / name).hardlink_to(program)
-                components.write_files(cluster.folder, shape)
+                components.write_files(cluster.folder, shape, stages=stages, audit=audit)
                 order = _start(cluster, lock, owner)
             _connect(cluster, order, {"shape": dataclasses.asdict(shape), "lock": lock, "owner": owner})
         except BaseException:

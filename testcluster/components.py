@@ -5,8 +5,8 @@ All paths are those inside the cluster's namespaces, where its folder is mounted
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
+from typing import Any
 
 from testcluster import build, host, pki
 
@@ -16,6 +16,13 @@ PAUSE_IMAGE = "dayfly.test/pause:1"
 CONTAINERD_SOCKET = f"{HOME}/containerd.sock"
 _CERTIFICATES = f"{HOME}/pki"
 _HASTE = ["--kube-api-qps=500", "--kube-api-burst=1000"]  # the usual 20 a second cost five seconds of each start
+
+AUDIT_LOG = "logs/audit.log"
+_AUDITING = [
+    f"--audit-policy-file={HOME}/audit.json",
+    f"--audit-log-path={HOME}/{AUDIT_LOG}",
+    "--audit-log-maxsize=2000",  # megabytes; a log that is cut off tells only half
+]
 
 # The kubelet sets these for the whole machine. Inside the cluster's namespaces they already read as it wants them.
 KERNEL_SETTINGS = {
@@ -35,6 +42,7 @@ class Shape:
     name: str
     kubelet: bool = True
     kwok_nodes: int = 0
+    audited: bool = False
 
     @property
     def network(self) -> host.Network:
@@ -45,8 +53,8 @@ class Shape:
         return self.kubelet or self.kwok_nodes > 0
 
 
-def write_files(folder: Path, shape: Shape) -> None:
-    """Everything the programs read, into the cluster's folder as the host sees it."""
+def write_files(folder: Path, shape: Shape, *, stages: str = "", audit: dict[str, Any] | None = None) -> None:
+    """Everything the programs read, into the cluster's folder as the host sees it; the tail is as in `cluster.up`."""
     network = shape.network
     pki.make(folder / "pki", node=NODE, addresses=[network.node], service_address=network.first_service)
     server = f"https://{network.node}:6443"
@@ -58,13 +66,16 @@ def write_files(folder: Path, shape: Shape) -> None:
     (folder / "containerd.toml").write_text(_CONTAINERD)
     (folder / "cni").mkdir()
     (folder / "cni" / "10-bridge.conflist").write_text(json.dumps(_cni(network), indent=2))
-    shutil.copy(build.HERE / "kwok" / "stages.yaml", folder / "kwok.yaml")
+    usual = (build.HERE / "kwok" / "stages.yaml").read_text()
+    (folder / "kwok.yaml").write_text(f"{usual}---\n{stages}" if stages else usual)
+    (folder / "audit.json").write_text(json.dumps(audit, indent=2))
     (folder / "kubelet.json").write_text(json.dumps(_kubelet(shape), indent=2))
 
 
 def commands(shape: Shape) -> tuple[list[list[str]], list[list[str]]]:
     """Two lists of commands: those to start at once, and those to start when the API server answers."""
-    first, then = [_etcd(), _apiserver(shape.network)], [_controller_manager(shape.network)]
+    audit = _AUDITING if shape.audited else []
+    first, then = [_etcd(), [*_apiserver(shape.network), *audit]], [_controller_manager(shape.network)]
     if shape.schedules:
         then.append(["kube-scheduler", f"--kubeconfig={_user('kube-scheduler')}", "--leader-elect=false", *_HASTE])
     if shape.kubelet:

@@ -1,0 +1,170 @@
+"""A cluster of its own with Dayfly installed, the operator as a process of this machine, and a client beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from testcluster import cluster as clusters
+
+from bench.rows import ROOT
+from dayfly.kube.auth import load
+from dayfly.kube.client import Client, Limits
+from dayfly.kube.transport import HttpTransport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from testcluster.cluster import Cluster
+
+ACCOUNT = "dayfly-operator"
+SYSTEM = "dayfly-system"
+RUNNERS = "dayfly-runners"
+OPERATOR = f"system:serviceaccount:{SYSTEM}:{ACCOUNT}"
+HOME = "bench"
+PATIENCE_S = 120
+# Ours alone: no figure is to be bound by how fast this side may ask.
+UNBOUND = Limits(rate=100_000.0, burst=100_000)
+# On a real node: every change with its answer, which tells whether it was stored; of reading, who follows which log.
+_EVERYTHING = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "omitManagedFields": True,
+    "rules": [
+        {"level": "Metadata", "resources": [{"group": "", "resources": ["pods/log"]}]},
+        {"level": "None", "verbs": ["get", "list", "watch"]},
+        {"level": "RequestResponse"},
+    ],
+}
+# In bulk: which changes the operator asked for, and no more; a whole log would take a good part of the server's time.
+_OURS = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "verbs": ["get", "list", "watch"]},
+        {"level": "Metadata", "users": [OPERATOR]},
+    ],
+}
+_BASE = ROOT / "deploy" / "base"
+_STAGES = Path(__file__).with_name("stages.yaml")
+
+
+class Place(NamedTuple):
+    """The cluster, and the credentials with which its operator runs: those that its manifest grants, no more."""
+
+    cluster: Cluster
+    operator: Path
+    runner: Path
+
+
+class Operator(NamedTuple):
+    """One operator's process; `ready_after` is how many seconds it took to answer that its caches are whole."""
+
+    pid: int
+    port: int
+    ready_after: float
+
+    def figure(self, name: str, **labels: str) -> float:
+        """One of its metrics, as it stands now; 0 for one that was never counted."""
+        wanted = name + ("{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}" if labels else "")
+        for line in _ask(self.port, "metrics").splitlines():
+            if line.startswith(f"{wanted} "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    def cpu_seconds(self) -> float:
+        """Processor time that it has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def place(*, kwok_nodes: int = 0) -> Iterator[Place]:
+    """Start a cluster, with a real node or with KWOK's, and install all of Dayfly's manifest but its Deployment."""
+    owner = os.pidfd_open(os.getpid())  # a killed bench leaves no cluster behind
+    try:
+        stages = _STAGES.read_text(encoding="utf-8")
+        audit = _OURS if kwok_nodes else _EVERYTHING
+        own = clusters.up(kubelet=not kwok_nodes, kwok_nodes=kwok_nodes, stages=stages, audit=audit, owner=owner)
+    finally:
+        os.close(owner)
+    try:
+        yield _install(own)
+    finally:
+        clusters.down(own)
+
+
+def _install(own: Cluster) -> Place:
+    if own.kubectl("get", "nodes", "--selector=!kubernetes.io/arch", "--output=name"):  # KWOK's own say nothing
+        own.kubectl("label", "nodes", "--all", "kubernetes.io/arch=amd64", "kubernetes.io/os=linux")
+    for part in ("namespaces", "access", "policies", "network"):
+        own.kubectl("apply", f"--filename={_BASE / part}.yaml")
+    own.kubectl("apply", f"--kustomize={ROOT / 'deploy' / 'crds'}")
+    own.kubectl("wait", "--for=condition=Established", "crd", "--all", f"--timeout={PATIENCE_S}s")
+    own.kubectl("create", "namespace", HOME)
+    for namespace in (HOME, RUNNERS):
+        own.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={namespace}", "--timeout=60s")
+    token = own.kubectl("create", "token", ACCOUNT, f"--namespace={SYSTEM}", "--duration=12h").strip()
+    config = json.loads(own.kubectl("config", "view", "--raw", "--output=json"))
+    config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
+    path = own.folder / "operator.kubeconfig"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(config), encoding="utf-8")
+    runner = own.folder / "runner"
+    subprocess.run([ROOT / "runner" / "build.sh", runner, "x86_64"], check=True)
+    return Place(own, path, runner)
+
+
+@contextmanager
+def operator(where: Place) -> Iterator[Operator]:
+    """Run an operator as its Deployment would, but for the image, until the block ends; it is stopped gracefully."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "dayfly", "operator", f"--runner={where.runner}", f"--port={port}"]
+    environment = os.environ | {"KUBECONFIG": str(where.operator), "POD_NAMESPACE": SYSTEM}
+    began = time.monotonic()
+    with (where.cluster.folder / "logs" / "operator.log").open("ab") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        while not _ready(port):
+            if process.poll() is not None or time.monotonic() > began + PATIENCE_S:
+                raise RuntimeError(f"the operator does not start; see {log.name}")
+            time.sleep(0.02)
+        yield Operator(process.pid, port, time.monotonic() - began)
+    finally:
+        process.terminate()
+        process.wait(timeout=PATIENCE_S)
+
+
+def _ready(port: int) -> bool:
+    try:
+        return _ask(port, "readyz") == "ready\n"
+    except OSError:  # nobody listens yet, or it says that it is not ready
+        return False
+
+
+def _ask(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+@asynccontextmanager
+async def client(kubeconfig: Path) -> AsyncIterator[Client]:
+    """A client of the operator's own kind that may ask as fast as it can."""
+    opened = Client(HttpTransport(await load(kubeconfig)), UNBOUND)
+    try:
+        yield opened
+    finally:
+        await opened.close()

@@ -1,0 +1,182 @@
+"""(c) Stored writes of a step: counted at the API server, for the whole life of a sandbox, by object and writer.
+
+Chains of two lengths are lived through one at a time, from the POST of the Sandbox until nothing of it is left. What
+the longer one costs more, by step, is the price of a further step; the rest of the shorter one is the fixed part of a
+run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench.cluster import wishes
+from bench.cluster.audit import Audit
+from bench.cluster.place import HOME, OPERATOR, RUNNERS, client
+from bench.cluster.seen import watching
+from bench.cluster.steps import recorded
+from bench.rows import Row
+from dayfly.execute.pod.names import run_name
+from dayfly.kube.objects import PODS, SECRETS, PartialObjectMetadata
+from dayfly.operator.objects import PLUGINS, RUNS, SANDBOXES, RunObject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bench.cluster.audit import Write
+    from bench.cluster.place import Place
+    from bench.cluster.seen import Seen
+    from dayfly.kube.client import Client
+
+SHORT, LONG = 2, 8
+ROUNDS = 3
+IDLE_S = 60.0
+AIM = 6.0
+# Events come a moment later than what they tell of.
+SETTLE_S = 3.0
+# Whoever holds a Lease renews it by the clock, whatever there is to do.
+BY_THE_CLOCK = "leases"
+WRITERS = {
+    OPERATOR: "operator",
+    "system:kube-scheduler": "scheduler",
+    "system:node:node": "kubelet",
+    "system:serviceaccount:kube-system:generic-garbage-collector": "garbage collector",
+}
+# How often each (request, writer) was stored; a request is its verb and object.
+Tally = Counter[tuple[str, str]]
+
+
+class Counted(NamedTuple):
+    """Sums over `rounds` chains of each length, and over `idle` seconds in which nothing was wished for.
+
+    `leases` is how often the operator renewed its Lease in that time; it is in none of the tallies.
+    """
+
+    rounds: int
+    lengths: tuple[int, int]
+    lives: tuple[Tally, Tally]
+    idle: float
+    quiet: Tally
+    leases: int
+
+    def a_step(self, key: tuple[str, str]) -> float:
+        """What a further step costs."""
+        short, long = (life[key] / self.rounds for life in self.lives)
+        return (long - short) / (self.lengths[1] - self.lengths[0])
+
+    def fixed(self, key: tuple[str, str]) -> float:
+        """What a run costs beside its steps."""
+        return self.lives[0][key] / self.rounds - self.lengths[0] * self.a_step(key)
+
+    def stored(self) -> list[tuple[str, str]]:
+        """Everything that was seen, in the order of the writers, the most frequent first."""
+        order = [*WRITERS.values(), "others"]
+        return sorted(self.lives[1], key=lambda key: (order.index(key[1]), -self.lives[1][key], key))
+
+
+def count(
+    where: Place, rounds: int = ROUNDS, lengths: tuple[int, int] = (SHORT, LONG), idle: float = IDLE_S
+) -> Counted:
+    """Live through chains of both lengths in turns, then leave one that is ready alone for `idle` seconds."""
+    return asyncio.run(_count(where, rounds, lengths, idle))
+
+
+def rows(counted: Counted) -> list[Row]:
+    """What the operator itself stores."""
+    ours = [key for key in counted.stored() if key[1] == "operator"]
+    step, fixed = sum(map(counted.a_step, ours)), sum(map(counted.fixed, ours))
+    all_of_it = sum(map(counted.a_step, counted.stored()))
+    idle = sum(times for key, times in counted.quiet.items() if key[1] == "operator")
+    return [
+        Row(
+            "(c) stored writes of the operator for each further step, its clean-up, Secret and Events included",
+            f"{step:.1f}",
+            f"{all_of_it:.1f} by all",
+            f"{step:.1f}, and {fixed:.1f} once a run",
+            f"{AIM:g}",
+            step <= AIM,
+        ),
+        Row(
+            f"(c) stored writes of the operator in {counted.idle:.0f} s beside a sandbox that is ready",
+            f"{idle}",
+            "-",
+            f"{idle} (and {counted.leases} of its Lease, by the clock)",
+            "0",
+            idle == 0,
+        ),
+    ]
+
+
+def table(counted: Counted) -> str:
+    """By writer and object: what a further step costs, and what a run does beside its steps."""
+    lines = ["| writer | stored | a further step | once a run |\n|---|---|---|---|\n"]
+    for key in counted.stored():
+        step, fixed = counted.a_step(key), counted.fixed(key)
+        if abs(step) >= 0.05 or abs(fixed) >= 0.05:
+            lines.append(f"| {key[1]} | {key[0]} | {step:.1f} | {fixed:.1f} |\n")
+    return "".join(lines)
+
+
+class View(NamedTuple):
+    """The client, and what it watches: runs, and what there is in the runners' namespace."""
+
+    client: Client
+    runs: Seen[RunObject]
+    pods: Seen[PartialObjectMetadata]
+    secrets: Seen[PartialObjectMetadata]
+
+
+async def _count(where: Place, rounds: int, lengths: tuple[int, int], idle: float) -> Counted:
+    audit = Audit(where.cluster.audit_log)
+    lives = Tally(), Tally()
+    async with AsyncExitStack() as stack:
+        asking = await stack.enter_async_context(client(where.cluster.kubeconfig))
+        view = View(
+            asking,
+            runs=await stack.enter_async_context(watching(asking, RUNS)),
+            pods=await stack.enter_async_context(watching(asking, PODS.metadata_only(), RUNNERS)),
+            secrets=await stack.enter_async_context(watching(asking, SECRETS.metadata_only(), RUNNERS)),
+        )
+        for length in lengths:
+            await asking.create(PLUGINS, wishes.plugin(f"count-{length}", length))
+        await asyncio.sleep(SETTLE_S)  # what plugins and the start of the operator cost is no sandbox's
+        for number in range(rounds):
+            for length, life in zip(lengths, lives, strict=True):
+                audit.news()
+                run = await _begin(view, f"count-{length}-{number}", length)
+                await _end(view, f"count-{length}-{number}", run)
+                life.update(_keys(audit.news()))
+        run = await _begin(view, "idle", lengths[0])
+        audit.news()
+        await asyncio.sleep(idle)
+        quiet = audit.news()
+        await _end(view, "idle", run)
+    leases = sum(write.writer == OPERATOR and write.what == BY_THE_CLOCK for write in quiet)
+    return Counted(rounds, lengths, lives, idle, Tally(_keys(quiet)), leases)
+
+
+def _keys(writes: Iterable[Write]) -> Iterable[tuple[str, str]]:
+    """A client's own wishes are not counted, nor what the clock asks for."""
+    for write in writes:
+        if write.writer != "admin" and write.what != BY_THE_CLOCK:
+            yield f"{write.verb} {write.what}", WRITERS.get(write.writer, "others")
+
+
+async def _begin(view: View, name: str, length: int) -> str:
+    """Live until it is ready and all is said; the name of its run."""
+    made = await view.client.create(SANDBOXES, wishes.sandbox(name, f"count-{length}"), HOME)
+    run = run_name(name, made.metadata.uid)
+    await view.runs.until(run, lambda seen: recorded(seen, length))
+    await asyncio.sleep(SETTLE_S)
+    return run
+
+
+async def _end(view: View, name: str, run: str) -> None:
+    """Until nothing of it is left: its pods end with the kubelet, its Secrets with the garbage collector."""
+    await view.client.delete(SANDBOXES, name, HOME)
+    await view.runs.until(run, lambda seen: seen is None)
+    for left in (view.pods, view.secrets):
+        await left.until_none()
+    await asyncio.sleep(SETTLE_S)
