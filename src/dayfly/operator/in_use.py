@@ -2,9 +2,10 @@
 
 The policies of `deploy/` honour it. It is a courtesy to whoever would delete them by mistake: plans are sealed and
 ledgers lie elsewhere, so nothing rests on it. It is set before a run is born, and taken off by a sweep that finds no
-use twice in a row.
+use twice in a row: once a minute, and soon after a run has ended.
 """
 
+import asyncio
 import logging
 from typing import Any
 
@@ -16,6 +17,8 @@ from dayfly.operator.objects import PLUGINS, SandboxObject
 
 log = logging.getLogger(__name__)
 
+# Long enough for a sandbox that is made anew to keep the labels of the one before.
+SETTLE_S = 3.0
 IN_USE = f"{names.GROUP}/in-use"
 
 
@@ -25,7 +28,24 @@ class InUse:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._idle: set[str] = set()
+        self._freed = asyncio.Event()
         self._warned = False
+
+    def freed(self) -> None:
+        """A run has ended: perhaps something is used by nobody now, and its owner may want to delete it."""
+        self._freed.set()
+
+    async def run(self) -> None:
+        """Sweep soon after each end of a run, until cancelled."""
+        while True:
+            await self._freed.wait()
+            self._freed.clear()
+            try:
+                for _ in range(2):
+                    await asyncio.sleep(SETTLE_S)
+                    await self.sweep()
+            except errors.ApiError as error:
+                log.warning("labels of what is not in use may stay for a minute: %s", error)
 
     async def mark(self, sandbox: SandboxObject) -> None:
         """Before the run of a Sandbox is born: its namespace, and every version of the plugins that it names."""

@@ -142,6 +142,7 @@ class Lifecycles:
             if sight := self._sights.pop(uid, None):
                 self._gathering.forget(sight.run)
             self._scenes.pop(uid, None)
+            self.sweeper.freed()
 
 
 def _outputs_lost(move: Record) -> Record:

@@ -140,9 +140,12 @@ class Operator:
             self._resources.forget(run)
             return
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
-        if after := await self._speaker.run(scene, report):
-            self.cluster.queue.add(run, after=after)
-        await self._resources.run(scene, found, report)
+        try:
+            # First, so that whoever waits for the Sandbox finds its resources' outputs.
+            await self._resources.run(scene, found, report)
+        finally:
+            if after := await self._speaker.run(scene, report):
+                self.cluster.queue.add(run, after=after)
 
     async def _say_frozen(self, run: str, error: PlanLostError) -> None:
         found = self.cluster.ledger.get(run)

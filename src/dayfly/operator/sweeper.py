@@ -36,14 +36,20 @@ class Sweeper:
         self.orphans: dict[str, str] = {}
         """Pods of no run that may still be at work, and a sentence on each; for people and metrics."""
 
+    def freed(self) -> None:
+        """A run has ended: what it used may be free."""
+        self._in_use.freed()
+
     async def run(self) -> None:
         """At the start, and then every minute, until cancelled."""
-        while True:
-            try:
-                await self.sweep()
-            except errors.ApiError as error:
-                log.warning("the sweep is not complete: %s", error)
-            await asyncio.sleep(EVERY_S)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._in_use.run())
+            while True:
+                try:
+                    await self.sweep()
+                except errors.ApiError as error:
+                    log.warning("the sweep is not complete: %s", error)
+                await asyncio.sleep(EVERY_S)
 
     async def sweep(self) -> None:
         """Look at everything once."""
