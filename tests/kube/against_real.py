@@ -15,6 +15,8 @@ from kube.fake import custom
 GROUP = "test.dayfly.dev"
 THINGS = anything(f"{GROUP}/v1", "Thing", "things")
 LEDGERS = anything(f"{GROUP}/v1", "Ledger", "ledgers", namespaced=False)
+DEPLOYMENTS = anything("apps/v1", "Deployment", "deployments")
+SERVICES = anything("v1", "Service", "services")
 FAKE_KINDS = [
     custom(GROUP, "v1", "things", "Thing"),
     custom(GROUP, "v1", "ledgers", "Ledger", namespaced=False, status=False),
@@ -24,7 +26,11 @@ _RESOURCES = {
     "ledgers": LEDGERS,
     "secrets": SECRETS.read_as(dict[str, Any]),
     "pods": PODS.read_as(dict[str, Any]),
+    "deployments": DEPLOYMENTS,
+    "services": SERVICES,
 }
+# A real cluster's controllers write into these too, at moments of their own.
+_ATTENDED = ("deployments", "services")
 _WRONG_UID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -45,6 +51,49 @@ class Step:
 def draw(dice: random.Random, count: int) -> list[Step]:
     """So many steps over a few names, such that they meet."""
     return [_one(dice) for _ in range(count)]
+
+
+def draw_workloads(dice: random.Random, count: int) -> list[Step]:
+    """The same for Deployments without replicas, and Services."""
+    return [_workload(dice) for _ in range(count)]
+
+
+def _workload(dice: random.Random) -> Step:
+    plural, name = dice.choice(_ATTENDED), dice.choice(["a", "b"])
+    uid = dice.choice(["", "", "now", "first", "wrong"])
+    verb = dice.choice(["create", "create", "update", "patch", "patch", "delete"])
+    match verb:
+        case "create":
+            made = _deployment(dice) if plural == "deployments" else _service(dice)
+            return Step(verb, plural, name, value=made | {"metadata": {"labels": {"x": str(dice.randint(0, 2))}}})
+        case "delete":
+            return Step(verb, plural, name, uid)
+    style = Style.MERGE if verb == "update" else dice.choice([Style.MERGE, Style.STRATEGIC])
+    changes: list[dict[str, Any]] = [{"metadata": {"labels": {"x": str(dice.randint(0, 2))}}}]
+    if plural == "deployments":
+        template = {"metadata": {"labels": dice.choice([{"app": "a"}, {"app": "b"}, {"app": "a", "more": "c"}])}}
+        changes += [{"spec": {"template": template}}, {"spec": {"selector": {"matchLabels": {"app": "b"}}}}]
+        changes += [{"spec": {"minReadySeconds": dice.randint(1, 3)}}, {"spec": {"replicas": None}}]
+    else:
+        changes += [_service(dice), {"spec": {"ports": None}}, {"spec": {"selector": {"app": "b"}}}]
+        changes += [{"spec": {"clusterIP": "None"}}]
+    return Step(verb, plural, name, uid, value=dice.choice(changes), style=style)
+
+
+def _deployment(dice: random.Random) -> dict[str, Any]:
+    labels = dice.choice([{"app": "a"}, {"app": "a"}, {"app": "a"}, {"app": "b"}, None])
+    spec: dict[str, Any] = {"replicas": 0, "template": {"spec": {"containers": [{"name": "main", "image": "none"}]}}}
+    if labels is not None:
+        spec |= {"selector": {"matchLabels": {"app": "a"}}}
+        spec["template"]["metadata"] = {"labels": labels}
+    return {"spec": spec}
+
+
+def _service(dice: random.Random) -> dict[str, Any]:
+    ports = [{"port": dice.randint(80, 82)}, {"port": 90, "targetPort": "web", "name": "web"}]
+    ports[0] |= {"name": "first"}
+    spec: dict[str, Any] = {"selector": {"app": "a"}, "ports": ports[: dice.randint(0, 2)]}
+    return {"spec": spec | dice.choice([{}, {}, {"clusterIP": "None"}])}
 
 
 def _one(dice: random.Random) -> Step:
@@ -221,6 +270,8 @@ class Player:
         told = {key: metadata[key] for key in kept if key in metadata}
         told["deleting"] = "deletionTimestamp" in metadata
         spec = item.get("spec", {})
+        if step.plural in _ATTENDED:
+            return self._told_attended(step, item), news[:1]
         if step.plural == "pods":
             gates = spec.get("schedulingGates", [])
             told["spec"] = (gates, spec.get("nodeName"), spec["restartPolicy"], spec.get("activeDeadlineSeconds"))
@@ -228,6 +279,17 @@ class Player:
         else:
             told |= {"spec": spec, "status": item.get("status"), "data": item.get("data"), "type": item.get("type")}
         return told, news
+
+    def _told_attended(self, step: Step, item: dict[str, Any]) -> Any:
+        """Of what the cluster's controllers write into too, only what they leave alone."""
+        spec, labels = item["spec"], item["metadata"].get("labels")
+        if step.plural == "services":
+            headless = spec["clusterIP"] == "None"
+            ports = [{key: value for key, value in port.items() if key != "nodePort"} for port in spec.get("ports", [])]
+            return labels, spec["type"], spec.get("selector"), ports, headless
+        template = spec["template"]
+        told = spec["replicas"], spec["selector"], spec.get("minReadySeconds"), template["metadata"].get("labels")
+        return labels, told, [container["image"] for container in template["spec"]["containers"]]
 
 
 def _laid_over(current: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

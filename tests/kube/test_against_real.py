@@ -13,11 +13,21 @@ import pytest
 from dayfly.kube import auth, errors
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.client import Client, Limits, Propagation, Style
-from dayfly.kube.objects import NAMESPACES, PODS, SECRETS
+from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, Pod
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watch import WatchEvent, watch
-from kube.against_real import FAKE_KINDS, THINGS, Player, draw, new_namespace, prepare
+from kube.against_real import (
+    DEPLOYMENTS,
+    FAKE_KINDS,
+    THINGS,
+    Player,
+    draw,
+    draw_workloads,
+    new_namespace,
+    prepare,
+)
 from kube.fake import FakeCluster
+from kube.fake.deployments import Deployments
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
@@ -45,6 +55,18 @@ class TestSameAnswers:
                 theirs = Player(client, namespace, f"s{seed}-{namespace}-")
                 story = []
                 for step in draw(random.Random(seed), 30):
+                    story.append(step)
+                    assert await theirs.play(step) == await ours.play(step), (seed, story)
+
+    async def test_random_requests_to_workloads(self, kubeconfig: Path):
+        """The same for Deployments without pods and for Services, whose addresses and ports the server fills in."""
+        async with real(kubeconfig) as (client, namespace):
+            for seed in range(60):
+                fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
+                ours = Player(fake, "default", f"w{seed}-")
+                theirs = Player(client, namespace, f"w{seed}-")
+                story = []
+                for step in draw_workloads(random.Random(seed), 30):
                     story.append(step)
                     assert await theirs.play(step) == await ours.play(step), (seed, story)
 
@@ -178,6 +200,72 @@ class TestSameEnds:
         while name in {each.metadata.name for each in (await client.list_all(NAMESPACES)).items}:
             assert asyncio.get_running_loop().time() < end
             await asyncio.sleep(0.1)
+
+    async def test_a_deployments_life(self, kubeconfig: Path):
+        """Pods only once it is scaled; the controller tells what it has seen; gone in the foreground only after its pods.
+
+        A scale that comes while it is being deleted makes no pod.
+        """
+        async with real(kubeconfig) as (client, namespace):
+            cluster = FakeCluster(0, FAKE_KINDS)
+            playing = asyncio.create_task(Deployments(cluster, nodes=False).run())
+            try:
+                for each, where in ((Client(cluster.transport()), "default"), (client, namespace)):
+                    await self._lives(each, where)
+            finally:
+                playing.cancel()
+
+    async def _lives(self, client: Client, namespace: str) -> None:
+        labels = {"app": "life"}
+        pod = {"containers": [{"name": "main", "image": "none"}], "schedulerName": "nobody"}
+        template = {"metadata": {"labels": labels, "finalizers": ["test.dayfly.dev/one"]}, "spec": pod}
+        spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+        made = await client.create(DEPLOYMENTS, {"metadata": {"name": "life"}, "spec": spec}, namespace)
+        uid = made["metadata"]["uid"]
+
+        async def pods() -> list[Pod]:
+            return (await client.list_all(PODS, namespace, labels="app=life")).items
+
+        async def until(so) -> dict:
+            for _ in range(600):
+                found = await client.get(DEPLOYMENTS, "life", namespace)
+                status = found.get("status", {})
+                if status.get("observedGeneration") == found["metadata"]["generation"] and await so(status):
+                    return found
+                await asyncio.sleep(0.1)
+            raise AssertionError(found)
+
+        async def none(status: dict) -> bool:
+            return not status.get("replicas") and not await pods()
+
+        async def two(status: dict) -> bool:
+            told = (status.get("replicas"), status.get("updatedReplicas"), status.get("availableReplicas", 0))
+            return told == (2, 2, 0) and len(await pods()) == 2
+
+        async def ending(status: dict) -> bool:
+            return {bool(pod.metadata.deletion_timestamp) for pod in await pods()} == {True}
+
+        await until(none)
+        await client.scale(DEPLOYMENTS, "life", namespace, 2, uid=uid)
+        found = await until(two)
+        assert all((pod.metadata.labels or {}).items() >= labels.items() for pod in await pods())
+        await client.delete(DEPLOYMENTS, "life", namespace, uid=uid, propagation=Propagation.FOREGROUND)
+        found = await until(ending)
+        assert found["metadata"]["deletionTimestamp"]
+        await client.scale(DEPLOYMENTS, "life", namespace, 5, uid=uid)
+        await asyncio.sleep(1)
+        assert len(await pods()) == 2
+        for each in await pods():
+            await client.patch(PODS, {"metadata": {"finalizers": None}}, each.metadata.name, namespace)
+        for _ in range(600):
+            try:
+                await client.get(DEPLOYMENTS, "life", namespace)
+            except errors.NotFound:
+                break
+            await asyncio.sleep(0.1)
+        assert await pods() == []
+        with pytest.raises(errors.NotFound):
+            await client.get(DEPLOYMENTS, "life", namespace)
 
 
 class TestRealWatch:

@@ -161,7 +161,9 @@ class TestChanges:
             cluster.faults = at_write(2, Harm.THROTTLE)
             with pytest.raises(errors.Throttled):
                 await client.evict("p", "default", uid=made.metadata.uid)
-            await client.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": {"replicas": 0}}, "default")
+            template = {"metadata": {"labels": {"a": "b"}}, "spec": pod("p")["spec"]}
+            spec = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+            await client.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, "default")
             assert asyncio.get_running_loop().time() == 0.0, "a budget of one pod holds up nobody else"
             await client.evict("p", "default", uid=made.metadata.uid)
             assert cluster.objects("pods") == []

@@ -9,6 +9,7 @@ status subresources, generateName, dry runs, selectors, paged lists, watches wit
 makes older ones end with 410), garbage collection by owner, the end of namespaces, server-side apply for custom kinds,
 and admission hooks (`cluster.admission`). There is no kubelet and no scheduler: the test plays them, with a client of its
 own (POST to `binding`, patches of `status`, deletes with grace 0) and `cluster.log_of(pod, namespace).write(...)`.
+`deployments.Deployments(cluster).run()` plays the Deployment controller, and the nodes for its pods.
 
 Faults: `cluster.faults` sees every request and may order a `Fault` (see `faults`): `at_write(n, harm)` to enumerate,
 `at_random(seed, rate, harms)` for schedules. A `Crash` is no `Exception`: catch it around the client's tasks, throw them

@@ -40,16 +40,18 @@ def custom(group: str, version: str, plural: str, kind: str, *, namespaced: bool
 PODS = Kind("", "v1", "pods", "Pod", status=True, generation=True)
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False, status=True)
 SECRETS = Kind("", "v1", "secrets", "Secret")
+SERVICES = Kind("", "v1", "services", "Service", status=True)
+DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", status=True, generation=True)
 BUILTIN = (
     PODS,
     NAMESPACES,
     SECRETS,
     Kind("", "v1", "configmaps", "ConfigMap"),
-    Kind("", "v1", "services", "Service", status=True),
+    SERVICES,
     Kind("", "v1", "nodes", "Node", namespaced=False, status=True),
     Kind("", "v1", "serviceaccounts", "ServiceAccount"),
     Kind("", "v1", "podtemplates", "PodTemplate", generation=True),
-    Kind("apps", "v1", "deployments", "Deployment", status=True, generation=True),
+    DEPLOYMENTS,
     Kind("coordination.k8s.io", "v1", "leases", "Lease"),
     Kind("events.k8s.io", "v1", "events", "Event"),
     Kind(

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dayfly.kube.objects import Key
-from kube.fake import pods
-from kube.fake.kinds import NAMESPACES, PODS, SECRETS, Kind
+from kube.fake import pods, workloads
+from kube.fake.kinds import DEPLOYMENTS, NAMESPACES, PODS, SECRETS, SERVICES, Kind
 from kube.fake.refusals import Refusal, invalid, not_found
 from kube.fake.store import Object, Store
 
@@ -180,6 +180,10 @@ class Writer:
         _prune(kind, new)
         if kind is PODS:
             pods.born(new)
+        if kind is DEPLOYMENTS:
+            workloads.deployment_born(new)
+        if kind is SERVICES:
+            workloads.service_born(new, self.dice)
         if kind is SECRETS:
             new.setdefault("type", "Opaque")
         if kind is NAMESPACES:
@@ -213,6 +217,10 @@ class Writer:
             pods.changed(current, new)
         if kind is SECRETS:
             _check_secret(current, new)
+        if kind is DEPLOYMENTS:
+            workloads.deployment_changed(current, new)
+        if kind is SERVICES:
+            workloads.service_changed(current, new)
         if kind.generation and _content(kind, new) != _content(kind, current):
             metadata["generation"] = old_meta["generation"] + 1
         return new
@@ -244,7 +252,9 @@ def _prune(kind: Kind, new: Object) -> None:
 def _content(kind: Kind, item: Object) -> Object:
     """What makes a new generation."""
     apart = ("metadata", "status") if kind.status else ("metadata",)
-    return {key: value for key, value in item.items() if key not in apart}
+    content = {key: value for key, value in item.items() if key not in apart}
+    # To the real registry a Deployment's annotations are a part of its wish.
+    return content | {"annotations": item["metadata"].get("annotations")} if kind is DEPLOYMENTS else content
 
 
 def _may_go(kind: Kind, item: Object) -> bool:
