@@ -2,13 +2,16 @@
 """Make the operator's image from this checkout, without a registry, a daemon or a base image.
 
     deploy/image.py operator.tar          # an OCI archive: `ctr images import`, or Cluster.load of testcluster
+    deploy/image.py                       # the same, kept in .cache/image for as long as its sources stay as they are
 
 Three layers: this machine's Python with the libraries it links to, the locked dependencies (hashes checked), and
 Dayfly's own wheel with the runner programs. The first two change rarely and are kept in .cache/image. No shell, no
-package manager, no setuid file; it runs as 65532 and needs no writable root.
+package manager, no setuid file; it runs as 65532 and needs no writable root. It prints the archive's path last.
 """
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -17,7 +20,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,9 +58,48 @@ UNUSED = (
 SYSTEM = ("/lib/", "/lib64/", "/usr/lib/")
 
 
+# All that ends up in the image, or decides how.
+SOURCES = ("src", "runner", "requirements/operator.txt", "pyproject.toml", "deploy/image.py", "testcluster/images.py")
+
+
+def kept() -> Path:
+    """The archive of these very sources: made once, until they change."""
+    with _lock():
+        target = CACHE / f"operator-{_digest_of_sources()}.tar"
+        if not target.exists():
+            for old in CACHE.glob("operator-*.tar"):
+                old.unlink()
+            _build(target)
+        return target
+
+
 def build(to: Path) -> Path:
     """Write the image's archive."""
+    with _lock():
+        return _build(to)
+
+
+@contextlib.contextmanager
+def _lock() -> Iterator[None]:
+    """One at a time: layers are kept in one place."""
     CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _digest_of_sources() -> str:
+    digest = hashlib.sha256(sys.version.encode())
+    for source in SOURCES:
+        found = ROOT / source
+        for path in [found] if found.is_file() else sorted(found.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(ROOT)}\0{path.stat().st_size}\0".encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _build(to: Path) -> Path:
     locked = (ROOT / "requirements" / "operator.txt").read_bytes()
     layers = [
         _kept("python", sys.version.encode() + Path(__file__).read_bytes(), _interpreter),
@@ -161,9 +203,10 @@ def _link(root: Path, programs: Iterable[Path], without: Iterable[Path] = ()) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="the archive to write")
-    out = build(parser.parse_args().out.resolve())
-    sys.stdout.write(f"{NAME} is in {out} ({out.stat().st_size >> 20} MiB)\n")
+    parser.add_argument("out", type=Path, nargs="?", help="the archive to write")
+    wanted = parser.parse_args().out
+    out = build(wanted.resolve()) if wanted else kept()
+    sys.stdout.write(f"{NAME} ({out.stat().st_size >> 20} MiB) is in\n{out}\n")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ with CI=true such a skip is a failure.
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,8 +21,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from testcluster import build, images
 from testcluster import cluster as clusters
 
+from cluster.installed import Installed
+from cluster.journal import Journal
+from cluster.wishes import Wishes
+
 HERE = Path(__file__).resolve().parent
-SKIPPED = pytest.StashKey[list[str]]()
+# Names of what a report carries to the session's last lines, from whichever process it ran in.
+SKIPPED, TOOK = "skipped for want of a cluster", "took"
+# The namespace of the sandboxes of all tests.
+TEAM = "team"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,12 +95,47 @@ def namespace(cluster: DisposableCluster) -> Iterator[str]:
     cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 
+@pytest.fixture(scope="session")
+def operator(cluster: DisposableCluster) -> Installed:
+    """Dayfly, installed on the session's cluster; a cluster that is not ours cannot be brought its image."""
+    if not cluster.own:
+        pytest.skip("images can be brought to our own cluster only, and DAYFLY_TEST_KUBECONFIG names another")
+    installed = Installed(cluster.own)
+    installed.install()
+    cluster.kubectl("create", "namespace", TEAM)
+    grant = ["--clusterrole=dayfly-forks", "--serviceaccount=dayfly-system:dayfly-operator"]
+    cluster.kubectl("create", "rolebinding", "dayfly-forks", "-n", TEAM, *grant)
+    return installed
+
+
+@pytest.fixture
+def journal(operator: Installed) -> Iterator[Journal]:
+    """What the steps of one test did, held to the promise at its end."""
+    journal = Journal(operator.own.network.host)
+    try:
+        yield journal
+        journal.check()
+    finally:
+        journal.close()
+
+
+@pytest.fixture
+def wishes(request: pytest.FixtureRequest, operator: Installed, journal: Journal) -> Iterator[Wishes]:
+    """A plugin and a sandbox with names of their own. A sandbox that the test leaves is deleted, and all goes with it."""
+    name = "-".join(re.findall("[a-z0-9]+", request.node.name.removeprefix("test_").lower()))[:30].strip("-")
+    wishes = Wishes(name, TEAM, journal)
+    yield wishes
+    journal.let_go()
+    if operator.sandbox(wishes.name, wishes.namespace):
+        operator.delete(wishes.name, wishes.namespace)
+    operator.check_nothing_left()
+
+
 _NAMESPACE = '{"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "test-"}}'
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All tests of this folder need a cluster; building one may take minutes, which is not the test's own time."""
-    config.stash.setdefault(SKIPPED, [])
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.cluster)
@@ -102,20 +145,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Count what was skipped; in CI nothing may be."""
+    """Note what was skipped; in CI nothing may be."""
     report = yield
     if report.skipped and item.get_closest_marker("cluster") and not hasattr(report, "wasxfail"):
         reason = str(call.excinfo.value) if call.excinfo else "skipped"
-        item.config.stash[SKIPPED].append(reason)
+        report.user_properties.append((SKIPPED, reason))
         if os.environ.get("CI") == "true":
             report.outcome = "failed"
             report.longrepr = f"cluster tests may not be skipped in CI: {reason}"
     return report
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """One loud line: a green session without its cluster tests has shown less than it seems."""
-    reasons = config.stash.get(SKIPPED, [])
-    if reasons:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One loud line: a green session without its cluster tests has shown less than it seems. And what things took."""
+    reports = [each for found in terminalreporter.stats.values() for each in found if hasattr(each, "user_properties")]
+    noted = [(report, name, said) for report in reports for name, said in report.user_properties]
+    for report, _, said in (each for each in noted if each[1] == TOOK and each[0].when == "call"):
+        terminalreporter.write_line(f"{report.head_line}: {said}")
+    if reasons := [said for _, name, said in noted if name == SKIPPED]:
         why = "; ".join(sorted(set(reasons)))
         terminalreporter.write_line(f"{len(reasons)} CLUSTER TESTS SKIPPED: {why}", red=True, bold=True)

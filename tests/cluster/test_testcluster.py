@@ -14,6 +14,8 @@ import pytest
 from testcluster import build, host, images
 from testcluster import cluster as clusters
 
+from cluster.patience import eventually
+
 TESTCLUSTER = build.HERE
 
 
@@ -22,19 +24,6 @@ def pod(name: str, image: str, script: str, **more) -> str:
     container = {"name": "main", "image": image, "command": ["sh", "-c", script]}
     spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **more}, "spec": spec})
-
-
-def eventually(check, *, seconds: float = 30):
-    """The first true value of a check, which may raise OSError until then."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if value := check():
-                return value
-        except OSError:
-            pass
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.05)
 
 
 class TestPods:

@@ -1,0 +1,173 @@
+"""Dayfly on the session's cluster as an administrator installs it, and what tests ask of it."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from testcluster import cluster as clusters
+
+from cluster.patience import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEM, RUNNERS = "dayfly-system", "dayfly-runners"
+API = "dayfly.dev/v1alpha1"
+RUN_LABEL = "dayfly.dev/run"
+
+
+class Installed:
+    """The operator's Deployment, and everything that it makes. `took` has seconds of each part of the installation."""
+
+    def __init__(self, own: clusters.Cluster) -> None:
+        self.own = own
+        self.took: dict[str, float] = {}
+
+    def install(self) -> None:
+        """Bring the image of this checkout to the node, apply the manifest, and wait for both replicas."""
+        with self._timed("image made"):
+            said = subprocess.check_output([sys.executable, ROOT / "deploy" / "image.py"], text=True)
+        with self._timed("image loaded"):
+            self.own.load(Path(said.splitlines()[-1]))
+        with self._timed("rolled out"):
+            self.own.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "install.yaml"))
+            self.own.kubectl("rollout", "status", "-n", SYSTEM, "deployment/dayfly-operator", "--timeout=120s")
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        """Create or change objects as a person with kubectl does."""
+        self.own.kubectl("apply", "-f", "-", stdin=_listed(objects))
+
+    def refused(self, *arguments: str, stdin: str = "") -> str:
+        """What kubectl says when the server refuses this, as it must."""
+        try:
+            said = self.own.kubectl(*arguments, stdin=stdin)
+        except clusters.CommandError as error:
+            return str(error)
+        raise AssertionError(f"kubectl {' '.join(arguments)} was not refused: {said}")
+
+    def get(self, path: str) -> dict[str, Any] | None:
+        """An object or a list by its path; None if it is not there."""
+        status, body = self.own.get(path)
+        assert status in (200, 404), f"{path}: {status} {body}"
+        return body if status == 200 else None
+
+    def items(self, path: str) -> list[dict[str, Any]]:
+        """The objects of a list."""
+        found = self.get(path)
+        assert found is not None, f"{path} is not served"
+        return found["items"]
+
+    def sandbox(self, name: str, namespace: str) -> dict[str, Any] | None:
+        """A Sandbox as it stands."""
+        return self.get(f"/apis/{API}/namespaces/{namespace}/sandboxes/{name}")
+
+    def status(self, name: str, namespace: str) -> dict[str, Any]:
+        """What is said of a Sandbox; empty before anything is."""
+        return (self.sandbox(name, namespace) or {}).get("status", {})
+
+    def wait_status(
+        self, name: str, namespace: str, check: Callable[[dict[str, Any]], Any], what: str
+    ) -> dict[str, Any]:
+        """The first status that passes; the last one is told if none does."""
+        last: dict[str, Any] = {}
+
+        def passes() -> bool:
+            nonlocal last
+            last = self.status(name, namespace)
+            return bool(last) and bool(check(last))
+
+        try:
+            eventually(passes, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {namespace}/{name} says {json.dumps(last, indent=1)}") from None
+        return last
+
+    def wait_ready(self, name: str, namespace: str) -> None:
+        """Until a Sandbox is Ready."""
+        self.wait_status(name, namespace, lambda status: status["ready"], "Ready")
+
+    def delete(self, name: str, namespace: str) -> None:
+        """Delete a Sandbox and wait until it is gone."""
+        self.own.kubectl("delete", "sandbox.dayfly.dev", name, "-n", namespace, "--wait=false")
+        self.wait_gone(name, namespace)
+
+    def wait_gone(self, name: str, namespace: str) -> None:
+        """Until there is no such Sandbox."""
+        try:
+            eventually(lambda: self.sandbox(name, namespace) is None, "the end of the Sandbox")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it says {json.dumps(self.status(name, namespace), indent=1)}") from None
+
+    def pods(self, unit: str = "") -> list[dict[str, Any]]:
+        """Pods of steps; those of one step if it is named `resource/step`."""
+        found = self.items(f"/api/v1/pods?labelSelector={RUN_LABEL}")
+        return [pod for pod in found if unit in ("", pod["metadata"]["annotations"]["dayfly.dev/unit"])]
+
+    def pod(self, unit: str) -> dict[str, Any]:
+        """The one pod of a step whose container runs."""
+
+        def running() -> dict[str, Any] | None:
+            found = [pod for pod in self.pods(unit) if _runs(pod)]
+            return found[0] if found else None
+
+        return eventually(running, f"a running pod of {unit}")
+
+    def left(self) -> list[str]:
+        """All that Dayfly has made and not taken away again, as `kind name`."""
+        lists = {
+            "Run": f"/apis/{API}/runs",
+            "ObjectLifecycleMethods": f"/apis/{API}/objectlifecyclemethods",
+            "Resource": f"/apis/{API}/resources",
+            "Pod": f"/api/v1/pods?labelSelector={RUN_LABEL}",
+            "Secret": "/api/v1/secrets?fieldSelector=type%3Ddayfly.dev%2Foutputs",
+            "Deployment": f"/apis/apps/v1/deployments?labelSelector={RUN_LABEL}",
+            "Service": f"/api/v1/services?labelSelector={RUN_LABEL}",
+        }
+        return [f"{kind} {each['metadata']['name']}" for kind, path in lists.items() for each in self.items(path)]
+
+    def check_nothing_left(self) -> None:
+        """Pods take a moment to end, and the garbage collector one to see that their Run is gone."""
+        try:
+            eventually(lambda: not self.left(), "nothing left")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.left()}") from None
+
+    def leader(self) -> str:
+        """The name of the pod that does the work."""
+        lease = self.get(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/dayfly-operator")
+        return lease["spec"]["holderIdentity"] if lease else ""
+
+    def kill_leader(self) -> str:
+        """SIGKILL to the operator that leads, from the node; its pod's name. The kubelet starts it again."""
+        name = self.leader()
+        pod = self.get(f"/api/v1/namespaces/{SYSTEM}/pods/{name}")
+        assert pod is not None, f"{name} leads, and is not there"
+        (status,) = pod["status"]["containerStatuses"]
+        container = status["containerID"].removeprefix("containerd://")
+        tasks = self.own.run_inside(
+            ["ctr", "--address=/run/testcluster/containerd.sock", "-n", "k8s.io", "tasks", "list"]
+        )
+        (pid,) = [line.split()[1] for line in tasks.splitlines() if line.startswith(container)]
+        self.own.run_inside(["kill", "-KILL", pid])
+        return name
+
+    def component(self, name: str) -> list[str]:
+        """Process numbers of a component of the cluster, as inside it."""
+        return self.own.run_inside(["sh", "-c", f"pgrep -x {name} || true"]).split()
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.took[what] = time.monotonic() - began
+
+
+def _listed(objects: tuple[dict[str, Any], ...]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+
+
+def _runs(pod: dict[str, Any]) -> bool:
+    return any("running" in each["state"] for each in pod.get("status", {}).get("containerStatuses", ()))

@@ -1,0 +1,108 @@
+"""What steps did, written down outside the cluster as they do it: the ground truth for "twice", "order" and "never".
+
+A step's script connects, says one line, and goes on when it is answered. Nothing of Dayfly takes part in that, and
+nothing that is killed in a test keeps the record.
+"""
+
+import socketserver
+import threading
+from collections import Counter
+from typing import NamedTuple
+
+from cluster.patience import eventually
+
+
+class Entry(NamedTuple):
+    """One line: which resource of which sandbox, which try, and what it does (`create first`, `delete gone`)."""
+
+    resource: str
+    attempt: int
+    said: str
+
+
+class Journal:
+    """A server on the address under which pods reach this machine. Lines that are held are answered when let go."""
+
+    def __init__(self, address: str) -> None:
+        self.entries: list[Entry] = []
+        self._held: set[str] = set()
+        self._change = threading.Condition()
+        self._server = _Server((address, 0), self)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def tell(self, said: str) -> str:
+        """The shell command by which a step says that and waits for the answer; without one the step fails."""
+        host, port = self._server.server_address[:2]
+        line = f'"$DAYFLY_RESOURCE_ID $DAYFLY_ATTEMPT {said}"'
+        return f'[ "$(echo {line} | nc {host} {port})" = on ] || exit 70'
+
+    def hold(self, *said: str) -> None:
+        """From now on whoever says one of these waits."""
+        with self._change:
+            self._held.update(said)
+
+    def let_go(self, *said: str) -> None:
+        """Answer those that wait, and hold the next ones no more; without a name all."""
+        with self._change:
+            self._held.difference_update(said or set(self._held))
+            self._change.notify_all()
+
+    def wait_for(self, said: str, *, times: int = 1) -> Entry:
+        """The entry, as soon as there are so many of them."""
+        found = eventually(lambda: self.of(said)[times - 1 :], f"the journal's line {said!r}")
+        return found[0]
+
+    def of(self, said: str) -> list[Entry]:
+        """All entries that say this."""
+        return [entry for entry in self.entries if entry.said == said]
+
+    def check(self) -> None:
+        """Each create step of a resource began at most once, and none after a delete step of that resource."""
+        twice = [
+            key
+            for key, count in Counter((entry.resource, entry.said) for entry in self._creates()).items()
+            if count > 1
+        ]
+        assert not twice, f"ran more than once: {twice}\n{self}"
+        deleting: set[str] = set()
+        for entry in self.entries:
+            assert not (entry in self._creates() and entry.resource in deleting), (
+                f"created after cleanup: {entry}\n{self}"
+            )
+            if entry.said.startswith("delete "):
+                deleting.add(entry.resource)
+
+    def close(self) -> None:
+        """Answer all, listen no more."""
+        self.let_go()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def __str__(self) -> str:
+        return "\n".join(f"{entry.resource} {entry.attempt} {entry.said}" for entry in self.entries)
+
+    def _creates(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.said.startswith("create ")]
+
+    def _hear(self, line: str) -> None:
+        resource, attempt, said = line.split(maxsplit=2)
+        with self._change:
+            self.entries.append(Entry(resource, int(attempt), said))
+            self._change.wait_for(lambda: said not in self._held)
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], journal: Journal) -> None:
+        super().__init__(address, _Handler)
+        self.journal = journal
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        if line := self.rfile.readline().decode().strip():  # nothing is said by a step that was killed at once
+            self.server.journal._hear(line)
+            self.wfile.write(b"on")

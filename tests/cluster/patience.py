@@ -1,0 +1,20 @@
+"""Waiting for what comes true by itself."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def eventually(check: Callable[[], T], what: str = "it", *, seconds: float = 60) -> T:
+    """The first true value of a check, which may raise OSError until then."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if value := check():
+                return value
+        except OSError:
+            pass
+        assert time.monotonic() < deadline, f"{what} did not come true within {seconds:g} s"
+        time.sleep(0.05)
