@@ -5,16 +5,18 @@
 #include "base.h"
 #include "host.h"
 #include "pod.h"
+#include "serve.h"
 #include "spaces.h"
 
 int main(int count, char **arguments) {
     if (count == 3 && strcmp(arguments[1], "host") == 0) return host_main(arguments[2]);
+    if (count == 2 && strcmp(arguments[1], "serve") == 0) return serve_main();
     if (count == 2 && strcmp(arguments[1], "pod") == 0) return pod_main();
     if (count == 2 && strcmp(arguments[1], "probe") == 0) {
         static const char *const names[] = {"none", "user", "root"};
         printf("isolation=%s\nversion=" VERSION "\n", names[spaces_probe()]);
         return 0;
     }
-    fprintf(stderr, "usage: dayfly-runner host ATTEMPT_DIR | dayfly-runner pod | dayfly-runner probe\n");
+    fprintf(stderr, "usage: dayfly-runner host ATTEMPT_DIR | serve | pod | probe\n");
     return 64;
 }

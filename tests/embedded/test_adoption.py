@@ -84,24 +84,24 @@ async def test_what_never_started_is_fenced_and_tried_again(machine, tmp_path):
 
 
 async def test_a_runner_that_comes_after_its_fence_starts_nothing(machine, tmp_path, monkeypatch):
+    monkeypatch.setattr("dayfly.embedded.engine.START_S", 0.1)
     # Its folder is still there when it comes.
     monkeypatch.setattr(process.Folder, "release", lambda _: False)
-    late = tmp_path / "late"
-    late.write_text(
-        f'#!/bin/sh\n[ "$1" = probe ] || while [ ! -e {tmp_path}/now ]; do /bin/sleep 0.01; done\nexec {machine.runner} "$@"\n'
-    )
-    late.chmod(late.stat().st_mode | stat.S_IXUSR)
+    stuck = tmp_path / "stuck"
+    stuck.write_text(f'#!/bin/sh\n[ "$1" = probe ] || exec sleep 600\nexec {machine.runner} "$@"\n')
+    stuck.chmod(stuck.stat().st_mode | stat.S_IXUSR)
     await machine.down()
-    await machine.up(runner=str(late))
+    await machine.up(runner=str(stuck))
     await machine.host.offer(doc.offer(slow()))
-    await until(lambda: list(machine.work.glob("*/order")), "an order")
+    first = (await until(lambda: list(machine.work.glob("*/order")), "an order"))[0].parent
     await machine.down()
     await machine.up()
     await machine.wrote("+ 2")
-    (tmp_path / "now").touch()
+    late = await asyncio.create_subprocess_exec(machine.runner, "host", str(first))
+    assert await late.wait() == 0
+    assert b"void" in (first / "receipt").read_bytes()
     go(machine)
     await machine.ready()
-    await asyncio.sleep(0.2)
     assert machine.lines() == ["+ 2", "- 2"]
     monkeypatch.undo()
     await until(lambda: not machine.folders(), "no folders")

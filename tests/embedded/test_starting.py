@@ -1,14 +1,17 @@
 """How the runner's process is started: with nothing of ours but the folder's name."""
 
+import asyncio
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from dayfly.execute.process.resident import Resident, UnansweredError
 from dayfly.execute.process.run import Folder, Place
 from dayfly.execute.process.start import Processes
 from dayfly.spec.lifecycle import Exec, Unit
+from embedded.machine import until
 
 UNIT = Unit(name="a", kind="exec", exec=Exec(script="#!/bin/sh\n"))
 
@@ -21,27 +24,39 @@ def folder(tmp_path):
     return folder
 
 
-def started(tmp_path, folder, script):
-    """What a program in the runner's place writes."""
+def seen(folder, name="receipt"):
+    """What lies in the folder under that name."""
+    return Path(folder.path, name).read_text()
+
+
+def reaped(child):
+    """Wait for a child of ours; returns its exit code."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+async def started(tmp_path, folder, script):
+    """What a program in the runner's place writes: it stands there as the resident runner, and answers nothing."""
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    child = Processes(str(program), "none").start(folder, UNIT)
-    assert os.waitpid(child, 0) == (child, 0)
-    return Path(folder.path, "seen").read_text()
+    with pytest.raises(UnansweredError):
+        await Processes(str(program), "none").start(folder, UNIT)
+    return seen(folder, "seen")
 
 
-def test_it_is_told_the_folder_and_no_environment(tmp_path, folder, monkeypatch):
+async def test_it_begins_in_a_session_of_its_own_without_our_environment(tmp_path, folder, monkeypatch):
     monkeypatch.setenv("SECRET", "of the server")
-    said = started(tmp_path, folder, 'echo "$1 $2" >"$2/seen"; env >>"$2/seen"')
-    assert said.startswith(f"host {folder.path}\n")
+    said = await started(tmp_path, folder, f'(echo "$@"; ps -o sid= -p $$; echo $$; env) >"{folder.path}/seen"')
+    words = said.split()
+    assert words[0] == "serve"
+    assert words[1] == words[2]
     assert "SECRET" not in said
 
 
-def test_it_gets_every_signal_though_we_ignore_or_block_some(tmp_path, folder):
+async def test_it_gets_every_signal_though_we_ignore_or_block_some(tmp_path, folder):
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
-        said = started(tmp_path, folder, 'grep -E "SigBlk|SigIgn" /proc/self/status >"$2/seen"')
+        said = await started(tmp_path, folder, f'grep -E "SigBlk|SigIgn" /proc/self/status >"{folder.path}/seen"')
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN, "as in every Python program"
@@ -50,6 +65,39 @@ def test_it_gets_every_signal_though_we_ignore_or_block_some(tmp_path, folder):
     assert int(masks["SigIgn"], 16) & 1 << signal.SIGPIPE - 1 == 0
 
 
-def test_a_program_that_is_not_there_is_an_error_that_names_it(folder):
+async def test_a_program_that_is_not_there_is_an_error_that_names_it(folder):
     with pytest.raises(FileNotFoundError, match="/nowhere/runner"):
-        Processes("/nowhere/runner", "none").start(folder, UNIT)
+        await Processes("/nowhere/runner", "none").start(folder, UNIT)
+
+
+async def test_launchers_are_children_of_ours_and_outlive_the_resident_runner(runner, folder):
+    starter = Processes(runner, "none")
+    children = [await starter.start(folder, UNIT) for _ in range(3)]
+    starter.close()
+    # Each finds the folder without an order, and says so in a receipt; one of them, or each after the other.
+    codes = [reaped(child) for child in children]
+    assert set(codes) <= {0, 3}
+    assert 0 in codes
+    assert "refused" in seen(folder)
+
+
+async def test_many_at_once_are_all_answered_and_in_their_order(runner, tmp_path):
+    place = Place(str(tmp_path), str(tmp_path), "boot", "boot")
+    folders = [Folder(place, "run", "a", number) for number in range(200)]
+    for each in folders:
+        each.write_order(b"not an order")
+    starter = Processes(runner, "none")
+    children = await asyncio.gather(*(starter.start(each, UNIT) for each in folders))
+    assert [reaped(child) for child in children] == [0] * len(folders)
+    starter.close()
+    assert len(set(children)) == len(folders)
+    assert all("refused" in seen(each) for each in folders)
+
+
+async def test_a_resident_runner_that_was_killed_is_replaced(runner, folder):
+    resident = Resident(runner)
+    first = await resident.fork(folder.path)
+    os.kill(resident._child, signal.SIGKILL)
+    await until(lambda: resident._socket is None, "its end to be noticed")
+    assert [reaped(child) for child in (first, await resident.fork(folder.path))] == [0, 0]
+    resident.close()

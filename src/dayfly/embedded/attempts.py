@@ -6,12 +6,12 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from dayfly.embedded.clock import now_ms
 from dayfly.execute import receipt
 from dayfly.execute.process import run
+from dayfly.execute.process.resident import UnansweredError
 from dayfly.execute.process.start import Starter
 from dayfly.plan.words import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Stalled, Waiting
@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 # Where the end of a process cannot be awaited (its runner was killed, the disk refused a fence) we look again.
 LOOK_AGAIN_S = 0.05
 REFUSED_AGAIN_S = 1.0
-# Threads that write an attempt's files and start its runner; more would only wait for the same disk and processors.
-STARTERS = 4
 
 
 class Key(NamedTuple):
@@ -64,7 +62,6 @@ class Attempts:
         # Those whose start or end was not seen to the last by us: something may be left beside their folder.
         self._unseen: set[Key] = set()
         self.busy: set[Key] = set()
-        self._threads = ThreadPoolExecutor(max_workers=STARTERS, thread_name_prefix="start")
         self._fork_ended = asyncio.Event()
 
     def facts(self, uid: str) -> dict[AttemptKey, Fact]:
@@ -84,9 +81,11 @@ class Attempts:
         """Start the runner on a claimed attempt. That it could not be started is a fact like any other."""
         folder = self.at(key)
         try:
-            child = await self._start(folder, unit, order)
-        except FileExistsError:
-            # The ledger claims each attempt once, so this is an older ledger on newer folders: look, never start.
+            folder.write_order(order)
+            child = await self._starter.start(folder, unit)
+        except (FileExistsError, UnansweredError):
+            # The ledger claims each attempt once, so an order that is there is one of an older ledger on newer folders;
+            # and a start without an answer may have been one. Look, never start.
             self.adopt(key, unit, record)
             return
         except OSError as error:
@@ -100,19 +99,6 @@ class Attempts:
             self._loop.call_later(LOOK_AGAIN_S, self._await_start, key)
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
         self._watch(key, Watched(unit, record, child, os.pidfd_open(child)))
-
-    async def _start(self, folder: run.Folder, unit: Unit, order: bytes) -> int:
-        """Start it beside the event loop. A fork is started in the loop: the server's end must find it watched."""
-
-        def begin() -> int:
-            folder.write_order(order)
-            return self._starter.start(folder, unit)
-
-        if unit.kind == Kind.FORK:
-            return begin()
-        starting = self._loop.run_in_executor(self._threads, begin)
-        # If the server ends meanwhile the start goes on: the next server adopts what comes of it.
-        return await asyncio.shield(starting)
 
     def _await_start(self, key: Key) -> None:
         """Between the start of its container and its marker nobody tells us, so we look."""
@@ -217,6 +203,10 @@ class Attempts:
             self._fork_ended.clear()
             await self._fork_ended.wait()
 
+    def start_no_more(self) -> None:
+        """Nothing will be started any more; what runs goes on."""
+        self._starter.close()
+
     def close(self) -> None:
         """Stop watching; what runs goes on and is adopted by the next server."""
         for watched in self._watched.values():
@@ -224,7 +214,6 @@ class Attempts:
                 self._loop.remove_reader(watched.pidfd)
                 os.close(watched.pidfd)
         self._watched.clear()
-        self._threads.shutdown()
 
     def _watch(self, key: Key, watched: Watched) -> None:
         self._watched[key] = watched

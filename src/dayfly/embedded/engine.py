@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 WORKERS = 64
 LEDGER_AGAIN_S = 1.0
 DEFECT_AGAIN_S = 5.0
+# How long the server's end waits for steps that are just being started.
+START_S = 5.0
 
 
 class Engine:
@@ -67,6 +69,7 @@ class Engine:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._probes: dict[Key, asyncio.Task[None]] = {}
         self._workers: list[asyncio.Task[None]] = []
+        self._stopping = False
 
     # --- when -------------------------------------------------------------------------------------------------------
 
@@ -89,9 +92,16 @@ class Engine:
         self.ports.keep_only(known)
 
     async def stop(self) -> None:
-        """Take no more turns. What runs goes on."""
-        for task in (*self._workers, *self._probes.values()):
+        """Take no more turns, and finish those begun: whatever they start is watched. What runs goes on."""
+        self._stopping = True
+        for _ in self._workers:
+            self._queue.put_nowait("")
+        for task in self._probes.values():
             task.cancel()
+        if self._workers:
+            await asyncio.wait(self._workers, timeout=START_S)
+        # Should a start still hang, it comes to nothing now, or the next server adopts it.
+        self.attempts.start_no_more()
         await asyncio.gather(*self._workers, *self._probes.values(), return_exceptions=True)
         for timer in self._timers.values():
             timer.cancel()
@@ -129,6 +139,8 @@ class Engine:
     async def _work(self) -> None:
         while True:
             uid = await self._queue.get()
+            if self._stopping:
+                return
             self._queued.discard(uid)
             self._turning.add(uid)
             try:

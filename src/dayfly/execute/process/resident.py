@@ -1,0 +1,117 @@
+"""The resident runner (`dayfly-runner serve`), which forks a launcher for each folder that it is told of.
+
+To fork that small program costs a fraction of starting one from a process of Python's size, and nobody waits in a
+thread for it. The launchers are children of this process, so it alone reaps them; they outlive both.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections import deque
+
+# A runner that a careless parent made deaf to these would never hear of an end.
+DEFAULTS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+# As many requests and as many answers surely fit into the socket, so that neither side ever waits for the other.
+_MOST_AT_ONCE = 64
+
+
+class UnansweredError(Exception):
+    """The resident runner ended before it answered: the launcher may have been forked, or not."""
+
+
+class Resident:
+    """Begins the resident runner when it is first needed, and again should it have ended."""
+
+    def __init__(self, runner: str) -> None:
+        self._runner = runner
+        self._socket: socket.socket | None = None
+        self._child = 0
+        self._answers: deque[asyncio.Future[int]] = deque()
+
+    async def fork(self, folder: str) -> int:
+        """Fork a launcher for the folder; returns our new child's process id.
+
+        Raises:
+            OSError: it cannot be forked, and will not be.
+            UnansweredError: it may have been forked.
+        """
+        while len(self._answers) >= _MOST_AT_ONCE:
+            await asyncio.wait([self._answers[-1]])
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._tell(os.fsencode(folder))
+        self._answers.append(answer)
+        return await answer
+
+    def close(self) -> None:
+        """Let the resident runner end. What it has forked lives on."""
+        if self._socket is None:
+            return
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+        self._socket = None
+        # It may be stopped, and has nothing that it could lose.
+        os.kill(self._child, signal.SIGKILL)
+        os.waitpid(self._child, 0)
+        while self._answers:
+            answer = self._answers.popleft()
+            if not answer.done():
+                answer.set_exception(UnansweredError("the resident runner ended before it answered"))
+
+    def _tell(self, folder: bytes) -> None:
+        try:
+            self._opened().send(folder)
+        except (BrokenPipeError, ConnectionResetError):
+            # It has ended since the last time. What cannot be sent was not read.
+            self.close()
+            self._opened().send(folder)
+
+    def _opened(self) -> socket.socket:
+        if self._socket is None:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                try:
+                    self._child = self._begin(theirs.fileno())
+                except OSError:
+                    ours.close()
+                    raise
+            ours.setblocking(False)
+            asyncio.get_running_loop().add_reader(ours, self._answered)
+            self._socket = ours
+        return self._socket
+
+    def _begin(self, channel: int) -> int:
+        return os.posix_spawn(
+            self._runner,
+            [self._runner, "serve"],
+            {},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, channel, 0),
+                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsigmask=(),
+            setsigdef=DEFAULTS,
+            # What the terminal sends to our group is not for it.
+            setsid=True,
+        )
+
+    def _answered(self) -> None:
+        """Answers come in the order of the requests."""
+        assert self._socket is not None, "nobody else is listened to"
+        try:
+            word = self._socket.recv(4)
+        except ConnectionResetError:
+            word = b""
+        if not word:
+            self.close()
+            return
+        number = int.from_bytes(word, sys.byteorder, signed=True)
+        answer = self._answers.popleft()
+        if answer.done():
+            return
+        if number > 0:
+            answer.set_result(number)
+        else:
+            answer.set_exception(OSError(-number, os.strerror(-number), self._runner))

@@ -1,0 +1,83 @@
+"""The resident runner: it forks launchers that are children of its caller, and ends with its caller."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.attempts import processes_with, wait_until
+
+
+@pytest.fixture
+def serving(runner):
+    """A resident runner and the function that asks it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        resident = subprocess.Popen([runner, "serve"], stdin=theirs, cwd="/var/tmp")
+
+    def fork(folder: Path) -> int:
+        ours.send(bytes(folder))
+        return int.from_bytes(ours.recv(4), sys.byteorder, signed=True)
+
+    with ours:
+        ours.settimeout(30)
+        yield resident, fork, ours
+    assert resident.wait(30) in (0, -signal.SIGKILL)
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_launcher_is_its_callers_child_and_runs_the_order(attempt, isolation, serving):
+    one = attempt().write("#!/bin/sh\necho $PPID\n", isolation=isolation)
+    _, fork, _ = serving
+    launcher = fork(one.dir)
+    assert parent(launcher) == os.getpid()
+    assert os.waitpid(launcher, 0) == (launcher, 0)
+    assert (one.receipt().outcome, one.receipt().code) == ("exited", 0)
+    assert one.marker[1] == str(launcher)
+
+
+def test_steps_outlive_the_resident_runner_however_it_ends(attempt, isolation, serving, place, mark):
+    resident, fork, ours = serving
+    one = attempt().write(
+        f"#!/bin/sh\nuntil [ -e {place}/go ]; do sleep 0.01; done\nexit 5\n", isolation=isolation, env=[f"M={mark}"]
+    )
+    launcher = fork(one.dir)
+    wait_until(lambda: processes_with(mark), 30)
+    resident.kill()
+    resident.wait(30)
+    assert ours.recv(4) == b""
+    (place / "go").touch()
+    assert os.waitpid(launcher, 0) == (launcher, 0)
+    assert (one.receipt().outcome, one.receipt().code) == ("exited", 5)
+
+
+def test_a_launcher_holds_nothing_of_the_resident_runner(attempt, serving, place, mark):
+    resident, fork, _ = serving
+    one = attempt().write(f"#!/bin/sh\nuntil [ -e {place}/go ]; do sleep 0.01; done\n", env=[f"M={mark}"])
+    launcher = fork(one.dir)
+    wait_until(lambda: processes_with(mark), 30)
+    channel = Path(f"/proc/{resident.pid}/fd/0").readlink()
+    assert Path(f"/proc/{resident.pid}/cwd").readlink() == Path("/")
+    for pid in (launcher, *processes_with(mark)):
+        assert channel not in [entry.readlink() for entry in Path(f"/proc/{pid}/fd").iterdir()]
+        assert os.getsid(pid) != os.getsid(resident.pid)
+    (place / "go").touch()
+    os.waitpid(launcher, 0)
+
+
+def test_a_folder_that_is_not_there_is_the_launchers_own_affair(serving, place):
+    _, fork, _ = serving
+    assert os.waitstatus_to_exitcode(os.waitpid(fork(place / "nowhere"), 0)[1]) == 2
+
+
+def test_without_a_socket_it_refuses(runner):
+    done = subprocess.run([runner, "serve"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "socket" in done.stderr
