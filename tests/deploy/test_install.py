@@ -26,6 +26,7 @@ ClusterRole dayfly-operator: dayfly.dev/resources/status patch
 ClusterRole dayfly-operator: dayfly.dev/runs create,delete,get,list,patch,update,watch
 ClusterRole dayfly-operator: dayfly.dev/sandboxes delete,get,list,patch,watch
 ClusterRole dayfly-operator: dayfly.dev/sandboxes/status patch
+ClusterRole dayfly-operator: dayfly.dev/steplogs create,delete,get,list
 ClusterRole dayfly-operator: events.k8s.io/events create,list,patch
 ClusterRole dayfly-operator: namespaces get,list,patch,watch
 ClusterRole dayfly-operator: pods get,list,watch
@@ -41,6 +42,7 @@ ClusterRole dayfly-viewer: dayfly.dev/resourceplugins get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/resources get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/runs get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/sandboxes get,list,watch
+ClusterRole dayfly-viewer: dayfly.dev/steplogs get,list,watch
 Role dayfly-operator: coordination.k8s.io/leases create,get,update
 """
 

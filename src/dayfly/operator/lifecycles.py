@@ -13,6 +13,7 @@ from dayfly.operator.follow import Followers
 from dayfly.operator.forks import ForkKeeper
 from dayfly.operator.gather import Gathering, Sight
 from dayfly.operator.grants import Grants, Runner
+from dayfly.operator.logs import Logs
 from dayfly.operator.making import Maker
 from dayfly.operator.refusals import Refusals
 from dayfly.operator.sweeper import Sweeper
@@ -32,6 +33,7 @@ class Lifecycles:
         self._followers = Followers(cluster.client, cluster.queue.add)
         self._values = Values(cluster.client)
         self._refusals, pods = Refusals(), Pods(cluster.client)
+        self.logs = Logs(cluster)
         self._forks = ForkKeeper(cluster, self._refusals)
         self.sweeper = Sweeper(cluster, pods, self._targets, self._forks)
         maker = Maker(cluster, Grants(cluster.client, runner, cluster.now), runner.name)
@@ -120,19 +122,20 @@ class Lifecycles:
         """Outputs first: the ledger never speaks of what is not there. False if they cannot be kept, and never can."""
         key = move.unit, move.attempt
         pod = sight.pods.get(key)
-        log_tail = self._followers.tail(pod.metadata.uid) if pod is not None else b""
+        printed = await self._followers.printed(pod) if pod is not None else None
         values = sight.values.get(key, {}) if move.result.outputs else {}
         step = scene.plan.steps.get(move.unit)
         namespace = pod.metadata.namespace if pod is not None else namespace_of(step.unit) if step else ""
         if not namespace:
             return True  # its plan and its pod are lost: there is nothing to keep
         try:
-            await self._values.keep(sight.run, (namespace, *key), move.result, values, log_tail)
+            await self._values.keep(sight.run, (namespace, *key), move.result, values, printed[0] if printed else b"")
         except (errors.NotFound, errors.Forbidden) as error:
             # Its namespace is gone or going. How it ended is worth more than the end of its log.
             if isinstance(error, errors.Forbidden) and not error.namespace_ending:
                 raise
             return not move.result.outputs
+        self.logs.heard(sight.run, key, printed)
         return True
 
     async def perform(self, scene: Scene, effect: Effect) -> None:

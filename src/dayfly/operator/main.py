@@ -138,6 +138,7 @@ class Operator:
         scene, found = self._lifecycles.last(run), self.cluster.ledger.get(run)
         if scene is None or found is None:
             self._resources.forget(run)
+            self._lifecycles.logs.forget(run)
             return
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
         try:
@@ -146,6 +147,8 @@ class Operator:
         finally:
             if after := await self._speaker.run(scene, report):
                 self.cluster.queue.add(run, after=after)
+        if after := await self._lifecycles.logs.run(scene, found, report):
+            self.cluster.queue.add(run, after=after)
 
     async def _say_frozen(self, run: str, error: PlanLostError) -> None:
         found = self.cluster.ledger.get(run)

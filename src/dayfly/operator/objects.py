@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Resource, Slim
+from dayfly.spec.kinds import StepLogsSpec
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Unit
 from dayfly.spec.run import Run
 
@@ -65,9 +66,17 @@ class PluginObject(Slim, frozen=True):
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class StepLogsObject(Slim, frozen=True):
+    """What some steps of a Sandbox printed."""
+
+    metadata: ObjectMeta
+    spec: StepLogsSpec
+
+
 RUNS = Resource(GROUP, VERSION, "runs", "Run", RunObject, namespaced=False)
 DOCUMENTS = Resource(
     GROUP, VERSION, "objectlifecyclemethods", "ObjectLifecycleMethods", DocumentObject, namespaced=False
 )
 SANDBOXES = Resource(GROUP, VERSION, "sandboxes", "Sandbox", SandboxObject)
+STEP_LOGS = Resource(GROUP, VERSION, "steplogs", "StepLogs", StepLogsObject)
 PLUGINS = Resource(GROUP, VERSION, "resourceplugins", "ResourcePlugin", PluginObject, namespaced=False)

@@ -43,7 +43,7 @@ class Resources:
             return
         for document in scene.plan.documents:
             if document.resource:
-                await self._resource(run, document, report)
+                await self._resource(run, document, report, scene.now)
 
     def forget(self, run: str) -> None:
         """The run is over."""
@@ -51,11 +51,11 @@ class Resources:
             for key in [key for key in memory if key[0] == run]:
                 del memory[key]
 
-    async def _resource(self, run: RunObject, document: Lifecycle, report: Report) -> None:
+    async def _resource(self, run: RunObject, document: Lifecycle, report: Report, now: int) -> None:
         key = run.metadata.name, document.resource
         units = [unit for unit in report.units if unit.resource == document.resource]
         counted = [unit for unit in units if (unit.event in CREATING) == (report.closed is None)]
-        phase, reason, message = _standing(counted, report)
+        phase, reason, message = _standing(counted, report, now)
         ready = phase == "Ready"
         progress = f"{sum(unit.state == 'succeeded' for unit in counted)}/{len(counted)}"
         # That a step is placed, pulls and runs is said of the Sandbox; here one write for each step's end is enough.
@@ -78,7 +78,7 @@ class Resources:
             "run": run.metadata.name,
             "binding": {"name": binding} if binding else None,
             "conditions": conditions(ready, reason, message, 1, before[2]),
-            "units": units_of(units),
+            "units": units_of(units, now, {}),
         }
         patch = {"metadata": {"uid": self._uids[key]}, "status": status}
         try:
@@ -179,7 +179,7 @@ def _name(run: RunObject, document: Lifecycle) -> str:
     return names.derived("", f"{target.name}-{document.resource}", "resource", target.uid, document.resource)
 
 
-def _standing(units: list[UnitReport], report: Report) -> tuple[str, str, str]:
+def _standing(units: list[UnitReport], report: Report, now: int) -> tuple[str, str, str]:
     """Phase, reason and sentence of a resource, by those of its steps that count now."""
     open_ = report.closed is None
     if open_ and all(unit.state == "succeeded" for unit in units):
@@ -191,4 +191,5 @@ def _standing(units: list[UnitReport], report: Report) -> tuple[str, str, str]:
     worst = min(pending, key=lambda unit: rank.get(unit.state, 9))
     phase = "Deleting" if not open_ else "Failed" if worst.state == "failed" else "Creating"
     troubled = worst.state in ("failed", "unknown", "retrying")
-    return phase, (worst.reason if troubled else "") or phase, f"{worst.name}: {steady(worst.message or worst.state)}"
+    message = steady(worst.message or worst.state, worst.since, worst.until, now)
+    return phase, (worst.reason if troubled else "") or phase, f"{worst.name}: {message}"

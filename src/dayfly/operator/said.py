@@ -1,10 +1,15 @@
-"""The shape in which all our statuses are written: conditions, steps, times."""
+"""The shape in which all our statuses are written: conditions, steps, times.
+
+A status is written when something has changed, so a clock in a sentence would be wrong a second later. `steady` says
+the moment in its place ("tries again at ..."), `lively` makes a clock of it again for whoever reads it now.
+"""
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dayfly.plan.status import UnitReport
+from dayfly.plan.status import Report, UnitReport
+from dayfly.plan.words import span
 
 
 def stamp(milliseconds: int) -> str:
@@ -28,13 +33,30 @@ def conditions(ready: bool, reason: str, message: str, generation: int, since: s
     ]
 
 
-def steady(message: str) -> str:
-    """The message without its running clock: time alone is no news."""
-    return message.split(" has been running for ", maxsplit=1)[0]
+def steady(message: str, since: int, until: int, now: int) -> str:
+    """The sentence with moments for its clocks, which ran at `now` from `since` and to `until` (0: there is none)."""
+    if since:
+        message = message.replace(f" for {span(now - since)}", f" since {stamp(since)}")
+    return message.replace(f" in {span(until - now)}", f" at {stamp(until)}") if until else message
 
 
-def units_of(units: Iterable[UnitReport]) -> list[dict[str, Any]]:
-    """Every step and fork as people see it."""
+def lively(message: str, since: int, until: int, now: int) -> str:
+    """The sentence with clocks again, as they stand at `now`; the other way round than `steady`."""
+    if since:
+        message = message.replace(f" since {stamp(since)}", f" for {span(now - since)}")
+    return message.replace(f" at {stamp(until)}", f" in {span(until - now)}") if until else message
+
+
+def sentence(report: Report, now: int) -> str:
+    """The report's own sentence, steady; it may be one of a unit's."""
+    for unit in report.units:
+        if report.message.startswith(f"{unit.id}: "):
+            return steady(report.message, unit.since, unit.until, now)
+    return report.message
+
+
+def units_of(units: Iterable[UnitReport], now: int, pods: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Every step and fork as people see it; `pods` are those of running steps, as namespace/name."""
     return [
         {
             key: value
@@ -45,9 +67,14 @@ def units_of(units: Iterable[UnitReport]) -> list[dict[str, Any]]:
                 ("state", unit.state),
                 ("attempt", unit.attempt),
                 ("reason", unit.reason),
-                ("message", steady(unit.message)),
+                ("message", steady(unit.message, unit.since, unit.until, now)),
+                ("pod", pods.get(unit.id, "")),
+                ("since", stamp(unit.since)),
+                ("until", stamp(unit.until)),
                 ("startedAt", stamp(unit.started_at)),
                 ("endedAt", stamp(unit.ended_at)),
+                ("reads", list(unit.reads)),
+                ("waitsOn", list(unit.waits_on)),
             )
             if value
         }

@@ -3,7 +3,7 @@
 A change of reason is said at once, anything else at most once a second: what is over sooner is not worth a write.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
@@ -12,8 +12,9 @@ from dayfly.kube.events import Recorder
 from dayfly.kube.objects import ObjectReference
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.objects import SANDBOXES, SandboxObject
-from dayfly.operator.said import conditions, stamp, steady, units_of
+from dayfly.operator.said import conditions, sentence, stamp, units_of
 from dayfly.operator.sandboxes import WaitingError, routing_key
+from dayfly.operator.values import namespace_of
 from dayfly.plan.status import Report
 from dayfly.plan.words import Reason
 
@@ -26,6 +27,11 @@ _WARNINGS = frozenset(
     }
 )
 FROZEN = frozenset({"LedgerLost", "PlanLost"})
+
+
+class _Said(NamedTuple):
+    report: Report | None
+    units: list[dict[str, Any]]
 
 
 class Speaker:
@@ -47,7 +53,8 @@ class Speaker:
         if seen is None or seen.metadata.uid != target.uid:
             self.forget(target.uid)
             return 0.0
-        return await self._say(seen, report.ready, report.reason, report.message, report)
+        said = _Said(report, units_of(report.units, scene.now, _pods(scene, report)))
+        return await self._say(seen, report.ready, report.reason, sentence(report, scene.now), said)
 
     async def waiting(self, seen: SandboxObject, why: WaitingError) -> None:
         """Say why nothing is done for a Sandbox."""
@@ -58,11 +65,13 @@ class Speaker:
         for memory in (self._said, self._said_at, self._since, self.frozen):
             memory.pop(uid, None)
 
-    async def _say(self, seen: SandboxObject, ready: bool, reason: str, message: str, report: Report | None) -> float:
+    async def _say(self, seen: SandboxObject, ready: bool, reason: str, message: str, about: _Said | None) -> float:
+        report, units = about or _Said(None, [])
         meta, now = seen.metadata, self._cluster.now()
         progress = f"{report.done}/{report.total}" if report else "0/0"
         phase = _phase(report, ready, reason)
-        said = (ready, reason, phase, meta.generation, steady(message), progress)
+        standing = tuple((unit["id"], unit["state"], unit.get("attempt", 0)) for unit in units)
+        said = (ready, reason, phase, meta.generation, message, progress, standing)
         last = self._said.get(meta.uid)
         if last == said:
             return 0.0
@@ -83,7 +92,7 @@ class Speaker:
         }
         if report is not None:
             status["run"] = names.run_name(meta.name, meta.uid)
-            status["units"] = units_of(report.units)
+            status["units"] = units
         patch = {"metadata": {"uid": meta.uid}, "status": status}
         try:
             await self._cluster.client.patch(SANDBOXES, patch, meta.name, meta.namespace, subresource="status")
@@ -109,6 +118,16 @@ class Speaker:
         )
         kind: Literal["Normal", "Warning"] = "Warning" if reason in _WARNINGS else "Normal"
         self._events.say(regarding, "Reconcile", reason, message, kind)
+
+
+def _pods(scene: Scene, report: Report) -> dict[str, str]:
+    """The pods in which steps run now, as namespace/name, for whoever may read their logs."""
+    steps = scene.plan.steps
+    return {
+        unit.id: f"{namespace_of(steps[unit.id].unit)}/{names.pod_name(report.uid, unit.id, unit.attempt)}"
+        for unit in report.units
+        if unit.kind == "exec" and unit.state in ("running", "unknown")
+    }
 
 
 def _phase(report: Report | None, ready: bool, reason: str) -> str:

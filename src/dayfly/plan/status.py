@@ -10,7 +10,10 @@ from dayfly.spec.run import Phase, Request, State, UnitRecord
 
 
 class UnitReport(Struct, frozen=True, kw_only=True):
-    """One unit as people see it. `state` is a word of `STATES`; times are unix milliseconds, 0 for not yet."""
+    """One unit as people see it. `state` is a word of `STATES`; times are unix milliseconds, 0 for not yet.
+
+    `since` it stands so; at `until` time alone changes that: it is tried again, or is certain to have ended.
+    """
 
     id: str
     resource: str = ""
@@ -22,6 +25,7 @@ class UnitReport(Struct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     since: int = 0
+    until: int = 0
     started_at: int = 0
     ended_at: int = 0
     reads: tuple[str, ...] = ()
@@ -160,6 +164,7 @@ def _step(world: World, step: Step, wait: Wait | None) -> UnitReport:
         reason=reason,
         message=message,
         since=(wait.since if wait else 0) or record.claimed_at,
+        until=wait.until if wait else 0,
         started_at=_started(world, step.id, record),
         ended_at=record.ended_at,
         reads=step.reads,
@@ -212,6 +217,7 @@ def _fork(world: World, fork: ForkStep, wait: Wait | None) -> UnitReport:
         reason=wait.reason if wait else record.reason,
         message=wait.message if wait else record.message,
         since=(wait.since if wait else 0) or record.claimed_at,
+        until=wait.until if wait else 0,
         started_at=_started(world, fork.id, record),
         ended_at=record.ended_at,
         reads=fork.reads,

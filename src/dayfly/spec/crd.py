@@ -123,6 +123,19 @@ KINDS = (
             _AGE,
         ),
     ),
+    _Kind(
+        kind="StepLogs",
+        plural="steplogs",
+        short="dfl",
+        about="What some steps of a sandbox printed. Written by the operator; read it with: dayfly logs SANDBOX.",
+        namespaced=True,
+        fields={"spec": kinds.StepLogsSpec},
+        columns=(
+            ("SANDBOX", "string", ".spec.sandbox.name", "Whose steps they are."),
+            ("STEPS", "string", ".spec.logs[*].unit", "Which steps."),
+            _AGE,
+        ),
+    ),
 )
 
 

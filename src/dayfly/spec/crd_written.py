@@ -220,8 +220,12 @@ FIELDS: dict[type, _Row] = {
         "reason": _text("One word on it."),
         "message": _text("One sentence on it.", _LONG),
         "pod": _text("Its pod, as namespace/name."),
+        "since": _text("Since when it stands so, " + _TIME),
+        "until": _text("When time alone changes that: tried again, or certain to have ended; empty for never."),
         "started_at": _text("When it began, " + _TIME),
         "ended_at": _text("When it ended, " + _TIME),
+        "reads": _many("Units whose outputs it is given."),
+        "waits_on": _many("Units that hold it up now."),
     },
     kinds.Binding: {"name": _text("Name of the Secret.", 253)},
     kinds.EndpointStatus: {
@@ -249,4 +253,15 @@ FIELDS: dict[type, _Row] = {
     kinds.ResourceStatus: {**_SPOKEN, "binding": _text("The Secret with the outputs.")},
     kinds.PluginStatus: {**_SPOKEN, "in_use": _text("Runs that need this plugin's steps for their cleanup.")},
     kinds.DocumentStatus: _SPOKEN,
+    kinds.StepLog: {
+        "unit": _text("Name of the unit in its run: resource/step, or the name of a hook.", 600),
+        "attempt": _text("Which of its attempts, from 1."),
+        "size": _text("Bytes that it printed in all, of which the text holds the end; 0 if that is not known."),
+        "encoding": _text("How the text is to be read.", enum=["utf-8", "base64"]),
+        "text": _text("The end of what it printed.", 131_072),
+    },
+    kinds.StepLogsSpec: {
+        "sandbox": _text("The sandbox whose steps they are: that very object."),
+        "logs": _many("One for each attempt."),
+    },
 }

@@ -60,8 +60,12 @@ class UnitStatus(Struct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     pod: str = ""
+    since: str = ""
+    until: str = ""
     started_at: str = ""
     ended_at: str = ""
+    reads: tuple[str, ...] = ()
+    waits_on: tuple[str, ...] = ()
 
 
 class Binding(Struct, frozen=True, kw_only=True):
@@ -149,3 +153,20 @@ class DocumentStatus(Struct, frozen=True, kw_only=True):
     progress: str = ""
     run: str = ""
     conditions: tuple[Condition, ...] = ()
+
+
+class StepLog(Struct, frozen=True, kw_only=True):
+    """The end of what one attempt of a step printed. It is text, or base64 where it is no text."""
+
+    unit: str
+    attempt: int
+    size: int = 0
+    encoding: str = "utf-8"
+    text: str
+
+
+class StepLogsSpec(Struct, frozen=True, kw_only=True):
+    """What some steps of a sandbox printed, kept beyond their pods as long as the sandbox is there."""
+
+    sandbox: SandboxRef
+    logs: tuple[StepLog, ...] = ()

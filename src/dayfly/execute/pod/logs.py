@@ -42,6 +42,14 @@ class Splitter:
         for line in lines:
             self._line(line)
 
+    def end(self) -> None:
+        """The log has ended: a line that has no end is the step's too."""
+        if not self._rest.startswith(MARK):
+            self._say(self._rest)
+        elif self._rest.startswith(MARK * 2):
+            self._say(self._rest[1:])
+        self._rest = b""
+
     def _line(self, line: bytes) -> None:
         if not line.startswith(MARK):
             self._say(line + b"\n")

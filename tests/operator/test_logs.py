@@ -1,0 +1,234 @@
+"""What steps printed outlives their pods: kept beside the Sandbox, in few writes, and after crashes too."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from rig import world as rig
+from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain, gone, ready, wish
+from rig.world import GROUP, World, live
+
+from dayfly.execute.pod.logs import TAIL_LIMIT
+from dayfly.kube.objects import Key
+from dayfly.operator.logs import MOST_ATTEMPTS, MOST_IN_ONE
+from kube.fake import Refusal, custom
+
+LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
+STEP_LOGS = custom(GROUP, "v1alpha1", "steplogs", "StepLogs", status=False)
+LINE = "a line of its own\n"
+
+
+@pytest.fixture(autouse=True)
+def kinds(monkeypatch):
+    if all(kind.plural != STEP_LOGS.plural for kind in rig.KINDS):
+        monkeypatch.setattr(rig, "KINDS", (*rig.KINDS, STEP_LOGS))
+
+
+def play(story, scene: Scene = LIFE) -> World:
+    async def begin(world: World) -> None:
+        world.start()
+        await story(world)
+
+    return live(scene.world, begin)
+
+
+def bundles(world: World) -> list:
+    return world.cluster.objects("steplogs")
+
+
+def kept(world: World) -> dict:
+    return {(log["unit"], log["attempt"]): log for each in bundles(world) for log in each["spec"]["logs"]}
+
+
+def test_steps_of_one_go_are_written_together_beside_the_sandbox():
+    async def story(world: World) -> None:
+        world.kubelet.scripts["db/seed"].fails = 1
+        uid = world.sandbox(wish())
+        await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure")
+        await world.rest(2)
+        [bundle] = bundles(world)
+        assert bundle["metadata"]["namespace"] == "shop"
+        assert bundle["spec"]["sandbox"] == {"namespace": "shop", "name": "box", "uid": uid}
+        assert {key: (log["text"], log["size"]) for key, log in kept(world).items()} == {
+            ("db/make", 1): (LINE, len(LINE)),
+            ("db/seed", 1): (LINE, len(LINE)),
+        }
+        assert "db://1" not in str(bundle)
+        world.delete()
+        await gone(world)
+        assert bundles(world) == []
+
+    play(story)
+
+
+def test_what_a_long_step_runs_beside_does_not_wait_for_its_end():
+    """Whoever wants to read the first step's log need not wait until the second one is over."""
+
+    async def story(world: World) -> None:
+        world.kubelet.scripts["db/seed"].runs = 600
+        world.sandbox(wish())
+        await world.until(lambda: world.cloud.starts("db/seed"), "the second step")
+        await world.rest(10)
+        assert set(kept(world)) == {("db/make", 1)}
+        world.delete()
+        await gone(world)
+
+    play(story)
+
+
+def test_long_logs_are_cut_and_it_is_said_how_much():
+    long = "x" * 999 + "\n"
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: world.cloud.starts("db/make"), "the first step")
+        [pod] = world.pods("db/make")
+        world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners").write(long.encode() * 100)
+        await world.until(lambda: ready(world), "ready")
+        await world.rest(2)
+        log = kept(world)["db/make", 1]
+        assert (len(log["text"]), log["size"]) == (TAIL_LIMIT, 100_000 + len(LINE))
+        assert log["text"].endswith(LINE)
+        world.delete()
+        await gone(world)
+
+    play(story)
+
+
+def test_bytes_that_are_no_text_are_kept_as_they_are():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: world.cloud.starts("db/make"), "the first step")
+        [pod] = world.pods("db/make")
+        world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners").write(b"\xff\x00\n")
+        await world.until(lambda: ready(world), "ready")
+        await world.rest(2)
+        log = kept(world)["db/make", 1]
+        assert (log["encoding"], base64.b64decode(log["text"])) == ("base64", b"\xff\x00\n" + LINE.encode())
+        world.delete()
+        await gone(world)
+
+    play(story)
+
+
+def test_a_crash_before_they_are_written_loses_none():
+    """The Secret of the attempt has the log; whoever takes over finds that nobody has written it."""
+
+    async def story(world: World) -> None:
+        world.kubelet.scripts["db/seed"].runs = 120
+        uid = world.sandbox(wish())
+        await world.until(lambda: world.cloud.succeeded("db/make", uid), "the first end")
+        await world.until(lambda: world.ledger()["units"]["db/make"]["state"] == "done", "its record")
+        assert bundles(world) == []
+        [process] = world.processes
+        world.processes.remove(process)
+        await process.end()
+        await world.rest(3)
+        world.start()
+        await world.until(lambda: ("db/make", 1) in kept(world), "its log", 60)
+        assert kept(world)["db/make", 1]["text"] == LINE
+        await world.rest(120)
+        assert len(bundles(world)) == 2  # one for each: nothing is written twice
+        world.delete()
+        await gone(world)
+
+    play(story)
+
+
+def test_a_step_that_ended_while_nobody_was_there_is_asked_for_its_log():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: world.cloud.starts("db/make"), "the first step")
+        [process] = world.processes
+        world.processes.remove(process)
+        await process.end()
+        await world.rest(30)
+        world.start()
+        await world.until(lambda: ready(world), "ready")
+        await world.rest(15)
+        assert kept(world)["db/make", 1]["text"] == LINE
+        world.delete()
+        await gone(world)
+
+    play(story)
+
+
+def test_of_a_cleanup_without_end_the_newest_logs_are_kept():
+    scene = Scene(RETRY, RETRY_UNITS, chain, clean=False)
+
+    async def story(world: World) -> None:
+        world.kubelet.scripts["db/drop"].fails = 99
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready")
+        world.delete()
+        tries = MOST_ATTEMPTS + 5
+        await world.until(
+            lambda: world.ledger()["units"].get("db/drop", {}).get("failures", 0) >= tries, "many tries", 9e4
+        )
+        await world.rest(10)
+        attempts = sorted(attempt for unit, attempt in kept(world) if unit == "db/drop")
+        assert attempts == list(range(tries - MOST_ATTEMPTS + 1, tries + 1))
+        world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "enough"}}})
+        await gone(world)
+
+    play(story, scene)
+
+
+def test_a_namespace_that_takes_none_stops_nothing():
+    async def story(world: World) -> None:
+        def forbid(operation, kind, old, new):
+            if kind.plural == "steplogs" and new:
+                raise Refusal(403, "it is ending")
+
+        world.cluster.admission.append(forbid)
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready")
+        await world.rest(60)
+        assert bundles(world) == []
+        world.delete()
+        await gone(world)
+
+    play(story)
+
+
+def test_many_at_once_are_no_object_too_large():
+    assert MOST_IN_ONE * (TAIL_LIMIT * 4 // 3 + 1000) < 1 << 20
+
+
+class TestStatus:
+    def test_it_says_moments_and_is_not_written_for_the_clock_alone(self):
+        """A waiting retry costs no write until it is over, and its sentence stays true."""
+        scene = Scene(RETRY, RETRY_UNITS, chain, clean=False)
+
+        async def story(world: World) -> None:
+            world.kubelet.scripts["db/drop"].fails = 3
+            world.sandbox(wish())
+            await world.until(lambda: ready(world), "ready")
+            world.delete()
+            await world.until(lambda: "tries again at 2026-01-01T" in world.status().get("message", ""), "the retry")
+            unit = next(each for each in world.status()["units"] if each["id"] == "db/drop")
+            assert unit["message"].endswith(f"tries again at {unit['until']}")
+            assert unit["reads"] == ["db/make"]
+            await gone(world)
+
+        play(story, scene)
+
+    def test_it_names_the_pods_of_running_steps(self):
+        async def story(world: World) -> None:
+            world.kubelet.scripts["db/make"].runs = 60
+            world.sandbox(wish())
+
+            def said():
+                return next((u for u in world.status().get("units", []) if u["id"] == "db/make"), {})
+
+            await world.until(lambda: said().get("reason") == "Running", "it to run")
+            namespace, _, name = said()["pod"].partition("/")
+            assert world.cluster.store.get(world.cluster.kind("pods"), Key(namespace, name))
+            assert said()["message"] == f"attempt 1 has been running since {said()['since']}"
+            await world.until(lambda: ready(world), "ready")
+            assert "pod" not in said()
+            world.delete()
+            await gone(world)
+
+        play(story)
