@@ -1,0 +1,103 @@
+"""Which lives are harmed where: each change of each life with each harm, or of these a share that is always the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Iterator
+
+from rig.cloud import Object
+from rig.kubelet import Script
+from rig.scenes import CHAIN, CHAIN_UNITS, OUTPUTS, RETRY_UNITS, plugin, step
+from rig.world import Unit
+
+from proxied.proxy import Call, Harm
+
+QUICK = Script(runs=0.2, pull=0.05, lag=0.02)
+
+
+@dataclasses.dataclass(frozen=True)
+class Life:
+    """What is asked for, how its scripts behave, and when it is deleted; it has at least so many changes."""
+
+    plugin: Object
+    units: dict[str, Unit]
+    changes: int
+    scripts: dict[str, Script] = dataclasses.field(default_factory=dict)
+    midway: bool = False  # deleted while its first step runs, else once it is ready
+
+    def script(self, unit: str) -> Script:
+        return dataclasses.replace(self.scripts.get(unit, QUICK), outputs=OUTPUTS.get(unit, {}))
+
+
+RETRY = plugin(
+    [step("make", outputs=("url",), idempotent=True, backoff="1s")], [step("drop", reads=("make.url",), backoff="1s")]
+)
+LIVES = {
+    "chain": Life(CHAIN, CHAIN_UNITS, 48),
+    "retry": Life(RETRY, RETRY_UNITS, 48, {"db/make": dataclasses.replace(QUICK, fails=1)}),
+    "midway": Life(CHAIN, CHAIN_UNITS, 34, {"db/make": dataclasses.replace(QUICK, runs=2.0)}, midway=True),
+}
+# Of all plans, one of so many is played: each change meets one or two harms, each harm every eighth change.
+SHARE = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One life and what happens to its `number`th change; nothing if no harm is named."""
+
+    life: str
+    number: int = 0
+    harm: Harm | None = None
+
+    def __str__(self) -> str:
+        return f"{self.life}-{self.number}-{_name(self.harm)}"
+
+
+def _name(harm: Harm | None) -> str:
+    return harm.name.lower().replace("_", "-") if harm else "unharmed"
+
+
+_NAMES = {_name(harm): harm for harm in (None, *Harm)}
+_SAID = re.compile(f"({'|'.join(LIVES)})-([0-9]+)-({'|'.join(sorted(_NAMES, key=len, reverse=True))})")
+
+
+def every() -> Iterator[Plan]:
+    """All of them."""
+    for name, life in LIVES.items():
+        yield Plan(name)
+        for number in range(1, life.changes + 1):
+            for harm in Harm:
+                yield Plan(name, number, harm)
+
+
+def chosen() -> list[Plan]:
+    """Those to play: a fixed share, or all if DAYFLY_PLANS is `all`."""
+    share = 1 if os.environ.get("DAYFLY_PLANS") == "all" else SHARE
+    turns = {harm: turn for turn, harm in enumerate(Harm)}
+    return [plan for plan in every() if plan.harm is None or (plan.number + turns[plan.harm]) % share == 0]
+
+
+class Names:
+    """Whose is whose. Runs, and all that is labelled or owned, are named after their Sandbox, and that after its plan."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, str] = {}
+
+    def said(self, text: str) -> str:
+        """The plan that a text names first; empty if it names none."""
+        found = _SAID.search(text)
+        return found.group() if found else ""
+
+    def of(self, call: Call) -> str:
+        """The plan to which a change belongs. What is made is remembered, for later changes give its name alone."""
+        if call.method == "POST":
+            plan, name = self.said(call.body.decode()), json.loads(call.body)["metadata"]["name"]
+            if plan:
+                self._made[name] = plan
+            return plan
+        return self.said(call.path) or next(
+            (self._made[part] for part in call.path.split("/") if part in self._made), ""
+        )

@@ -1,0 +1,299 @@
+"""A proxy before an API server: passes everything on, but for the one harm that it does at one change of each life."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import enum
+import json
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Callable
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+HELD_S = 4.0  # so long does a request wait, or everything that is told to one operator
+_LINE_MOST = 2**23
+_ENDS = frozenset({"host", "connection", "keep-alive", "transfer-encoding", "content-length"})
+
+
+class Harm(enum.Enum):
+    """What becomes of one change; of one operator alone, or before the eyes of a peer."""
+
+    CRASH_BEFORE = "the operator dies before the change is executed"
+    CRASH_AFTER = "the operator dies after the change is executed"
+    LOST_REQUEST = "the connection is reset before the change is executed"
+    LOST_ANSWER = "the connection is reset after the change is executed"
+    CONFLICT = "409, nothing executed"
+    TROUBLE_BEFORE = "500, nothing executed"
+    TROUBLE_AFTER = "500, though it was executed"
+    THROTTLE = "429 with Retry-After, nothing executed"
+    TWICE = "the change is sent twice, and the second answer is given"
+    CUT = "all watches break"
+    EXPIRED = "all watches end with 410 inside a 200"
+    PEER_CRASH_BEFORE = "as CRASH_BEFORE, with a peer at work"
+    PEER_CRASH_AFTER = "as CRASH_AFTER, with a peer at work"
+    LATE = "the change is executed seconds later, after whatever a peer does meanwhile"
+    BLIND = "the operator hears of nothing for seconds, and a peer goes on"
+
+    @property
+    def peer(self) -> bool:
+        """Whether a second operator is at work."""
+        return self in (Harm.PEER_CRASH_BEFORE, Harm.PEER_CRASH_AFTER, Harm.LATE, Harm.BLIND)
+
+    @property
+    def before(self) -> bool:
+        """Whether the operator dies, or its connection does, before the change is passed on."""
+        return self in (Harm.CRASH_BEFORE, Harm.PEER_CRASH_BEFORE, Harm.LOST_REQUEST)
+
+    @property
+    def crash(self) -> bool:
+        return self in (Harm.CRASH_BEFORE, Harm.CRASH_AFTER, Harm.PEER_CRASH_BEFORE, Harm.PEER_CRASH_AFTER)
+
+
+_ANSWERS = {
+    Harm.CONFLICT: (409, "Conflict", "the object has been modified; please apply your changes to the latest version"),
+    Harm.TROUBLE_BEFORE: (500, "InternalError", "etcdserver: request timed out"),
+    Harm.TROUBLE_AFTER: (500, "InternalError", "etcdserver: request timed out"),
+    Harm.THROTTLE: (429, "TooManyRequests", "too many requests, please try again later"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One change: who sends it, and what it is."""
+
+    client: str
+    method: str
+    path: str
+    body: bytes
+
+    def __str__(self) -> str:
+        return f"{self.client} {self.method} {self.path}"
+
+
+@dataclasses.dataclass(eq=False)
+class _Watch:
+    """One watch that passes through."""
+
+    connection: asyncio.Transport
+    end: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    expired: bool = False
+
+
+@dataclasses.dataclass
+class _Side:
+    """One operator's connections; while `hears` is not set, it is told nothing of what it watches."""
+
+    connections: set[asyncio.Transport] = dataclasses.field(default_factory=set)
+    watches: set[_Watch] = dataclasses.field(default_factory=set)
+    hears: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    dead: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Through:
+    """Credentials of an operator whose way to the server leads through the proxy: its address there, and its own token."""
+
+    server: str
+    token: str
+    tls: None = None
+    server_name: None = None
+    proxy: None = None
+
+    async def header(self) -> str:
+        return f"Bearer {self.token}"
+
+    async def renew(self) -> bool:
+        return False
+
+
+class FaultProxy:
+    """`hook` sees each change and may order a harm; `died` is called when an operator has been cut off for good.
+
+    An operator speaks to `url(name)`. Reads, and changes that no harm is ordered for, pass unharmed.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        tls: ssl.SSLContext | None,
+        *,
+        hook: Callable[[Call], Harm | None],
+        died: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._server, self._tls = server.rstrip("/"), tls
+        self._hook, self._died = hook, died
+        self._sides: dict[str, _Side] = {}
+        self._address = ""
+
+    def url(self, client: str) -> str:
+        """The server's address for one operator."""
+        side = self._sides.setdefault(client, _Side())
+        side.hears.set()
+        return f"{self._address}/{client}"
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serve on a free port of this machine while the block runs."""
+        app = web.Application(client_max_size=2**24)
+        app.router.add_route("*", "/{client}/{path:.*}", self._handle)
+        runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+        await runner.setup()
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True)
+        timeout = aiohttp.ClientTimeout(total=None)
+        try:
+            async with aiohttp.ClientSession(
+                connector=connector, timeout=timeout, read_bufsize=_LINE_MOST, auto_decompress=False
+            ) as self._session:
+                await web.TCPSite(runner, "127.0.0.1", 0).start()
+                host, port = runner.addresses[0][:2]
+                self._address = f"http://{host}:{port}"
+                yield
+                for name in list(self._sides):
+                    self.cut_off(name)
+        finally:
+            await runner.cleanup()
+
+    def cut_off(self, client: str) -> None:
+        """It is dead: nothing that it sends arrives any more, and nothing reaches it."""
+        side = self._sides[client]
+        side.dead = True
+        side.hears.set()
+        for watch in side.watches:
+            watch.end.set()
+        for connection in list(side.connections):
+            _reset(connection)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        side, connection = self._sides[request.match_info["client"]], request.transport
+        if connection is None or side.dead:
+            return _gone(request)
+        side.connections.add(connection)
+        if request.query.get("watch"):
+            return await self._watch(request, side, connection)
+        body = await request.read()
+        if request.method == "GET":
+            return await self._pass(request, body)
+        call = Call(request.match_info["client"], request.method, "/" + request.match_info["path"], body)
+        harm = self._hook(call)
+        return await (self._pass(request, body) if harm is None else self._harm(harm, call, request))
+
+    async def _harm(self, harm: Harm, call: Call, request: web.Request) -> web.StreamResponse:
+        side = self._sides[call.client]
+        if harm in (Harm.CONFLICT, Harm.TROUBLE_BEFORE, Harm.THROTTLE):
+            return _refusal(*_ANSWERS[harm])
+        if harm is Harm.LATE:
+            await asyncio.sleep(HELD_S)
+        if harm is Harm.BLIND:
+            side.hears.clear()
+            asyncio.get_running_loop().call_later(HELD_S, side.hears.set)
+        answer: web.StreamResponse = web.Response()
+        if not harm.before:
+            answer = await self._pass(request, call.body)
+        if harm is Harm.TWICE:
+            answer = await self._pass(request, call.body)
+        if harm in (Harm.CUT, Harm.EXPIRED):
+            for watch in side.watches:
+                watch.expired = harm is Harm.EXPIRED
+                watch.end.set()
+        if harm.crash:
+            self.cut_off(call.client)
+            self._died(call.client)
+        if harm in (Harm.LOST_REQUEST, Harm.LOST_ANSWER) or harm.crash:
+            return _gone(request)
+        return _refusal(*_ANSWERS[harm]) if harm is Harm.TROUBLE_AFTER else answer
+
+    def _open(
+        self, request: web.Request, body: bytes
+    ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        query = f"?{request.query_string}" if request.query_string else ""
+        return self._session.request(
+            request.method,
+            URL(f"{self._server}/{request.match_info['path']}{query}", encoded=True),
+            data=body or None,
+            headers={name: value for name, value in request.headers.items() if name.lower() not in _ENDS},
+            allow_redirects=False,
+        )
+
+    async def _pass(self, request: web.Request, body: bytes) -> web.Response:
+        """The server's answer; none where the server breaks off."""
+        try:
+            async with self._open(request, body) as answer:
+                headers = {name: value for name, value in answer.headers.items() if name.lower() not in _ENDS}
+                return web.Response(status=answer.status, body=await answer.read(), headers=headers)
+        except aiohttp.ClientError:
+            return _gone(request)
+
+    async def _watch(self, request: web.Request, side: _Side, connection: asyncio.Transport) -> web.StreamResponse:
+        """Line by line, as long as this operator may hear."""
+        response, watch = web.StreamResponse(), _Watch(connection)
+        side.watches.add(watch)
+        try:
+            async with self._open(request, b"") as answer:
+                response.set_status(answer.status)
+                await response.prepare(request)
+                async with contextlib.aclosing(_until(watch.end, answer.content)) as lines:
+                    async for line in lines:
+                        await side.hears.wait()
+                        await response.write(line)
+            if watch.expired:
+                error = {"type": "ERROR", "object": _status(410, "Expired", "too old resource version")}
+                await response.write(json.dumps(error).encode() + b"\n")
+            elif watch.end.is_set():
+                _reset(connection)
+        except aiohttp.ClientError:
+            _reset(connection)
+        finally:
+            side.watches.discard(watch)
+        return response
+
+
+async def _until(end: asyncio.Event, content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Whole lines until the end."""
+    ended = asyncio.ensure_future(end.wait())
+    reading: asyncio.Future[bytes] | None = None
+    try:
+        while not ended.done():
+            reading = asyncio.ensure_future(content.readline())
+            await asyncio.wait((reading, ended), return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                return
+            if not (line := reading.result()):
+                return
+            yield line
+    finally:
+        tasks: list[asyncio.Future[object]] = [each for each in (reading, ended) if each is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _status(code: int, reason: str, message: str) -> dict[str, object]:
+    return {
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message,
+    }  # fmt: skip
+
+
+def _refusal(code: int, reason: str, message: str) -> web.Response:
+    headers = {"Retry-After": "1"} if code == 429 else {}
+    return web.json_response(_status(code, reason, message), status=code, headers=headers)
+
+
+def _reset(connection: asyncio.Transport) -> None:
+    """End a connection as a dying peer does: at once, and with what was not sent yet thrown away."""
+    if not connection.is_closing():
+        held = connection.get_extra_info("socket")
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.abort()
+
+
+def _gone(request: web.Request) -> web.Response:
+    """No answer at all."""
+    if request.transport is not None:
+        _reset(request.transport)
+    return web.Response()

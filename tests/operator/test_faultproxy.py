@@ -1,0 +1,179 @@
+"""The proxy does what its harms say: seen by a client before it, and by the server behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from proxied import proxy as proxies
+from proxied.plans import LIVES, Names, chosen, every
+from proxied.proxy import Call, FaultProxy, Harm, Through
+
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import SECRETS
+from dayfly.kube.transport import HttpTransport
+from dayfly.kube.watch import WatchEvent, watch
+from kube.fake import FakeCluster, serving
+
+SECRET = {"metadata": {"name": "a"}, "data": {}}
+
+
+class Line:
+    """A client, the proxy before it, and what the proxy was asked to do at the client's first change."""
+
+    def __init__(self, harm: Harm | None, address: str) -> None:
+        self.cluster: FakeCluster
+        self.changes: list[Call] = []
+        self.dead: list[str] = []
+        self._harm = harm
+        self.proxy = FaultProxy(address, None, hook=self._hook, died=self.dead.append)
+
+    def _hook(self, call: Call) -> Harm | None:
+        self.changes.append(call)
+        return self._harm if len(self.changes) == 1 else None
+
+    def stored(self) -> bool:
+        return bool(self.cluster.objects("secrets"))
+
+
+@contextlib.asynccontextmanager
+async def line(harm: Harm | None) -> AsyncIterator[tuple[Client, Line]]:
+    cluster = FakeCluster()
+    async with serving(cluster) as address:
+        between = Line(harm, address)
+        between.cluster = cluster
+        async with between.proxy.serving():
+            client = Client(HttpTransport(Through(between.proxy.url("one"), "token")))
+            try:
+                yield client, between
+            finally:
+                await client.close()
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch):
+    monkeypatch.setattr(proxies, "HELD_S", 0.3)
+
+
+@pytest.mark.parametrize(
+    ("harm", "answer", "done"),
+    [
+        (Harm.CONFLICT, errors.Conflict, False),
+        (Harm.TROUBLE_BEFORE, errors.OutcomeUnknown, False),
+        (Harm.TROUBLE_AFTER, errors.OutcomeUnknown, True),
+        (Harm.THROTTLE, errors.Throttled, False),
+        (Harm.LOST_REQUEST, errors.OutcomeUnknown, False),
+        (Harm.LOST_ANSWER, errors.OutcomeUnknown, True),
+        (Harm.TWICE, errors.AlreadyExists, True),
+        (Harm.CRASH_BEFORE, errors.OutcomeUnknown, False),
+        (Harm.CRASH_AFTER, errors.OutcomeUnknown, True),
+        (Harm.PEER_CRASH_BEFORE, errors.OutcomeUnknown, False),
+        (Harm.PEER_CRASH_AFTER, errors.OutcomeUnknown, True),
+    ],
+)
+async def test_a_harmed_change(harm, answer, done):
+    """What the client is told, and whether it was done. It may not be sent again unasked."""
+    async with line(harm) as (client, between):
+        with pytest.raises(answer):
+            await client.create(SECRETS, SECRET, "default")
+        assert between.stored() is done
+        assert len(between.changes) == 1
+
+
+@pytest.mark.parametrize("harm", [harm for harm in Harm if harm.crash])
+async def test_who_crashed_is_cut_off(harm):
+    """Nothing reaches it any more, its peer goes on."""
+    async with line(harm) as (client, between):
+        with pytest.raises(errors.OutcomeUnknown):
+            await client.create(SECRETS, SECRET, "default")
+        with pytest.raises(errors.OutcomeUnknown):
+            await client.delete(SECRETS, "a", "default")
+        assert between.dead == ["one"]
+        peer = Client(HttpTransport(Through(between.proxy.url("two"), "token")))
+        await peer.create(SECRETS, {"metadata": {"name": "b"}}, "default")
+        await peer.close()
+
+
+async def test_late():
+    """The change waits, and is done."""
+    async with line(Harm.LATE) as (client, between):
+        began = time.monotonic()
+        made = asyncio.create_task(client.create(SECRETS, SECRET, "default"))
+        await asyncio.sleep(0.1)
+        assert not between.stored()
+        await made
+        assert between.stored()
+        assert time.monotonic() - began >= proxies.HELD_S
+
+
+async def events(client: Client, heard: asyncio.Queue[str]) -> None:
+    """Hear of Secrets until the watch ends."""
+    version = (await client.list_all(SECRETS)).resource_version
+    async for event in watch(client, SECRETS, version):
+        assert isinstance(event, WatchEvent)
+        heard.put_nowait(event.object.metadata.name)
+
+
+@pytest.mark.parametrize(("harm", "end"), [(Harm.CUT, errors.ServerTrouble), (Harm.EXPIRED, errors.Gone)])
+async def test_watches_end(harm, end):
+    """The change itself is done and answered."""
+    async with line(harm) as (client, between):
+        hearing = asyncio.create_task(events(client, asyncio.Queue()))
+        await asyncio.sleep(0.1)
+        await client.create(SECRETS, SECRET, "default")
+        assert between.stored()
+        with pytest.raises(end):
+            await hearing
+
+
+async def test_blind():
+    """The change is done and answered; what it led to is heard of later."""
+    async with line(Harm.BLIND) as (client, _):
+        heard: asyncio.Queue[str] = asyncio.Queue()
+        hearing = asyncio.create_task(events(client, heard))
+        await asyncio.sleep(0.1)
+        await client.create(SECRETS, SECRET, "default")
+        await asyncio.sleep(0.1)
+        assert heard.empty()
+        assert await heard.get() == "a"
+        hearing.cancel()
+
+
+async def test_unharmed():
+    """Queries, bodies, statuses and watches pass as they are."""
+    async with line(None) as (client, _):
+        heard: asyncio.Queue[str] = asyncio.Queue()
+        hearing = asyncio.create_task(events(client, heard))
+        await asyncio.sleep(0.1)
+        made = await client.create(SECRETS, SECRET, "default")
+        with pytest.raises(errors.AlreadyExists):
+            await client.create(SECRETS, SECRET, "default")
+        with pytest.raises(errors.Conflict):
+            await client.delete(SECRETS, "a", "default", uid="another")
+        assert (await client.get(SECRETS, "a", "default")).metadata.uid == made.metadata.uid
+        assert await heard.get() == "a"
+        hearing.cancel()
+
+
+class TestPlans:
+    def test_the_share_misses_nothing(self):
+        """Each life meets each harm many times, and each of its changes at least one."""
+        share = chosen()
+        assert len(share) >= 200
+        for name, life in LIVES.items():
+            mine = [plan for plan in share if plan.life == name and plan.harm]
+            assert {plan.number for plan in mine} == set(range(1, life.changes + 1))
+            assert all(sum(plan.harm is harm for plan in mine) >= 4 for harm in Harm)
+
+    def test_all(self, monkeypatch):
+        monkeypatch.setenv("DAYFLY_PLANS", "all")
+        assert chosen() == list(every())
+
+    def test_names_tell_plans_apart(self):
+        """A Run's name leads back to the plan of its Sandbox, and to no other."""
+        for plan in every():
+            assert Names().said(f"/apis/dayfly.dev/v1alpha1/runs/{plan}-abcdefghijklmnop") == str(plan)
