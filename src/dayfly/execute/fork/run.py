@@ -11,6 +11,7 @@ from dayfly.kube.objects import PODS, Resource
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Workload)
 SERVICES = Resource("", "v1", "services", "Service", Service)
+_REVISION = "deployment.kubernetes.io/revision"
 _WHOLE = DEPLOYMENTS.read_as(dict[str, Any])
 
 
@@ -100,9 +101,11 @@ class Forks:
         if (meta.annotations or {}).get(FORM_ANNOTATION) == wanted[FORM_ANNOTATION]:
             return
         identity = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        # Its controller's own note; without it, it would write another time.
+        noted = {key: value for key, value in (meta.annotations or {}).items() if key == _REVISION}
         body = {
             **manifest,
-            "metadata": {**manifest["metadata"], **identity},
+            "metadata": {**manifest["metadata"], **identity, "annotations": {**noted, **wanted}},
             "spec": {**manifest["spec"], "replicas": int(wanted[REPLICAS_ANNOTATION])},
         }
         with contextlib.suppress(errors.NotFound, errors.Conflict):

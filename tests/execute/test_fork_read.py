@@ -1,0 +1,86 @@
+"""When a fork answers, what it waits for, and what proves that it is gone."""
+
+import msgspec
+import pytest
+
+from dayfly.execute.fork import read
+from dayfly.kube.objects import Pod
+from dayfly.plan.world import Ended, Held, Running, Waiting
+from dayfly.spec.run import State, UnitRecord
+
+RECORD = UnitRecord(attempt=1, state=State.CLAIMED, ref="u", claimed_at=1_000)
+
+
+def seen(*, replicas=1, generation=2, observed=2, counts=(1, 1, 1), deleted=False, conditions=()):
+    """The fact of a Deployment; `counts` are replicas, updated and available ones."""
+    every, updated, available = counts
+    meta = {"name": "f", "uid": "u", "generation": generation, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    if deleted:
+        meta["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    status = {"observedGeneration": observed, "replicas": every, "updatedReplicas": updated}
+    status |= {"availableReplicas": available, "conditions": list(conditions)}
+    return msgspec.convert({"metadata": meta, "spec": {"replicas": replicas}, "status": status}, read.Workload)
+
+
+def pod(**status):
+    return msgspec.convert({"metadata": {"name": "p"}, "status": status}, Pod)
+
+
+def fact(pods=(), **shape):
+    return read.fork(seen(**shape), pods, 5_000)
+
+
+def test_without_replicas_it_is_held():
+    assert fact(replicas=0, counts=(0, 0, 0)) == Held(ref="u")
+
+
+def test_it_answers_when_all_its_pods_of_the_newest_form_do():
+    assert fact() == Running(since=1_767_225_600_000)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"observed": 1},
+        {"counts": (1, 0, 1)},  # an old pod answers
+        {"counts": (2, 1, 1)},  # of an old and a new pod one answers
+        {"counts": (1, 1, 0)},
+        {"replicas": 2, "counts": (2, 2, 1)},
+    ],
+    ids=["unseen", "old", "both", "unavailable", "half"],
+)
+def test_it_waits_for_its_pods(shape):
+    assert isinstance(fact(**shape), Waiting)
+
+
+def test_one_that_is_being_deleted_may_have_pods():
+    """Pods that are ending are counted nowhere, so no count proves that there are none."""
+    assert fact(deleted=True, replicas=0, counts=(0, 0, 0)) == Running(since=1_767_225_600_000, ready=False)
+
+
+def test_what_stands_in_the_way():
+    """The pods' own words first, then the controller's, then the count; what every pod goes through is no news."""
+    pulling = pod(
+        containerStatuses=[{"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}}]
+    )
+    ordinary = pod(containerStatuses=[{"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}}])
+    unplaced = pod(
+        conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "full"}]
+    )
+    quota = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
+
+    def said(*pods, conditions=()):
+        found = fact(pods, counts=(1, 1, 0), conditions=conditions)
+        return found.reason, found.message
+
+    assert said(ordinary, pulling) == ("ImagePullBackOff", "no")
+    assert said(unplaced, conditions=[quota]) == ("Unschedulable", "full")
+    assert said(conditions=[quota]) == ("FailedCreate", "exceeded quota")
+    assert said(ordinary) == ("Starting", "0 of 1 pods answer")
+
+
+def test_it_is_gone_only_when_its_pods_are():
+    assert read.gone(RECORD, pods=1, now=9_000) == Running(since=1_000, ready=False)
+    ended = read.gone(RECORD, pods=0, now=9_000)
+    assert isinstance(ended, Ended)
+    assert (ended.result.outcome, ended.result.started_at, ended.result.ended_at) == ("failed", 1_000, 9_000)

@@ -1,0 +1,237 @@
+"""What a fork is made of: its baseline, the changes in their order, nothing that leads the baseline's traffic to it."""
+
+import copy
+
+import msgspec
+import pytest
+
+from dayfly.execute.fork.read import Service
+from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, Identity, fork, leading, service
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.pod.render import SecretKey
+from dayfly.spec.lifecycle import Baseline, EnvChange, Fork, Unit
+
+BASELINE = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {
+        "name": "web",
+        "namespace": "shop",
+        "uid": "u",
+        "resourceVersion": "9",
+        "generation": 3,
+        "labels": {"app": "web", "release": "r"},
+        "annotations": {"tracked-by": "gitops", "deployment.kubernetes.io/revision": "4"},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "App", "name": "a", "uid": "x"}],
+        "finalizers": ["somebody/else"],
+        "managedFields": [{}],
+    },
+    "spec": {
+        "replicas": 7,
+        "paused": True,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {
+            "metadata": {"labels": {"app": "web", "tier": "front"}, "annotations": {"inject": "true"}},
+            "spec": {
+                "initContainers": [{"name": "wait", "image": "wait:1"}],
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "web:1",
+                        "env": [
+                            {"name": "A", "value": "1"},
+                            {"name": "B", "value": "2"},
+                            {"name": "C", "value": "$(B)"},
+                        ],
+                    },
+                    {"name": "side", "image": "side:1"},
+                ],
+            },
+        },
+    },
+    "status": {"replicas": 7},
+}
+IDENTITY = Identity(
+    "f-box-web", "box-run", {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "r"}
+)
+OWN = {FORK_LABEL: "f-box-web", "dayfly.dev/run": "box-run", "app.kubernetes.io/managed-by": "dayfly"}
+
+
+def unit(*env: EnvChange, images=(), patch=None) -> Unit:
+    of = Baseline(kind="Deployment", namespace="shop", name="web")
+    return Unit(name="web", kind="fork", fork=Fork(baseline=of, env=env, images=images, patch=patch))
+
+
+def made(*env: EnvChange, inputs=None, hosts=None, **changes):
+    before = copy.deepcopy(BASELINE)
+    manifest = fork(unit(*env, **changes), BASELINE, IDENTITY, inputs=inputs or {}, hosts=hosts or {})
+    assert before == BASELINE, "the baseline is somebody else's"
+    return manifest
+
+
+def main_of(manifest):
+    return manifest["spec"]["template"]["spec"]["containers"][0]
+
+
+class TestIdentity:
+    def test_nothing_of_the_baseline_tells_whose_it_is(self):
+        """Neither labels nor notes of other tools; its own selector, owner and name; no replicas, and not paused."""
+        manifest = made()
+        meta, spec = manifest["metadata"], manifest["spec"]
+        assert set(meta) == {"name", "namespace", "labels", "annotations", "ownerReferences"}
+        assert (meta["name"], meta["namespace"], meta["labels"]) == ("f-box-web", "shop", OWN)
+        assert set(meta["annotations"]) == {"dayfly.dev/form", "dayfly.dev/replicas"}
+        assert meta["ownerReferences"] == [IDENTITY.owner]
+        assert (spec["replicas"], spec["selector"]) == (0, {"matchLabels": {FORK_LABEL: "f-box-web"}})
+        assert "paused" not in spec
+        assert spec["template"]["metadata"] == {"labels": OWN, "annotations": {"inject": "true"}}
+        assert "status" not in manifest
+
+    def test_one_pod_unless_the_patch_says_more(self):
+        assert made()["metadata"]["annotations"]["dayfly.dev/replicas"] == "1"
+        patched = made(patch={"type": "merge", "value": {"spec": {"replicas": 3}}})
+        assert patched["metadata"]["annotations"]["dayfly.dev/replicas"] == "3"
+        assert patched["spec"]["replicas"] == 0
+
+    @pytest.mark.parametrize(
+        "patch",
+        [
+            {"metadata": {"name": "web", "namespace": "other", "labels": {"app": "web", "mine": "x"}}},
+            {"spec": {"template": {"metadata": {"labels": {"app": "web", "tier": "back", "mine": "x"}}}}},
+            {"spec": {"selector": {"matchLabels": {"app": "web"}}}},
+        ],
+        ids=["object", "pods", "selector"],
+    )
+    def test_a_patch_cannot_take_the_baselines_place(self, patch):
+        """Whatever it writes under the baseline's own keys is left behind; labels of its own stay."""
+        manifest = made(patch={"type": "merge", "value": patch})
+        assert (manifest["metadata"]["name"], manifest["metadata"]["namespace"]) == ("f-box-web", "shop")
+        for labels in (manifest["metadata"]["labels"], manifest["spec"]["template"]["metadata"]["labels"]):
+            assert not labels.keys() & {"app", "tier", "release"}
+            assert labels.items() >= OWN.items()
+        assert manifest["spec"]["selector"] == {"matchLabels": {FORK_LABEL: "f-box-web"}}
+
+    def test_form_tells_one_revision_from_another(self):
+        def form(manifest):
+            return manifest["metadata"]["annotations"][FORM_ANNOTATION]
+
+        wished = EnvChange(name="A", value="x")
+        assert form(made()) == form(made())
+        assert form(made()) != form(made(wished))
+        of = {"kind": "Deployment", "namespace": "shop", "name": "api"}
+        told = EnvChange(name="A", source={"fork": {"forkOf": of, "expression": "{{.Service.Host}}"}})
+        hosts = [{("shop", "api"): ("api.svc", port)} for port in (80, 81)]
+        assert form(made(told, hosts=hosts[0])) != form(made(told, hosts=hosts[1]))
+
+
+class TestChanges:
+    def test_env_in_place_added_and_deleted(self):
+        """A changed variable keeps its place, for `$(B)` means what came before it."""
+        changes = [EnvChange(name="B", value="x"), EnvChange(name="D", value="new"), EnvChange(name="A", delete=True)]
+        wanted = [{"name": "B", "value": "x"}, {"name": "C", "value": "$(B)"}, {"name": "D", "value": "new"}]
+        assert main_of(made(*changes))["env"] == wanted
+
+    def test_env_of_other_containers(self):
+        manifest = made(
+            EnvChange(name="X", value="1", container="side"), EnvChange(name="Y", value="2", container="wait")
+        )
+        pod = manifest["spec"]["template"]["spec"]
+        assert pod["containers"][1]["env"] == [{"name": "X", "value": "1"}]
+        assert pod["initContainers"][0]["env"] == [{"name": "Y", "value": "2"}]
+
+    def test_outputs_are_references_and_absent_ones_empty(self):
+        """No value is ever written into a Deployment."""
+        changes = [EnvChange(name="A", input="db.make.url"), EnvChange(name="B", input="db.make.none")]
+        inputs = {"db.make.url": SecretKey("box-db", "make.url"), "db.make.none": None}
+        env = main_of(made(*changes, inputs=inputs))["env"]
+        reference = {"secretKeyRef": {"name": "box-db", "key": "make.url"}}
+        assert env[:2] == [{"name": "A", "valueFrom": reference}, {"name": "B", "value": ""}]
+
+    def test_values_of_the_namespace(self):
+        sources = {"configMap": {"name": "c", "key": "k"}, "secret": {"name": "s", "key": "k", "optional": True}}
+        changes = [EnvChange(name=kind, source={kind: of}) for kind, of in sources.items()]
+        env = {item["name"]: item for item in main_of(made(*changes))["env"]}
+        assert env["configMap"]["valueFrom"] == {"configMapKeyRef": sources["configMap"]}
+        assert env["secret"]["valueFrom"] == {"secretKeyRef": sources["secret"]}
+
+    def test_addresses_of_other_forks(self):
+        of = {"kind": "Deployment", "namespace": "shop", "name": "api"}
+        told = {"fork": {"forkOf": of, "expression": "http://{{ .Service.Host }}:{{.Service.Port}}/"}}
+        change = EnvChange(name="API", source=told)
+        env = main_of(made(change, hosts={("shop", "api"): ("f-api.shop.svc", 8080)}))["env"]
+        assert env[-1] == {"name": "API", "value": "http://f-api.shop.svc:8080/"}
+        for hosts in ({}, {("shop", "api"): ("f-api.shop.svc", 0)}):
+            with pytest.raises(CannotRenderError) as refused:
+                made(change, hosts=hosts)
+            assert refused.value.reason == "ForkWithoutService"
+
+    def test_images(self):
+        images = ({"image": "web:2"}, {"image": "side:2", "container": "side"})
+        containers = made(images=images)["spec"]["template"]["spec"]["containers"]
+        assert [container["image"] for container in containers] == ["web:2", "side:2"]
+
+    def test_patches_come_last_and_in_their_own_way(self):
+        """Strategic merges containers by name, merge replaces the list, json goes by path."""
+        strategic = {
+            "spec": {"template": {"spec": {"containers": [{"name": "main", "image": "web:9", "args": ["x"]}]}}}
+        }
+        patched = main_of(made(images=({"image": "web:2"},), patch={"type": "strategic", "value": strategic}))
+        assert (patched["image"], patched["args"], len(patched["env"])) == ("web:9", ["x"], 3)
+        patched = made(patch={"type": "merge", "value": strategic})
+        assert patched["spec"]["template"]["spec"]["containers"] == [{"name": "main", "image": "web:9", "args": ["x"]}]
+        operation = {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "web:8"}
+        assert main_of(made(patch={"type": "json", "value": [operation]}))["image"] == "web:8"
+
+    @pytest.mark.parametrize(
+        ("kind", "value"),
+        [
+            ("json", [{"op": "remove", "path": "/spec/nothing"}]),
+            ("json", {"not": "a list"}),
+            ("strategic", {"spec": {"template": {"spec": {"containers": [{"image": "no name"}]}}}}),
+            ("merge", {"spec": None}),
+            ("merge", {"spec": {"template": "text"}}),
+            ("merge", "text"),
+            ("merge", {"spec": {"replicas": 0}}),
+            ("merge", {"spec": {"replicas": "many"}}),
+        ],
+    )
+    def test_patches_that_do_not_fit(self, kind, value):
+        with pytest.raises(CannotRenderError) as refused:
+            made(patch={"type": kind, "value": value})
+        assert refused.value.reason == "BadPatch"
+
+    def test_unknown_container(self):
+        with pytest.raises(CannotRenderError, match="it has main, side, wait"):
+            made(EnvChange(name="A", value="1", container="nosuch"))
+
+
+class TestServices:
+    def of(self, name, selector, ports=(80,), labels=None, **spec):
+        said = [{"name": f"p{port}", "port": port, "targetPort": "http", "nodePort": 30000} for port in ports]
+        spec = {"selector": selector, "ports": said, **spec}
+        return msgspec.convert(
+            {"metadata": {"name": name, "namespace": "shop", "labels": labels}, "spec": spec}, Service
+        )
+
+    def test_the_one_that_leads_to_the_baseline(self):
+        """All of its selector must fit; the namesake first, then by name; ours and those without selector never."""
+        labels = {"app": "web", "tier": "front"}
+        every = [
+            self.of("zz", {"tier": "front"}),
+            self.of("none", None),
+            self.of("empty", {}),
+            self.of("other", {"app": "web", "tier": "back"}),
+            self.of("aa", {"app": "web"}, labels={"dayfly.dev/run": "r"}),
+        ]
+        assert leading(every, "web", labels).metadata.name == "zz"
+        assert leading([*every, self.of("web", {"app": "web"})], "web", labels).metadata.name == "web"
+        assert leading(every[1:], "web", labels) is None
+
+    def test_the_forks_own_leads_to_its_pods_alone(self):
+        manifest = service(self.of("web", {"app": "web"}, ports=(80, 81)), IDENTITY)
+        assert manifest["spec"]["selector"] == {FORK_LABEL: "f-box-web"}
+        assert [port["port"] for port in manifest["spec"]["ports"]] == [80, 81]
+        assert "nodePort" not in manifest["spec"]["ports"][0]
+        assert "clusterIP" not in manifest["spec"]
+        headless = service(self.of("web", {"app": "web"}, clusterIP="None"), IDENTITY)
+        assert headless["spec"]["clusterIP"] == "None"
