@@ -2,24 +2,69 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from dayfly.cli import show
-from dayfly.cli.client import Client
-from dayfly.cli.sandbox import find
+from dayfly.cli import hosts, options, show
+from dayfly.cli.exits import CliError, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dayfly.cli.hosts import Host
+
+_LONGEST = 200
 
 
 @click.command("abandon")
 @click.argument("sandbox")
 @click.option("--reason", required=True, help="Why; it is recorded with who asked and when.")
-def command(sandbox: str, reason: str) -> None:
+@options.cluster
+def command(sandbox: str, reason: str, context: str | None, namespace: str | None) -> None:
     """Give up a sandbox's cleanup: its delete steps are not run (any more), and it goes.
 
-    What they would have removed may be left over. To delete a sandbox with everything it has: dayfly sandbox delete.
+    What they would have removed may be left over, and is named. To delete a sandbox with everything it has, do not
+    abandon it: dayfly sandbox delete, or in a cluster kubectl delete.
     """
     if not reason.strip():
         raise click.UsageError("--reason is empty; say why, it is recorded", click.get_current_context())
-    client = Client.open()
-    find(client, sandbox)
-    client.post("sandboxes", sandbox, "abandon", body={"reason": reason})
-    show.talk(f'Abandoned sandbox "{sandbox}"; what its delete steps would have removed may be left over.')
+    host = hosts.find(context, namespace)
+    # The outputs that name what stays behind go with the sandbox.
+    remains = list(_remains(host, sandbox))
+    host.abandon(sandbox, reason)
+    end = ":" if remains else "."
+    show.talk(f'Abandoned sandbox "{sandbox}"; what its delete steps would have removed may be left over{end}')
+    for line in remains:
+        show.talk(f"  {line}")
+
+
+def _remains(host: Host, sandbox: str) -> Iterator[str]:
+    """A line for each resource that was begun and is not cleaned up, with the outputs that may tell which it is."""
+    found = host.sandbox(sandbox)
+    units = found.report["units"]
+    begun = {
+        unit.get("resource") for unit in units if unit["event"] in ("preStart", "postStart") and unit.get("attempt")
+    }
+    left = {unit.get("resource") for unit in units if unit["event"] == "postStop" and unit["state"] != "succeeded"}
+    wishes = [wish for wish in found.spec.get("resources") or () if wish["name"] in begun & left]
+    if not wishes:
+        return
+    unread = ""
+    outputs: list[Any] = []
+    try:
+        outputs = host.outputs(sandbox)
+    except CliError as fault:
+        if fault.code != Exit.DENIED:
+            raise
+        unread = f"its outputs cannot be shown: {fault.message}"
+    for wish in wishes:
+        told = [_told(each) for each in outputs if each.get("resource") == wish["name"]]
+        yield f"{wish['name']} ({wish.get('plugin') or 'its own steps'}): {unread or ', '.join(told) or 'no outputs'}"
+
+
+def _told(each: Any) -> str:
+    name = f"{each['step']}.{each['output']}"
+    if each.get("sensitive"):
+        return f"{name} (sensitive)"
+    return f"{name} (binary)" if each.get("encoding") == "base64" else f"{name}={show.cut(each['value'], _LONGEST)}"

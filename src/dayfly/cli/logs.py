@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from dayfly.cli import show
-from dayfly.cli.client import ApiError, Client
+from dayfly.cli import hosts, options, show
 from dayfly.cli.exits import CliError, Exit
-from dayfly.cli.sandbox import ask
-from dayfly.spec import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dayfly.cli.hosts import Host
+
 _POLL = 0.3
-_NOT_FOUND = 404
 _MOVING = ("running", "retrying", "unknown")
 
 
@@ -42,22 +38,20 @@ class Chosen(NamedTuple):
 class Tail:
     """One attempt's log as far as it has been printed. With a prefix, whole lines only are printed."""
 
-    def __init__(self, unit: str, attempt: int) -> None:
-        self.unit = unit
-        self.attempt = attempt
+    def __init__(self, info: Any) -> None:
+        self.unit: str = info["unit"]
+        self.attempt: int = info["attempt"]
         self.offset = 0
         self.rest = b""
 
-    def pour(self, client: Client, sandbox: str, prefix: str, *, last: bool) -> None:
-        """Print what is new, each line behind the prefix; with `last` also a line that has no end yet."""
-        while True:
-            where = {"unit": self.unit, "attempt": self.attempt, "offset": self.offset}
-            answer = client.get("sandboxes", sandbox, "log", **where)
-            if answer["next"] == self.offset:
-                break
-            self.offset = answer["next"]
-            data: str = answer["data"]
-            self._write(base64.b64decode(data) if answer["encoding"] == "base64" else data.encode(), prefix)
+    def pour(self, host: Host, sandbox: str, prefix: str, info: Any) -> None:
+        """Print what is new, each line behind the prefix; of a log that is sealed also a line that has no end."""
+        last = bool(info["sealed"])
+        if info["cut"] and not self.offset:
+            show.talk(f"{self.unit}: {_cut(info)}")
+        while new := host.read(sandbox, self.unit, self.attempt, self.offset):
+            self.offset += len(new)
+            self._write(new, prefix)
         if last and self.rest:
             self._write(b"\n", prefix)
 
@@ -74,64 +68,71 @@ class Tail:
 @click.argument("step", required=False, default="")
 @click.option("-f", "--follow", is_flag=True, help="Go on until what is followed has ended.")
 @click.option("--attempt", type=click.IntRange(min=1), help="This attempt, not the latest.")
-def command(sandbox: str, resource: str, step: str, follow: bool, attempt: int | None) -> None:
-    """Show the logs of a sandbox's steps and forks, also after its end.
+@options.cluster
+def command(
+    sandbox: str,
+    resource: str,
+    step: str,
+    *,
+    follow: bool,
+    attempt: int | None,
+    context: str | None,
+    namespace: str | None,
+) -> None:
+    """Show the logs of a sandbox's steps and forks, also after their end.
 
     RESOURCE may also be the name of a hook or of a forked workload. Where there are several logs, each line begins
     with the name of its unit.
     """
-    names.check("sandbox", sandbox)
-    client = Client.open()
+    host = hosts.find(context, namespace)
     chosen = Chosen(resource, step)
-    report = _report(client, sandbox)
-    found = _attempts(client, sandbox, chosen, attempt)
+    report = host.report(sandbox)
+    found = _attempts(host, sandbox, chosen, attempt, follow=follow)
     if not found:
-        _say_why_nothing(client, sandbox, chosen, report, attempt)
+        _say_why_nothing(host, sandbox, chosen, report, attempt)
     # Whether lines get a prefix depends on what was asked for, not on how far it has come.
     several = max(sum(chosen.takes(unit["id"]) for unit in report["units"]), len({info["unit"] for info in found})) > 1
     if follow:
-        _follow(client, sandbox, chosen, attempt, prefixed=several)
+        _follow(host, sandbox, chosen, attempt, prefixed=several)
         return
     latest = {info["unit"]: info for info in found}
     for info in latest.values():
         prefix = f"{info['unit']} | " if several else ""
-        Tail(info["unit"], info["attempt"]).pour(client, sandbox, prefix, last=True)
+        Tail(info).pour(host, sandbox, prefix, {**info, "sealed": True})
 
 
-def _follow(client: Client, sandbox: str, chosen: Chosen, attempt: int | None, *, prefixed: bool) -> None:
+def _follow(host: Host, sandbox: str, chosen: Chosen, attempt: int | None, *, prefixed: bool) -> None:
     """Print what comes, from all chosen logs, until nothing more can come."""
     tails: dict[tuple[str, int], Tail] = {}
-    first = {info["unit"]: info["attempt"] for info in _attempts(client, sandbox, chosen, attempt)}
+    first = {info["unit"]: info["attempt"] for info in _attempts(host, sandbox, chosen, attempt, follow=True)}
     while True:
-        more = _expects_more(_report(client, sandbox), chosen)
-        for info in _attempts(client, sandbox, chosen, attempt):
+        more = _expects_more(host.report(sandbox), chosen)
+        for info in _attempts(host, sandbox, chosen, attempt, follow=True):
             key = (info["unit"], info["attempt"])
             if info["attempt"] < first.setdefault(*key):
                 continue
-            tail = tails.setdefault(key, Tail(*key))
+            tail = tails.setdefault(key, Tail(info))
             if info["size"] > tail.offset or (info["sealed"] and tail.rest):
                 prefix = f"{info['unit']} | " if prefixed else ""
-                tail.pour(client, sandbox, prefix, last=info["sealed"])
+                tail.pour(host, sandbox, prefix, info)
             more = more or not info["sealed"]
         if not more:
             return
-        time.sleep(_POLL)
+        host.pause(_POLL)
 
 
-def _attempts(client: Client, sandbox: str, chosen: Chosen, attempt: int | None) -> list[Any]:
+def _attempts(host: Host, sandbox: str, chosen: Chosen, attempt: int | None, *, follow: bool) -> list[Any]:
     """The chosen logs, attempts of a unit in their order."""
-    found = ask(client, sandbox, "attempts")
+    found = host.attempts(sandbox, follow=follow)
     return [info for info in found if chosen.takes(info["unit"]) and attempt in (None, info["attempt"])]
 
 
-def _report(client: Client, sandbox: str) -> Any:
-    """The run's report; nothing for one that is over and forgotten but for its logs."""
-    try:
-        return client.get("sandboxes", sandbox, "report")
-    except ApiError as fault:
-        if fault.status == _NOT_FOUND:
-            return {"phase": "cleaned", "units": []}
-        raise
+def _cut(info: Any) -> str:
+    """What is said of a log whose beginning is not there."""
+    if info["cut"] < 0:
+        return f"of attempt {info['attempt']} the last {info['size']} bytes are kept; how many there were is not known"
+    printed = info["size"] + info["cut"]
+    return f"attempt {info['attempt']} printed {printed} bytes, of which the last {info['size']} are kept"
 
 
 def _expects_more(report: Any, chosen: Chosen) -> bool:
@@ -147,13 +148,13 @@ def _expects_more(report: Any, chosen: Chosen) -> bool:
     )
 
 
-def _say_why_nothing(client: Client, sandbox: str, chosen: Chosen, report: Any, attempt: int | None) -> None:
+def _say_why_nothing(host: Host, sandbox: str, chosen: Chosen, report: Any, attempt: int | None) -> None:
     """There is no log to show: no such unit, no such attempt, or not yet.
 
     Raises:
         CliError: there is no such unit or attempt.
     """
-    logs = client.get("sandboxes", sandbox, "attempts")
+    logs = host.attempts(sandbox, follow=False)
     known: Iterable[str] = dict.fromkeys([*(unit["id"] for unit in report["units"]), *(log["unit"] for log in logs)])
     units = [unit for unit in known if chosen.takes(unit)]
     wanted = " ".join(filter(None, chosen)) or "step, hook or fork"
@@ -164,4 +165,6 @@ def _say_why_nothing(client: Client, sandbox: str, chosen: Chosen, report: Any, 
         numbers = sorted({log["attempt"] for log in logs if chosen.takes(log["unit"])})
         there = f"there is {', '.join(map(str, numbers))}" if numbers else "it has not started"
         raise CliError(Exit.NOT_FOUND, f"{', '.join(units)} has no attempt {attempt}", there)
-    show.talk(f"{', '.join(units)}: not started yet; see: dayfly why {sandbox}")
+    begun = [unit for unit in report["units"] if unit["id"] in units and unit.get("attempt")]
+    state = "no log of it is kept" if begun else "not started yet"
+    show.talk(f"{', '.join(units)}: {state}; see: dayfly why {sandbox}{host.flags}")

@@ -50,6 +50,13 @@ sets: Decorator = click.option(
 )
 
 
+def cluster(command: Any) -> Any:
+    """`--context` and `-n`: ask a Kubernetes cluster and not the server of the home."""
+    where = click.option("--context", metavar="NAME", help="Ask the cluster of this context of the kubeconfig.")
+    within = click.option("-n", "--namespace", metavar="NAME", help="Of that cluster; the context's own by default.")
+    return where(within(command))
+
+
 def files(*, required: bool = True) -> Decorator:
     """`-f`: where wishes are read from."""
     return click.option(

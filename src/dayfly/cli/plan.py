@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING
 
@@ -11,16 +12,17 @@ import msgspec
 from dayfly import compile as compiler
 from dayfly.cli import client as api
 from dayfly.cli import files as reading
-from dayfly.cli import options, show
+from dayfly.cli import hosts, options, show
 from dayfly.cli.exits import CliError, Exit
-from dayfly.spec import documents, semver
+from dayfly.spec import semver
 from dayfly.spec.lifecycle import Event
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from dayfly.cli.hosts import Host
     from dayfly.compile.preview import EnvLine, InputLine, Preview, StepLine
     from dayfly.spec.text import Document
 
@@ -33,12 +35,20 @@ _NOT_YET = "drawn-at-apply"
 @click.command("plan")
 @options.files()
 @options.sets
+@options.cluster
 @options.output
-def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> None:
+def command(
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    context: str | None,
+    namespace: str | None,
+    output: str | None,
+) -> None:
     """Show what sandboxes in files would do: steps in waves, values and their sources, forks, and the way back.
 
-    Plugins are taken from the same files, else from the running server.
+    Plugins are taken from the same files, else from the running server or the cluster.
     """
+    find = functools.partial(_fetched, functools.cache(lambda: _host(context, namespace)))
     wishes = reading.load(files, sets)
     plugins = {(w.wish.name, w.wish.version): w.wish for w in wishes if isinstance(w.wish, Plugin)}
     sources = {(w.wish.name, w.wish.version): w.document for w in wishes if isinstance(w.wish, Plugin)}
@@ -46,7 +56,7 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -
     if not sandboxes:
         message = f"{', '.join(files)}: no sandbox in there"
         raise CliError(Exit.USAGE, message, "a plan is of a sandbox; add one that uses the plugin")
-    previews = [(sandbox, _preview(sandbox, document, plugins, sources)) for sandbox, document in sandboxes]
+    previews = [(sandbox, _preview(sandbox, document, plugins, sources, find)) for sandbox, document in sandboxes]
     if output:
         data = [{"sandbox": sandbox.name, **msgspec.to_builtins(preview)} for sandbox, preview in previews]
         show.emit(data, output)
@@ -61,12 +71,16 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -
 
 
 def _preview(
-    sandbox: Sandbox, document: Document, plugins: Plugins, sources: dict[tuple[str, str], Document]
+    sandbox: Sandbox,
+    document: Document,
+    plugins: Plugins,
+    sources: dict[tuple[str, str], Document],
+    find: Callable[[str, str], Plugin],
 ) -> Preview:
     known = dict(plugins)
     for name, version in compiler.missing(sandbox):
         if not any(bare == name and version in ("", semver.LATEST, have) for bare, have in known):
-            plugin = _fetched(name, version)
+            plugin = find(name, version)
             known[plugin.name, plugin.version] = plugin
     compiled = compiler.compile(
         sandbox, known, uid=_NOT_YET, routing_key=_NOT_YET, source=document, plugin_sources=sources
@@ -74,22 +88,27 @@ def _preview(
     return compiler.preview(compiled)
 
 
-def _fetched(name: str, version: str) -> Plugin:
+def _host(context: str | None, namespace: str | None) -> Host | None:
+    """Who may have the plugins that are in no file; None if no server runs."""
+    return hosts.find(context, namespace) if context or namespace or api.find() else None
+
+
+def _fetched(host: Callable[[], Host | None], name: str, version: str) -> Plugin:
     wanted = f"{name}@{version}" if version else name
-    address = api.find()
-    if address is None:
+    found = host()
+    if found is None:
         message = f'the plugin "{wanted}" is in none of these files, and no server runs that could have it'
         raise CliError(Exit.NOT_FOUND, message, "add its file with -f, or start the server with: dayfly up")
     try:
-        body = api.Client(address).get("resource-plugins", name, version=version or semver.LATEST)
+        return found.plugin(name, version)
     except CliError as fault:
         if fault.code != Exit.NOT_FOUND:
             raise
-        message = f'the plugin "{wanted}" is neither in these files nor on the server'
-        raise CliError(Exit.NOT_FOUND, message, "add its file with -f, or see: dayfly plugin list -A") from None
-    plugin = documents.from_wire(body, "ResourcePlugin")
-    assert isinstance(plugin, Plugin), "asked for by its kind"
-    return plugin
+    where, see = (
+        ("in the cluster", "kubectl get resourceplugins") if found.flags else ("on the server", "dayfly plugin list -A")
+    )
+    message = f'the plugin "{wanted}" is neither in these files nor {where}'
+    raise CliError(Exit.NOT_FOUND, message, f"add its file with -f, or see: {see}")
 
 
 def _lines(sandbox: Sandbox, preview: Preview) -> Iterator[str]:

@@ -30,6 +30,7 @@ _VERBS = {
     "plan": "Show what files would do, without doing it.",
     "sandbox": "Apply, get, list and delete sandboxes (sb).",
     "plugin": "Apply, get, list and delete resource plugins (rp).",
+    "get": "Show how sandboxes and resources stand, or one with its steps.",
     "logs": "Show the logs of a sandbox's steps and forks.",
     "why": "Say what a sandbox is waiting for, down to the root.",
     "env": "Print a sandbox's outputs as a dotenv file.",

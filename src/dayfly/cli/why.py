@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import options, show
-from dayfly.cli.client import Client
-from dayfly.cli.sandbox import ask
+from dayfly.cli import hosts, options, show
 from dayfly.plan.words import span
 
 if TYPE_CHECKING:
@@ -18,13 +16,14 @@ if TYPE_CHECKING:
 
 @click.command("why")
 @click.argument("sandbox")
+@options.cluster
 @options.output
-def command(sandbox: str, output: str | None) -> None:
+def command(sandbox: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Say what a sandbox is waiting for, down to the root, since when, and what to do.
 
     Also for a delete that does not end.
     """
-    blocker = ask(Client.open(), sandbox, "why")
+    blocker = hosts.find(context, namespace).why(sandbox)
     if output:
         show.emit(blocker, output)
     elif blocker:

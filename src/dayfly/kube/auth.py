@@ -108,12 +108,37 @@ async def load(kubeconfig: Path | None = None, context: str | None = None) -> Cr
     return Credentials(chosen, context, await _read(chosen, context))
 
 
+def namespace(context: str, kubeconfig: Path | None = None) -> str:
+    """The namespace that a context of the kubeconfig names; `default` if it names none.
+
+    Raises:
+        CredentialsError: there is no such context, or no file; the text names those that are there.
+    """
+    import yaml  # noqa: PLC0415 - what the library below reads with
+    from kubernetes.aio import config  # type: ignore[import-untyped] # noqa: PLC0415 - ships no types; big
+
+    chosen = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+    if not any(map(_exists, chosen.split(os.pathsep))):
+        raise CredentialsError(f"{chosen}: there is no such file")
+    try:
+        merged = config.kube_config.KubeConfigMerger(chosen).config
+        contexts = [each.value for each in merged.value["contexts"]]
+    except (config.ConfigException, ValueError, OSError) as fault:
+        raise CredentialsError(f"{chosen}: {fault}") from fault
+    except (yaml.YAMLError, AttributeError, TypeError):
+        raise CredentialsError(f"{chosen}: this is no kubeconfig") from None
+    found = {each["name"]: each["context"].get("namespace") or "default" for each in contexts}
+    if context not in found:
+        raise CredentialsError(f"{chosen}: no context {context!r}; there is {', '.join(sorted(found)) or 'none'}")
+    return str(found[context])
+
+
 def _exists(path: str) -> bool:
     return Path(path).expanduser().exists()
 
 
 async def _read(kubeconfig: str | None, context: str | None) -> _Loaded:
-    from kubernetes.aio import client, config  # type: ignore[import-untyped] # noqa: PLC0415 - ships no types; big
+    from kubernetes.aio import client, config  # noqa: PLC0415 - big
 
     found: Any = client.Configuration()
     where = kubeconfig or "the pod's service account"

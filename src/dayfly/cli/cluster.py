@@ -1,0 +1,225 @@
+"""A cluster with Dayfly's operator, as the verbs see it: Sandboxes of one namespace, read with a viewer's rights."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import shlex
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from dayfly.cli import kept, spoken
+from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.hosts import Standing
+from dayfly.execute.pod import names
+from dayfly.kube import auth, errors
+from dayfly.kube.client import Client, Limits
+from dayfly.kube.objects import SECRETS
+from dayfly.kube.transport import HttpTransport
+from dayfly.operator.objects import ABANDON_ANNOTATION, PLUGINS, RUNS, SANDBOXES
+from dayfly.operator.sandboxes import routing_key
+from dayfly.spec import documents, semver
+from dayfly.spec import names as names_
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from dayfly.cli.frame import Report
+    from dayfly.spec.plugin import Plugin
+
+T = TypeVar("T")
+
+_SANDBOXES = SANDBOXES.read_as(dict[str, Any])
+_INSTALL = "install Dayfly there: kubectl apply --server-side -f deploy/install.yaml"
+# Somebody is waiting: a server that is away is said to be after so long.
+_PATIENCE_S = 10.0
+
+
+class Cluster:
+    """The Sandboxes of one namespace. Each call runs the loop until it is answered."""
+
+    def __init__(self, loop: asyncio.Runner, client: Client, namespace: str, flags: str) -> None:
+        self.flags = flags
+        self._loop = loop
+        self._client = client
+        self._namespace = namespace
+        self._logs = kept.Logs(client, namespace)
+        self._met: dict[str, str] = {}
+
+    @classmethod
+    def connect(cls, context: str, namespace: str | None) -> Cluster:
+        """The cluster of a context of the kubeconfig; without a namespace, the context's own.
+
+        Raises:
+            CliError: there is no such context, or it gives no credentials.
+        """
+        loop = asyncio.Runner()
+        try:
+            where = namespace or auth.namespace(context)
+            client = loop.run(_client(context))
+        except auth.CredentialsError as error:
+            raise CliError(Exit.USAGE, f"no way into a cluster: {error}", "see --context and $KUBECONFIG") from None
+        chosen = f" -n {shlex.quote(namespace)}" if namespace else ""
+        return cls(loop, client, where, f" --context {shlex.quote(context)}{chosen}")
+
+    def close(self) -> None:
+        """End what is still followed, and let go of the connections."""
+        self._loop.run(self._logs.close())
+        self._loop.run(self._client.close())
+        self._loop.close()
+
+    def sandboxes(self) -> list[Standing]:
+        found = self._run(self._client.list_all(_SANDBOXES, self._namespace))
+        return [self._standing(each) for each in sorted(found.items, key=lambda each: str(each["metadata"]["name"]))]
+
+    def sandbox(self, name: str) -> Standing:
+        return self._standing(self._get(name))
+
+    def report(self, name: str) -> Report:
+        try:
+            return self._standing(self._get(name)).report
+        except CliError as fault:
+            if fault.code != Exit.NOT_FOUND or name not in self._met:
+                raise
+        return {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
+
+    def why(self, name: str) -> Any:
+        blocker = spoken.why(self._get(name), _now(), self.flags)
+        return msgspec.to_builtins(blocker) if blocker else {}
+
+    def attempts(self, name: str, *, follow: bool) -> list[Any]:
+        return self._run(self._logs.attempts(lambda: self._living(name), _now, follow=follow))
+
+    def read(self, name: str, unit: str, attempt: int, offset: int) -> bytes:  # noqa: ARG002 # `attempts` has read it
+        return self._logs.text(unit, attempt)[offset:]
+
+    def pause(self, seconds: float) -> None:
+        self._run(asyncio.sleep(seconds))
+
+    def outputs(self, name: str) -> list[Any]:
+        sandbox = self._get(name)
+        return self._run(self._outputs(sandbox))
+
+    def abandon(self, name: str, reason: str) -> None:
+        meta = self._get(name)["metadata"]
+        patch = {"metadata": {"uid": meta["uid"], "annotations": {ABANDON_ANNOTATION: reason}}}
+        self._run(self._client.patch(_SANDBOXES, patch, name, self._namespace))
+
+    def plugin(self, name: str, version: str) -> Plugin:
+        from dayfly.spec.plugin import Plugin
+
+        found: list[Plugin] = []
+        for each in self._run(self._client.list_all(PLUGINS)).items:
+            bare = {key: value for key, value in each.spec.items() if key != "name"}
+            plugin = documents.from_wire({"name": each.spec.get("name", ""), "spec": bare}, "ResourcePlugin")
+            if isinstance(plugin, Plugin) and plugin.name == name and version in ("", semver.LATEST, plugin.version):
+                found.append(plugin)
+        if not found:
+            raise CliError(Exit.NOT_FOUND, f"no resource plugin {name}@{version or semver.LATEST}")
+        return max(found, key=lambda plugin: semver.precedence(plugin.version))
+
+    def _standing(self, sandbox: Any) -> Standing:
+        meta = sandbox["metadata"]
+        report = spoken.report(sandbox, _now())
+        key = (sandbox.get("status") or {}).get("routingKey") or routing_key(meta["uid"])
+        return Standing(meta["name"], meta["creationTimestamp"], key, sandbox["spec"], msgspec.to_builtins(report))
+
+    def _get(self, name: str) -> Any:
+        return self._run(self._fetch(name))
+
+    async def _fetch(self, name: str) -> Any:
+        names_.check("sandbox", name)
+        try:
+            found = await self._client.get(_SANDBOXES, name, self._namespace)
+            self._met.setdefault(name, found["metadata"]["uid"])
+            return found
+        except errors.NotFound:
+            # No such Sandbox, or no such kind? The list of a kind that is there may be empty, and is not missing.
+            await self._client.page(_SANDBOXES.metadata_only(), self._namespace, limit=1)
+            message = f'no sandbox "{name}" in namespace {self._namespace}'
+            raise CliError(Exit.NOT_FOUND, message, f"see: dayfly get sandboxes{self.flags}") from None
+
+    async def _living(self, name: str) -> Any:
+        """The Sandbox that was asked for first; None once it, or whatever has its name now, is another or none."""
+        try:
+            found = await self._fetch(name)
+        except CliError as fault:
+            if fault.code != Exit.NOT_FOUND or name not in self._met:
+                raise
+            return None
+        return found if found["metadata"]["uid"] == self._met[name] else None
+
+    async def _outputs(self, sandbox: Any) -> list[Any]:
+        """From the Secret of each resource in the Sandbox's namespace.
+
+        What is sensitive only the ledger says. Without the right to it everything counts as sensitive.
+        """
+        meta, status = sandbox["metadata"], sandbox.get("status") or {}
+        records: dict[str, Any] = {}
+        if run := status.get("run"):
+            try:
+                records = dict((await self._client.get(RUNS, run)).ledger.units)
+            except (errors.NotFound, errors.Forbidden):
+                records = {}
+        found = []
+        for wish in sandbox["spec"].get("resources") or ():
+            resource = wish["name"]
+            secret = names.derived("", f"{meta['name']}-{resource}", "resource", meta["uid"], resource)
+            try:
+                data = (await self._client.get(SECRETS, secret, self._namespace)).data or {}
+            except errors.NotFound:
+                continue
+            for key, value in data.items():
+                step, _, output = key.partition(".")
+                record = records.get(f"{resource}/{step}")
+                sensitive = record is None or output not in record.outputs or record.outputs[output].sensitive
+                text, encoding = _text(value)
+                place = {"resource": resource, "step": step, "output": output}
+                found.append({**place, "value": text, "encoding": encoding, "sensitive": sensitive})
+        return found
+
+    def _run(self, what: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._loop.run(what)
+        except errors.ApiError as error:
+            raise _told(error, self.flags) from None
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def _client(context: str) -> Client:
+    credentials = await auth.load(context=context)
+    return Client(HttpTransport(credentials), Limits(timeout=_PATIENCE_S))
+
+
+def _told(error: errors.ApiError, flags: str) -> CliError:
+    """Whose fault it is, and what to do next."""
+    match error:
+        case errors.Unauthorized():
+            return CliError(Exit.DENIED, f"the cluster does not know you: {error.message}", "log in to it again")
+        case errors.Forbidden():
+            return CliError(Exit.DENIED, error.message, "ask the cluster's administrator for that right")
+        case errors.NotFound():
+            return CliError(Exit.FAILED, "this cluster knows no sandboxes: Dayfly is not installed", _INSTALL)
+        case errors.Conflict():
+            return CliError(Exit.FAILED, "it was changed at the same moment, and nothing was done", "try again")
+        case errors.OutcomeUnknown():
+            advice = f"look before you try again: dayfly get sandboxes{flags}"
+            return CliError(Exit.FAILED, f"whether it was done is not known: {error.message}", advice)
+        case errors.ServerTrouble():
+            return CliError(
+                Exit.NO_SERVER, f"the cluster cannot be asked: {error.message}", "see: kubectl cluster-info"
+            )
+        case _:
+            return CliError(Exit.FAILED, error.message or str(error), "mend that and try again")
+
+
+def _text(data: bytes) -> tuple[str, str]:
+    try:
+        return data.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode(), "base64"

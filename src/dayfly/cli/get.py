@@ -1,0 +1,146 @@
+"""`dayfly get`: how sandboxes and their resources stand, and one sandbox with all its steps."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dayfly.cli import hosts, options, show
+from dayfly.cli.exits import CliError, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dayfly.cli.frame import Report
+    from dayfly.cli.hosts import Host, Standing
+
+_KINDS = {
+    "sandbox": "sandboxes",
+    "sandboxes": "sandboxes",
+    "sb": "sandboxes",
+    "dfs": "sandboxes",
+    "resource": "resources",
+    "resources": "resources",
+    "dfr": "resources",
+}
+_FAILED = ("ResourceFailed", "HookFailed", "Refused", "LedgerLost", "PlanLost")
+_WIDEST = 1000
+
+
+@click.command("get")
+@click.argument("kind", required=False, default="sandboxes")
+@click.argument("name", required=False, default="")
+@options.cluster
+@options.output
+def command(kind: str, name: str, context: str | None, namespace: str | None, output: str | None) -> None:
+    """Show how sandboxes or resources stand, or with a NAME one of them; a sandbox with all its steps.
+
+    KIND is sandboxes (the default) or resources.
+    """
+    if kind not in _KINDS:
+        message = f"there is no kind {kind!r} here, only sandboxes and resources"
+        raise CliError(Exit.USAGE, message, f"for one sandbox: dayfly get sandbox {kind}")
+    host = hosts.find(context, namespace)
+    if _KINDS[kind] == "resources":
+        _resources(host, name, output)
+    elif name:
+        _one(host.sandbox(name), output)
+    else:
+        _sandboxes(host, output)
+
+
+def phase(report: Report) -> str:
+    """Which part of its life a run is in: Pending, Creating, Ready, Failed or Deleting."""
+    if report.get("closed"):
+        return "Deleting"
+    if report.get("ready"):
+        return "Ready"
+    if report["reason"] in _FAILED:
+        return "Failed"
+    return "Creating" if report["units"] else "Pending"
+
+
+def _sandboxes(host: Host, output: str | None) -> None:
+    found = host.sandboxes()
+    if output:
+        show.emit([_data(each) for each in found], output)
+    elif found:
+        rows = [
+            (one.name, phase(one.report), one.report["reason"], _progress(one.report), show.age(one.created))
+            for one in found
+        ]
+        show.table(("SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"), rows)
+    else:
+        show.talk("There is no sandbox.")
+
+
+def _one(found: Standing, output: str | None) -> None:
+    from dayfly.cli import frame
+
+    report = found.report
+    if output:
+        show.emit(_data(found), output)
+        return
+    show.facts(
+        [
+            ("Sandbox", found.name),
+            ("Phase", phase(report)),
+            ("Reason", report["reason"]),
+            ("Message", report["message"]),
+            ("Routing key", found.routing_key),
+            ("Created", f"{found.created} ({show.age(found.created)} ago)"),
+        ]
+    )
+    if not report["units"]:
+        return
+    click.echo()
+    now = int(time.time() * 1000)
+    for line in frame.frame(found.name, report, now, width=_WIDEST, height=_WIDEST):
+        click.echo(line.text)
+
+
+def _resources(host: Host, name: str, output: str | None) -> None:
+    found = [each for one in host.sandboxes() for each in _resources_of(one) if name in ("", each["name"])]
+    if name and not found:
+        raise CliError(Exit.NOT_FOUND, f'no resource "{name}"', f"see: dayfly get resources{host.flags}")
+    if output:
+        show.emit(found, output)
+    elif found:
+        rows = [
+            (each["name"], each["sandbox"], each["plugin"], each["phase"], each["progress"], each["message"])
+            for each in found
+        ]
+        header = ("RESOURCE", "SANDBOX", "PLUGIN", "PHASE", "PROGRESS", "MESSAGE")
+        show.table(header, rows, elastic="MESSAGE")
+    else:
+        show.talk("There is no resource.")
+
+
+def _resources_of(one: Standing) -> Iterator[dict[str, Any]]:
+    from dayfly.cli.frame import CREATING
+
+    closed = bool(one.report.get("closed"))
+    for wish in one.spec.get("resources") or ():
+        units = [unit for unit in one.report["units"] if unit.get("resource") == wish["name"]]
+        counted = [unit for unit in units if (unit["event"] in CREATING) != closed and unit["state"] != "skipped"]
+        done = [unit for unit in counted if unit["state"] in ("succeeded", "stopped")]
+        troubled = [unit for unit in counted if unit["state"] in ("failed", "unknown", "retrying")]
+        open_ = "Failed" if any(unit["state"] == "failed" for unit in counted) else "Creating"
+        yield {
+            "name": wish["name"],
+            "sandbox": one.name,
+            "plugin": wish.get("plugin") or "(its own steps)",
+            "phase": "Deleting" if closed else "Ready" if counted and len(done) == len(counted) else open_,
+            "progress": f"{len(done)}/{len(counted)}",
+            "message": f"{troubled[0]['name']}: {troubled[0].get('message', '')}" if troubled else "",
+        }
+
+
+def _progress(report: Report) -> str:
+    return f"{report.get('done', 0)}/{report.get('total', 0)}"
+
+
+def _data(one: Standing) -> dict[str, Any]:
+    return {"name": one.name, "createdAt": one.created, **one.report, "phase": phase(one.report)}

@@ -1,0 +1,168 @@
+"""Where a sandbox lives, as verbs see it: the server of a home, or a cluster. Both tell the same in the same words."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import click
+
+from dayfly.cli.exits import CliError, Exit
+from dayfly.spec import names
+
+if TYPE_CHECKING:
+    from dayfly.cli.client import Client
+    from dayfly.cli.frame import Report
+    from dayfly.spec.plugin import Plugin
+
+_NOT_FOUND = 404
+
+
+class Standing(NamedTuple):
+    """A sandbox and how it stands: `report` is `plan.status.Report` in its form on the wire."""
+
+    name: str
+    created: str
+    routing_key: str
+    spec: Any
+    report: Report
+
+
+class Host(Protocol):
+    """What the verbs ask. All but `sandboxes` and `plugin` raise `CliError` with `NOT_FOUND` for an unknown sandbox."""
+
+    flags: str
+    """What a command needs behind it to mean this host, empty or with a space in front."""
+
+    def sandboxes(self) -> list[Standing]:
+        """All of them, by name."""
+
+    def sandbox(self, name: str) -> Standing:
+        """One of them."""
+
+    def report(self, name: str) -> Report:
+        """How its run stands; of one that has ended and is still told of, a report without units."""
+
+    def why(self, name: str) -> Any:
+        """`plan.why.Blocker` in its form on the wire; empty if it waits for nothing."""
+
+    def attempts(self, name: str, *, follow: bool) -> list[Any]:
+        """Its logs, a unit's attempts in their order: `unit`, `attempt`, `size`, `sealed`, and `cut`.
+
+        `cut` is how many bytes of the beginning are not kept; -1 where some are not and their number is not known.
+        """
+
+    def read(self, name: str, unit: str, attempt: int, offset: int) -> bytes:
+        """The next piece of a log; empty if there is nothing more at this moment."""
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass before it is asked again."""
+
+    def outputs(self, name: str) -> list[Any]:
+        """`resource`, `step`, `output`, `value`, `encoding` and `sensitive` of each."""
+
+    def abandon(self, name: str, reason: str) -> None:
+        """Give its cleanup up."""
+
+    def plugin(self, name: str, version: str) -> Plugin:
+        """A published plugin; the highest version for an empty one.
+
+        Raises:
+            CliError: `NOT_FOUND` if there is none.
+        """
+
+
+def find(context: str | None, namespace: str | None) -> Host:
+    """The cluster of a context of the kubeconfig, or without one the server of this home.
+
+    Raises:
+        CliError: it cannot be reached.
+    """
+    if context is not None:
+        try:
+            from dayfly.cli.cluster import Cluster
+        except ImportError as error:
+            advice = 'install it with: pip install "dayfly[operator]"'
+            message = f"the part that speaks to clusters is not installed ({error.name} is missing)"
+            raise CliError(Exit.FAILED, message, advice) from None
+        cluster = Cluster.connect(context, namespace)
+        click.get_current_context().call_on_close(cluster.close)
+        return cluster
+    if namespace is not None:
+        raise CliError(Exit.USAGE, "a namespace is part of a cluster", "name the cluster too, with --context NAME")
+    from dayfly.cli.client import Client
+
+    return Served(Client.open())
+
+
+class Served:
+    """The server of this home."""
+
+    flags = ""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def sandboxes(self) -> list[Standing]:
+        return [self._standing(each) for each in self._client.get("sandboxes")]
+
+    def sandbox(self, name: str) -> Standing:
+        return self._standing(self._ask(name))
+
+    def report(self, name: str) -> Report:
+        from dayfly.cli.client import ApiError
+
+        names.check("sandbox", name)
+        try:
+            report: Report = self._client.get("sandboxes", name, "report")
+        except ApiError as fault:
+            if fault.status != _NOT_FOUND:
+                raise
+            return {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
+        return report
+
+    def why(self, name: str) -> Any:
+        return self._ask(name, "why")
+
+    def attempts(self, name: str, *, follow: bool) -> list[Any]:  # noqa: ARG002 # the server knows a log's length always
+        return [{**info, "cut": 0} for info in self._ask(name, "attempts")]
+
+    def read(self, name: str, unit: str, attempt: int, offset: int) -> bytes:
+        answer = self._client.get("sandboxes", name, "log", unit=unit, attempt=attempt, offset=offset)
+        data: str = answer["data"]
+        return base64.b64decode(data) if answer["encoding"] == "base64" else data.encode()
+
+    def pause(self, seconds: float) -> None:
+        import time
+
+        time.sleep(seconds)
+
+    def outputs(self, name: str) -> list[Any]:
+        self._ask(name)
+        found: list[Any] = self._client.get("sandboxes", name, "outputs")
+        return found
+
+    def abandon(self, name: str, reason: str) -> None:
+        self._client.post("sandboxes", name, "abandon", body={"reason": reason})
+
+    def plugin(self, name: str, version: str) -> Plugin:
+        from dayfly.spec import documents, semver
+        from dayfly.spec.plugin import Plugin
+
+        body = self._client.get("resource-plugins", name, version=version or semver.LATEST)
+        plugin = documents.from_wire(body, "ResourcePlugin")
+        assert isinstance(plugin, Plugin), "asked for by its kind"
+        return plugin
+
+    def _standing(self, sandbox: Any) -> Standing:
+        name = sandbox["name"]
+        return Standing(name, sandbox["createdAt"], sandbox.get("routingKey", ""), sandbox["spec"], self.report(name))
+
+    def _ask(self, name: str, *what: str) -> Any:
+        names.check("sandbox", name)
+        try:
+            return self._client.get("sandboxes", name, *what)
+        except CliError as fault:
+            if fault.code == Exit.NOT_FOUND:
+                raise CliError(Exit.NOT_FOUND, f'no sandbox "{name}"', "see: dayfly sandbox list") from None
+            raise
