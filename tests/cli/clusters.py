@@ -19,16 +19,14 @@ from dayfly.cli import cluster as subject
 from dayfly.cli.verbs import run
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.transport import Answer, NotSentError, Request
-from kube.fake import FakeCluster, custom
+from kube.fake import FakeCluster
 from kube.fake.cluster import FakeTransport
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "operator"))
 
-from rig import world as rig
 from rig.scenes import Scene
-from rig.world import GROUP, World, live
+from rig.world import Script, World, live
 
-STEP_LOGS = custom(GROUP, "v1alpha1", "steplogs", "StepLogs", status=False)
 FLAGS = " --context kind -n shop"
 
 
@@ -128,15 +126,13 @@ class Stage(NamedTuple):
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Stage:
-    if all(kind.plural != STEP_LOGS.plural for kind in rig.KINDS):
-        monkeypatch.setattr(rig, "KINDS", (*rig.KINDS, STEP_LOGS))
     return Stage(monkeypatch, capsys)
 
 
 def changed(scene: Scene, **scripts: Mapping[str, object]) -> Scene:
     """A scene whose scripts behave otherwise; `db_make={"fails": 9}` is of the unit `db/make`."""
     made = {
-        unit.replace("_", "/"): dataclasses.replace(scene.scripts.get(unit, rig.Script()), **how)
+        unit.replace("_", "/"): dataclasses.replace(scene.scripts.get(unit, Script()), **how)
         for unit, how in scripts.items()
     }
     return dataclasses.replace(scene, scripts={**scene.scripts, **made})

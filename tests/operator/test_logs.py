@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import base64
 
-import pytest
-from rig import world as rig
 from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain, gone, ready, wish
-from rig.world import GROUP, World, live
+from rig.world import World, live
 
 from dayfly.execute.pod.logs import TAIL_LIMIT
 from dayfly.kube.objects import Key
 from dayfly.operator.logs import MOST_ATTEMPTS, MOST_IN_ONE
-from kube.fake import Refusal, custom
+from kube.fake import Refusal
 
 LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
-STEP_LOGS = custom(GROUP, "v1alpha1", "steplogs", "StepLogs", status=False)
 LINE = "a line of its own\n"
-
-
-@pytest.fixture(autouse=True)
-def kinds(monkeypatch):
-    if all(kind.plural != STEP_LOGS.plural for kind in rig.KINDS):
-        monkeypatch.setattr(rig, "KINDS", (*rig.KINDS, STEP_LOGS))
 
 
 def play(story, scene: Scene = LIFE) -> World:

@@ -29,6 +29,7 @@ KINDS = (
     custom(GROUP, "v1alpha1", "sandboxes", "Sandbox"),
     custom(GROUP, "v1alpha1", "resourceplugins", "ResourcePlugin", namespaced=False, status=False),
     custom(GROUP, "v1alpha1", "resources", "Resource", namespaced=False),
+    custom(GROUP, "v1alpha1", "steplogs", "StepLogs", status=False),
 )
 RUNNER = Runner("dayfly-runner-1")
 PATIENCE = 4 * 3600.0
@@ -224,7 +225,7 @@ class World:
 
     def leftovers(self) -> list[str]:
         """(14) What is still there of ours."""
-        kinds = ("runs", "objectlifecyclemethods", "sandboxes", "pods", "secrets", "resources")
+        kinds = ("runs", "objectlifecyclemethods", "sandboxes", "pods", "secrets", "resources", "steplogs")
         return [f"{plural}/{item['metadata']['name']}" for plural in kinds for item in self.cluster.objects(plural)]
 
     def check(self) -> None:
