@@ -1,0 +1,222 @@
+"""A node whose scheduler, kubelet and runners are played: real requests with their real rights, and no containers.
+
+It obeys what `rig.kubelet` obeys: a gated pod is never bound, a pod that is being deleted is not started, a script starts
+once for each pod, and a deleted pod is let go only when its script has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import datetime as dt
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from rig import runner
+from rig.cloud import Cloud
+from rig.kubelet import Script
+
+from dayfly.execute.pod import names
+from dayfly.execute.pod.read import gated
+from dayfly.kube import errors
+from dayfly.kube.cache import Cache, Change, Reflector
+from dayfly.kube.client import Client
+from dayfly.kube.objects import LEASES, PODS, SECRETS, Pod, anything
+from proxied.recorder import Object
+
+NODE = "node"
+_WHOLE = PODS.read_as(dict[str, Any])
+_NODES = anything("v1", "Node", "nodes", namespaced=False)
+_SECRETS = SECRETS.read_as(dict[str, Any])
+_BEAT_S = 10.0
+_KNOWN_S = 60.0
+
+
+@dataclasses.dataclass
+class Stage:
+    """Where one run's scripts play: how they behave, the log of what they did, and its Run as last seen by them."""
+
+    scripts: Callable[[str], Script]
+    cloud: Cloud
+    runs: list[Object]
+
+
+@dataclasses.dataclass
+class _Box:
+    """One pod on the node."""
+
+    name: str
+    namespace: str
+    uid: str
+    run: str
+    stop: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+
+
+class Node:
+    """`stage` finds the stage of a run by its name; `ledger` reads that Run, as it is now."""
+
+    def __init__(
+        self,
+        scheduler: Client,
+        kubelet: Client,
+        *,
+        stage: Callable[[str], Stage],
+        ledger: Callable[[str], Awaitable[list[Object]]],
+    ) -> None:
+        self._scheduler, self._kubelet = scheduler, kubelet
+        self._stage, self._ledger = stage, ledger
+        self._bound: set[str] = set()
+        self._boxes: dict[str, _Box] = {}
+        self._tasks: asyncio.TaskGroup
+
+    async def run(self) -> None:
+        """Until cancelled; a mistake of its own ends it."""
+        unplaced: Cache[Pod] = Cache()
+        placed: Cache[Pod] = Cache()
+        unplaced.listen(self._unplaced)
+        placed.listen(self._placed)
+        await self._register()
+        async with asyncio.TaskGroup() as self._tasks:
+            for client, cache, where in ((self._scheduler, unplaced, ""), (self._kubelet, placed, NODE)):
+                reflector = Reflector(client, PODS, cache, fields=f"spec.nodeName={where}")
+                self._tasks.create_task(reflector.run())
+            self._tasks.create_task(self._beat())
+
+    async def _register(self) -> None:
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": _now()}
+        await self._kubelet.create(_NODES, node)
+        await self._kubelet.patch(_NODES, {"status": {"conditions": [ready]}}, NODE, subresource="status")
+
+    async def _beat(self) -> None:
+        """Without it the node would be given up, and its pods with it."""
+        lease = LEASES.read_as(dict[str, Any])
+        body = {"metadata": {"name": NODE}, "spec": {"holderIdentity": NODE, "leaseDurationSeconds": 40}}
+        await self._kubelet.create(lease, body, "kube-node-lease")
+        while True:
+            await self._kubelet.patch(lease, {"spec": {"renewTime": _now(micro=True)}}, NODE, "kube-node-lease")
+            await asyncio.sleep(_BEAT_S)
+
+    # --- the scheduler ----------------------------------------------------------------------------------------------
+
+    def _unplaced(self, change: Change[Pod]) -> None:
+        pod = change.new
+        if pod is None or gated(pod) or pod.metadata.deletion_timestamp or pod.metadata.uid in self._bound:
+            return
+        self._bound.add(pod.metadata.uid)
+        self._tasks.create_task(self._bind(pod))
+
+    async def _bind(self, pod: Pod) -> None:
+        binding = anything("v1", "Binding", f"pods/{pod.metadata.name}/binding")
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.metadata.name, "uid": pod.metadata.uid}}
+        body["target"] = {"kind": "Node", "name": NODE}
+        await _unless_gone(self._scheduler.create(binding, body, pod.metadata.namespace))
+
+    # --- the kubelet ------------------------------------------------------------------------------------------------
+
+    def _placed(self, change: Change[Pod]) -> None:
+        pod = change.new or change.old
+        assert pod is not None, "a change is of something"
+        meta = pod.metadata
+        box = self._boxes.get(meta.uid)
+        if box is None:
+            run = (meta.labels or {}).get(names.RUN_LABEL, "")
+            box = self._boxes[meta.uid] = _Box(meta.name, meta.namespace, meta.uid, run)
+            self._tasks.create_task(self._play(box))
+        if change.new is None or meta.deletion_timestamp:
+            box.stop.set()
+
+    async def _play(self, box: _Box) -> None:
+        pod = await self._ask(lambda: self._kubelet.get(_WHOLE, box.name, box.namespace))
+        if pod is None or pod["metadata"]["uid"] != box.uid:
+            return
+        stage, unit = self._stage(box.run), pod["metadata"]["annotations"][names.UNIT_ANNOTATION]
+        script, order = stage.scripts(unit), runner.order(pod)
+        secrets = await self._pull(box, pod, script)
+        if secrets is None:
+            await self._finish(box, {"phase": "Failed", "reason": "Deleted"})
+            return
+        stage.runs[:] = await self._ledger(box.run)
+        run = stage.runs[0]["ledger"]["uid"] if stage.runs else f"no run {box.run}"
+        fields, started, began = runner.fields(order), _ms(), _now()
+        attempt = int(fields["attempt"])
+        stage.cloud.start(run, unit, attempt, box.uid, runner.inputs(pod, order, secrets.__getitem__))
+        status = {
+            "phase": "Running",
+            "startTime": began,
+            "containerStatuses": [_main({"running": {"startedAt": began}})],
+        }
+        await self._say(box, status)
+        outcome, code = await self._live(box, script, stage.cloud.starts(unit, run))
+        stage.cloud.end(run, unit, attempt, box.uid, f"{outcome} {code}")
+        outputs = script.outputs if (outcome, code) == ("exited", 0) else {}
+        receipt = runner.Receipt(box.uid, fields, outputs, outcome, code, started, _ms())
+        await asyncio.sleep(script.lag)
+        said = {"exitCode": receipt.exit_code, "message": receipt.message(), "startedAt": began, "finishedAt": _now()}
+        phase = "Failed" if receipt.exit_code else "Succeeded"
+        await self._finish(box, {"phase": phase, "containerStatuses": [_main({"terminated": said})]})
+
+    async def _pull(self, box: _Box, pod: Object, script: Script) -> dict[str, dict[str, bytes]] | None:
+        """The Secrets that are to be mounted, when all are there; None if it is deleted before it starts."""
+        await asyncio.sleep(script.pull)
+        found: dict[str, dict[str, bytes]] = {}
+        for name in (each["name"] for each in runner.mounted(pod)):
+            while not box.stop.is_set() and name not in found:
+                secret = await self._ask(lambda name=name: self._kubelet.get(_SECRETS, name, box.namespace))
+                if secret is None:
+                    await asyncio.sleep(0.1)
+                else:
+                    found[name] = {key: base64.b64decode(value) for key, value in secret["data"].items()}
+        return None if box.stop.is_set() else found
+
+    async def _live(self, box: _Box, script: Script, start: int) -> tuple[str, int]:
+        try:
+            async with asyncio.timeout(script.runs):
+                await box.stop.wait()
+        except TimeoutError:
+            return "exited", 1 if start <= script.fails else 0
+        return "cancelled", 15
+
+    async def _finish(self, box: _Box, status: Object) -> None:
+        """The last status; and once its deletion is asked for, the kubelet's consent."""
+        await self._say(box, status)
+        await box.stop.wait()
+        await self._ask(lambda: self._kubelet.delete(PODS, box.name, box.namespace, uid=box.uid, grace=0))
+
+    async def _say(self, box: _Box, status: Object) -> None:
+        patch = {"metadata": {"uid": box.uid}, "status": status}
+        await self._ask(lambda: self._kubelet.patch(_WHOLE, patch, box.name, box.namespace, subresource="status"))
+
+    async def _ask(self, request: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """What is answered as to the node, which learns of its pods a moment before the server knows them for its own."""
+        async with asyncio.timeout(_KNOWN_S):
+            while True:
+                try:
+                    return await _unless_gone(request())
+                except errors.Forbidden:
+                    await asyncio.sleep(0.05)
+
+
+async def _unless_gone(request: Coroutine[Any, Any, Any]) -> Any:
+    """What is answered; None if the object is gone, is another one, or is as it was to be already."""
+    try:
+        return await request
+    except (errors.NotFound, errors.Conflict):
+        return None
+
+
+def _main(state: Object) -> Object:
+    return {
+        "name": "main", "state": state, "ready": False, "restartCount": 0, "image": "busybox:1", "imageID": "",
+    }  # fmt: skip
+
+
+def _ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _now(*, micro: bool = False) -> str:
+    stamp = dt.datetime.now(dt.UTC).isoformat(timespec="microseconds" if micro else "seconds")
+    return stamp.replace("+00:00", "Z")

@@ -1,0 +1,108 @@
+"""Every version of everything that was ever stored for a life, and what of it is there now."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import PODS, SECRETS, Key, Resource
+from dayfly.kube.watch import Bookmark, watch
+from dayfly.operator.objects import DOCUMENTS, RUNS, SANDBOXES
+from dayfly.operator.resources import RESOURCES
+from kube.fake.store import Write
+
+Object = dict[str, Any]
+KINDS = tuple(each.read_as(dict[str, Any]) for each in (SANDBOXES, RUNS, DOCUMENTS, PODS, SECRETS, RESOURCES))
+
+
+@dataclasses.dataclass
+class Record:
+    """What was stored for one life."""
+
+    writes: dict[str, list[Write]] = dataclasses.field(default_factory=dict)
+    there: dict[tuple[str, Key], Object] = dataclasses.field(default_factory=dict)
+    changed: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+
+    def take(self, plural: str, item: Object, *, deleted: bool) -> None:
+        meta = item["metadata"]
+        key = Key(meta.get("namespace", ""), meta["name"])
+        old, new = self.there.pop((plural, key), None), None if deleted else item
+        if new is not None:
+            self.there[plural, key] = new
+        write = Write(int(meta["resourceVersion"]), key, old, new, time.monotonic())
+        self.writes.setdefault(plural, []).append(write)
+        self.changed.set()
+
+    async def until(self, so: Callable[[], Any]) -> None:
+        """Until it is so; asked whenever something has changed."""
+        while not so():
+            self.changed.clear()
+            await self.changed.wait()
+
+    def one(self, plural: str) -> Object:
+        """The only one of its kind; empty if there is none."""
+        return next((item for (kind, _), item in self.there.items() if kind == plural), {})
+
+    def left(self) -> list[str]:
+        return [f"{plural}/{key}" for plural, key in self.there]
+
+
+class Recorder:
+    """Watches as an administrator, past all proxies. `owner` tells from an object's metadata whose it is."""
+
+    def __init__(self, client: Client, owner: Callable[[str], str]) -> None:
+        self._client, self._owner = client, owner
+        self._records: dict[str, Record] = {}
+        self._watching = asyncio.Semaphore(0)
+
+    def of(self, plan: str) -> Record:
+        return self._records.setdefault(plan, Record())
+
+    async def run(self) -> None:
+        """Until cancelled. A version that it missed for good ends it: nothing could be judged any more."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind in KINDS:
+                tasks.create_task(self._follow(kind))
+
+    async def ready(self) -> None:
+        """Until all that is written from now on is seen."""
+        for _ in KINDS:
+            await self._watching.acquire()
+
+    async def left(self) -> list[str]:
+        """What is there of any life now, by quorum reads."""
+        found = []
+        for kind in KINDS:
+            items = (await self._client.list_all(kind)).items
+            found += [
+                f"{kind.plural}/{item['metadata']['name']}" for item in items if self._owner(str(item["metadata"]))
+            ]
+        return found
+
+    async def _follow(self, kind: Resource[Object]) -> None:
+        version = (await self._client.list_all(kind)).resource_version
+        self._watching.release()
+        while True:
+            try:
+                async for event in watch(self._client, kind, version):
+                    if isinstance(event, Bookmark):
+                        version = event.resource_version
+                        continue
+                    version = event.object["metadata"]["resourceVersion"]
+                    self._take(kind.plural, event.object, deleted=event.type == "DELETED")
+            except errors.Gone:
+                if self._records:
+                    raise  # a kind that was only just defined begins anew; nothing of ours may be missed
+                version = (await self._client.list_all(kind)).resource_version
+            except (errors.ServerTrouble, errors.Throttled):
+                await asyncio.sleep(0.1)
+
+    def _take(self, plural: str, item: Object, *, deleted: bool) -> None:
+        item["metadata"].pop("managedFields", None)
+        if plan := self._owner(str(item["metadata"])):
+            self.of(plan).take(plural, item, deleted=deleted)

@@ -1,0 +1,279 @@
+"""Lives many lives side by side on one server, each harmed once by the proxy, and judges each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import ssl
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rig import history
+from rig.cloud import Cloud
+from rig.scenes import READY, wish
+
+from dayfly.kube import auth, errors
+from dayfly.kube.client import Client, Limits
+from dayfly.kube.objects import NAMESPACES, anything
+from dayfly.kube.transport import HttpTransport
+from dayfly.operator.grants import Runner
+from dayfly.operator.main import Operator
+from dayfly.operator.objects import PLUGINS, RUNS, SANDBOXES
+from proxied.node import Node, Stage
+from proxied.plans import LIVES, Names, Plan
+from proxied.proxy import Call, FaultProxy, Harm, Through
+from proxied.recorder import Object, Record, Recorder
+
+SHOP = "shop"
+AT_ONCE = 40
+PATIENCE_S = 120.0
+AGAIN_S = 0.5  # so long after a crash the operator is started again: a peer has taken over by then
+QUIET_S = 5.0
+_RUNS, _SANDBOXES, _PLUGINS = (each.read_as(dict[str, Any]) for each in (RUNS, SANDBOXES, PLUGINS))
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """How to reach the API server: as whom, with which file; the operators' token was made for their own account."""
+
+    url: str
+    authority: Path
+    admin: Path
+    scheduler: Path
+    kubelet: Path
+    token: str
+
+
+class Trial:
+    """One plan, what has come of it, and what was wrong with that."""
+
+    def __init__(self, plan: Plan, record: Record) -> None:
+        self.plan, self.life, self.record = plan, LIVES[plan.life], record
+        self.changes: list[str] = []
+        self.harmed = ""
+        self.took = 0.0
+        self.uid = ""
+        runs: list[Object] = []
+        self.cloud = Cloud(time.monotonic, lambda: runs)
+        self.stage = Stage(self.life.script, self.cloud, runs)
+        for name, unit in self.life.units.items():
+            reads = {key: (of, self.life.script(of).outputs[output]) for key, (of, output) in unit.reads.items()}
+            self.cloud.knows(name, creates=unit.creates, once=unit.once, reads=reads)
+
+    def harm(self, call: Call) -> Harm | None:
+        """What is to become of this change of its own."""
+        self.changes.append(str(call))
+        if self.plan.harm is None or len(self.changes) != self.plan.number:
+            return None
+        self.harmed = str(call)
+        self.changes[-1] += f" <- {self.plan.harm.value}"
+        return self.plan.harm
+
+    def broken(self) -> list[str]:
+        """Everything that should not have been; none if all is well."""
+        units = self.life.units
+        once = {name for name, unit in units.items() if unit.once}
+        creates = {name for name, unit in units.items() if unit.creates}
+        pairs = {name: unit.undone_by for name, unit in units.items() if unit.undone_by}
+        runs, pods = (self.record.writes.get(plural, []) for plural in ("runs", "pods"))
+        found = [*self.cloud.violations, *history.violations(runs, pods, once, creates)]
+        found += [f"(4) {unit} is not undone" for unit in self.cloud.leaks(self.uid, pairs)]
+        found += [f"(14) {each} is left" for each in self.record.left()]
+        if not self.life.midway:
+            found += [f"{unit} has not succeeded" for unit in units if not self.cloud.succeeded(unit, self.uid)]
+        if self.plan.harm and not self.harmed:
+            found.append(f"it had but {len(self.changes)} changes, so nothing was harmed")
+        return found
+
+    def story(self) -> str:
+        """What a reader of a failed test wants to see."""
+        log = [
+            f"{e.at - self.cloud.log[0].at:8.2f} {e.what:5} {e.unit}#{e.attempt} {e.outcome}" for e in self.cloud.log
+        ]
+        there = [
+            f"{plural} {item['metadata']} {item.get('ledger', '')}" for (plural, _), item in self.record.there.items()
+        ]
+        return "\n".join([str(self.plan), *log, *there, *self.changes])
+
+
+class _Process:
+    """One operator, as far as it can be one without a process of its own: what it had in memory goes with it."""
+
+    def __init__(self, name: str, url: str, token: str) -> None:
+        self.name = name
+        self.client = Client(HttpTransport(Through(url, token)))
+        operator = Operator(self.client, runner=Runner("dayfly-runner-1", b"a runner"), identity=name)
+        self.task = asyncio.create_task(operator.run(), name=name)
+
+    async def end(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        await self.client.close()
+
+
+class Trials:
+    """Plays plans; afterwards `trials` holds each by its name."""
+
+    def __init__(self, server: Server) -> None:
+        self.trials: dict[str, Trial] = {}
+        self.unowned: list[str] = []
+        self.defects: list[str] = []
+        self.late: list[str] = []
+        self.left: list[str] = []
+        self._server, self._names = server, Names()
+        self._processes: dict[str, _Process] = {}
+        self._born = 0
+        self._writes: list[str] = []
+        self._deaths: asyncio.Queue[str] = asyncio.Queue()
+
+    async def play(self, plans: Sequence[Plan]) -> None:
+        """All of them: first those for one operator, then those for two; at the end nobody has anything to do."""
+        async with self._world():
+            for peers in (False, True):
+                wave = [plan for plan in plans if (plan.harm is not None and plan.harm.peer) is peers]
+                await self._operate(1 + peers)
+                await self._wave(wave)
+            await asyncio.sleep(3 * QUIET_S)
+            before = len(self._writes)
+            await asyncio.sleep(QUIET_S)
+            self.late = self._writes[before:]
+            self.left = await self._recorder.left()
+
+    @contextlib.asynccontextmanager
+    async def _world(self) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            self._admin = await stack.enter_async_context(_client(self._server.admin))
+            scheduler = await stack.enter_async_context(_client(self._server.scheduler))
+            kubelet = await stack.enter_async_context(_client(self._server.kubelet))
+            stack.enter_context(self._listening())
+            tls = ssl.create_default_context(cafile=str(self._server.authority))
+            self._proxy = FaultProxy(self._server.url, tls, hook=self._hook, died=self._deaths.put_nowait)
+            await stack.enter_async_context(self._proxy.serving())
+            self._recorder = Recorder(self._admin, self._names.said)
+            node = Node(scheduler, kubelet, stage=self._stage, ledger=self._ledger)
+            await self._prepare()
+            async with asyncio.TaskGroup() as tasks:
+                lasting = [tasks.create_task(each) for each in (self._recorder.run(), node.run(), self._bury())]
+                await self._recorder.ready()
+                yield
+                await self._operate(0)
+                for task in lasting:
+                    task.cancel()
+
+    async def _prepare(self) -> None:
+        """A namespace for sandboxes in which resources may be bound, and a plugin for each life."""
+        await self._admin.create(NAMESPACES, {"metadata": {"name": SHOP}})
+        bindings = anything("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
+        account = {"kind": "ServiceAccount", "name": "dayfly-operator", "namespace": "dayfly-system"}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "dayfly-forks"}
+        binding = {"metadata": {"name": "dayfly-forks"}, "roleRef": role, "subjects": [account]}
+        await self._admin.create(bindings, binding, SHOP)
+        for name, life in LIVES.items():
+            metadata, spec = {"name": f"{name}.1.0.0"}, {"name": f"{name}@1.0.0", **life.plugin}
+            body = {"apiVersion": PLUGINS.api_version, "kind": PLUGINS.kind, "metadata": metadata, "spec": spec}
+            await self._admin.create(_PLUGINS, body)
+
+    # --- operators --------------------------------------------------------------------------------------------------
+
+    async def _operate(self, count: int) -> None:
+        """Have so many at work."""
+        while len(self._processes) > count:
+            name, process = self._processes.popitem()
+            self._proxy.cut_off(name)
+            await process.end()
+        while len(self._processes) < count:
+            self._born += 1
+            name = f"operator-{self._born}"
+            self._processes[name] = _Process(name, self._proxy.url(name), self._server.token)
+
+    async def _bury(self) -> None:
+        """An operator that has died is replaced; one that ends by itself has a defect."""
+        while True:
+            name = await self._deaths.get()
+            if (process := self._processes.pop(name, None)) is None:
+                continue
+            count = len(self._processes) + 1
+            await process.end()
+            await asyncio.sleep(AGAIN_S)
+            await self._operate(count)
+
+    def _hook(self, call: Call) -> Harm | None:
+        self._writes.append(str(call))
+        trial = self.trials.get(self._names.of(call))
+        if trial is None:
+            self.unowned.append(str(call))
+            return None
+        return trial.harm(call)
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        """The operator goes on after a defect of its own; here it is a failure."""
+        handler = logging.Handler(logging.ERROR)
+        handler.emit = lambda record: self.defects.append(logging.Formatter().format(record))  # type: ignore[method-assign] # one line instead of a class
+        logging.getLogger("dayfly").addHandler(handler)
+        try:
+            yield
+        finally:
+            logging.getLogger("dayfly").removeHandler(handler)
+
+    # --- lives ------------------------------------------------------------------------------------------------------
+
+    def _stage(self, run: str) -> Stage:
+        return self.trials[self._names.said(run)].stage
+
+    async def _ledger(self, run: str) -> list[Object]:
+        with contextlib.suppress(errors.NotFound):
+            return [await self._admin.get(_RUNS, run)]
+        return []
+
+    async def _wave(self, plans: Sequence[Plan]) -> None:
+        room = asyncio.Semaphore(AT_ONCE)
+        for plan in plans:
+            self.trials[str(plan)] = Trial(plan, self._recorder.of(str(plan)))
+        async with asyncio.TaskGroup() as tasks:
+            for plan in plans:
+                tasks.create_task(self._live(self.trials[str(plan)], room))
+
+    async def _live(self, trial: Trial, room: asyncio.Semaphore) -> None:
+        name, record, waiting = str(trial.plan), trial.record, ""
+        async with room:
+            began = time.monotonic()
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    spec = {"cluster": "c", **wish()}
+                    spec["resources"][0]["plugin"] = trial.plan.life
+                    metadata = {"name": name}
+                    body = {
+                        "apiVersion": SANDBOXES.api_version,
+                        "kind": SANDBOXES.kind,
+                        "metadata": metadata,
+                        "spec": spec,
+                    }
+                    made = await self._admin.create(_SANDBOXES, body, SHOP)
+                    trial.uid = made["metadata"]["uid"]
+                    waiting = "its first step" if trial.life.midway else READY
+                    await record.until(lambda: self._far_enough(trial))
+                    await self._admin.delete(SANDBOXES, name, SHOP)
+                    waiting = "everything to go"
+                    await record.until(lambda: not record.there)
+            except TimeoutError:
+                trial.cloud.broken(f"waited {PATIENCE_S:.0f} s in vain for {waiting}")
+            trial.took = time.monotonic() - began
+
+    def _far_enough(self, trial: Trial) -> bool:
+        if trial.life.midway:
+            return trial.cloud.starts("db/make") > 0
+        return trial.record.one("sandboxes").get("status", {}).get("reason") == READY
+
+
+@contextlib.asynccontextmanager
+async def _client(kubeconfig: Path) -> AsyncIterator[Client]:
+    client = Client(HttpTransport(await auth.load(kubeconfig)), Limits(rate=5000, burst=5000))
+    try:
+        yield client
+    finally:
+        await client.close()

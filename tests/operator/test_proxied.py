@@ -1,0 +1,88 @@
+"""The fault matrix before a real API server: operators whose requests are harmed on their way by a proxy.
+
+All plans that pytest has selected are played side by side, once, and then judged one by one: naming a single test plays
+its plan alone. `DAYFLY_PLANS=all` selects from all changes and harms, not the usual share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+from proxied import plans
+from proxied.trials import Server, Trials
+
+from dayfly.operator import sweeper
+from policy.apiserver import ROOT, Api, established, eventually, start
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(60, func_only=True)]
+ACCOUNT = "/api/v1/namespaces/dayfly-system/serviceaccounts/dayfly-operator"
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[Api]:
+    """A server with etcd and controllers, without nodes."""
+    yield from start()
+
+
+@pytest.fixture(scope="module")
+def server(api: Api) -> Server:
+    """With everything of ours but the operator itself, which these tests run."""
+    installed = (ROOT / "deploy" / "install.yaml").read_text().split("\n---\n")
+    api.apply("\n---\n".join(each for each in installed if "\nkind: Deployment\n" not in f"\n{each}"))
+    eventually(lambda: established(api))
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
+    token = api.ask("POST", f"{ACCOUNT}/token", request).body["status"]["token"]
+    pki = api.cluster.folder / "pki"
+    return Server(
+        url=f"https://{api.cluster.network.node}:6443",
+        authority=pki / "ca.crt",
+        admin=api.cluster.kubeconfig,
+        scheduler=pki / "kube-scheduler.kubeconfig",
+        kubelet=pki / "kubelet.kubeconfig",
+        token=token,
+    )
+
+
+@pytest.fixture(scope="module")
+def played(server: Server, request: pytest.FixtureRequest) -> Trials:
+    """All plans of this session, played to their ends."""
+    wanted = [item.callspec.params["plan"] for item in request.session.items if "plan" in _params(item)]
+    trials = Trials(server)
+    began = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeper, "EVERY_S", 5.0)  # nobody wants to wait for a minute
+        asyncio.run(trials.play(wanted))
+    print(f"{len(wanted)} plans in {time.monotonic() - began:.0f} s")
+    return trials
+
+
+def _params(item: pytest.Item) -> dict[str, object]:
+    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+
+
+@pytest.mark.parametrize("plan", plans.chosen(), ids=str)
+def test_plan(played, plan):
+    """Nothing twice, nothing left, nothing out of order, nothing lost, whatever became of that one change."""
+    trial = played.trials[str(plan)]
+    if broken := trial.broken():
+        pytest.fail("\n".join([*broken, trial.story()]))
+
+
+def test_no_defect(played):
+    """No operator met with what it did not foresee, or ended by itself."""
+    assert not played.defects
+
+
+def test_every_change_was_numbered(played):
+    """But for labels of what all share, and the runner's program, each change belongs to one life and could be harmed."""
+    shared = ("PATCH /api/v1/namespaces/shop", "PATCH /apis/dayfly.dev/v1alpha1/resourceplugins/", "/configmaps")
+    assert [each for each in played.unowned if not any(part in each for part in shared)] == []
+
+
+def test_nothing_is_left_and_nobody_writes(played):
+    """(13, 14) By quorum reads nothing is there of any life, and two operators that have nothing to do write nothing."""
+    assert played.left == []
+    assert played.late == []
