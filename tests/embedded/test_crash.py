@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from embedded.conftest import processes
+from embedded.machine import work_of
 
 MOST_WRITES = 400
 AT_ONCE = 3
@@ -48,7 +49,7 @@ class Life:
 
     @property
     def work(self):
-        return Path((self.home / "place").read_text())
+        return work_of(self.home)
 
     def runners(self):
         """Process ids of the runners that have started a step."""

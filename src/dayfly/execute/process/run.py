@@ -38,10 +38,7 @@ class Place(NamedTuple):
 
     def note(self, name: str, number: int) -> None:
         """Remember a number as long as this boot lasts."""
-        draft = f"{self.work}/{name}.tmp"
-        with open(draft, "w", encoding="ascii", opener=_private) as file:
-            file.write(str(number))
-        os.replace(draft, f"{self.work}/{name}")
+        _put(f"{self.work}/{name}", str(number))
 
     def noted(self, name: str) -> int:
         """What `note` kept; 0 if nothing."""
@@ -55,18 +52,21 @@ def open_place(home: Path) -> Place:
     a journal; logs are.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    memory = home / "place"
-    work = memory.read_text(encoding="utf-8") if memory.exists() else _choose(home)
+    work = os.fsdecode(_slurp(f"{home}/place"))
+    if not os.path.isabs(work):
+        # Not remembered yet, or cut short by the end of a machine whose disk had not heard of it.
+        work = _choose(home)
     os.makedirs(work, mode=0o700, exist_ok=True)
     if not _is_ours(work):
         raise OSError(errno.EPERM, "belongs to somebody else; remove it", work)
-    epoch = Path(work) / "epoch"
-    if not epoch.exists():
-        epoch.write_text(secrets.token_hex(8), encoding="ascii")
-    (Path(work) / "home").write_text(str(home.resolve()), encoding="utf-8")
-    memory.write_text(work, encoding="utf-8")
+    epoch = _slurp(f"{work}/epoch").decode(errors="replace")
+    if not epoch:
+        epoch = secrets.token_hex(8)
+        _put(f"{work}/epoch", epoch)
+    _put(f"{work}/home", str(home.resolve()))
+    _put(f"{home}/place", work)
     (home / "logs").mkdir(mode=0o700, exist_ok=True)
-    return Place(work, f"{home}/logs", boot, f"{boot} {epoch.read_text(encoding='ascii')}")
+    return Place(work, f"{home}/logs", boot, f"{boot} {epoch}")
 
 
 def leave_place(place: Place) -> None:
@@ -357,6 +357,14 @@ def _slurp(path: str) -> bytes:
             return file.read()
     except FileNotFoundError:
         return b""
+
+
+def _put(path: str, text: str) -> None:
+    """Write it whole or not at all, whenever we are killed: a path that is cut short names another folder."""
+    draft = f"{path}.tmp"
+    with open(draft, "w", encoding="utf-8", errors="surrogateescape", opener=_private) as file:
+        file.write(text)
+    os.replace(draft, path)
 
 
 def _private(path: str, flags: int) -> int:

@@ -1,0 +1,64 @@
+"""The home remembers where its attempts work, and whenever the server dies what it remembers is a whole path or nothing."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dayfly.execute.process import run as process
+from embedded.machine import work_of
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    yield home
+    shutil.rmtree(work_of(home), ignore_errors=True)
+
+
+def test_it_is_the_same_place_each_time(home):
+    first = process.open_place(home)
+    assert process.open_place(home) == first
+    assert Path(first.work) == work_of(home)
+
+
+@pytest.mark.parametrize("cut", ["", "dayfly-0", "."])
+def test_a_memory_that_was_cut_short_names_no_folder(home, tmp_path, monkeypatch, cut):
+    monkeypatch.chdir(tmp_path)
+    (home / "place").write_text(cut)
+    place = process.open_place(home)
+    assert work_of(home) == Path(place.work)
+    process.leave_place(place)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["home"]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_whoever_dies_while_it_is_written_leaves_what_was_there(home, monkeypatch, number):
+    before = process.open_place(home)
+    replaced = []
+
+    def die(draft, path):
+        if len(replaced) == number:
+            raise KeyboardInterrupt
+        replaced.append(path)
+        rename(draft, path)
+
+    rename = os.replace
+    Path(before.work, "epoch").unlink()
+    monkeypatch.setattr(os, "replace", die)
+    with pytest.raises(KeyboardInterrupt):
+        process.open_place(home)
+    assert Path((home / "place").read_text()) == Path(before.work)
+    monkeypatch.undo()
+    after = process.open_place(home)
+    assert after.work == before.work
+    assert after.ref != before.ref, "its epoch was lost, so nothing may be concluded from what it holds"
+
+
+def test_tests_remove_no_folder_but_dayflys_own(home):
+    (home / "place").write_text("")
+    with pytest.raises(AssertionError, match="place names"):
+        work_of(home)
+    (home / "place").unlink()
