@@ -77,4 +77,4 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(files: Cli):
     assert code == 0
     assert screen.styles == set()
     assert "demo: db/provision: succeeded after T" in _steady(screen.text()).replace("afterT", "after T")
-    assert "demo: db/seed: running" in screen.text()
+    assert "demo: db/provision: running" in screen.text()
