@@ -34,10 +34,13 @@ test: dev  ## every test, with real databases, a real Kubernetes and real client
 bench: setup  ## measure speed and memory beside their yardsticks, and write docs/performance.md
 	$(PY) -m bench.report docs/performance.md
 
+bench-cluster: dev  ## the same on a real Kubernetes of its own, and with KWOK's nodes
+	$(PY) -m bench.report docs/performance.md bench-cluster
+
 check: lint  ## lint and the quick tests
 	$(PY) -m pytest -m 'not slow' -n 2
 
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh
 
-.PHONY: help setup dev run test bench lint format check lock
+.PHONY: help setup dev run test bench bench-cluster lint format check lock

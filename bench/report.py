@@ -1,6 +1,7 @@
-"""Runs every bench and writes what they found into the page that keeps it, with the machine and the day.
+"""Runs the benches of one `make` target and writes what they found into the page that keeps it, with machine and day.
 
-Usage: `python -m bench.report PAGE`; the page's text between the two marks is replaced, all else stays.
+Usage: `python -m bench.report PAGE [TARGET]`; the page's text between that target's two marks is replaced, all else
+stays.
 """
 
 from __future__ import annotations
@@ -9,41 +10,55 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench import bulk, deciding, memory, quiet, start, step
+from bench.rows import Row, Table
 
-if TYPE_CHECKING:
-    from bench.rows import Row
-
-BENCHES = (step, bulk, start, deciding, memory)
-BEGIN = "<!-- written by `make bench` -->\n"
 END = "<!-- until here -->\n"
 HEADER = "| what, and against what | ours | yardstick | apart | aim | met |\n|---|---|---|---|---|---|\n"
 
 
-def main(page: Path) -> None:
-    """Measure all, telling each figure as it comes, then write the table."""
-    before, _, after = _parts(page)
-    quiet.own_tmp()
+def _machine_alone() -> Iterator[Row | Table]:
+    for bench in (step, bulk, start, deciding, memory):
+        yield from bench.measure()
+
+
+def _cluster() -> Iterable[Row | Table]:
+    from bench.cluster import suite  # what it imports is not there for whoever runs the other benches alone
+
+    return suite.measure()
+
+
+TARGETS: dict[str, Callable[[], Iterable[Row | Table]]] = {"bench": _machine_alone, "bench-cluster": _cluster}
+
+
+def main(page: Path, target: str = "bench") -> None:
+    """Measure all, telling each figure as it comes, then write the tables."""
+    begin = f"<!-- written by `make {target}` -->\n"
+    _parts(page, begin)  # a page without a place for them is refused before minutes are spent
+    if target == "bench":
+        quiet.own_tmp()
     about = machine()
-    lines = []
-    for bench in BENCHES:
-        for row in bench.measure():
-            lines.append(line(row))
-            sys.stdout.write(lines[-1])
-            sys.stdout.flush()
-    page.write_text(f"{before}{BEGIN}{about}\n{HEADER}{''.join(lines)}{END}{after}", encoding="utf-8")
+    lines: list[str] = []
+    tables: list[str] = []
+    for found in TARGETS[target]():
+        text = line(found) if isinstance(found, Row) else f"\n{found.title}\n\n{found.text}"
+        (lines if isinstance(found, Row) else tables).append(text)
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    before, after = _parts(page, begin)
+    written = [begin, about, "\n", HEADER, *lines, *tables, END]
+    page.write_text(f"{before}{''.join(written)}{after}", encoding="utf-8")
 
 
-def _parts(page: Path) -> tuple[str, str, str]:
-    text = page.read_text(encoding="utf-8")
-    before, found, rest = text.partition(BEGIN)
-    table, closed, after = rest.partition(END)
+def _parts(page: Path, begin: str) -> tuple[str, str]:
+    before, found, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, closed, after = rest.partition(END)
     if not found or not closed:
-        raise SystemExit(f"{page}: has no lines {BEGIN.strip()} and {END.strip()}; put them where the table belongs")
-    return before, table, after
+        raise SystemExit(f"{page}: has no lines {begin.strip()} and {END.strip()}; put them where the table belongs")
+    return before, after
 
 
 def line(row: Row) -> str:
@@ -73,4 +88,4 @@ def _lines(path: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

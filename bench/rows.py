@@ -26,6 +26,13 @@ class Row(NamedTuple):
     met: bool
 
 
+class Table(NamedTuple):
+    """What is worth more than a line: a table that stands behind all lines, with a sentence above it."""
+
+    title: str
+    text: str
+
+
 @contextmanager
 def folder() -> Iterator[Path]:
     """A folder on the checkout's own disk, where a sync costs what it costs; removed at the end."""

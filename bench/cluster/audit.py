@@ -20,13 +20,16 @@ FIRST_REFUSAL = 300
 
 
 class Write(NamedTuple):
-    """One stored change: `writer` is the user's name, `what` the plural with its subresource, `at` when it was done."""
+    """One stored change: the user's name, and the change as `named` calls it."""
 
-    at: str
     writer: str
-    verb: str
     what: str
-    name: str
+
+
+def named(event: dict[str, Any]) -> str:
+    """An event's request by verb and object: `patch pods/status`."""
+    of = event["objectRef"]
+    return f"{event['verb']} {of['resource']}/{of.get('subresource', '')}".removesuffix("/")
 
 
 class Audit:
@@ -55,14 +58,7 @@ class Audit:
             return None
         if "dryRun=" in event["requestURI"] or not self._stored(event.get("responseObject") or {}):
             return None
-        of = event["objectRef"]
-        return Write(
-            at=event["stageTimestamp"],
-            writer=event["user"]["username"],
-            verb=event["verb"],
-            what="/".join(filter(None, (of["resource"], of.get("subresource", "")))),
-            name=of.get("name") or event["responseObject"]["metadata"].get("name", ""),
-        )
+        return Write(event["user"]["username"], named(event))
 
     def _stored(self, answer: dict[str, Any]) -> bool:
         if answer.get("kind") == "Status":  # a binding, or an object that is removed

@@ -3,90 +3,95 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from bench.cluster.audit import FIRST_REFUSAL
-from bench.rows import median, spread
+from bench.cluster.audit import FIRST_REFUSAL, named
+from bench.rows import median
 from dayfly.execute.pod.names import RUN_LABEL, UNIT_ANNOTATION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 FIRST, SECOND = "db/s0", "db/s1"
-# Moments in the order in which they come; each is told in milliseconds after the first.
-MOMENTS = (
-    "first step's receipt sealed by its runner",
-    "its log let itself be followed",
-    "outputs kept in their Secret",
-    "result recorded in the Run",
-    "second step's pod made, behind its gate",
-    "claimed in the Run",
-    "gate off",
-    "placed by the scheduler",
-    "kubelet speaks of it",
-    "second step's script started",
-    "its receipt sealed by its runner",
-    "result recorded in the Run, too",
-)
 
 
-def table(events: Iterable[dict[str, Any]]) -> str:
-    """Medians over all sandboxes of two chained steps that the log tells of, as a table."""
-    lines = ["| moment | ms after the first | |\n|---|---|---|\n"]
-    lives = [life for life in _lives(events) if len(life) == len(MOMENTS)]
-    for moment in MOMENTS:
-        after = [(life[moment] - life[MOMENTS[0]]) * 1000 for life in lives]
-        lines.append(f"| {moment} | {median(after):.0f} | {spread(after)} |\n")
-    return "".join(lines)
+class Moment(enum.StrEnum):
+    """In the order in which they come; a pod may be made, and a log opened, before their turn."""
+
+    SEALED = "first step's receipt sealed by its runner"
+    FOLLOWED = "its log could be opened"
+    KEPT = "its outputs kept in their Secret"
+    RECORDED = "its result recorded in the Run"
+    MADE = "second step's pod made, behind its gate"
+    CLAIMED = "claimed in the Run"
+    LET_GO = "gate off"
+    PLACED = "placed by the scheduler"
+    TAKEN_UP = "kubelet's first word on it"
+    STARTED = "second step's script started"
+    SEALED_TOO = "second step's receipt sealed by its runner"
+    RECORDED_TOO = "its result recorded"
 
 
-def _lives(events: Iterable[dict[str, Any]]) -> Iterable[dict[str, float]]:
-    """Of each run, when each moment came first, in unix seconds."""
-    lives: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    pods: dict[str, tuple[str, str]] = {}
-    for event in sorted(events, key=lambda event: event["requestReceivedTimestamp"]):
-        if event["responseStatus"]["code"] >= FIRST_REFUSAL:
-            continue
-        of, answer = event["objectRef"], event.get("responseObject") or {}
-        what = event["verb"], of["resource"], of.get("subresource", "")
-        at = _seconds(event["stageTimestamp"])
-        if what == ("update", "runs", ""):
-            for told, when in _ledger(answer["ledger"]["units"], at):
-                lives[of["name"]].setdefault(told, when)
-        elif what == ("create", "pods", "") and RUN_LABEL in answer["metadata"].get("labels", {}):
-            meta = answer["metadata"]
-            pods[meta["name"]] = meta["labels"][RUN_LABEL], meta["annotations"][UNIT_ANNOTATION]
-        elif what == ("create", "secrets", "") and RUN_LABEL in answer["metadata"].get("labels", {}):
-            lives[answer["metadata"]["labels"][RUN_LABEL]].setdefault(MOMENTS[2], at)
-        named = of.get("name") or answer.get("metadata", {}).get("name", "")
-        run, unit = pods.get(named, ("", ""))
-        if moment := _OF_A_POD.get((unit, *what)):
-            lives[run].setdefault(moment, _seconds(event["requestReceivedTimestamp"]) if what[2] == "log" else at)
-    return lives.values()
-
-
-_OF_A_POD = {
-    (FIRST, "get", "pods", "log"): MOMENTS[1],
-    (SECOND, "create", "pods", ""): MOMENTS[4],
-    (SECOND, "patch", "pods", ""): MOMENTS[6],
-    (SECOND, "create", "pods", "binding"): MOMENTS[7],
-    (SECOND, "patch", "pods", "status"): MOMENTS[8],
+# Of a pod: by whose it is and what was asked.
+_OF_PODS = {
+    (FIRST, "get pods/log"): Moment.FOLLOWED,
+    (SECOND, "create pods"): Moment.MADE,
+    (SECOND, "patch pods"): Moment.LET_GO,
+    (SECOND, "create pods/binding"): Moment.PLACED,
+    (SECOND, "patch pods/status"): Moment.TAKEN_UP,
 }
 
 
-def _ledger(units: dict[str, Any], at: float) -> Iterable[tuple[str, float]]:
+def table(events: Iterable[dict[str, Any]]) -> str:
+    """Medians over all chains that a log tells of."""
+    chains = lives(events)
+    lines = ["| moment | ms after the first | from | to |\n|---|---|---|---|\n"]
+    for moment in Moment:
+        after = [(life[moment] - life[Moment.SEALED]) * 1000 for life in chains]
+        lines.append(f"| {moment} | {median(after):.0f} | {min(after):.0f} | {max(after):.0f} |\n")
+    return "".join(lines)
+
+
+def lives(events: Iterable[dict[str, Any]]) -> list[dict[Moment, float]]:
+    """Of each run with two chained steps, when each moment came first, in unix seconds."""
+    found: defaultdict[str, dict[Moment, float]] = defaultdict(dict)
+    pods: dict[str, tuple[str, str]] = {}
+    for event in sorted(events, key=lambda event: event["requestReceivedTimestamp"]):
+        if event["responseStatus"]["code"] < FIRST_REFUSAL:
+            for run, moment, at in _told(event, pods):
+                found[run].setdefault(moment, at)
+    return [life for life in found.values() if len(life) == len(Moment)]
+
+
+def _told(event: dict[str, Any], pods: dict[str, tuple[str, str]]) -> Iterator[tuple[str, Moment, float]]:
+    """What one event tells of which run; `pods` are the pods known so far by name, as run and unit."""
+    what, of, answer = named(event), event["objectRef"], event.get("responseObject") or {}
+    at = dt.datetime.fromisoformat(event["stageTimestamp"]).timestamp()
+    meta = answer.get("metadata") or {}
+    run = (meta.get("labels") or {}).get(RUN_LABEL, "")
+    if what == "create pods" and run:
+        pods[meta["name"]] = run, meta["annotations"][UNIT_ANNOTATION]
+    if what == "create secrets" and run:
+        yield run, Moment.KEPT, at
+    elif what == "update runs":
+        for moment, when in _ledger(answer["ledger"].get("units", {}), at):
+            yield of["name"], moment, when
+    else:
+        run, unit = pods.get(of.get("name") or meta.get("name", ""), ("", ""))
+        if (unit, what) in _OF_PODS:
+            yield run, _OF_PODS[unit, what], at
+
+
+def _ledger(units: dict[str, Any], at: float) -> Iterator[tuple[Moment, float]]:
     first, second = units.get(FIRST, {}), units.get(SECOND, {})
     if first.get("endedAt"):
-        yield MOMENTS[0], first["endedAt"] / 1000
-        yield MOMENTS[3], at
+        yield Moment.SEALED, first["endedAt"] / 1000
+        yield Moment.RECORDED, at
     if second:
-        yield MOMENTS[5], at
+        yield Moment.CLAIMED, at
     if second.get("endedAt"):
-        yield MOMENTS[9], second["startedAt"] / 1000
-        yield MOMENTS[10], second["endedAt"] / 1000
-        yield MOMENTS[11], at
-
-
-def _seconds(stamp: str) -> float:
-    return dt.datetime.fromisoformat(stamp).timestamp()
+        yield Moment.STARTED, second["startedAt"] / 1000
+        yield Moment.SEALED_TOO, second["endedAt"] / 1000
+        yield Moment.RECORDED_TOO, at

@@ -153,15 +153,15 @@ async def _count(where: Place, rounds: int, lengths: tuple[int, int], idle: floa
         await asyncio.sleep(idle)
         quiet = audit.news()
         await _end(view, "idle", run)
-    leases = sum(write.writer == OPERATOR and write.what == BY_THE_CLOCK for write in quiet)
+    leases = sum(write.writer == OPERATOR and write.what.endswith(BY_THE_CLOCK) for write in quiet)
     return Counted(rounds, lengths, lives, idle, Tally(_keys(quiet)), leases)
 
 
 def _keys(writes: Iterable[Write]) -> Iterable[tuple[str, str]]:
     """A client's own wishes are not counted, nor what the clock asks for."""
     for write in writes:
-        if write.writer != "admin" and write.what != BY_THE_CLOCK:
-            yield f"{write.verb} {write.what}", WRITERS.get(write.writer, "others")
+        if write.writer != "admin" and not write.what.endswith(BY_THE_CLOCK):
+            yield write.what, WRITERS.get(write.writer, "others")
 
 
 async def _begin(view: View, name: str, length: int) -> str:

@@ -1,0 +1,169 @@
+"""(d) A thousand sandboxes of three steps on nodes played by KWOK, against a bare loop that makes the same writes.
+
+KWOK's pods end at once, with the receipt that a runner would have sealed; they have no logs to follow, so all is told
+by their status. Operator and loop each have a cluster of their own, and take wave after wave of sandboxes in turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from bench.cluster import floor, wishes
+from bench.cluster.audit import FIRST_REFUSAL, Audit, named
+from bench.cluster.place import HOME, RUNNERS, client, cpu_seconds, operator, place
+from bench.cluster.seen import watching
+from bench.cluster.steps import recorded
+from bench.rows import ROOT, Row
+from dayfly.execute.pod.names import run_name
+from dayfly.kube.objects import PODS
+from dayfly.operator.objects import RUNS, SANDBOXES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.cluster.place import Place
+    from dayfly.kube.client import Client
+
+WAVES, OF = 4, 250
+NODES = 5
+STEPS = len(floor.STEPS)
+POSTING = 16
+AIM_RATE, AIM_CPU = 0.9, 1.5
+# Once, or by the clock: nothing that a sandbox costs.
+_NOT_OF_SANDBOXES = frozenset({"namespaces", "configmaps", "leases", "resourceplugins"})
+
+
+class Side(NamedTuple):
+    """Operator or loop: its cluster, and its process."""
+
+    where: Place
+    pid: int
+
+
+class Took(NamedTuple):
+    """What a side took: seconds from the first POST to the last record, processor time until all its pods were gone."""
+
+    seconds: float
+    cpu: float
+    changes: Counter[str]
+
+    @classmethod
+    def of(cls, waves: list[Took]) -> Took:
+        """All waves together."""
+        changes = sum((wave.changes for wave in waves), Counter[str]())
+        return cls(sum(wave.seconds for wave in waves), sum(wave.cpu for wave in waves), changes)
+
+
+def measure() -> list[Row]:
+    """All waves, and how far operator and loop are apart."""
+    return rows(*compare(), WAVES * OF)
+
+
+def compare(waves: int = WAVES, of: int = OF) -> tuple[Took, Took]:
+    """The operator goes first with each wave: what it asked for is what the loop is told to ask for."""
+    ours: list[Took] = []
+    bare: list[Took] = []
+    with ExitStack() as stack:
+        first = stack.enter_context(place(kwok_nodes=NODES))
+        second = stack.enter_context(place(kwok_nodes=NODES))
+        running = Side(first, stack.enter_context(operator(first)).pid)
+        process = stack.enter_context(_floor(second))
+        loop = Side(second, process.pid)
+        for side in (running, loop):
+            body = wishes.plugin("bulk", STEPS, chained=STEPS - 1)
+            side.where.cluster.kubectl("create", "--filename=-", stdin=json.dumps(body))
+        for number in range(waves):
+            took = asyncio.run(_wave(running, number, of))
+            _tell(process, floor.Order(of, dict(took.changes)))
+            ours.append(took)
+            bare.append(asyncio.run(_wave(loop, number, of)))
+    return Took.of(ours), Took.of(bare)
+
+
+def rows(ours: Took, bare: Took, sandboxes: int) -> list[Row]:
+    """Steps a second, and processor time of a step."""
+    steps = sandboxes * STEPS
+    rate, cost = bare.seconds / ours.seconds, ours.cpu / bare.cpu
+    asked = f"{ours.changes.total() / steps:.1f} and {bare.changes.total() / steps:.1f} changes asked for a step"
+    return [
+        Row(
+            f"(d) {sandboxes:,} sandboxes of {STEPS} steps on KWOK, against a bare loop with the same writes",
+            f"{steps / ours.seconds:.0f} steps/s",
+            f"{steps / bare.seconds:.0f} steps/s",
+            f"{rate:.2f} x ({asked})",
+            f"{AIM_RATE:g} x",
+            rate >= AIM_RATE,
+        ),
+        Row(
+            "(d) processor time of the operator for each of these steps, against the loop's",
+            f"{ours.cpu / steps * 1e3:.1f} ms",
+            f"{bare.cpu / steps * 1e3:.1f} ms",
+            f"{cost:.2f} x",
+            f"{AIM_CPU:g} x",
+            cost <= AIM_CPU,
+        ),
+    ]
+
+
+@contextmanager
+def _floor(where: Place) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", floor.__name__, str(where.operator)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def _tell(process: subprocess.Popen[str], order: floor.Order) -> None:
+    assert process.stdin, "asked for"
+    assert process.stdout, "asked for"
+    process.stdin.write(msgspec.json.encode(order).decode() + "\n")
+    process.stdin.flush()
+    if process.stdout.readline() != "ready\n":
+        raise RuntimeError("the bare loop has ended; it said why on standard error")
+
+
+async def _wave(side: Side, number: int, of: int) -> Took:
+    async with AsyncExitStack() as stack:
+        asking = await stack.enter_async_context(client(side.where.cluster.kubeconfig))
+        runs = await stack.enter_async_context(watching(asking, RUNS))
+        pods = await stack.enter_async_context(watching(asking, PODS.metadata_only(), RUNNERS))
+        audit = Audit(side.where.cluster.audit_log)
+        audit.events()  # those of waves before
+        used, began = cpu_seconds(side.pid), time.perf_counter()
+        for run in await _post(asking, [f"bulk-{number}-{each}" for each in range(of)]):
+            await runs.until(run, lambda seen: recorded(seen, STEPS))
+        ended = time.perf_counter()
+        await pods.until_none()
+        used = cpu_seconds(side.pid) - used
+    changes = Counter(
+        named(event)
+        for event in audit.events()
+        if event["responseStatus"]["code"] < FIRST_REFUSAL and event["objectRef"]["resource"] not in _NOT_OF_SANDBOXES
+    )
+    return Took(ended - began, used, changes)
+
+
+async def _post(asking: Client, names: list[str]) -> list[str]:
+    """Apply all sandboxes, some at a time; the names of their runs."""
+    left = iter(names)
+    runs: list[str] = []
+
+    async def some() -> None:
+        for name in left:
+            made = await asking.create(SANDBOXES, wishes.sandbox(name, "bulk"), HOME)
+            runs.append(run_name(name, made.metadata.uid))
+
+    await asyncio.gather(*(some() for _ in range(POSTING)))
+    return runs

@@ -1,0 +1,94 @@
+"""(e) An operator beside ten thousand sandboxes that need nothing: its memory, and how soon a new one is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from bench.cluster import wishes
+from bench.cluster.place import HOME, client, operator, place
+from bench.cluster.seen import watching
+from bench.memory import resident
+from bench.rows import Row
+from dayfly.kube.objects import ObjectMeta, Slim
+from dayfly.operator.objects import SANDBOXES
+
+if TYPE_CHECKING:
+    from bench.cluster.place import Operator, Place
+
+SANDBOXES_IN_ALL = 10_000
+POSTING = 16
+AIM_MB, AIM_S = 150, 10
+# One Sandbox, its sealed document, its Run.
+OBJECTS = 3
+# So long without a turn, and it has gone over all of them.
+QUIET_S = 5.0
+
+
+def measure(sandboxes: int = SANDBOXES_IN_ALL) -> list[Row]:
+    """Sandboxes without resources through the API; when all are ready and all is quiet, a new operator's process."""
+    with place(kwok_nodes=1) as where:
+        with operator(where) as first:
+            empty = resident(first.pid)
+            asyncio.run(_make(where, sandboxes))
+            _wait_until_quiet(first)
+            grown = resident(first.pid)
+        with operator(where) as second:
+            looked = _wait_until_quiet(second)
+            full = resident(second.pid)
+            assert second.figure("dayfly_runs", phase="open") == sandboxes, "each has its run"
+    return [
+        Row(
+            f"(e) memory of the operator with {sandboxes:,} idle sandboxes ({OBJECTS * sandboxes:,} objects)",
+            f"{max(grown, full):.0f} MB",
+            f"{empty:.0f} MB with none",
+            f"{grown:.0f} MB after it had made them, {full:.0f} MB after a restart",
+            f"{AIM_MB} MB",
+            max(grown, full) <= AIM_MB,
+        ),
+        Row(
+            f"(e) from the start of its process until it is ready, beside these {sandboxes:,}",
+            f"{second.ready_after:.1f} s",
+            f"{first.ready_after:.1f} s with none",
+            f"{second.ready_after:.1f} s (and {looked:.0f} s more until it had looked at each once)",
+            f"{AIM_S} s",
+            second.ready_after <= AIM_S,
+        ),
+    ]
+
+
+class Spoken(Slim, frozen=True):
+    """A Sandbox as its owner reads it."""
+
+    metadata: ObjectMeta
+    status: dict[str, Any] = {}
+
+
+async def _make(where: Place, sandboxes: int) -> None:
+    """Apply them, some at a time, and wait until all are ready."""
+    names = [f"idle-{number}" for number in range(sandboxes)]
+    left = iter(names)
+    async with AsyncExitStack() as stack:
+        asking = await stack.enter_async_context(client(where.cluster.kubeconfig))
+        seen = await stack.enter_async_context(watching(asking, SANDBOXES.read_as(Spoken), HOME))
+
+        async def some() -> None:
+            for name in left:
+                await asking.create(SANDBOXES, wishes.sandbox(name), HOME)
+
+        await asyncio.gather(*(some() for _ in range(POSTING)))
+        for name in names:
+            await seen.until(name, lambda sandbox: sandbox is not None and bool(sandbox.status.get("ready")), HOME)
+
+
+def _wait_until_quiet(running: Operator) -> float:
+    """Until it has taken no turn for a while; how many seconds after the call it took the last one."""
+    began = last = time.monotonic()
+    turns = -1.0
+    while time.monotonic() < last + QUIET_S:
+        if (now := running.figure("dayfly_turn_seconds_count")) != turns:
+            turns, last = now, time.monotonic()
+        time.sleep(0.25)
+    return last - began

@@ -1,0 +1,28 @@
+"""All benches of the cluster, one after the other: first on a real node, then on KWOK's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench.cluster import bulk, idle, steps, timeline, writes
+from bench.cluster.audit import Audit
+from bench.cluster.place import operator, place
+from bench.rows import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.rows import Row
+
+
+def measure() -> Iterator[Row | Table]:
+    """Every line, and two tables that say where writes and time go."""
+    with place() as where, operator(where):
+        yield from steps.measure(where)
+        moments = timeline.table(Audit(where.cluster.audit_log).events())
+        counted = writes.count(where)
+    yield from writes.rows(counted)
+    yield from bulk.measure()
+    yield from idle.measure()
+    yield Table("Between the two steps of (b), in milliseconds; medians:", moments)
+    yield Table("What (c) has counted, by writer and object:", writes.table(counted))
