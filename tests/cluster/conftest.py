@@ -92,7 +92,7 @@ def namespace(cluster: DisposableCluster) -> Iterator[str]:
     name = cluster.kubectl("create", "-f", "-", "-o", "jsonpath={.metadata.name}", stdin=_NAMESPACE)
     cluster.kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=30s")
     yield name
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    cluster.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
 
 
 @pytest.fixture(scope="session")

@@ -131,7 +131,7 @@ class Installed:
     def check_nothing_left(self) -> None:
         """Pods take a moment to end, and the garbage collector one to see that their Run is gone."""
         try:
-            eventually(lambda: not self.left(), "nothing left")
+            eventually(lambda: not self.left(), "nothing left", seconds=30)
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.left()}") from None
 

@@ -1,0 +1,233 @@
+"""What a cluster does to steps, done to them on purpose. Whatever it is, the journal outside the cluster shows that no
+create step ran twice and none after a cleanup, and in the end nothing is left.
+"""
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+from testcluster import cluster as clusters
+
+from cluster.installed import API, ROOT, RUNNERS, Installed
+from cluster.patience import eventually
+from cluster.wishes import Wishes
+
+
+@pytest.fixture
+def begun(operator, wishes, journal):
+    """A sandbox whose first step has begun, and waits for the journal's answer."""
+    journal.hold("create first")
+    operator.apply(wishes.plugin(), wishes.sandbox())
+    journal.wait_for("create first")
+    return wishes
+
+
+def said(journal) -> list[str]:
+    return [entry.said for entry in journal.entries]
+
+
+def unit(status, name) -> dict:
+    """What a status says of one step."""
+    return next(each for each in status.get("units", [{"id": ""}]) if each["id"] in (name, ""))
+
+
+class TestOperator:
+    def test_killed_in_each_step(self, operator, wishes, journal):
+        """The leading operator is killed while each of three steps runs: another one goes on where it was."""
+        journal.hold("create first", "create second", "delete gone")
+        operator.apply(wishes.plugin(), wishes.sandbox())
+        for step in ("create first", "create second"):
+            journal.wait_for(step)
+            operator.kill_leader()
+            journal.let_go(step)
+        operator.wait_ready(wishes.name, wishes.namespace)
+        operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
+        journal.wait_for("delete gone")
+        operator.kill_leader()
+        journal.let_go()
+        operator.wait_gone(wishes.name, wishes.namespace)
+        assert said(journal) == ["create first", "create second", "delete gone"]
+
+    def test_sandbox_made_anew_at_once(self, operator, wishes, journal):
+        """A name is free when its cleanup has ended, not before; whoever comes next is somebody else."""
+        operator.apply(wishes.plugin(), wishes.sandbox())
+        operator.wait_ready(wishes.name, wishes.namespace)
+        operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
+
+        again = json.dumps(wishes.sandbox())
+        once_allowed(lambda: operator.own.kubectl("create", "-f", "-", stdin=again), "object is being deleted")
+        operator.wait_ready(wishes.name, wishes.namespace)
+        life = ["create first", "create second", "delete gone"]
+        assert said(journal) == [*life, *life[:2]]
+        former, latter = journal.entries[0].resource, journal.entries[-1].resource
+        assert [entry.resource for entry in journal.entries] == [former] * 3 + [latter] * 2
+        assert former != latter
+
+
+class TestNode:
+    def test_kubelet_killed(self, operator, begun, journal):
+        """The kubelet dies under a running step and comes back: the step goes on, and its result is taken."""
+        (before,) = operator.component("kubelet")
+        operator.own.run_inside(["kill", "-KILL", before])
+        eventually(lambda: set(operator.component("kubelet")) - {before}, "another kubelet")
+        journal.let_go()
+        operator.wait_ready(begun.name, begun.namespace)
+        assert said(journal) == ["create first", "create second"]
+
+    def test_kubelet_killed_while_a_step_ends(self, operator, begun, journal):
+        """The step ends while no kubelet is there to see it."""
+        (before,) = operator.component("kubelet")
+        operator.own.run_inside(["kill", "-STOP", before])
+        journal.let_go()
+        time.sleep(1)
+        operator.own.run_inside(["kill", "-KILL", before])
+        operator.wait_ready(begun.name, begun.namespace)
+        assert said(journal) == ["create first", "create second"]
+
+
+class TestPod:
+    @pytest.mark.parametrize("way", ["deleted", "evicted"])
+    def test_taken_away(self, operator, begun, journal, way):
+        """A step's pod is taken from it as it runs: that is a failure, told as such, and no second try."""
+        pod = operator.pod("pair/first")["metadata"]["name"]
+        if way == "deleted":
+            operator.own.kubectl("delete", "pod", pod, "-n", RUNNERS, "--wait=false")
+        else:
+            evict = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": RUNNERS}}
+            path = f"/api/v1/namespaces/{RUNNERS}/pods/{pod}/eviction"
+            operator.own.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(evict))
+        status = operator.wait_status(
+            begun.name, begun.namespace, lambda status: status["reason"] == "ResourceFailed", "failure"
+        )
+        assert unit(status, "pair/first")["state"] == "failed"
+        journal.let_go()
+        operator.delete(begun.name, begun.namespace)
+        assert said(journal) == ["create first", "delete gone"]
+
+    def test_out_of_memory(self, operator, wishes, journal):
+        """The kernel kills a script that needs more than its plugin's limit; the runner outlives it and tells how."""
+        overlay = "spec: {containers: [{name: main, resources: {limits: {memory: 24Mi}}}]}"
+        hungry = wishes.script("create first", "word=x; while :; do word=$word$word; done")
+        operator.apply(wishes.plugin(overlay=overlay, script=hungry), wishes.sandbox())
+        status = operator.wait_status(
+            wishes.name, wishes.namespace, lambda status: status["reason"] == "ResourceFailed", "failure"
+        )
+        assert "SIGKILL" in unit(status, "pair/first")["message"]
+        operator.delete(wishes.name, wishes.namespace)
+        assert said(journal) == ["create first", "delete gone"]
+
+    def test_image_missing(self, operator, wishes, journal):
+        """What the kubelet says of an image is the sandbox's sentence within ten seconds, at the cleanup too.
+
+        That the step never ran is likely and not proven, so a cleanup is owed, and its image is the same one: it goes on
+        when the image comes, or its owner gives it up.
+        """
+        image = "127.0.0.1:9/no-such-image:1"
+        operator.apply(wishes.plugin(image=image), wishes.sandbox())
+        for event in ("preStart", "postStop"):
+            began = time.monotonic()
+            operator.wait_status(
+                wishes.name,
+                wishes.namespace,
+                lambda status, event=event: any(
+                    image in unit.get("message", "") for unit in status["units"] if unit["event"] == event
+                ),
+                f"the sentence of {event}",
+            )
+            assert time.monotonic() - began < 10
+            operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
+        reason = "dayfly.dev/abandon=the image never existed"
+        operator.own.kubectl("annotate", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, reason)
+        operator.wait_gone(wishes.name, wishes.namespace)
+        assert said(journal) == []
+
+    @pytest.mark.parametrize("asked", ["deadline", "deletion"])
+    def test_deaf_to_being_asked(self, operator, wishes, journal, asked):
+        """A script that ignores SIGTERM is ended all the same, one second after it was asked."""
+        deaf = wishes.script("create first", "trap '' TERM; while :; do sleep 1; done")
+        timeouts = {"run": "2s" if asked == "deadline" else "1h", "grace": "1s"}
+        operator.apply(wishes.plugin(script=deaf, timeouts=timeouts), wishes.sandbox())
+        journal.wait_for("create first")
+        if asked == "deadline":
+            status = operator.wait_status(
+                wishes.name, wishes.namespace, lambda status: status["reason"] == "ResourceFailed", "failure"
+            )
+            assert unit(status, "pair/first")["reason"] == "RunDeadlineExceeded"
+        operator.delete(wishes.name, wishes.namespace)
+        assert said(journal) == ["create first", "delete gone"]
+
+
+class TestPlugin:
+    def test_edited_and_deleted_while_in_use(self, operator, wishes, journal):
+        """A published plugin cannot be edited, nor deleted while sandboxes live off it, nor does it matter if it is."""
+        operator.apply(wishes.plugin(), wishes.sandbox())
+        operator.wait_ready(wishes.name, wishes.namespace)
+        other = wishes.plugin(script="#!/bin/sh\nexit 1\n")
+        assert "never changes" in operator.refused("apply", "-f", "-", stdin=json.dumps(other))
+        delete = ["delete", "resourceplugin.dayfly.dev", other["metadata"]["name"]]
+        assert "is in use by live sandboxes" in operator.refused(*delete)
+        without_policy(operator, lambda: operator.own.kubectl(*delete))
+        operator.delete(wishes.name, wishes.namespace)
+        assert said(journal) == ["create first", "create second", "delete gone"]
+
+
+class TestNamespace:
+    def test_deleted_with_a_living_sandbox(self, operator, namespace, wishes, journal):
+        """A namespace with sandboxes stays. Deleted by force it takes them along, and they are cleaned up elsewhere."""
+        mine = Wishes(wishes.name, namespace, journal)
+        operator.apply(mine.plugin(), mine.sandbox())
+        operator.wait_ready(mine.name, namespace)
+        delete = ["delete", "namespace", namespace, "--wait=false"]
+        assert f"namespace {namespace} holds live sandboxes" in operator.refused(*delete)
+        without_policy(operator, lambda: operator.own.kubectl(*delete))
+        operator.wait_gone(mine.name, namespace)
+        eventually(lambda: operator.get(f"/api/v1/namespaces/{namespace}") is None, "the end of the namespace")
+        assert said(journal) == ["create first", "create second", "delete gone"]
+
+    def test_deleted_while_a_step_runs(self, operator, namespace, wishes, journal):
+        """The running step may end, no other one begins, and the cleanup follows."""
+        mine = Wishes(wishes.name, namespace, journal)
+        journal.hold("create first")
+        operator.apply(mine.plugin(), mine.sandbox())
+        journal.wait_for("create first")
+        without_policy(operator, lambda: operator.own.kubectl("delete", "namespace", namespace, "--wait=false"))
+        eventually(lambda: all(run["ledger"].get("closed") for run in operator.items(f"/apis/{API}/runs")), "the close")
+        journal.let_go()
+        operator.wait_gone(mine.name, namespace)
+        eventually(lambda: operator.get(f"/api/v1/namespaces/{namespace}") is None, "the end of the namespace")
+        assert said(journal) == ["create first", "delete gone"]
+
+    def test_can_be_deleted_after_its_sandboxes(self, operator, namespace, wishes, journal):
+        """Seconds after the last sandbox is gone the namespace is its owner's again."""
+        mine = Wishes(wishes.name, namespace, journal)
+        operator.apply(mine.plugin(), mine.sandbox())
+        operator.wait_ready(mine.name, namespace)
+        operator.delete(mine.name, namespace)
+
+        delete = ["delete", "namespace", namespace, "--wait=false"]
+        once_allowed(lambda: operator.own.kubectl(*delete), "holds live sandboxes", seconds=30)
+
+
+def once_allowed(act: Callable[[], object], refusal: str, *, seconds: float = 60) -> None:
+    """Do it as soon as the server lets us; until then it refuses with these words and no others."""
+
+    def done() -> bool:
+        try:
+            act()
+        except clusters.CommandError as error:
+            if refusal not in str(error):
+                raise
+            return False
+        return True
+
+    eventually(done, f"the end of {refusal!r}", seconds=seconds)
+
+
+def without_policy(operator: Installed, act: Callable[[], object]) -> None:
+    """Do what the policy forbids, as an administrator in need does: without its binding, which then comes back."""
+    operator.own.kubectl("delete", "validatingadmissionpolicybinding", "dayfly-in-use")
+    try:
+        once_allowed(act, "dayfly-in-use")  # API servers honour a binding a moment longer
+    finally:
+        operator.own.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "base" / "policies.yaml"))
