@@ -37,10 +37,16 @@ bench: setup  ## measure speed and memory beside their yardsticks, and write doc
 bench-cluster: dev  ## the same on a real Kubernetes of its own, and with KWOK's nodes
 	$(PY) -m bench.report docs/performance.md bench-cluster
 
+cluster: setup  ## try it for real: a Kubernetes of its own with Dayfly and an example (Linux, root, Go)
+	$(PY) deploy/trial.py up
+
+uninstall: setup  ## drain that cluster, take Dayfly out of it and end it
+	$(PY) deploy/trial.py down
+
 check: lint  ## lint and the quick tests
 	$(PY) -m pytest -m 'not slow' -n 2
 
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh
 
-.PHONY: help setup dev run test bench bench-cluster lint format check lock
+.PHONY: help setup dev run test bench bench-cluster cluster uninstall lint format check lock

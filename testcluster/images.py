@@ -16,6 +16,7 @@ from testcluster import build as programs
 from testcluster import components
 
 SHELL = "dayfly.test/shell:1"
+BUSYBOX = Path("/bin/busybox")
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
@@ -80,31 +81,32 @@ def pause() -> Path:
     def fill(root: Path) -> None:
         shutil.copy2(program, root / "pause")
 
-    return _cached(components.PAUSE_IMAGE, program, fill, Settings(entrypoint=["/pause"]))
+    return cached(components.PAUSE_IMAGE, program, fill, Settings(entrypoint=["/pause"]))
 
 
 def shell() -> Path:
     """The image SHELL: busybox with links for its applets, and nothing else. Its `wget` crashes; use `nc`."""
-    busybox = Path("/bin/busybox")
-
-    def fill(root: Path) -> None:
-        for folder in ("bin", "etc", "root", "tmp", "var/tmp"):
-            (root / folder).mkdir(parents=True)
-        for folder in ("tmp", "var/tmp"):
-            (root / folder).chmod(0o1777)
-        shutil.copy2(busybox, root / "bin" / "busybox")
-        applets = subprocess.run([busybox, "--list"], check=True, capture_output=True, text=True).stdout.split()
-        for applet in set(applets) - {"busybox"}:
-            (root / "bin" / applet).symlink_to("busybox")
-        (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n")
-        (root / "etc" / "group").write_text("root:x:0:\nnogroup:x:65534:\n")
-
-    return _cached(SHELL, busybox, fill, Settings(entrypoint=["/bin/sh"], environment={"PATH": "/bin"}))
+    return cached(SHELL, BUSYBOX, with_shell, Settings(entrypoint=["/bin/sh"], environment={"PATH": "/bin"}))
 
 
-def _cached(name: str, program: Path, fill: Callable[[Path], None], settings: Settings) -> Path:
-    """Make an image once for each version of its program and of this file."""
-    digest = hashlib.sha256(program.read_bytes() + Path(__file__).read_bytes()).hexdigest()[:16]
+def with_shell(root: Path) -> None:
+    """Lay out a root with busybox, links for its applets, users and places to write."""
+    for folder in ("bin", "etc", "root", "tmp", "var/tmp"):
+        (root / folder).mkdir(parents=True)
+    for folder in ("tmp", "var/tmp"):
+        (root / folder).chmod(0o1777)
+    shutil.copy2(BUSYBOX, root / "bin" / "busybox")
+    applets = subprocess.run([BUSYBOX, "--list"], check=True, capture_output=True, text=True).stdout.split()
+    for applet in set(applets) - {"busybox"}:
+        (root / "bin" / applet).symlink_to("busybox")
+    (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n")
+    (root / "etc" / "group").write_text("root:x:0:\nnogroup:x:65534:\n")
+
+
+def cached(name: str, program: Path, fill: Callable[[Path], None], settings: Settings) -> Path:
+    """Make an image of one layer, which `fill` lays out, once for each version of its program and of these scripts."""
+    scripts = Path(__file__), Path(fill.__code__.co_filename)
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in (program, *scripts))).hexdigest()[:16]
     folder = programs.cache() / "images"
     target = folder / f"{name.rpartition('/')[2].replace(':', '-')}-{digest}.tar"
     with programs.lock("images"):

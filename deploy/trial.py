@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Dayfly on a real Kubernetes of its own, on this machine, to try it: `make cluster`, and `make uninstall` to end it.
+
+    deploy/trial.py up       # start the cluster if it is not there, install this checkout, apply deploy/example
+    deploy/trial.py down     # drain and uninstall, then end the cluster
+
+`up` again brings the checkout as it is now to the same cluster. `down` leaves everything as it is where a sandbox's
+cleanup does not come to an end: its resources may lie outside of the cluster.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import image  # from this folder; it makes testcluster importable
+
+from testcluster import build, cluster, stand_ins
+
+ROOT = Path(__file__).resolve().parent.parent
+DEPLOY = ROOT / "deploy"
+# Where the cluster of this checkout is: the path of its KUBECONFIG.
+RECORD = ROOT / ".cache" / "cluster"
+
+HOW = """
+Dayfly is at work in a Kubernetes of its own, and notes-demo has a database. Look around:
+
+    export KUBECONFIG={kubeconfig}
+    export PATH={bin}:$PATH      # a kubectl of its version
+    kubectl get dfs -A                                # sandboxes, and how they stand
+    kubectl get dfr                                   # their resources
+    kubectl delete -f deploy/example/sandbox.yaml     # and the database is gone
+    kubectl apply -f deploy/example/sandbox.yaml      # another one
+
+Images are brought to it by testcluster, not pulled: testcluster/README.md. `make uninstall` ends all of this.
+"""
+
+
+def main() -> None:
+    """Do what is asked; what stands in the way is one line, and exit code 1."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("up", "down"))
+    parser.add_argument("--record", type=Path, default=RECORD, help="the file that says where the cluster is")
+    chosen = parser.parse_args()
+    try:
+        (up if chosen.what == "up" else down)(chosen.record)
+    except (build.UnavailableError, cluster.StartError, cluster.CommandError, TimeoutError) as problem:
+        sys.exit(f"dayfly: {problem}")
+    except subprocess.CalledProcessError as problem:
+        sys.exit(f"dayfly: {' '.join(map(str, problem.cmd))} ended with {problem.returncode}; see above")
+
+
+def up(record: Path) -> None:
+    """Start or find the cluster, and bring it what this checkout holds."""
+    here = _found(record)
+    fresh = here is None
+    if here is None:
+        _say("starting a Kubernetes; the first time it is built, which takes some minutes")
+        here = cluster.up()
+        record.parent.mkdir(exist_ok=True)
+        record.write_text(f"{here.kubeconfig}\n")
+    _say("bringing it the images of the operator and of the example")
+    for archive in (image.kept(), stand_ins.postgres()):
+        here.load(archive)
+    _say("installing deploy/install.yaml")
+    here.kubectl("apply", "--server-side", "-f", str(DEPLOY / "install.yaml"))
+    deployment = ["-n", "dayfly-system", "deployment/dayfly-operator"]
+    if not fresh:
+        here.kubectl("rollout", "restart", *deployment)  # the image has the same name, and may be another one
+    here.kubectl("rollout", "status", *deployment, "--timeout=180s")
+    _say("applying deploy/example")
+    _run(here, DEPLOY / "example" / "apply.sh")
+    sys.stdout.write(HOW.format(kubeconfig=here.kubeconfig, bin=here.folder / "bin"))
+
+
+def down(record: Path) -> None:
+    """Uninstall as any administrator would, then end the cluster."""
+    here = _found(record)
+    if here is None:
+        _say("there is no cluster of this checkout")
+        return
+    try:
+        _run(here, DEPLOY / "uninstall.sh")
+    except subprocess.CalledProcessError:
+        _say(f"the cluster stays; to end it all the same: testcluster/down {here.kubeconfig}")
+        raise
+    cluster.down(here)
+    record.unlink()
+    _say(f"{here.name} is down, and nothing of it is left")
+
+
+def _found(record: Path) -> cluster.Cluster | None:
+    """The recorded cluster, if it runs."""
+    if not record.exists():
+        return None
+    here = cluster.Cluster(Path(record.read_text().strip()).parent)
+    return here if here.alive() else None
+
+
+def _run(here: cluster.Cluster, script: Path) -> None:
+    kubectl = {"KUBECTL": str(here.folder / "bin" / "kubectl"), "KUBECONFIG": str(here.kubeconfig)}
+    subprocess.run([script], env=os.environ | kubectl, check=True)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"dayfly: {text}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Images that examples ask for by name, made from what this machine has: no registry can be reached from a cluster.
+
+Each bears the name of the official image and does for the examples what that does. Inside are this machine's
+own programs, PostgreSQL of Debian 12 among them, with the libraries they link to, and busybox for a shell.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+from testcluster import images
+from testcluster.build import UnavailableError
+
+POSTGRES = "docker.io/library/postgres:15"
+PYTHON = f"docker.io/library/python:{sys.version_info.major}.{sys.version_info.minor}-slim"
+TERRAFORM = "docker.io/hashicorp/terraform:1.9"
+
+_POSTGRES_HOME = Path("/usr/lib/postgresql/15")
+_ENTRYPOINT = """\
+#!/bin/sh
+# As in the official image: a database system that knows POSTGRES_PASSWORD, made at the first start; then the server.
+set -eu
+: "${PGDATA:=/var/lib/postgresql/data}"
+if [ ! -s "$PGDATA/PG_VERSION" ]; then
+    umask 077
+    printf %s "${POSTGRES_PASSWORD:?}" >/tmp/password
+    initdb -D "$PGDATA" -U postgres --pwfile=/tmp/password --auth=scram-sha-256 --encoding=UTF8 --locale=C --no-sync
+    echo "host all all all scram-sha-256" >>"$PGDATA/pg_hba.conf"
+    rm /tmp/password
+fi
+exec postgres -D "$PGDATA" -c listen_addresses='*' -c unix_socket_directories=/tmp
+"""
+_UNUSED = (
+    "test",
+    "tests",
+    "idlelib",
+    "tkinter",
+    "lib2to3",
+    "ensurepip",
+    "site-packages",
+    "__pycache__",
+    "config-*",
+    "*.a",
+)
+
+
+def postgres() -> Path:
+    """PostgreSQL of Debian 12: the server and its usual programs. User 999 has a name, as the server demands."""
+    server = _POSTGRES_HOME / "bin" / "postgres"
+    if not server.exists():
+        raise UnavailableError("needs the Debian package postgresql-15")
+
+    def fill(root: Path) -> None:
+        images.with_shell(root)
+        for name in ("postgres", "initdb", "psql", "pg_isready"):
+            _copy(root, _POSTGRES_HOME / "bin" / name)
+        for module in ("plpgsql.so", "dict_snowball.so"):
+            _copy(root, _POSTGRES_HOME / "lib" / module)
+        shared = Path("/usr/share/postgresql/15")
+        shutil.copytree(shared, root / shared.relative_to("/"), ignore=shutil.ignore_patterns("man"))
+        _copy_linked(root, (root / _POSTGRES_HOME.relative_to("/")).rglob("*"))
+        with (root / "etc" / "passwd").open("a") as users:
+            users.write("postgres:x:999:999:postgres:/var/lib/postgresql:/bin/sh\n")
+        (root / "entrypoint").write_text(_ENTRYPOINT)
+        (root / "entrypoint").chmod(0o755)
+
+    path = f"{_POSTGRES_HOME}/bin:/bin"
+    return images.cached(
+        POSTGRES, server, fill, images.Settings(entrypoint=["/entrypoint"], environment={"PATH": path})
+    )
+
+
+def python() -> Path:
+    """This machine's Python with its standard library."""
+    program = Path(sys.executable).resolve()
+    folder = f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+    def fill(root: Path) -> None:
+        images.with_shell(root)
+        home = root / "usr" / "local"
+        (home / "bin").mkdir(parents=True)
+        shutil.copy2(program, home / "bin" / "python3")
+        (root / "usr" / "bin").mkdir()
+        (root / "usr" / "bin" / "env").symlink_to("/bin/busybox")
+        library = home / "lib" / folder
+        shutil.copytree(sysconfig.get_path("stdlib"), library, ignore=shutil.ignore_patterns(*_UNUSED))
+        _copy_linked(root, [home / "bin" / "python3", *library.glob("lib-dynload/*.so")])
+
+    environment = {"PATH": "/usr/local/bin:/bin", "PYTHONHOME": "/usr/local", "LD_LIBRARY_PATH": "/usr/local/lib"}
+    return images.cached(PYTHON, program, fill, images.Settings(environment=environment))
+
+
+def terraform() -> Path:
+    """The machine's terraform, one static program."""
+    found = shutil.which("terraform")
+    if not found:
+        raise UnavailableError("needs terraform on PATH")
+
+    def fill(root: Path) -> None:
+        images.with_shell(root)
+        shutil.copy2(found, root / "bin" / "terraform")
+
+    settings = images.Settings(entrypoint=["/bin/terraform"], environment={"PATH": "/bin"})
+    return images.cached(TERRAFORM, Path(found), fill, settings)
+
+
+def _copy(root: Path, file: Path) -> None:
+    """To the place it has on this machine."""
+    target = root / file.relative_to("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(file, target)
+
+
+def _copy_linked(root: Path, programs: Iterable[Path]) -> None:
+    """Copy the libraries that these link to: to their places, or to /usr/local/lib if this machine's are elsewhere."""
+    for program in [each for each in programs if each.is_file()]:
+        said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+        for found in re.findall(r"(?:=>\s*|^\s*)(/\S+) \(0x", said, re.MULTILINE):
+            system = found.startswith(("/lib/", "/lib64/", "/usr/lib/"))
+            target = root / (found[1:] if system else f"usr/local/lib/{Path(found).name}")
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(Path(found).resolve(), target)
