@@ -99,9 +99,9 @@ class Effects:
             case Prepare(unit=unit, attempt=attempt):
                 await self._forks.prepare(sight.run, scene.plan, unit, attempt)
             case Launch() if seen is not None:
-                await self._forks.let_go(seen)
+                await self._forks.let_go(sight.run, seen)
             case Fence() | Cancel() if seen is not None:
-                await self._forks.remove(seen)
+                await self._forks.remove(sight.run, seen)
             case _:
                 pass
 

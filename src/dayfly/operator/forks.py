@@ -47,6 +47,7 @@ SOURCES_LABEL = f"{names.GROUP}/sandboxes-from"
 KIND = "Deployment"
 # After so long a fork that cannot follow its wish tries again, if no news comes first.
 AGAIN_S = 30.0
+CONFLICT_S = 1.0
 _ALIVE = (State.CLAIMED, State.UNKNOWN)
 _REFUSALS = (CannotRenderError, ForeignForkError, NotGrantedError, errors.Refused)
 
@@ -106,13 +107,13 @@ class ForkKeeper:
         except _REFUSALS as error:
             self._refusals.put(run.ledger, (name, attempt), _objection(error, self._cluster.now()))
 
-    async def let_go(self, seen: read.Workload) -> None:
+    async def let_go(self, run: RunObject, seen: read.Workload) -> None:
         """Its UID is claimed: give it its pods."""
-        await self._forks.let_go(seen)
+        self._look_again_unless(await self._forks.let_go(seen), run)
 
-    async def remove(self, seen: read.Workload) -> None:
+    async def remove(self, run: RunObject, seen: read.Workload) -> None:
         """Take it away with its pods."""
-        await self._forks.remove(seen)
+        self._look_again_unless(await self._forks.remove(seen), run)
 
     async def keep(self, run: RunObject, plan: Plan, sight: ForkSight) -> None:
         """After a turn: forks that run follow their wish and their baseline, their Services are there, and no others.
@@ -254,7 +255,7 @@ class ForkKeeper:
     async def _service(self, run: RunObject, of: Baseline) -> read.Service | None:
         """The fork's own Service, made now if a Service leads to its baseline; None if none does."""
         identity = _identity(run, of)
-        found = await self._forks.find_service(identity.name, of.namespace)
+        found = await self._forks.find_service(identity.name, of.namespace, identity.owner)
         if found is not None:
             return found
         labels = await self._pod_labels(of)
@@ -286,13 +287,13 @@ class ForkKeeper:
             if own is None:
                 await self._service(run, of)
             elif like := self._cluster.services.get((own.metadata.labels or {}).get(LIKE_LABEL, ""), of.namespace):
-                await self._forks.keep_service(own, like)
+                self._look_again_unless(await self._forks.keep_service(own, like), run)
             baseline = self._cluster.baselines.get(of.name, of.namespace)
             if baseline is None or _form(seen) == form(step.unit, baseline.metadata, self._hosts(run, step.unit)):
                 return
             manifest = await self._manifest(run, plan, step.unit)
             if manifest is not None and await self._is_newest(run):
-                await self._forks.keep(seen, manifest)
+                self._look_again_unless(await self._forks.keep(seen, manifest), run)
             self._stuck.pop(key, None)
         except _REFUSALS as error:
             said = _objection(error, self._cluster.now())
@@ -314,9 +315,14 @@ class ForkKeeper:
         ]
         if (unwanted or left) and await self._is_newest(run):
             for each in unwanted:
-                await self._forks.remove_service(each)
+                self._look_again_unless(await self._forks.remove_service(each), run)
             for found in left:
-                await self._forks.remove(found)
+                self._look_again_unless(await self._forks.remove(found), run)
+
+    def _look_again_unless(self, done: bool, run: RunObject) -> None:
+        """Whoever met another version than was seen may be told of nothing that is new."""
+        if not done:
+            self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)
 
     async def _is_newest(self, run: RunObject) -> bool:
         """Whether the wish is the newest: one that a peer has revised since is its business, or the next turn's."""

@@ -140,30 +140,36 @@ async def bind(client: Client, run: RunObject, document: Lifecycle, namespace: s
         CannotRenderError: an output is not there as it was recorded, or the name is taken.
         errors.ApiError: the server cannot be asked, or refuses it.
     """
+    units = [(unit_id(document.resource, unit.name), unit) for unit in (*document.pre_start, *document.post_start)]
+    telling = [(step, unit, record) for step, unit in units if (record := run.ledger.unit(step)).outputs]
+    name = _name(run, document)
+    if not telling or await _is_bound(client, run, namespace, name):
+        return name if telling else ""
     data: dict[str, bytes] = {}
-    for unit in (*document.pre_start, *document.post_start):
-        place = unit_id(document.resource, unit.name)
-        record = run.ledger.unit(place)
-        if not record.outputs:
-            continue
-        kept = await _find(client, names.values_name(run.ledger.uid, place, record.attempt), namespace_of(unit))
+    for step, unit, record in telling:
+        kept = await _find(client, names.values_name(run.ledger.uid, step, record.attempt), namespace_of(unit))
         values = told((kept.data if kept else None) or {}, Result(outcome="succeeded", outputs=record.outputs))
         if values is None:
-            raise CannotRenderError("OutputsLost", f"the Secret with the outputs of {place} is gone or was altered")
-        data |= {f"{unit.name}.{name}": value for name, value in values.items()}
-    if not data:
-        return ""
-    name = _name(run, document)
+            raise CannotRenderError("OutputsLost", f"the Secret with the outputs of {step} is gone or was altered")
+        data |= {f"{unit.name}.{output}": value for output, value in values.items()}
     try:
         await client.create(SECRETS, outputs_secret(run, namespace, name, data), namespace)
     except errors.AlreadyExists:
-        # Outputs never change, so ours is as good as the one that we would have made.
-        found = await _find(client, name, namespace)
-        owners = (found.metadata.owner_references if found else None) or ()
-        if found is not None and run.metadata.uid not in {each.uid for each in owners}:
-            message = f"Secret {namespace}/{name} exists and is not ours; delete it"
-            raise CannotRenderError("NameTaken", message) from None
+        await _is_bound(client, run, namespace, name)
     return name
+
+
+async def _is_bound(client: Client, run: RunObject, namespace: str, name: str) -> bool:
+    """Whether the Secret is there. Outputs never change, so one that a peer has made is as good as our own.
+
+    Raises:
+        CannotRenderError: the name is taken by somebody else's.
+    """
+    found = await _find(client, name, namespace)
+    owners = (found.metadata.owner_references if found else None) or ()
+    if found is not None and run.metadata.uid not in {each.uid for each in owners}:
+        raise CannotRenderError("NameTaken", f"Secret {namespace}/{name} exists and is not ours; delete it")
+    return found is not None
 
 
 async def _find(client: Client, name: str, namespace: str) -> Secret | None:

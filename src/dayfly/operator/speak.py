@@ -96,8 +96,10 @@ class Speaker:
         patch = {"metadata": {"uid": meta.uid}, "status": status}
         try:
             await self._cluster.client.patch(SANDBOXES, patch, meta.name, meta.namespace, subresource="status")
-        except (errors.NotFound, errors.Conflict):
+        except errors.NotFound:
             return 0.0
+        except errors.Conflict:
+            return COALESCE_MS / 1000  # another Sandbox of that name is heard of by then, or it is said again
         if last is None or last[:2] != said[:2]:
             self._event(seen, reason, message)
         self._said[meta.uid], self._said_at[meta.uid] = said, now

@@ -49,7 +49,7 @@ def _compared(name: str, old: Object, new: Object, once: set[str], creates: set[
             yield f"(8) {name}: {unit}#{attempt} {held} -> {state}"
         if attempt > had:
             # A claim and its void may stand in one write: then nothing was permitted.
-            if unit in creates and (before or after) and state != "void":
+            if (unit in creates or unit.startswith("fork:")) and (before or after) and state != "void":
                 yield f"(3) {name}: {unit}#{attempt} is claimed in a run that is {new.get('phase', 'open')}"
             if held in ("claimed", "unknown"):
                 yield f"(9) {name}: {unit}#{attempt} is claimed while #{had} is {held}"
@@ -70,7 +70,32 @@ def _vanished(writes: list[Write]) -> Iterator[str]:
         if write.new is not None or not whole["metadata"].get("ownerReferences"):
             continue
         meta = whole["metadata"]
+        if "dayfly.dev/unit" not in meta.get("annotations", {}):
+            continue  # no step's
         ledger = ledgers.get(meta["ownerReferences"][0]["uid"], {})
         record = ledger.get("units", {}).get(meta["annotations"]["dayfly.dev/unit"], {})
         if record.get("ref") == meta["uid"] and record.get("state") in ("claimed", "unknown"):
             yield f"(6) pod {meta['name']} vanishes while the ledger says {record.get('state')}"
+
+
+def unclaimed_forks(runs: list[Write], deployments: list[Write]) -> Iterator[str]:
+    """A fork has replicas only after its UID was claimed, and goes before its ledger does."""
+    ledgers: dict[str, Object] = {}
+    scaled: dict[str, str] = {}
+    for write in sorted([*runs, *deployments], key=lambda each: each.version):
+        whole = write.new or write.old
+        meta = whole["metadata"]
+        if "ledger" in whole:
+            if write.new is None:
+                left = [name for name, run in scaled.items() if run == meta["name"]]
+                yield from (f"ledger {meta['name']} goes before its fork {name}" for name in left)
+            ledgers[meta["name"]] = whole["ledger"]
+            continue
+        run = meta.get("labels", {}).get("dayfly.dev/run", "")
+        if not run or write.new is None:
+            scaled.pop(meta["name"], None)
+        elif whole["spec"]["replicas"]:
+            scaled[meta["name"]] = run
+            records = ledgers.get(run, {}).get("units", {}).values()
+            if meta["uid"] not in {record.get("ref") for record in records}:
+                yield f"(2) fork {meta['name']} has {whole['spec']['replicas']} replicas, and no ledger has claimed it"

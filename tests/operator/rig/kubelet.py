@@ -96,6 +96,8 @@ class Kubelet:
         uid, meta = pod["metadata"]["uid"], pod["metadata"]
         if pod["spec"].get("schedulingGates") or meta["name"] in self.held:
             return
+        if names.UNIT_ANNOTATION not in meta.get("annotations", {}):
+            return  # a Deployment's: somebody else plays it
         if uid not in self._boxes:
             box = self._boxes[uid] = _Box(Key(meta["namespace"], meta["name"]), uid)
             self._tasks[uid] = asyncio.create_task(self._play(box))

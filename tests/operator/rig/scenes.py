@@ -66,6 +66,7 @@ class Scene:
     story: Callable[[World], Awaitable[None]]
     scripts: dict[str, Script] = dataclasses.field(default_factory=dict)
     clean: bool = True  # whether everything made is to be taken away
+    baseline: bool = False  # whether there is something to fork
 
     def world(self, seed: int = 0) -> World:
         """A world with this scene's plugin."""
@@ -75,11 +76,23 @@ class Scene:
         }
         world = World(self.units, scripts, seed=seed)
         world.plugin("pg", self.plugin)
+        if self.baseline:
+            world.forks.baseline()
         return world
 
 
 def wish(**more: Object) -> Object:
     return {"resources": [{"name": "db", "plugin": "pg"}], **more}
+
+
+def fork(name: str = "web", **customizations: Object) -> Object:
+    """A fork of a Deployment that reads an output, unless it is customized otherwise."""
+    env = [
+        {"name": "URL", "valueFrom": {"resource": {"name": "db", "outputKey": "make.url"}}},
+        {"name": "MODE", "value": "forked"},
+    ]
+    of = {"kind": "Deployment", "namespace": "shop", "name": name}
+    return {"forkOf": of, "customizations": {"env": env, **customizations}}
 
 
 async def gone(world: World) -> None:
@@ -161,6 +174,55 @@ async def expired(world: World) -> None:
     assert world.cloud.starts("db/make") <= 1
 
 
+async def forked(world: World) -> None:
+    """A resource and a fork that reads what it made; then deletion."""
+    world.sandbox(wish(forks=[fork()]))
+    await world.until(lambda: ready(world), "ready")
+    assert world.forks.env()["URL"] == "db://1"
+    world.delete()
+    await gone(world)
+
+
+async def revised(world: World) -> None:
+    """The fork's wish and its baseline change while it lives, then nobody wishes for it any more."""
+    world.sandbox(wish(forks=[fork()]))
+    await world.until(lambda: ready(world), "ready")
+    world.change({"spec": {"forks": [fork(images=[{"image": "web:2"}])]}})
+    world.forks.edit({"spec": {"template": {"spec": {"containers": [{"name": "main", "args": ["new"]}]}}}})
+
+    def follows() -> bool:
+        for found in world.forks.all():
+            [container] = found["spec"]["template"]["spec"]["containers"]
+            return (container["image"], container.get("args")) == ("web:2", ["new"]) and ready(world)
+        return False
+
+    await world.until(follows, "the fork to follow")
+    world.change({"spec": {"forks": []}})
+    await world.until(lambda: not (world.forks.all() or world.forks.all("services")), "the fork to go")
+    world.delete()
+    await gone(world)
+
+
+async def fork_midway(world: World) -> None:
+    """Deleted while the fork's pods start, which take their time."""
+    world.forks.slow(20)
+    world.sandbox(wish(forks=[fork()]))
+    await world.until(lambda: world.forks.all("pods"), "a pod of the fork")
+    world.delete()
+    await gone(world)
+
+
+async def fork_deleted(world: World) -> None:
+    """Somebody deletes the fork's Deployment, and its pods are still ending when the sandbox is deleted."""
+    world.sandbox(wish(forks=[fork()]))
+    await world.until(lambda: ready(world), "ready")
+    for found in world.forks.all():
+        world.forks.delete(found["metadata"]["name"])
+    assert all("deletionTimestamp" in pod["metadata"] for pod in world.forks.all("pods"))
+    world.delete()
+    await gone(world)
+
+
 SCENES = {
     "chain": Scene(CHAIN, CHAIN_UNITS, chain),
     "failing": Scene(CHAIN, CHAIN_UNITS, failing, {"db/seed": Script(fails=9)}),
@@ -171,4 +233,7 @@ SCENES = {
     "again": Scene(RETRY, RETRY_UNITS, again),
     "abandoned": Scene(RETRY, RETRY_UNITS, abandoned, {"db/drop": Script(fails=99)}, clean=False),
     "expired": Scene(RETRY, RETRY_UNITS, expired),
+    "fork-revised": Scene(RETRY, RETRY_UNITS, revised, baseline=True),
+    "fork-midway": Scene(RETRY, RETRY_UNITS, fork_midway, baseline=True),
+    "fork-deleted": Scene(RETRY, RETRY_UNITS, fork_deleted, baseline=True),
 }

@@ -19,6 +19,7 @@ from dayfly.operator.main import Operator
 from kube.fake import Call, Crash, FakeCluster, FakeTransport, Fault, custom, run
 from rig import history
 from rig.cloud import Cloud, Object
+from rig.forks import Forks
 from rig.kubelet import EPOCH_MS, Kubelet, Script
 
 GROUP = "dayfly.dev"
@@ -90,6 +91,7 @@ class World:
         self.cluster = FakeCluster(seed=seed, extra=KINDS)
         self.cloud = Cloud(self.cluster.time, lambda: self.cluster.objects("runs"))
         self.kubelet = Kubelet(self.cluster, self.cloud)
+        self.forks = Forks(self.cluster, self.cloud, self.ask)
         self.units = units
         for name, unit in units.items():
             self.kubelet.scripts[name] = scripts.get(name, Script())
@@ -161,8 +163,10 @@ class World:
         return [(item["type"], item["reason"]) for item in found]
 
     def pods(self, unit: str = "") -> list[Object]:
-        every = self.cluster.objects("pods")
-        return [pod for pod in every if unit in ("", pod["metadata"]["annotations"]["dayfly.dev/unit"])]
+        """The pods of steps."""
+        units = [(pod["metadata"].get("annotations", {}), pod) for pod in self.cluster.objects("pods")]
+        found = [(notes.get("dayfly.dev/unit", ""), pod) for notes, pod in units]
+        return [pod for name, pod in found if name and unit in ("", name)]
 
     def ledger(self) -> Object:
         [found] = self.cluster.objects("runs")
@@ -188,6 +192,7 @@ class World:
 
     async def _bury(self) -> None:
         self.kubelet.raise_faults()
+        self.forks.player.raise_faults()
         for process in [each for each in self.processes if each.task.done()]:
             self.processes.remove(process)
             await process.end()
@@ -218,15 +223,18 @@ class World:
         lines = [f"{e.at:8.1f} {e.what:5} {e.unit}#{e.attempt} {e.outcome}" for e in self.cloud.log]
         objects = [
             f"{plural} {item['metadata']['name']} {item['metadata'].get('finalizers')} {item['metadata'].get('deletionTimestamp', '')} {item.get('ledger', '') or item.get('status', '')}"
-            for plural in ("sandboxes", "runs", "objectlifecyclemethods", "pods", "secrets")
+            for plural in ("sandboxes", "runs", "objectlifecyclemethods", "deployments", "pods", "secrets")
             for item in self.cluster.objects(plural)
         ]
         return "\n".join([*lines, *objects, *self.writes[-12:]])
 
     def leftovers(self) -> list[str]:
         """(14) What is still there of ours."""
-        kinds = ("runs", "objectlifecyclemethods", "sandboxes", "pods", "secrets", "resources", "steplogs")
-        return [f"{plural}/{item['metadata']['name']}" for plural in kinds for item in self.cluster.objects(plural)]
+        kinds = ("runs", "objectlifecyclemethods", "sandboxes", "secrets", "resources", "steplogs")
+        left = [(plural, item) for plural in kinds for item in self.cluster.objects(plural)]
+        left += [("pods", pod) for pod in self.pods()]
+        left += [(plural, item) for plural in ("deployments", "services", "pods") for item in self.forks.all(plural)]
+        return [f"{plural}/{item['metadata']['name']}" for plural, item in left]
 
     def check(self) -> None:
         """Everything that must have been true all along."""
@@ -236,6 +244,7 @@ class World:
         if not self.cloud.forgiven:
             runs, pods = (self.cluster.store.after(self.cluster.kind(plural), 0) for plural in ("runs", "pods"))
             found += history.violations(runs, pods, once, creates)
+            found += history.unclaimed_forks(runs, self.cluster.store.after(self.cluster.kind("deployments"), 0))
         assert not found, "\n".join([*found, self.story()])
 
     def check_cleaned(self, run: str) -> None:
@@ -254,16 +263,18 @@ def live(world: Callable[[], World], story: Callable[[World], Awaitable[None]]) 
             return await play(made)
 
     async def play(made: World) -> World:
-        kubelet = asyncio.create_task(made.kubelet.run())
+        players = [asyncio.create_task(player.run()) for player in (made.kubelet, made.forks.player)]
         try:
             await story(made)
             made.kubelet.raise_faults()
+            made.forks.player.raise_faults()
         finally:
             made.respawn = False
             for process in made.processes:
                 await process.end()
-            kubelet.cancel()
-            await asyncio.gather(kubelet, return_exceptions=True)
+            for player in players:
+                player.cancel()
+            await asyncio.gather(*players, return_exceptions=True)
         made.check()
         return made
 

@@ -76,10 +76,9 @@ def fork(seen: Workload, pods: Sequence[Pod], now: int) -> Fact:
     all_new = status.updated_replicas >= wanted and status.replicas <= status.updated_replicas
     if seen_by_its_controller and all_new and status.available_replicas >= wanted:
         return Running(since=since)
-    reason, message = next(_troubles(seen, pods), (str(Reason.STARTING), ""))
-    return Waiting(
-        since=since, reason=reason, message=message or f"{status.available_replicas} of {wanted} pods answer"
-    )
+    counted = f"{status.available_replicas} of {wanted} pods answer" if all_new else "its new pods are starting"
+    reason, message = next(_troubles(seen, pods), (str(Reason.STARTING), counted))
+    return Waiting(since=since, reason=reason, message=message or counted)
 
 
 def gone(record: UnitRecord, *, pods: int, now: int) -> Fact:

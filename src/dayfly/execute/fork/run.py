@@ -1,6 +1,6 @@
 """What is done to forks: created without replicas, scaled by UID, changed in place, removed with their pods."""
 
-import contextlib
+from collections.abc import Awaitable
 from typing import Any
 
 from dayfly.execute.fork.read import Service, Workload
@@ -57,10 +57,10 @@ class Forks:
             found = await self.find(meta["name"], meta["namespace"])
             if found is None:
                 raise fault from None
-            _check_ours("Deployment", found, manifest)
+            _check_ours("Deployment", found, meta["ownerReferences"][0])
 
     async def service(self, manifest: dict[str, Any]) -> Service:
-        """The fork's Service, created if it is not there.
+        """Create the fork's Service, or find the one that an earlier try, or a peer, has created.
 
         Raises:
             ForeignForkError: the name is taken by somebody else's.
@@ -70,28 +70,35 @@ class Forks:
         try:
             return await self._client.create(SERVICES, manifest, meta["namespace"])
         except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
-            found = await self.find_service(meta["name"], meta["namespace"])
+            found = await self.find_service(meta["name"], meta["namespace"], meta["ownerReferences"][0])
             if found is None:
                 raise fault from None
-            _check_ours("Service", found, manifest)
             return found
 
-    async def find_service(self, name: str, namespace: str) -> Service | None:
-        """The Service of that name as it is now."""
+    async def find_service(self, name: str, namespace: str, owner: dict[str, Any]) -> Service | None:
+        """The fork's Service as it is now; `owner` is its owner reference.
+
+        Raises:
+            ForeignForkError: the name is taken by somebody else's.
+        """
         try:
-            return await self._client.get(SERVICES, name, namespace)
+            found = await self._client.get(SERVICES, name, namespace)
         except errors.NotFound:
             return None
+        _check_ours("Service", found, owner)
+        return found
 
-    async def let_go(self, seen: Workload) -> None:
-        """Give it its pods. Doing it twice is doing it once; a Deployment of another UID is left alone."""
+    async def let_go(self, seen: Workload) -> bool:
+        """Give it its pods. Doing it twice is doing it once; a Deployment of another UID is left alone.
+
+        Here and below: false if the server saw another object, or another version, than we do. Then look again.
+        """
         noted = (seen.metadata.annotations or {}).get(REPLICAS_ANNOTATION, "")
         replicas = max(int(noted), 1) if noted.isdecimal() else 1
         meta = seen.metadata
-        with contextlib.suppress(errors.NotFound, errors.Conflict, errors.Invalid):
-            await self._client.scale(DEPLOYMENTS, meta.name, meta.namespace, replicas, uid=meta.uid)
+        return await _done(self._client.scale(DEPLOYMENTS, meta.name, meta.namespace, replicas, uid=meta.uid))
 
-    async def keep(self, seen: Workload, manifest: dict[str, Any]) -> None:
+    async def keep(self, seen: Workload, manifest: dict[str, Any]) -> bool:
         """Give a fork that has its pods the form of the manifest: that very object, at the version seen.
 
         Raises:
@@ -99,7 +106,7 @@ class Forks:
         """
         wanted, meta = manifest["metadata"]["annotations"], seen.metadata
         if (meta.annotations or {}).get(FORM_ANNOTATION) == wanted[FORM_ANNOTATION]:
-            return
+            return True
         identity = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         # Its controller's own note; without it, it would write another time.
         noted = {key: value for key, value in (meta.annotations or {}).items() if key == _REVISION}
@@ -108,37 +115,48 @@ class Forks:
             "metadata": {**manifest["metadata"], **identity, "annotations": {**noted, **wanted}},
             "spec": {**manifest["spec"], "replicas": int(wanted[REPLICAS_ANNOTATION])},
         }
-        with contextlib.suppress(errors.NotFound, errors.Conflict):
-            await self._client.update(DEPLOYMENTS, body, meta.name, meta.namespace)
+        return await _done(self._client.update(DEPLOYMENTS, body, meta.name, meta.namespace))
 
-    async def keep_service(self, seen: Service, like: Service) -> None:
+    async def keep_service(self, seen: Service, like: Service) -> bool:
         """Give a fork's Service the ports that its model has now: that very object, at the version seen."""
         if ports(seen) == ports(like):
-            return
+            return True
         meta = seen.metadata
         identity = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         patch = {"metadata": identity, "spec": {"ports": ports(like)}}
-        with contextlib.suppress(errors.NotFound, errors.Conflict):
-            await self._client.patch(SERVICES, patch, meta.name, meta.namespace)
+        return await _done(self._client.patch(SERVICES, patch, meta.name, meta.namespace))
 
-    async def remove(self, seen: Workload) -> None:
+    async def remove(self, seen: Workload) -> bool:
         """Delete it with its pods; it is gone only when they are."""
         meta = seen.metadata
-        if not meta.deletion_timestamp:
-            with contextlib.suppress(errors.NotFound, errors.Conflict):
-                foreground = Propagation.FOREGROUND
-                await self._client.delete(DEPLOYMENTS, meta.name, meta.namespace, uid=meta.uid, propagation=foreground)
+        if meta.deletion_timestamp:
+            return True
+        foreground = Propagation.FOREGROUND
+        return await _done(
+            self._client.delete(DEPLOYMENTS, meta.name, meta.namespace, uid=meta.uid, propagation=foreground)
+        )
 
-    async def remove_service(self, seen: Service) -> None:
+    async def remove_service(self, seen: Service) -> bool:
         """Delete it."""
         meta = seen.metadata
-        if not meta.deletion_timestamp:
-            with contextlib.suppress(errors.NotFound, errors.Conflict):
-                await self._client.delete(SERVICES, meta.name, meta.namespace, uid=meta.uid)
+        if meta.deletion_timestamp:
+            return True
+        return await _done(self._client.delete(SERVICES, meta.name, meta.namespace, uid=meta.uid))
 
 
-def _check_ours(kind: str, found: Workload | Service, manifest: dict[str, Any]) -> None:
+async def _done(change: Awaitable[Any]) -> bool:
+    """Whether the change was made, or there is nothing left to change."""
+    try:
+        await change
+    except errors.NotFound:
+        return True
+    except errors.Conflict:
+        return False
+    return True
+
+
+def _check_ours(kind: str, found: Workload | Service, owner: dict[str, Any]) -> None:
     """Our owner reference names the run, whose UID nobody could foresee."""
-    meta, owner = found.metadata, manifest["metadata"]["ownerReferences"][0]
+    meta = found.metadata
     if owner["uid"] not in {reference.uid for reference in meta.owner_references or ()}:
         raise ForeignForkError(f"{kind} {meta.namespace}/{meta.name} exists and is not ours; delete it")

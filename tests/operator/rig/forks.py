@@ -1,0 +1,125 @@
+"""Baselines and forks: what a user has deployed, and what must be true whenever a fork's pod starts or ends."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+from dayfly.execute.fork.render import FORK_LABEL
+from dayfly.kube.objects import Key
+from kube.fake import FakeCluster
+from kube.fake.deployments import Deployments, Rollout, owner
+from rig.cloud import Cloud, Object
+
+Ask = Callable[..., Any]
+
+
+class Forks:
+    """The player of all Deployments, with an oracle that hears of their pods."""
+
+    def __init__(self, cluster: FakeCluster, cloud: Cloud, ask: Ask) -> None:
+        self._cluster = cluster
+        self._cloud = cloud
+        self._ask = ask
+        self.player = Deployments(cluster)
+        self.player.told = self._heard
+        self.environments: list[tuple[str, dict[str, str]]] = []
+        """Unit and environment of each fork's pod that ever started, in their order."""
+        self._alive: dict[str, set[str]] = {}
+        self._held: dict[str, tuple[str, str, int]] = {}
+
+    # --- as a user ------------------------------------------------------------------------------------------------
+
+    def baseline(self, name: str = "web", namespace: str = "shop") -> None:
+        """A Deployment that many use already, and its Service."""
+        container = {
+            "name": "main",
+            "image": "web:1",
+            "env": [{"name": "MODE", "value": "live"}, {"name": "LEVEL", "value": "info"}],
+            "ports": [{"name": "http", "containerPort": 8080}],
+        }
+        template = {"metadata": {"labels": {"app": name, "tier": "front"}}, "spec": {"containers": [container]}}
+        meta = {"name": name, "labels": {"app": name}, "annotations": {"tool/owner": "shop"}}
+        spec = {"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template}
+        self._ask("POST", self._path(namespace), {"metadata": meta, "spec": spec})
+        ports = [{"name": "http", "port": 80, "targetPort": "http"}, {"name": "admin", "port": 81, "targetPort": 81}]
+        service = {"metadata": {"name": name}, "spec": {"selector": {"app": name}, "ports": ports}}
+        self._ask("POST", f"/api/v1/namespaces/{namespace}/services", service)
+
+    def edit(self, patch: Object, name: str = "web") -> None:
+        """Change a Deployment, strategically."""
+        self._ask("PATCH", f"{self._path('shop')}/{name}", patch, "application/strategic-merge-patch+json")
+
+    def delete(self, name: str) -> None:
+        """Delete a Deployment without waiting for its pods, as kubectl does."""
+        self._ask("DELETE", f"{self._path('shop')}/{name}")
+
+    def slow(self, seconds: float) -> None:
+        """From now on pods take so long to start."""
+        self.player.usual = Rollout(starts=seconds)
+
+    @staticmethod
+    def _path(namespace: str) -> str:
+        return f"/apis/apps/v1/namespaces/{namespace}/deployments"
+
+    # --- what is there --------------------------------------------------------------------------------------------
+
+    def all(self, plural: str = "deployments") -> list[Object]:
+        """The Deployments, Services or pods that are forks' own."""
+        every = self._cluster.objects(plural)
+        return [item for item in every if FORK_LABEL in item["metadata"].get("labels", {})]
+
+    def env(self) -> dict[str, str]:
+        """What the pod that started last finds in its environment."""
+        return self.environments[-1][1]
+
+    # --- the oracle -----------------------------------------------------------------------------------------------
+
+    def _heard(self, what: str, pod: Object) -> None:
+        """To the cloud a fork lives from the start of its first pod to the end of its last one."""
+        if FORK_LABEL not in pod["metadata"]["labels"]:
+            return
+        deployment, uid = owner(pod), pod["metadata"]["uid"]
+        alive = self._alive.setdefault(deployment, set())
+        if what == "end":
+            if uid in alive:
+                alive.discard(uid)
+                if not alive:
+                    self._cloud.end(*self._held[deployment], deployment, "ended")
+            return
+        held = self._holder(deployment)
+        if held is None:
+            self._cloud.broken(f"unclaimed: pod {pod['metadata']['name']} starts, no ledger holds its Deployment")
+            return
+        if not alive:
+            self._held[deployment] = held
+            self._cloud.knows(held[1], creates=True, once=False, reads={})
+            self._cloud.start(*held, deployment, {})
+        alive.add(uid)
+        self.environments.append((held[1], self._environment(pod)))
+
+    def _holder(self, uid: str) -> tuple[str, str, int] | None:
+        """Run, unit and attempt for which a ledger has let this Deployment go."""
+        for item in self._cluster.objects("runs"):
+            for unit, record in item["ledger"].get("units", {}).items():
+                if unit.startswith("fork:") and record["ref"] == uid and record["state"] == "claimed":
+                    return item["ledger"]["uid"], unit, record["attempt"]
+        return None
+
+    def _environment(self, pod: Object) -> dict[str, str]:
+        """As a kubelet resolves it: without the Secret the container would not start."""
+        found = {}
+        for item in pod["spec"]["containers"][0].get("env", []):
+            if "valueFrom" in item:
+                of = item["valueFrom"]["secretKeyRef"]
+                key = Key(pod["metadata"]["namespace"], of["name"])
+                secret = self._cluster.store.get(self._cluster.kind("secrets"), key)
+                data = (secret or {}).get("data", {})
+                if of["key"] not in data:
+                    self._cloud.broken(f"(7) pod {pod['metadata']['name']} starts before {of} is there")
+                    continue
+                found[item["name"]] = base64.b64decode(data[of["key"]]).decode()
+            else:
+                found[item["name"]] = item.get("value", "")
+        return found

@@ -1,0 +1,351 @@
+"""Forks beside a resource: golden storyboards of whole lives, and what the world does to forks.
+
+`DAYFLY_GOLDEN=1` writes the storyboards anew; read the diff.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from rig.board import board
+from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, fork, forked, gone, ready, revised, wish
+from rig.world import World, live
+
+from dayfly.execute.fork.render import FORK_LABEL
+from kube.fake import Refusal
+from kube.fake.deployments import Rollout
+
+GOLDEN = Path(__file__).parent / "stories"
+LIFE = Scene(CHAIN, CHAIN_UNITS, forked)
+SHORT = Scene(RETRY, RETRY_UNITS, forked)
+MERGE = "application/merge-patch+json"
+
+
+def message(world: World) -> str:
+    return world.status().get("message", "")
+
+
+def play(story, *, operators: int = 1, baseline: bool = True, scene: Scene = SHORT) -> World:
+    """A story with operators at work, and with something to fork."""
+
+    async def begin(world: World) -> None:
+        if baseline:
+            world.forks.baseline()
+        world.start(operators)
+        await story(world)
+
+    return live(scene.world, begin)
+
+
+async def made(world: World, *forks) -> dict:
+    """A sandbox that is ready; its first fork."""
+    world.sandbox(wish(forks=list(forks) or [fork()]))
+    await world.until(lambda: ready(world), "ready", 300)
+    return world.forks.all()[0]
+
+
+async def ended(world: World) -> None:
+    world.delete()
+    await gone(world)
+
+
+class TestStoryboards:
+    @pytest.mark.parametrize("story", [forked, revised], ids=lambda story: story.__name__)
+    def test_as_it_was_told_before(self, story):
+        told = board(play(story, scene=LIFE))
+        file = GOLDEN / f"{story.__name__}.golden"
+        if os.environ.get("DAYFLY_GOLDEN"):
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(told)
+        assert told == file.read_text()
+
+    def test_every_golden_file_has_its_story(self):
+        assert {file.name for file in GOLDEN.iterdir()} == {"forked.golden", "revised.golden"}
+
+
+class TestBirth:
+    def test_missing_baseline_is_said_and_waited_for(self):
+        """Within seconds; nothing is written while it is missing, and it is forked as soon as it is there."""
+
+        async def story(world: World) -> None:
+            world.sandbox(wish(forks=[fork()]))
+            await world.until(lambda: "Deployment shop/web, is not there" in message(world), "the lack", 30)
+            await world.rest(60)
+            before = len(world.writes)
+            await world.rest(3600)
+            assert len(world.writes) == before
+            came = world.cluster.time()
+            world.forks.baseline()
+            await world.until(lambda: ready(world), "ready", 60)
+            assert world.cluster.time() - came < 10
+            await ended(world)
+
+        play(story, baseline=False)
+
+    def test_quota_is_said_and_waited_for(self):
+        """One steady sentence, however often it is tried."""
+
+        async def story(world: World) -> None:
+            full = True
+
+            def quota(operation, kind, old, new):
+                if full and kind.plural == "deployments" and operation == "CREATE":
+                    raise Refusal(403, "exceeded quota: deployments, used: 9, limited: 9")
+
+            def said() -> int:
+                return sum(path.endswith("sandboxes/box/status") for path in world.writes)
+
+            world.cluster.admission.append(quota)
+            world.sandbox(wish(forks=[fork()]))
+            await world.until(lambda: "exceeded quota: deployments" in message(world), "the objection", 30)
+            await world.rest(10)
+            before = said()
+            await world.rest(600)
+            assert said() == before
+            full = False
+            await world.until(lambda: ready(world), "ready", 30)
+            await ended(world)
+
+        play(story)
+
+    @pytest.mark.parametrize("plural", ["deployments", "services"])
+    def test_name_that_is_taken(self, plural):
+        """Somebody else's object of that name is left alone, until its owner takes it away."""
+
+        async def story(world: World) -> None:
+            name = (await made(world))["metadata"]["name"]
+            uid = world.box()["metadata"]["uid"]
+            await ended(world)
+
+            def same(operation, kind, old, new):
+                """The name is derived from the sandbox's UID: whoever takes it must have foreseen that."""
+                if operation == "CREATE" and kind.plural == "sandboxes":
+                    return new | {"metadata": new["metadata"] | {"uid": uid}}
+                return None
+
+            world.cluster.admission.append(same)
+            path = f"{'/apis/apps/v1' if plural == 'deployments' else '/api/v1'}/namespaces/shop/{plural}"
+            template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+            spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template, "replicas": 0}
+            if plural == "services":
+                spec = {"selector": {"a": "b"}, "ports": [{"port": 1}]}
+            world.ask("POST", path, {"metadata": {"name": name}, "spec": spec})
+            world.sandbox(wish(forks=[fork()]))
+            await world.until(lambda: "exists and is not ours; delete it" in message(world), "the objection", 60)
+            world.ask("DELETE", f"{path}/{name}")
+            await world.until(lambda: ready(world), "ready", 30)
+            await ended(world)
+
+        play(story)
+
+    def test_patch_that_does_not_fit(self):
+        async def story(world: World) -> None:
+            bad = {"type": "json", "value": '[{"op": "remove", "path": "/spec/nothing"}]'}
+            world.sandbox(wish(forks=[fork(patch=bad)]))
+            await world.until(lambda: "patch: does not fit the baseline" in message(world), "the objection", 30)
+            world.change({"spec": {"forks": [fork()]}})
+            await world.until(lambda: ready(world), "ready", 30)
+            await ended(world)
+
+        play(story)
+
+    def test_another_namespace_must_allow_it(self):
+        """A Sandbox gives its author nothing in other namespaces, until one of them names its namespace."""
+
+        async def story(world: World) -> None:
+            world.namespace("bank", **{"dayfly.dev/sandboxes-from": "other"})
+            world.forks.baseline("vault", "bank")
+            foreign = fork("vault") | {"forkOf": {"kind": "Deployment", "namespace": "bank", "name": "vault"}}
+            world.sandbox(wish(forks=[foreign]))
+            await world.until(lambda: "dayfly.dev/sandboxes-from=shop" in message(world), "the objection", 30)
+            assert "bank" not in {item["metadata"]["namespace"] for item in world.cluster.objects("secrets")}
+            label = {"metadata": {"labels": {"dayfly.dev/sandboxes-from": "other.shop"}}}
+            world.ask("PATCH", "/api/v1/namespaces/bank", label, MERGE)
+            await world.until(lambda: ready(world), "ready", 30)
+            assert world.forks.env()["URL"] == "db://1"
+            assert world.forks.all()[0]["metadata"]["namespace"] == "bank"
+            await ended(world)
+
+        play(story)
+
+
+class TestLife:
+    def test_it_is_told_what_was_made_and_where_others_answer(self):
+        """Outputs by reference, constants, and the address of another fork with its Service's real first port."""
+
+        async def story(world: World) -> None:
+            world.forks.baseline("api")
+            of = {"kind": "Deployment", "namespace": "shop", "name": "api"}
+            source = {"fork": {"forkOf": of, "expression": "{{ .Service.Host }}:{{ .Service.Port }}"}}
+            other = fork("api", env=[{"name": "MODE", "value": "other"}])
+            reader = fork(env=[*fork()["customizations"]["env"], {"name": "API", "valueFrom": source}])
+            await made(world, reader, other)
+            [env] = [env for unit, env in world.forks.environments if unit == "fork:shop/web"]
+            [service] = [each for each in world.forks.all("services") if "-api-" in each["metadata"]["name"]]
+            assert env["API"] == f"{service['metadata']['name']}.shop.svc:80"
+            wanted = {"URL": "db://1", "MODE": "forked", "LEVEL": "info", "DAYFLY_SANDBOX_NAME": "box"}
+            assert env.items() >= wanted.items()
+            await ended(world)
+
+        play(story)
+
+    def test_why_it_does_not_start_is_said(self):
+        async def story(world: World) -> None:
+            world.forks.player.usual = Rollout(waits="ImagePullBackOff")
+            world.sandbox(wish(forks=[fork()]))
+            await world.until(lambda: "ImagePullBackOff, says the node" in message(world), "the reason", 30)
+            await ended(world)
+
+        play(story)
+
+    def test_what_somebody_takes_away_comes_again(self):
+        """The Service at once; the Deployment once its pods have ended."""
+
+        async def story(world: World) -> None:
+            found = await made(world)
+            name = found["metadata"]["name"]
+            world.ask("DELETE", f"/api/v1/namespaces/shop/services/{name}")
+            await world.until(lambda: world.forks.all("services"), "the Service", 10)
+            await world.rest(90)
+            world.forks.delete(name)
+            await world.until(lambda: not ready(world), "the loss to be said", 10)
+            await world.until(lambda: ready(world), "ready again", 30)
+            [again] = world.forks.all()
+            assert again["metadata"]["uid"] != found["metadata"]["uid"]
+            await ended(world)
+
+        play(story)
+
+    def test_scaled_to_nothing_by_hand_it_is_scaled_again(self):
+        async def story(world: World) -> None:
+            found = await made(world)
+            path = f"/apis/apps/v1/namespaces/shop/deployments/{found['metadata']['name']}"
+            world.ask("PATCH", path, {"spec": {"replicas": 0}}, MERGE)
+            await world.until(lambda: world.forks.all()[0]["spec"]["replicas"] == 1, "its replicas", 10)
+            await world.until(lambda: ready(world), "ready", 30)
+            await ended(world)
+
+        play(story)
+
+    def test_it_follows_its_baselines_service(self):
+        """One that comes late, other ports later; the fork's own keeps leading to the fork alone."""
+
+        async def story(world: World) -> None:
+            path = "/api/v1/namespaces/shop/services"
+            world.ask("DELETE", f"{path}/web")
+            await made(world)
+            assert world.forks.all("services") == []
+            spec = {"selector": {"app": "web"}, "ports": [{"port": 90, "targetPort": 90}]}
+            world.ask("POST", path, {"metadata": {"name": "late"}, "spec": spec})
+
+            def ports() -> list[int]:
+                return [port["port"] for each in world.forks.all("services") for port in each["spec"]["ports"]]
+
+            await world.until(lambda: ports() == [90], "the Service", 10)
+            world.ask("PATCH", f"{path}/late", {"spec": {"ports": [{"port": 91, "targetPort": 91}]}}, MERGE)
+            await world.until(lambda: ports() == [91], "its ports", 10)
+            [own] = world.forks.all("services")
+            assert own["spec"]["selector"] == {FORK_LABEL: own["metadata"]["name"]}
+            await ended(world)
+
+        play(story)
+
+    def test_baseline_that_it_cannot_follow_any_more(self):
+        """The fork goes on as it is, and it is said that it is not what is wished for; mended, it follows."""
+
+        async def story(world: World) -> None:
+            side = {"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "side:1"}]}}}}
+            less = {"spec": {"template": {"spec": {"containers": [{"name": "side", "$patch": "delete"}]}}}}
+            world.forks.edit(side)
+            found = await made(world, fork(images=[{"image": "side:2", "container": "side"}]))
+            world.forks.edit(less)
+            await world.until(lambda: "the baseline has no container side" in message(world), "the objection", 30)
+            await world.rest(60)
+            before = len(world.writes)
+            await world.rest(3600)
+            assert len(world.writes) == before
+            [now] = world.forks.all()
+            assert now["metadata"]["uid"] == found["metadata"]["uid"]
+            assert now["spec"]["template"] == found["spec"]["template"]
+            world.forks.edit(side)
+            await world.until(lambda: ready(world), "ready", 60)
+            await ended(world)
+
+        play(story)
+
+    def test_baseline_that_goes_leaves_its_fork(self):
+        async def story(world: World) -> None:
+            found = await made(world)
+            world.forks.delete("web")
+            await world.rest(600)
+            assert ready(world)
+            assert world.forks.all()[0]["metadata"]["uid"] == found["metadata"]["uid"]
+            await ended(world)
+
+        play(story)
+
+    def test_nothing_is_written_while_nothing_happens(self):
+        async def story(world: World) -> None:
+            await made(world)
+            await world.quiet(3 * 3600)
+            await ended(world)
+
+        play(story, operators=3)
+
+
+class TestEnd:
+    def test_pods_that_outlive_their_deployment_hold_up_the_cleanup(self):
+        """Deleted without waiting, a Deployment goes before its pods: the delete step waits for them."""
+
+        async def story(world: World) -> None:
+            world.forks.player.usual = Rollout(ends=120)
+            found = await made(world)
+            world.forks.delete(found["metadata"]["name"])
+            world.delete()
+            await world.rest(100)
+            assert world.forks.all() == []
+            assert world.forks.all("pods")
+            assert not world.cloud.starts("db/drop")
+            await gone(world)
+            assert world.cloud.starts("db/drop") == 1
+
+        play(story, operators=2)
+
+    def test_forks_of_a_run_that_is_gone(self):
+        """A paused peer made them too late: the sweeper takes them away, and lets lie what is not ours."""
+
+        async def story(world: World) -> None:
+            await made(world)
+            found = {plural: world.forks.all(plural)[0] for plural in ("deployments", "services")}
+            await ended(world)
+            # The collector would take them away itself; it believes that their owner lives.
+            alive = world.cluster.objects("namespaces")[0]["metadata"]["uid"]
+            for plural, item in found.items():
+                owner = item["metadata"]["ownerReferences"][0] | {"uid": alive}
+                path = f"{'/apis/apps/v1' if plural == 'deployments' else '/api/v1'}/namespaces/shop/{plural}"
+                spec = {key: value for key, value in item["spec"].items() if key != "clusterIP"}
+                for name, owners in (("f-late", [owner]), ("f-foreign", [])):
+                    meta = {"name": name, "labels": item["metadata"]["labels"], "ownerReferences": owners}
+                    world.ask(
+                        "POST", path, {"metadata": meta, "spec": spec | ({"replicas": 0} if "replicas" in spec else {})}
+                    )
+            await world.rest(150)
+            left = [item["metadata"]["name"] for plural in found for item in world.forks.all(plural)]
+            assert left == ["f-foreign", "f-foreign"]
+
+        play(story)
+
+    def test_abandoned_with_a_fork(self):
+        """Cleanup is given up; the fork goes all the same, before its ledger does."""
+
+        async def story(world: World) -> None:
+            world.kubelet.scripts["db/drop"].fails = 99
+            await made(world)
+            world.delete()
+            await world.until(lambda: world.cloud.starts("db/drop") >= 1, "a try of the cleanup")
+            world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "by hand"}}})
+            await gone(world)
+
+        play(story)
