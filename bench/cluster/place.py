@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -10,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +33,7 @@ RUNNERS = "dayfly-runners"
 OPERATOR = f"system:serviceaccount:{SYSTEM}:{ACCOUNT}"
 HOME = "bench"
 PATIENCE_S = 120
+GOODBYE_S = 30
 # Ours alone: no figure is to be bound by how fast this side may ask.
 UNBOUND = Limits(rate=100_000.0, burst=100_000)
 # On a real node: every change with its answer, which tells whether it was stored; of reading, who follows which log.
@@ -164,8 +166,24 @@ def _ask(port: int, path: str) -> str:
 @asynccontextmanager
 async def client(kubeconfig: Path) -> AsyncIterator[Client]:
     """A client of the operator's own kind that may ask as fast as it can."""
+    before = _sockets()
     opened = Client(HttpTransport(await load(kubeconfig)), UNBOUND)
     try:
         yield opened
     finally:
         await opened.close()
+        # A watch's connection is closed once the server has answered its goodbye; an event loop that ended sooner
+        # would leave it to the garbage collector, and that complains.
+        for _ in range(GOODBYE_S * 100):
+            if _sockets() <= before:
+                break
+            await asyncio.sleep(0.01)
+
+
+def _sockets() -> int:
+    """How many sockets this process has open."""
+    count = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the one by which we look
+            count += str(descriptor.readlink()).startswith("socket:")
+    return count

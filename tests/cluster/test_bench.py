@@ -12,10 +12,6 @@ from bench.cluster.audit import Audit
 from bench.cluster.place import Place, operator, place
 from bench.cluster.timeline import Moment
 
-# A loop that ends does not wait until the server has answered the goodbye of each closed TLS connection.
-GOODBYES = "ignore:Exception ignored in. <(socket|function _SelectorTransport):pytest.PytestUnraisableExceptionWarning"
-pytestmark = pytest.mark.filterwarnings(GOODBYES)
-
 
 @pytest.fixture(scope="module")
 def real(machine) -> Iterator[Place]:
