@@ -15,7 +15,6 @@ import sys
 from pathlib import Path
 
 import image  # from this folder; it makes testcluster importable
-
 from testcluster import build, cluster, stand_ins
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -309,11 +309,17 @@ def _kill_process_one(cluster: Cluster) -> None:
 
 
 def _remove_folder(folder: Path) -> None:
-    deadline = time.monotonic() + 10
+    """Remove all of it; images have many files, and somebody who starts a cluster may be sweeping it away, too."""
+
+    def unless_gone(_: Callable[..., Any], __: str, problem: tuple[Any, BaseException, Any]) -> None:
+        if not isinstance(problem[1], FileNotFoundError):
+            raise problem[1]
+
+    deadline = time.monotonic() + 30
     while folder.exists():
         try:
-            shutil.rmtree(folder)
-        except OSError:  # the last process may be ending still, or somebody else removes it too
+            shutil.rmtree(folder, onerror=unless_gone)
+        except OSError:  # the last process may be ending still, and writing
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)

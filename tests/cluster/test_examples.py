@@ -1,0 +1,119 @@
+"""The examples as they stand, with their steps as pods and what they keep on a volume; nothing of it stays."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testcluster import stand_ins
+
+from cluster.installed import API, ROOT, RUNNERS, Installed
+from dayfly.cli import files
+from dayfly.spec import documents
+
+TEAM = "team"
+CLAIM = {"volumes": [{"name": "kept", "persistentVolumeClaim": {"claimName": "kept"}}]}
+MOUNT = {"name": "main", "volumeMounts": [{"name": "kept", "mountPath": "/kept"}]}
+
+
+@pytest.fixture
+def volume(request, operator, tmp_path):
+    """A folder of this machine as a volume of the runners' namespace, claimed under the name that is asked for."""
+    name, folder = request.param, tmp_path / "volume"
+    folder.mkdir()
+    folder.chmod(0o777)  # steps are nobody in particular
+    shape = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    size = {"storage": "100Mi"}
+    operator.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                **shape,
+                "capacity": size,
+                "hostPath": {"path": str(folder)},
+                "claimRef": {"namespace": RUNNERS, "name": name},
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": RUNNERS},
+            "spec": {**shape, "resources": {"requests": size}, "volumeName": name},
+        },
+    )
+    yield folder
+    for sandbox in operator.items(f"/apis/{API}/namespaces/{TEAM}/sandboxes"):  # that a failed test has left
+        operator.delete(sandbox["metadata"]["name"], TEAM)
+    operator.own.kubectl("delete", "persistentvolumeclaim", name, "-n", RUNNERS)
+    operator.own.kubectl("delete", "persistentvolume", name)
+
+
+def wishes_of(example: str, **values: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Plugin and sandbox of an example as the objects that kubectl takes."""
+    folder = ROOT / "examples" / example
+    sets = [f"{name}={value}" for name, value in values.items()]
+    plugin, sandbox = files.load([str(folder / "plugin.yaml"), str(folder / "sandbox.yaml")], sets)
+    spec = documents.export(plugin.wish)
+    name = spec["name"].lower().replace("@", ".").replace("+", "-")
+    return (
+        {
+            "apiVersion": API,
+            "kind": "ResourcePlugin",
+            "metadata": {"name": name},
+            "spec": {"name": spec["name"], **spec["spec"]},
+        },
+        {
+            "apiVersion": API,
+            "kind": "Sandbox",
+            "metadata": {"name": sandbox.name, "namespace": TEAM},
+            "spec": documents.export(sandbox.wish)["spec"],
+        },
+    )
+
+
+def outputs(operator: Installed, sandbox: str) -> dict[str, bytes]:
+    """What the Secret of the sandbox's one resource holds."""
+    (resource,) = [
+        each for each in operator.items(f"/apis/{API}/resources") if each["spec"]["sandbox"]["name"] == sandbox
+    ]
+    secret = operator.get(f"/api/v1/namespaces/{TEAM}/secrets/{resource['status']['binding']['name']}")
+    assert secret is not None, "the Secret that the resource names is there"
+    return {key: base64.b64decode(value) for key, value in secret["data"].items()}
+
+
+@pytest.mark.parametrize("volume", ["terraform-state"], indirect=True)
+def test_terraform(operator, volume: Path):
+    """Terraform applies a module and destroys it in another pod, by the state that was kept between them."""
+    operator.own.load(stand_ins.terraform())
+    operator.apply(*wishes_of("terraform", **{"state-folder": "/var/lib/terraform-state"}))
+    operator.wait_ready("terraform-demo", TEAM)
+    values = json.loads(outputs(operator, "terraform-demo")["apply.values"])
+    assert "Good morning" in json.dumps(values)
+    (state,) = volume.rglob("terraform.tfstate")
+    assert json.loads(state.read_text())["resources"]
+    operator.delete("terraform-demo", TEAM)
+    assert list(volume.iterdir()) == []
+    operator.check_nothing_left()
+
+
+@pytest.mark.parametrize("volume", ["kept"], indirect=True)
+def test_two_steps_in_python(operator, volume: Path):
+    """One step makes a database, the next one fills it: Python in both, the path handed from one to the other."""
+    operator.own.load(stand_ins.python())
+    plugin, sandbox = wishes_of("sqlite-notes", folder="/kept")
+    overlay = json.dumps({"spec": {"containers": [MOUNT], **CLAIM}})
+    plugin["spec"]["runner"] = {"image": stand_ins.PYTHON, "podTemplateOverlay": overlay}
+    for part in ("forks", "defaultRouteGroup"):  # the application is not what is tried here
+        del sandbox["spec"][part]
+    operator.apply(plugin, sandbox)
+    operator.wait_ready("notes-demo", TEAM)
+    found = outputs(operator, "notes-demo")
+    assert found["schema-and-seed.notes"] == b"2"
+    (database,) = volume.iterdir()
+    assert found["provision.path"] == f"/kept/{database.name}".encode()
+    operator.delete("notes-demo", TEAM)
+    assert list(volume.iterdir()) == []
+    operator.check_nothing_left()
