@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, NamedTuple
 
-from dayfly.execute.turn import turn
+from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
@@ -24,7 +24,7 @@ from dayfly.operator.sandboxes import Sandboxes, WaitingError
 from dayfly.operator.serve import serving
 from dayfly.operator.speak import Speaker
 from dayfly.plan.decide import decide
-from dayfly.plan.status import describe
+from dayfly.plan.status import Report, describe
 
 log = logging.getLogger(__name__)
 
@@ -144,10 +144,16 @@ class Operator:
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
             await self._resources.run(scene, found, report)
-        finally:
-            if after := await self._speaker.run(scene, report):
-                self.cluster.queue.add(run, after=after)
+        except Exception:
+            # Not `finally`: a worker that is to end says nothing more, and what fails then would make it forget to end.
+            await self._speak(run, scene, report)
+            raise
+        await self._speak(run, scene, report)
         if after := await self._lifecycles.logs.run(scene, found, report):
+            self.cluster.queue.add(run, after=after)
+
+    async def _speak(self, run: str, scene: Scene, report: Report) -> None:
+        if after := await self._speaker.run(scene, report):
             self.cluster.queue.add(run, after=after)
 
     async def _say_frozen(self, run: str, error: PlanLostError) -> None:
