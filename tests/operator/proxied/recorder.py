@@ -11,7 +11,7 @@ from typing import Any
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, SECRETS, Key, Resource
-from dayfly.kube.watch import Bookmark, watch
+from dayfly.kube.watch import Bookmark, Patience, watch
 from dayfly.operator.objects import DOCUMENTS, RUNS, SANDBOXES
 from dayfly.operator.resources import RESOURCES
 from kube.fake.store import Write
@@ -85,7 +85,7 @@ class Recorder:
         return found
 
     async def _follow(self, kind: Resource[Object]) -> None:
-        version = (await self._client.list_all(kind)).resource_version
+        version = await self._proved(kind)
         self._watching.release()
         while True:
             try:
@@ -95,12 +95,19 @@ class Recorder:
                         continue
                     version = event.object["metadata"]["resourceVersion"]
                     self._take(kind.plural, event.object, deleted=event.type == "DELETED")
-            except errors.Gone:
-                if self._records:
-                    raise  # a kind that was only just defined begins anew; nothing of ours may be missed
-                version = (await self._client.list_all(kind)).resource_version
             except (errors.ServerTrouble, errors.Throttled):
                 await asyncio.sleep(0.1)
+
+    async def _proved(self, kind: Resource[Object]) -> str:
+        """A version from which one can watch: of a kind that was only just defined, not every one will do."""
+        while True:
+            version = (await self._client.list_all(kind)).resource_version
+            try:
+                async for _ in watch(self._client, kind, version, patience=Patience(lifetime=1)):
+                    break
+            except (errors.Gone, errors.ServerTrouble, errors.Throttled):
+                continue
+            return version
 
     def _take(self, plural: str, item: Object, *, deleted: bool) -> None:
         item["metadata"].pop("managedFields", None)

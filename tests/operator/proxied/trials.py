@@ -158,11 +158,13 @@ class Trials:
             await self._prepare()
             async with asyncio.TaskGroup() as tasks:
                 lasting = [tasks.create_task(each) for each in (self._recorder.run(), node.run(), self._bury())]
-                await self._recorder.ready()
-                yield
-                await self._operate(0)
-                for task in lasting:
-                    task.cancel()
+                try:
+                    await self._recorder.ready()
+                    yield
+                finally:
+                    await self._operate(0)
+                    for task in lasting:
+                        task.cancel()
 
     async def _prepare(self) -> None:
         """A namespace for sandboxes in which resources may be bound, and a plugin for each life."""
