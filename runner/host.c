@@ -264,6 +264,9 @@ static int run(struct host *host) {
         if (host->receipt.detail.text[0] == '\0') host->receipt.detail = note;
     }
     inputs_remove(&host->order, &host->traces);
+    /* Nobody has a use for them any more, and the order holds the inputs' values. */
+    unlinkat(host->dir, "script", 0);
+    unlinkat(host->dir, "order", 0);
     return seal(host);
 }
 

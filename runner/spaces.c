@@ -59,29 +59,38 @@ static int bad_entry(const struct layer *layer, const char *name, struct fault *
                 layer->path, strerror(errno));
 }
 
-static int copy_link(const struct layer *layer, const char *name, const struct stat *status) {
+static int copy_link(const struct layer *layer, const char *name) {
     char target[4096];
+    struct stat status;
+    if (fstatat(layer->host, name, &status, AT_SYMLINK_NOFOLLOW) < 0) return -1;
     ssize_t length = readlinkat(layer->host, name, target, sizeof target - 1);
     if (length < 0) return -1;
     target[length] = '\0';
     if (symlinkat(target, layer->fresh, name) < 0) return -1;
     /* In a sticky directory the kernel follows a link only for its owner, so the owner matters. */
-    if (layer->root_rights) return fchownat(layer->fresh, name, status->st_uid, status->st_gid, AT_SYMLINK_NOFOLLOW);
+    if (layer->root_rights) return fchownat(layer->fresh, name, status.st_uid, status.st_gid, AT_SYMLINK_NOFOLLOW);
     return 0;
+}
+
+/* What kind of entry it is (DT_DIR, ...). A file system that does not say so in its listing is asked; DT_UNKNOWN, with
+ * errno set, when it cannot say it then either. */
+static unsigned char kind_of(const struct layer *layer, const struct dirent *entry) {
+    struct stat status;
+    if (entry->d_type != DT_UNKNOWN) return entry->d_type;
+    return fstatat(layer->host, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0 ? DT_UNKNOWN : IFTODT(status.st_mode);
 }
 
 /* Shows one entry of the host's directory in the fresh one. The working directory is the host's directory: a bind
  * mount takes its source by name, and by that name only it can still be reached below the new mount. */
-static int show_entry(const struct layer *layer, const char *name, struct fault *fault) {
-    struct stat status;
+static int show_entry(const struct layer *layer, const struct dirent *entry, struct fault *fault) {
     char target[8192];
-    if (fstatat(layer->host, name, &status, AT_SYMLINK_NOFOLLOW) < 0) {
-        return errno == ENOENT ? 0 : bad_entry(layer, name, fault);
+    const char *name = entry->d_name;
+    unsigned char kind = kind_of(layer, entry);
+    if (kind == DT_UNKNOWN) return errno == ENOENT ? 0 : bad_entry(layer, name, fault);
+    if (kind == DT_LNK) {
+        return copy_link(layer, name) < 0 && errno != ENOENT ? bad_entry(layer, name, fault) : 0;
     }
-    if (S_ISLNK(status.st_mode)) {
-        return copy_link(layer, name, &status) < 0 && errno != ENOENT ? bad_entry(layer, name, fault) : 0;
-    }
-    bool directory = S_ISDIR(status.st_mode);
+    bool directory = kind == DT_DIR;
     int made = directory ? mkdirat(layer->fresh, name, 0700) : mknodat(layer->fresh, name, S_IFREG | 0600, 0);
     if (made < 0) return bad_entry(layer, name, fault);
     snprintf(target, sizeof target, "%s/%s", layer->target, name);
@@ -104,7 +113,7 @@ static int show_entries(const struct layer *layer, const struct order *order, st
     for (struct dirent *entry; result == 0 && (entry = readdir(list)) != NULL;) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         snprintf(path, sizeof path, "%s/%s", layer->path[1] == '\0' ? "" : layer->path, entry->d_name);
-        if (!order_declares(order, path)) result = show_entry(layer, entry->d_name, fault);
+        if (!order_declares(order, path)) result = show_entry(layer, entry, fault);
     }
     closedir(list);
     return result;

@@ -47,9 +47,10 @@ class Machine:
     async def up(self, *, start=True, **options):
         options = {**self.options, **options}
         isolation = options.pop("isolation", None)
-        self.host = await EmbeddedHost.open(self.home, runner=options.pop("runner", self.runner), **options)
+        environment = {**os.environ, "JOURNAL": str(self.journal)}
+        runner = options.pop("runner", self.runner)
+        self.host = await EmbeddedHost.open(self.home, runner=runner, environment=environment, **options)
         engine = self.host._engine
-        engine.launcher.environment = {**os.environ, "JOURNAL": str(self.journal)}
         if isolation:
             starter = engine.launcher._starter
             starter.isolation = starter.fork_isolation = isolation

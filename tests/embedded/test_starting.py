@@ -1,4 +1,4 @@
-"""How the runner's process is started: with nothing of ours but the folder's name."""
+"""How the runner's process is started: with the machine's environment and nothing of ours."""
 
 import asyncio
 import os
@@ -40,17 +40,19 @@ async def started(tmp_path, folder, script):
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     with pytest.raises(UnansweredError):
-        await Processes(str(program), "none").start(folder, UNIT)
+        await Processes(str(program), "none", os.environ).start(folder, UNIT)
     return seen(folder, "seen")
 
 
-async def test_it_begins_in_a_session_of_its_own_without_our_environment(tmp_path, folder, monkeypatch):
-    monkeypatch.setenv("SECRET", "of the server")
+async def test_it_begins_in_a_session_of_its_own_without_what_steers_us(tmp_path, folder, monkeypatch):
+    monkeypatch.setenv("DAYFLY_SECRET", "of the server")
+    monkeypatch.setenv("PLAIN", "of the machine")
     said = await started(tmp_path, folder, f'(echo "$@"; ps -o sid= -p $$; echo $$; env) >"{folder.path}/seen"')
     words = said.split()
     assert words[0] == "serve"
     assert words[1] == words[2]
-    assert "SECRET" not in said
+    assert "PLAIN=of" in words
+    assert "DAYFLY_SECRET" not in said
 
 
 async def test_it_gets_every_signal_though_we_ignore_or_block_some(tmp_path, folder):
@@ -67,11 +69,11 @@ async def test_it_gets_every_signal_though_we_ignore_or_block_some(tmp_path, fol
 
 async def test_a_program_that_is_not_there_is_an_error_that_names_it(folder):
     with pytest.raises(FileNotFoundError, match="/nowhere/runner"):
-        await Processes("/nowhere/runner", "none").start(folder, UNIT)
+        await Processes("/nowhere/runner", "none", {}).start(folder, UNIT)
 
 
 async def test_launchers_are_children_of_ours_and_outlive_the_resident_runner(runner, folder):
-    starter = Processes(runner, "none")
+    starter = Processes(runner, "none", {})
     children = [await starter.start(folder, UNIT) for _ in range(3)]
     starter.close()
     # Each finds the folder without an order, and says so in a receipt; one of them, or each after the other.
@@ -86,7 +88,7 @@ async def test_many_at_once_are_all_answered_and_in_their_order(runner, tmp_path
     folders = [Folder(place, "run", "a", number) for number in range(200)]
     for each in folders:
         each.write_order(b"not an order")
-    starter = Processes(runner, "none")
+    starter = Processes(runner, "none", {})
     children = await asyncio.gather(*(starter.start(each, UNIT) for each in folders))
     assert [reaped(child) for child in children] == [0] * len(folders)
     starter.close()
@@ -95,7 +97,7 @@ async def test_many_at_once_are_all_answered_and_in_their_order(runner, tmp_path
 
 
 async def test_a_resident_runner_that_was_killed_is_replaced(runner, folder):
-    resident = Resident(runner)
+    resident = Resident(runner, {})
     first = await resident.fork(folder.path)
     os.kill(resident._child, signal.SIGKILL)
     await until(lambda: resident._socket is None, "its end to be noticed")

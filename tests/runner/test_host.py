@@ -29,8 +29,7 @@ def test_an_exited_script_leaves_receipt_log_and_marker(attempt, isolation):
     assert int(since) == started
     ours = Path("/proc/self/ns/pid").stat().st_ino
     assert (int(space) == ours) == (isolation == "none")
-    assert not (one.dir / "marker.tmp").exists()
-    assert not (one.dir / "receipt.tmp").exists()
+    assert sorted(entry.name for entry in one.dir.iterdir()) == ["lock", "log", "marker", "receipt"]
 
 
 def test_a_signal_is_told_apart_from_a_code(attempt, isolation):

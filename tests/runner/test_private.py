@@ -172,10 +172,8 @@ def test_sockets_of_the_host_answer_in_a_private_directory(attempt, isolated, sh
 
 
 def test_entries_that_come_and_go_do_not_disturb(attempt, isolated, shared):
-    one = attempt().write("#!/bin/sh\n", isolation=isolated, private=str(shared))
     for number in range(20):
-        (one.dir / "receipt").unlink(missing_ok=True)
-        (one.dir / "marker").unlink(missing_ok=True)
+        one = attempt().write("#!/bin/sh\n", isolation=isolated, private=str(shared))
         launcher = one.start()
         while launcher.poll() is None:
             (shared / f"passing-{number}").touch()

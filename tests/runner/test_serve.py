@@ -58,9 +58,9 @@ def test_steps_outlive_the_resident_runner_however_it_ends(attempt, isolation, s
     assert (one.receipt().outcome, one.receipt().code) == ("exited", 5)
 
 
-def test_a_launcher_holds_nothing_of_the_resident_runner(attempt, serving, place, mark):
+def test_a_launcher_holds_nothing_of_the_resident_runner(attempt, serving, mark):
     resident, fork, _ = serving
-    one = attempt().write(f"#!/bin/sh\nuntil [ -e {place}/go ]; do sleep 0.01; done\n", env=[f"M={mark}"])
+    one = attempt().write("#!/bin/sh\nexec sleep 600\n", env=[f"M={mark}"])
     launcher = fork(one.dir)
     wait_until(lambda: processes_with(mark), 30)
     channel = Path(f"/proc/{resident.pid}/fd/0").readlink()
@@ -68,8 +68,9 @@ def test_a_launcher_holds_nothing_of_the_resident_runner(attempt, serving, place
     for pid in (launcher, *processes_with(mark)):
         assert channel not in [entry.readlink() for entry in Path(f"/proc/{pid}/fd").iterdir()]
         assert os.getsid(pid) != os.getsid(resident.pid)
-    (place / "go").touch()
+    os.kill(launcher, signal.SIGTERM)
     os.waitpid(launcher, 0)
+    assert one.receipt().outcome == "cancelled"
 
 
 def test_a_folder_that_is_not_there_is_the_launchers_own_affair(serving, place):

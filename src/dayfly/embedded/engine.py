@@ -205,9 +205,13 @@ class Engine:
         self.wake(uid)
 
     def _feed(self) -> None:
-        """Let as many of those that wait for a free place look as there are places: deletes first."""
+        """Let as many of those that wait for a free place look as there are places: deletes first.
+
+        One that is just taking a turn looks already; should it get no place after all, its turn's end feeds again.
+        """
         for uid in list(islice(chain(self._deletes, self._creates), self.scenes.free())):
-            self.wake(uid)
+            if uid not in self._turning:
+                self.wake(uid)
 
     def _slots(self, live: Live) -> int:
         """How many steps the run may start now; what waits in order to delete comes before whatever creates."""
@@ -296,9 +300,10 @@ class Engine:
 
     def _probe(self, live: Live, name: str) -> None:
         """Watch for a fork to answer."""
-        fork = live.plan.forks.get(name)
+        if name not in live.plan.forks:
+            return
         key = Key(live.run.uid, name, live.run.unit(name).attempt)
-        if fork is None or key in self._probes or not isinstance(self._fact(key), Running):
+        if key in self._probes or not isinstance(self._fact(key), Running):
             return
         task = asyncio.create_task(self._answer(key))
         self._probes[key] = task

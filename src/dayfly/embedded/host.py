@@ -5,7 +5,7 @@ import contextlib
 import fcntl
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -48,7 +48,15 @@ class EmbeddedHost:
     """This machine as a host. Make it with `open`, end it with `close`."""
 
     def __init__(
-        self, home: Path, lock: int, ledger: Ledger, writer: Writer, engine: Engine, *, has_images: bool
+        self,
+        home: Path,
+        lock: int,
+        ledger: Ledger,
+        writer: Writer,
+        engine: Engine,
+        *,
+        has_images: bool,
+        environment: Mapping[str, str],
     ) -> None:
         self.home = home
         self._lock = lock
@@ -56,6 +64,7 @@ class EmbeddedHost:
         self._writer = writer
         self._engine = engine
         self._has_images = has_images
+        self._environment = environment
         self._place = engine.attempts.place
         # Versions of reports go on rising over restarts: whoever waits for a newer one hears of ours at once.
         self._first = now_ms()
@@ -66,7 +75,14 @@ class EmbeddedHost:
 
     @classmethod
     async def open(
-        cls, home: Path, *, runner: str, parallel: int = 16, engine: str = "", hook: Hook | None = None
+        cls,
+        home: Path,
+        *,
+        runner: str,
+        parallel: int = 16,
+        engine: str = "",
+        hook: Hook | None = None,
+        environment: Mapping[str, str] = os.environ,
     ) -> Self:
         """Take the home over.
 
@@ -77,6 +93,7 @@ class EmbeddedHost:
             engine: `podman` or `docker` (or a path to one) runs steps in containers of their images; empty runs them as
                 processes of this machine.
             hook: Called with the name of each write of the ledger, before and after it.
+            environment: The machine's, as steps are to find it.
 
         Raises:
             HomeBusyError: another server has it.
@@ -89,7 +106,8 @@ class EmbeddedHost:
         writer = Writer(ledger)
         place = open_place(home)
         await asyncio.to_thread(sweep_places)
-        processes = Processes(runner, _isolation(runner))
+        environment = dict(environment)
+        processes = Processes(runner, _isolation(runner), environment)
         starter = Containers(engine, runner, processes) if engine else processes
         attempts, baselines, ports = Attempts(place, starter), Baselines(), Ports(place)
         runs = Runs(reader, baselines)
@@ -97,7 +115,7 @@ class EmbeddedHost:
         launcher = Launcher(reader, attempts, baselines, ports, starter)
         wheel = Engine(ledger, reader, writer, attempts, runs, scenes, launcher, ports)
         attempts.news = wheel.news
-        return cls(home, lock, ledger, writer, wheel, has_images=bool(engine))
+        return cls(home, lock, ledger, writer, wheel, has_images=bool(engine), environment=environment)
 
     def start(self) -> None:
         """Begin to take turns. Baselines that forks need have been given by now."""
@@ -141,7 +159,7 @@ class EmbeddedHost:
             raise RefusedError(f"{name}: steps run in containers here, and it names no image; set it in spec.runner")
         for entry in overlay_entries(unit):
             variable = str(entry.get("name", ""))
-            if "valueFrom" in entry and variable not in self._engine.launcher.environment:
+            if "valueFrom" in entry and variable not in self._environment:
                 raise RefusedError(
                     f"{name}: the pod template takes {variable} from the cluster, which this host has none of; "
                     f"set {variable} in the environment of `dayfly up`"

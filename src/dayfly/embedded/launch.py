@@ -1,8 +1,5 @@
 """From a claim to a started attempt: its inputs' values, its work order, the runner."""
 
-import os
-from collections.abc import Mapping
-
 from dayfly.embedded import forks
 from dayfly.embedded.attempts import Attempts, Key
 from dayfly.embedded.clock import now_ms
@@ -29,7 +26,6 @@ class Launcher:
         self.baselines = baselines
         self._ports = ports
         self._starter = starter
-        self.environment: Mapping[str, str] = dict(os.environ)
 
     async def launch(self, live: Live, key: Key) -> None:
         """Start a claimed attempt."""
@@ -67,9 +63,7 @@ class Launcher:
                 for other in live.plan.steps.values()
                 if other.resource == resource and other.event in CREATING
             ),
-            environment=self.environment if is_fork else self._starter.environment(self.environment),
             isolation=isolation,
-            inherit=self._starter.inherit and not is_fork,
             private=() if isolation == "none" or is_fork else private_directories(unit),
             log=self._attempts.at(key).log,
             start_before=now_ms() + limits.schedule_ms + limits.pull_ms,

@@ -1,4 +1,7 @@
-"""From a unit, its inputs' values and the machine's environment to the runner's work order. Pure."""
+"""From a unit and its inputs' values to the runner's work order. Pure.
+
+What a step has of the machine's environment, or of its image's, is the environment of its runner, and in no order.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,15 +11,12 @@ from dayfly.execute.order import built_in, env_record, env_value, identity_recor
 from dayfly.spec.frames import encode
 from dayfly.spec.lifecycle import Unit
 
-# Of the server's own environment nothing that steers Dayfly itself reaches a step.
-_OURS = ("DAYFLY_", "SIGNADOT_")
-
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an order is made of, but the unit itself.
 
     `inputs` has the value of each input, None for one that is absent. `private` are directories whose new entries only
-    this step may see; `environment` is the machine's.
+    this step may see.
     """
 
     run: str
@@ -25,9 +25,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     inputs: Mapping[str, bytes | None]
     complete: bool
-    environment: Mapping[str, str]
     isolation: str
-    inherit: bool = False
     private: tuple[str, ...] = ()
     start_before: int = 0
     log: str = ""
@@ -41,8 +39,7 @@ def step_order(unit: Unit, attempt: Attempt) -> bytes:
     """
     assert unit.exec is not None, "only exec units run as processes"
     records = [*_head(attempt), *step_records(unit)]
-    env = {name: value.encode() for name, value in _machine(attempt.environment).items()}
-    env |= {name: value.encode() for name, value in overlay_env(unit).items()}
+    env = {name: value.encode() for name, value in overlay_env(unit).items()}
     env |= {name: value.encode() for name, value in _built_in(unit, attempt).items()}
     for item in unit.inputs:
         value = attempt.inputs[item.name] or b""
@@ -57,7 +54,6 @@ def service_order(
     attempt: Attempt, *, command: tuple[str, ...], workdir: str, env: Mapping[str, bytes], grace_ms: int
 ) -> bytes:
     """The work order of a kept process: no outputs, no deadline."""
-    machine = {name: value.encode() for name, value in _machine(attempt.environment).items()}
     return encode(
         "dayfly-order",
         [
@@ -66,7 +62,7 @@ def service_order(
             *([("cwd", workdir.encode())] if workdir else []),
             ("run-ms", b"0"),
             ("grace-ms", b"%d" % grace_ms),
-            *_environment({**machine, **env}),
+            *_environment(env),
         ],
     )
 
@@ -96,16 +92,11 @@ def _head(attempt: Attempt) -> list[tuple[str, bytes]]:
         *identity_records(attempt.run, attempt.unit, attempt.number, attempt.start_before),
         ("isolation", attempt.isolation.encode()),
         *(("private", path.encode()) for path in attempt.private),
+        ("inherit-env", b"1"),
     ]
-    if attempt.inherit:
-        records.append(("inherit-env", b"1"))
     if attempt.log:
         records.append(("log", attempt.log.encode()))
     return records
-
-
-def _machine(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not name.startswith(_OURS)}
 
 
 def _built_in(unit: Unit, attempt: Attempt) -> dict[str, str]:

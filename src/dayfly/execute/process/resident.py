@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections import deque
+from collections.abc import Mapping
 
 # A runner that a careless parent made deaf to these would never hear of an end.
 DEFAULTS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
@@ -22,10 +23,14 @@ class UnansweredError(Exception):
 
 
 class Resident:
-    """Begins the resident runner when it is first needed, and again should it have ended."""
+    """Begins the resident runner when it is first needed, and again should it have ended.
 
-    def __init__(self, runner: str) -> None:
+    Steps inherit the environment that it is given.
+    """
+
+    def __init__(self, runner: str, environment: Mapping[str, str]) -> None:
         self._runner = runner
+        self._environment = environment
         self._socket: socket.socket | None = None
         self._child = 0
         self._answers: deque[asyncio.Future[int]] = deque()
@@ -85,7 +90,7 @@ class Resident:
         return os.posix_spawn(
             self._runner,
             [self._runner, "serve"],
-            {},
+            self._environment,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, channel, 0),
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),

@@ -22,6 +22,7 @@ Seen = Ended | NeverRan | Running | Stalled | Unclear
 MARGIN_MS = 60_000
 _SHARED = "/dev/shm"  # noqa: S108 - folders there are made with 0700, and refused if another's
 _OWN = {"epoch", "home"}
+_CHUNK = 1 << 20  # an output has at most half as much
 
 
 class Place(NamedTuple):
@@ -107,11 +108,16 @@ class Folder:
     """One attempt's folder. Names are derived, so finding it again needs no index."""
 
     def __init__(self, place: Place, run: str, unit: str, number: int) -> None:
-        self.path = f"{place.work}/{run}.{slug(unit)}.{number}"
-        self.log = f"{place.logs}/{run}/{slug(unit)}.{number}.log"
+        name = f"{slug(unit)}.{number}"
+        self.path = f"{place.work}/{run}.{name}"
         self.logs = f"{place.logs}/{run}"
-        self.said = f"{self.path}/said"
+        self.log = f"{self.logs}/{name}.log"
         self._place = place
+
+    @property
+    def said(self) -> str:
+        """Where the starter's own words go, if it has any."""
+        return f"{self.path}/said"
 
     def write_order(self, order: bytes) -> None:
         """Make the folder with its work order.
@@ -313,13 +319,13 @@ def private_directories(unit: Unit) -> tuple[str, ...]:
     that exists above it.
     """
     declared = [output.path for output in unit.outputs] + [item.as_.path for item in unit.inputs if item.as_.path]
-    found = {"/tmp", "/var/tmp"}  # noqa: S108 - these are the folders that become private
+    found = {path for path in ("/tmp", "/var/tmp") if os.path.isdir(path)}  # noqa: S108 - they become private
     for path in declared:
         parent = os.path.dirname(path)
-        while not os.path.isdir(parent):
+        while parent not in found and not os.path.isdir(parent):
             parent = os.path.dirname(parent)
         found.add(parent)
-    return tuple(sorted(path for path in found if os.path.isdir(path)))
+    return tuple(sorted(found))
 
 
 def declared_paths(unit: Unit) -> frozenset[str]:
@@ -352,11 +358,19 @@ def _locked(path: str) -> bool:
 
 
 def _slurp(path: str) -> bytes:
+    """The bytes of a plain file; none if it is not there. By the kernel's own calls: each step has a few of them."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return b""
+    try:
+        data = chunk = os.read(descriptor, _CHUNK)
+        while len(chunk) == _CHUNK:
+            chunk = os.read(descriptor, _CHUNK)
+            data += chunk
+    finally:
+        os.close(descriptor)
+    return data
 
 
 def _put(path: str, text: str) -> None:

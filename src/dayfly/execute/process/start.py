@@ -11,6 +11,7 @@ from dayfly.execute.process.run import Folder
 from dayfly.spec.lifecycle import Unit
 
 _RUNNER = "/dayfly/runner"
+_OURS = ("DAYFLY_", "SIGNADOT_")
 
 
 class Starter(Protocol):
@@ -24,13 +25,8 @@ class Starter(Protocol):
     """The same for a fork, which is always a process of this machine."""
     apart: bool
     """Whether steps that use one path do not meet there."""
-    inherit: bool
-    """Whether a step also has the environment in which its runner starts: its image's."""
     slow: bool
     """Whether long may pass (an image is fetched) before the runner begins."""
-
-    def environment(self, machine: Mapping[str, str], /) -> Mapping[str, str]:
-        """What a step has of the machine's environment."""
 
     async def start(self, folder: Folder, unit: Unit, /) -> int:
         """Start the runner on the folder; returns our child's process id. The step outlives us.
@@ -48,19 +44,16 @@ class Starter(Protocol):
 
 
 class Processes:
-    """Steps as processes of this machine."""
+    """Steps as processes of this machine, with its environment but for what steers Dayfly itself."""
 
     name = "the runner"
-    inherit = False
     slow = False
 
-    def __init__(self, runner: str, isolation: str) -> None:
-        self._resident = Resident(runner)
+    def __init__(self, runner: str, isolation: str, environment: Mapping[str, str]) -> None:
+        theirs = {name: value for name, value in environment.items() if not name.startswith(_OURS)}
+        self._resident = Resident(runner, theirs)
         self.isolation = self.fork_isolation = isolation
         self.apart = isolation != "none"
-
-    def environment(self, machine: Mapping[str, str]) -> Mapping[str, str]:
-        return machine
 
     async def start(self, folder: Folder, _unit: Unit) -> int:
         return await self._resident.fork(folder.path)
@@ -76,12 +69,11 @@ class Containers:
     """Steps in containers of their images, by podman or docker; forks as processes of this machine.
 
     The container shares the machine's process ids, so that the marker's are true here, and its network. Paths are kept
-    apart by the container, so the runner itself makes no namespaces.
+    apart by the container, so the runner itself makes no namespaces. A step's environment is its image's.
     """
 
     isolation = "none"
     apart = True
-    inherit = True
     slow = True
 
     def __init__(self, engine: str, runner: str, processes: Processes) -> None:
@@ -91,9 +83,6 @@ class Containers:
         self._runner = runner
         self._processes = processes
         self.fork_isolation = processes.isolation
-
-    def environment(self, _machine: Mapping[str, str]) -> Mapping[str, str]:
-        return {}
 
     async def start(self, folder: Folder, unit: Unit) -> int:
         if unit.exec is None:
