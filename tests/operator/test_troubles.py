@@ -54,12 +54,12 @@ class TestPods:
         async def story(world: World) -> None:
             world.cloud.lossy = True
             await world.until(running(world, "db/make"), "the step")
-            [pod] = world.pods()
+            [pod] = world.pods("db/make")
             status = {"status": {"phase": "Failed", "reason": "NodeLost"}}
             world.ask("PATCH", f"{pod_path(pod)}/status", status, "application/merge-patch+json")
             await world.until(lambda: reason(world) == "OutcomeUnknown", "the doubt", 10)
             assert "its node node is lost" in message(world)
-            assert "certain to have ended in" in message(world)
+            assert "certain to have ended at" in message(world)
             world.delete()
             await world.rest(1800)
             assert not world.cloud.starts("db/drop")
@@ -77,7 +77,7 @@ class TestPods:
         async def story(world: World) -> None:
             world.cloud.lossy = True
             await world.until(running(world, "db/make"), "the step")
-            [pod] = world.pods()
+            [pod] = world.pods("db/make")
             world.cloud.forgiven = True
             strip = {"metadata": {"finalizers": None}}
             world.ask("PATCH", pod_path(pod), strip, "application/merge-patch+json")
@@ -107,7 +107,7 @@ class TestPods:
 
         async def story(world: World) -> None:
             await world.until(running(world, "db/make"), "the step")
-            [pod] = world.pods()
+            [pod] = world.pods("db/make")
             if act == "delete":
                 world.ask("DELETE", pod_path(pod))
             else:
@@ -128,11 +128,11 @@ class TestPods:
 
         async def story(world: World) -> None:
             await world.until(
-                lambda: world.pods("db/make") and "schedulingGates" not in world.pods()[0]["spec"], "a pod"
+                lambda: world.pods("db/make") and "schedulingGates" not in world.pods("db/make")[0]["spec"], "a pod"
             )
             await world.rest(5)
             world.kubelet.scripts["db/make"].no_such_pods = False
-            [pod] = world.pods()
+            [pod] = world.pods("db/make")
             world.ask("DELETE", pod_path(pod))
             await world.until(lambda: ready(world), "ready")
             world.delete()

@@ -8,6 +8,7 @@ believed only after asking afresh, and of attempts that the ledger has recorded 
 from dayfly.execute.turn import Scene
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.run import Phase, Result, Run, UnitRecord
+from simulator.oracle import Violation
 from simulator.server import ALIVE as HOPED
 from simulator.server import Server
 from simulator.world import Simulation
@@ -34,6 +35,7 @@ class Pod:
             "kill_at",
             "lost",
             "nowhere",
+            "reads",
             "ready",
             "result",
             "shown",
@@ -44,6 +46,7 @@ class Pod:
     def __init__(self, unit: str, attempt: int, uid: str, now: int) -> None:
         self.unit = unit
         self.attempt = attempt
+        self.reads: tuple[int, ...] = ()  # the attempts whose outputs it was made for
         self.uid = uid
         self.created = now
         self.gated = True
@@ -108,12 +111,31 @@ class Cluster(Simulation):
             server.dirty = True
             view = self._refreshed(view, run)
         self.views[server.name] = view
-        facts = {key: self._fact(server, pod, run.unit(pod.unit)) for key, pod in view.items()}
+        facts = {key: self._fact(server, pod, run.unit(pod.unit)) for key, pod in view.items() if self._fits(pod, run)}
         for name, record in run.units.items():
             key = (name, record.attempt)
             if record.state in HOPED and not self._is_it(view.get(key), record):
                 facts[key] = self._absent(record, server)
         return facts
+
+    def _reads(self, unit: str, run: Run) -> tuple[int, ...]:
+        """The attempts that tell, or are to tell, what the unit reads; 0 for what nobody has told."""
+        told = []
+        for read, output in self.scenario.shapes[unit].reads:
+            record = run.unit(read)
+            known = record.outputs.get(output)
+            told.append(record.attempt if record.state in HOPED else known.attempt if known else 0)
+        return tuple(told)
+
+    def _newer(self, pod: Pod, run: Run) -> bool:
+        """Whether it was made by somebody who knows of later attempts."""
+        shape = self.scenario.shapes[pod.unit]
+        return any(made > run.unit(read).attempt for made, (read, _) in zip(pod.reads, shape.reads, strict=True))
+
+    def _fits(self, pod: Pod, run: Run) -> bool:
+        """Whether a pod that nobody has claimed yet was made for what is told now."""
+        unclaimed = pod.gated and not pod.deleting and pod.attempt > run.unit(pod.unit).attempt
+        return not unclaimed or pod.reads == self._reads(pod.unit, run)
 
     def _refreshed(self, view: dict[AttemptKey, Pod], run: Run) -> dict[AttemptKey, Pod]:
         """An old view, in which recorded attempts, and those that are missing, are looked up afresh."""
@@ -167,9 +189,17 @@ class Cluster(Simulation):
         return pod if seen is not None and pod is not None and pod.uid == seen.uid else None
 
     def prepare(self, server: Server, unit: str, attempt: int) -> None:
+        assert server.run is not None, "who prepares has read the ledger"
+        reads, there = self._reads(unit, server.run), self._seen(server, unit, attempt)
+        outdated = there is not None and there.reads != reads and not self._newer(there, server.run)
+        if outdated and there is not None and there.gated and not self._lost_request():
+            self.say(server.name, f"replaces {unit}#{attempt} {there.uid}, made for {there.reads}, not {reads}")
+            self.oracle.released(unit, attempt, held=True)
+            del self.pods[unit, attempt]
         if (unit, attempt) not in self.pods and not self._lost_request():
             self.uids += 1
             pod = self.pods[unit, attempt] = Pod(unit, attempt, f"uid-{self.uids}", self.now)
+            pod.reads = reads
             pod.nowhere = self.rng.random() < 0.04 and self.scenario.shapes[unit].event is not None
             self.known_refs.add(pod.uid)
             self.news()
@@ -179,6 +209,8 @@ class Cluster(Simulation):
         pod, fact = self._seen(server, unit, attempt), scene.world.facts.get((unit, attempt))
         same = pod is not None and isinstance(fact, Held) and pod.uid == fact.ref
         if pod is not None and same and pod.gated and not self._lost_request():
+            if pod.reads != self._reads(unit, self.oracle.run) and not self.oracle.gone:
+                raise Violation(7, f"{unit}#{attempt} was made for the outputs of attempts {pod.reads}")
             pod.gated = False
             self.news()
 

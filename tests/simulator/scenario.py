@@ -87,9 +87,9 @@ def value(unit: str, attempt: int, output: str) -> bytes:
 
 @lru_cache(maxsize=20_000)
 def output_record(unit: str, attempt: int, output: str) -> OutputRecord:
-    """What a receipt says of that output."""
+    """What the ledger says of that output."""
     content = value(unit, attempt, output)
-    return OutputRecord(digest="sha256:" + hashlib.sha256(content).hexdigest(), size=len(content))
+    return OutputRecord(digest="sha256:" + hashlib.sha256(content).hexdigest(), size=len(content), attempt=attempt)
 
 
 class _Draughtsman:

@@ -45,6 +45,7 @@ class Server:
         self.stored: Stored | None = None
         self.old: dict[AttemptKey, Fact] = {}
         self.scene: Scene | None = None
+        self.run: Run | None = None  # the ledger as it last read or wrote it
         self.restart()
 
     def restart(self) -> None:
@@ -74,6 +75,7 @@ class Server:
         if stored is None:
             self.scene = None
             return None
+        self.run = stored.run
         facts = sim.read(self, stored.run)
         if sim.faulty:
             self._blur(stored.run, facts)
@@ -119,6 +121,7 @@ class Server:
             after = sim.ledger.commit(scene.world.run, scene.plan, moves, values, scene.now)
             sim.pending = (after, moves) if after is not None else None
         sim.say(f"{self.name} {'writes' if after is not None else 'is refused'}", moves)
+        self.run = after or self.run
         if after is None and not (sim.faulty or sim.gated):
             raise Violation(13, "a commit is refused though nobody else writes")
         if after is not None and sim.news_of_writes:

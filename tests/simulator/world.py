@@ -208,7 +208,7 @@ class Simulation:
         """How the script behind an attempt ends."""
         shape = self.scenario.shapes[unit]
         failed = bool(killed) or self.oracle.starts[unit] <= shape.fails or (shape.event is None and attempt % 2 == 1)
-        outputs = () if failed and not shape.spills else OUTPUTS if failed or attempt % 2 else OUTPUTS[:1]
+        outputs = () if failed and not shape.spills else OUTPUTS if not failed or attempt % 2 else OUTPUTS[:1]
         return Result(
             outcome="failed" if failed else "succeeded",
             reason=killed or ("Failed" if failed else ""),

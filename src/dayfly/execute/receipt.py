@@ -35,7 +35,7 @@ def understand(records: Iterable[tuple[str, bytes]], *, nonce: str, unit: Unit) 
     states = [value.decode(errors="replace").split("\0") for key, value in records if key == "output"]
     reason, message = _reason(outcome, int(fields.get("code") or 0), detail, unit)
     if not reason:
-        reason, message = _outputs(states)
+        reason, message = _outputs(states, unit)
     return Ended(
         result=Result(
             outcome="failed" if reason else "succeeded",
@@ -90,11 +90,14 @@ _FAULTS = {
 }
 
 
-def _outputs(states: list[list[str]]) -> tuple[str, str]:
-    for name, state, size, _ in states:
+def _outputs(states: list[list[str]], unit: Unit) -> tuple[str, str]:
+    """What is wrong with the outputs of a step that ended well: each that it declares must be there."""
+    told = {name: (state, size) for name, state, size, _ in states}
+    for output in unit.outputs:
+        state, size = told.get(output.name, ("missing", "0"))
         if state in _FAULTS:
             reason, sentence = _FAULTS[state]
-            return reason, sentence.format(name=name, size=size)
+            return reason, sentence.format(name=output.name, size=size)
     return "", ""
 
 

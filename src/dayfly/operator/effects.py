@@ -8,6 +8,7 @@ from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import ForeignPodError, Pods
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
+from dayfly.operator import reads
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.follow import Followers
 from dayfly.operator.forks import FORK, ForkKeeper
@@ -50,8 +51,9 @@ class Effects:
             await self._fork(scene, sight, effect)
             return
         match effect:
-            case Prepare(unit=unit, attempt=attempt):
-                await self._prepare(sight, scene, unit, attempt)
+            case Prepare(unit=unit, attempt=attempt, ahead=ahead):
+                if await self._free(sight, scene, effect):
+                    await self._prepare(sight, scene, unit, attempt, ahead=ahead)
             case Launch(unit=unit, attempt=attempt):
                 await self._pods.let_go(sight.pods[unit, attempt])
             case Fence(unit=unit, attempt=attempt) | Cancel(unit=unit, attempt=attempt):
@@ -67,7 +69,19 @@ class Effects:
             case _:
                 assert_never(effect)
 
-    async def _prepare(self, sight: Sight, scene: Scene, name: str, attempt: int) -> None:
+    async def _free(self, sight: Sight, scene: Scene, effect: Prepare) -> bool:
+        """Take away a pod of that name that waits for what will never be recorded, or has waited for too long."""
+        step = scene.plan.steps[effect.unit]
+        if effect.ahead and not reads.label(sight.run, step):
+            return False
+        pod = sight.pods.get((effect.unit, effect.attempt))
+        if pod is not None and read.gated(pod):
+            if reads.fits(sight.run, step, pod, scene.now) or reads.newer(sight.run, step, pod):
+                return False
+            await self._pods.release(pod)
+        return True
+
+    async def _prepare(self, sight: Sight, scene: Scene, name: str, attempt: int, *, ahead: bool) -> None:
         run, key = sight.run, (name, attempt)
         now = self._cluster.now()
         try:
@@ -88,6 +102,8 @@ class Effects:
         except errors.Refused as error:
             # Quota, admission, a field that only this server finds wrong: nothing was permitted, so nothing is owed.
             said = Objection(reason=error.reason or "Refused", message=error.message, since=now)
+        if ahead:
+            return  # it is tried again, and said, when it is its turn
         self._refusals.put(run.ledger, key, said)
         if isinstance(said, NeverRan):
             self._cluster.queue.add(run.metadata.name)

@@ -18,6 +18,7 @@ from dayfly.operator.grants import NotGrantedError
 from dayfly.operator.hints import Hints
 from dayfly.operator.making import Maker, RefusedPodError
 from dayfly.operator.objects import DOCUMENTS, DocumentObject, RunObject
+from dayfly.operator.reads import fits
 from dayfly.operator.refusals import Refusals
 from dayfly.operator.targets import Targets
 from dayfly.operator.values import Values, namespace_of, told
@@ -88,7 +89,10 @@ class Gathering:
         sight = Sight(run=run, pods=self._pods_of(run, plan), values={}, forks=forks)
         facts: dict[AttemptKey, Fact] = {}
         for (name, attempt), pod in sight.pods.items():
-            facts[name, attempt] = await self._read(sight, plan, name, attempt, pod, now)
+            fact = await self._read(sight, plan, name, attempt, pod, now)
+            claimable = isinstance(fact, Held) and attempt > run.ledger.unit(name).attempt and name in plan.steps
+            if not claimable or fits(run, plan.steps[name], pod, now):
+                facts[name, attempt] = fact
         closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
         await self._missing(sight, plan, facts, closing=bool(closing))
         objections, refused = self._refusals.of(run.ledger, now)

@@ -143,7 +143,8 @@ class Operator:
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
-            await self._resources.run(scene, found, report)
+            if after := await self._resources.run(scene, found, report):
+                self.cluster.queue.add(run, after=after)
         except Exception:
             # Not `finally`: a worker that is to end says nothing more, and what fails then would make it forget to end.
             await self._speak(run, scene, report)

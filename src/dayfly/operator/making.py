@@ -8,13 +8,14 @@ from dayfly.execute.pod.policy import Terms, Violation, check, restored
 from dayfly.execute.pod.render import PodAttempt, SecretKey
 from dayfly.execute.pod.render import pod as render
 from dayfly.kube.objects import Pod
+from dayfly.operator import reads
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.grants import Grants
 from dayfly.operator.objects import RunObject
-from dayfly.operator.values import namespace_of, owner, where
+from dayfly.operator.values import namespace_of, owner
 from dayfly.plan.sealed import Plan
 from dayfly.spec.frames import FrameError, decode
-from dayfly.spec.lifecycle import CREATING
+from dayfly.spec.lifecycle import CREATING, unit_id
 
 _SHOWN = 3
 _LATE_MS = 60_000
@@ -91,8 +92,8 @@ class Maker:
             if item.from_ is None:
                 inputs[item.name] = None if item.value is None else item.value.encode()
                 continue
-            producer = f"{item.from_.resource or step.resource}/{item.from_.unit}".removeprefix("/")
-            inputs[item.name] = where(run, producer, run.ledger.unit(producer), item.from_.output)
+            producer = unit_id(item.from_.resource or step.resource, item.from_.unit)
+            inputs[item.name] = reads.where(run, producer, item.from_.output)
         creating = [other for other in plan.steps.values() if other.resource == step.resource]
         limits = step.unit.timeouts
         return PodAttempt(
@@ -110,6 +111,7 @@ class Maker:
             runner=self._runner,
             restricted=restricted,
             start_before=start_before or self._cluster.now() + limits.schedule_ms + limits.pull_ms,
+            reads=reads.label(run, step),
         )
 
 

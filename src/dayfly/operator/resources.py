@@ -14,7 +14,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, PartialObjectMetadata, Resource, Secret
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.objects import GROUP, VERSION, RunObject
-from dayfly.operator.said import conditions, stamp, steady, units_of
+from dayfly.operator.said import PROGRESS_MS, conditions, stamp, steady, units_of
 from dayfly.operator.values import namespace_of, outputs_secret, owner, told
 from dayfly.plan.status import Report, UnitReport
 from dayfly.spec.lifecycle import CREATING, Lifecycle, unit_id
@@ -31,37 +31,40 @@ class Resources:
         self._client = cluster.client
         self._uids: dict[tuple[str, str], str] = {}
         self._said: dict[tuple[str, str], tuple[Any, ...]] = {}
+        self._said_at: dict[tuple[str, str], int] = {}
         self._since: dict[tuple[str, str], tuple[bool, str, str]] = {}
 
-    async def run(self, scene: Scene, run: RunObject, report: Report) -> None:
-        """Say how the resources of one run stand.
+    async def run(self, scene: Scene, run: RunObject, report: Report) -> float:
+        """Say how the resources of one run stand; seconds after which to ask again, 0 if all is said.
 
         Raises:
             errors.ApiError: not all is said.
         """
         if run.spec.plural != "sandboxes" or run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED):
-            return
-        for document in scene.plan.documents:
-            if document.resource:
-                await self._resource(run, document, report, scene.now)
+            return 0.0
+        named = [document for document in scene.plan.documents if document.resource]
+        again = [await self._resource(run, document, report, scene.now) for document in named]
+        return min(filter(None, again), default=0.0)
 
     def forget(self, run: str) -> None:
         """The run is over."""
-        for memory in (self._uids, self._said, self._since):
+        for memory in (self._uids, self._said, self._said_at, self._since):
             for key in [key for key in memory if key[0] == run]:
                 del memory[key]
 
-    async def _resource(self, run: RunObject, document: Lifecycle, report: Report, now: int) -> None:
+    async def _resource(self, run: RunObject, document: Lifecycle, report: Report, now: int) -> float:
         key = run.metadata.name, document.resource
         units = [unit for unit in report.units if unit.resource == document.resource]
         counted = [unit for unit in units if (unit.event in CREATING) == (report.closed is None)]
         phase, reason, message = _standing(counted, report, now)
         ready = phase == "Ready"
         progress = f"{sum(unit.state == 'succeeded' for unit in counted)}/{len(counted)}"
-        # That a step is placed, pulls and runs is said of the Sandbox; here one write for each step's end is enough.
-        said = (phase, reason, progress)
-        if self._said.get(key) == said:
-            return
+        # That a step is placed, pulls and runs is said of the Sandbox; here its end is enough.
+        said, last = (phase, reason, progress), self._said.get(key)
+        if last == said:
+            return 0.0
+        if last is not None and last[:2] == said[:2] and now < self._said_at[key] + PROGRESS_MS:
+            return (self._said_at[key] + PROGRESS_MS - now) / 1000 + 0.001
         if key not in self._uids:
             self._uids[key] = await self._make(run, document)
         binding = await self._bind(run, document) if ready else ""
@@ -85,8 +88,9 @@ class Resources:
             await self._client.patch(RESOURCES, patch, _name(run, document), subresource="status")
         except (errors.NotFound, errors.Conflict):
             del self._uids[key]  # somebody has taken it away: it is made again with the next news
-            return
-        self._said[key] = said
+            return 0.0
+        self._said[key], self._said_at[key] = said, now
+        return 0.0
 
     async def _make(self, run: RunObject, document: Lifecycle) -> str:
         """The UID of the Resource object, made if it is not there."""

@@ -11,6 +11,9 @@ from typing import Any
 from dayfly.plan.status import Report, UnitReport
 from dayfly.plan.words import span
 
+# A change of phase or reason is said at once, mere progress at most so often: each saying is a write to the server.
+PROGRESS_MS = 5_000
+
 
 def stamp(milliseconds: int) -> str:
     """Unix milliseconds as RFC 3339; empty for 0."""

@@ -1,6 +1,6 @@
 """What the operator says of a Sandbox: its status, patched when it has changed, and never read back; Events beside it.
 
-A change of reason is said at once, anything else at most once a second: what is over sooner is not worth a write.
+A change of reason is said at once, anything else at most every few seconds: what is over sooner is not worth a write.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -12,13 +12,13 @@ from dayfly.kube.events import Recorder
 from dayfly.kube.objects import ObjectReference
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.objects import SANDBOXES, SandboxObject
-from dayfly.operator.said import conditions, sentence, stamp, units_of
+from dayfly.operator.said import PROGRESS_MS, conditions, sentence, stamp, units_of
 from dayfly.operator.sandboxes import WaitingError, routing_key
 from dayfly.operator.values import namespace_of
 from dayfly.plan.status import Report
 from dayfly.plan.words import Reason
 
-COALESCE_MS = 1_000
+AGAIN_S = 1.0
 # For these somebody should look, whoever applied the sandbox above all.
 _WARNINGS = frozenset(
     {
@@ -75,8 +75,8 @@ class Speaker:
         last = self._said.get(meta.uid)
         if last == said:
             return 0.0
-        if last is not None and last[:4] == said[:4] and now < self._said_at[meta.uid] + COALESCE_MS:
-            return (self._said_at[meta.uid] + COALESCE_MS - now) / 1000 + 0.001
+        if last is not None and last[:4] == said[:4] and now < self._said_at[meta.uid] + PROGRESS_MS:
+            return (self._said_at[meta.uid] + PROGRESS_MS - now) / 1000 + 0.001
         before = self._since.get(meta.uid)
         if before is None or before[:2] != (ready, reason):
             before = self._since[meta.uid] = (ready, reason, stamp(now))
@@ -99,7 +99,7 @@ class Speaker:
         except errors.NotFound:
             return 0.0
         except errors.Conflict:
-            return COALESCE_MS / 1000  # another Sandbox of that name is heard of by then, or it is said again
+            return AGAIN_S  # another Sandbox of that name is heard of by then, or it is said again
         if last is None or last[:2] != said[:2]:
             self._event(seen, reason, message)
         self._said[meta.uid], self._said_at[meta.uid] = said, now

@@ -5,13 +5,12 @@ import hashlib
 from typing import Any
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.render import SecretKey
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, AnnotatedMeta, Secret
 from dayfly.operator.objects import RunObject
 from dayfly.spec.lifecycle import Unit
-from dayfly.spec.run import Result, UnitRecord
+from dayfly.spec.run import Result
 
 RUNNERS = "dayfly-runners"
 # Beside the outputs in their Secret: the end of the log. No output can have a name with a dot.
@@ -92,13 +91,6 @@ def told(values: dict[str, bytes], result: Result) -> dict[str, bytes] | None:
         if "sha256:" + hashlib.sha256(values.get(name, b"")).hexdigest() != record.digest or name not in values:
             return None
     return {name: values[name] for name in result.outputs}
-
-
-def where(run: RunObject, producer: str, record: UnitRecord, output: str) -> SecretKey | None:
-    """Where an output lies; None if there is none."""
-    if output not in record.outputs:
-        return None
-    return SecretKey(names.values_name(run.ledger.uid, producer, record.attempt), output)
 
 
 def namespace_of(unit: Unit) -> str:

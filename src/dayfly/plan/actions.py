@@ -73,10 +73,11 @@ Move = Claim | Doubt | Record | Void | Close | GiveUp | Finish
 
 
 class Prepare(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """Make the attempt ready behind its gate."""
+    """Make the attempt ready behind its gate; `ahead` of its turn if what it reads is still being made."""
 
     unit: str
     attempt: int
+    ahead: bool = False
 
 
 class Launch(_Action, frozen=True, kw_only=True, gc=False, tag=True):

@@ -100,6 +100,16 @@ class Desk:
             self.wake(self.now + step.unit.timeouts.schedule_ms + step.unit.timeouts.pull_ms)
         return True
 
+    def ahead(self, step: Step, missing: tuple[str, ...]) -> None:
+        """Have a first attempt ready while what it reads is being made: one write and one wait less once it is.
+
+        A host keeps what it has prepared only as long as it fits what is read by then.
+        """
+        made = all(self.unit(name).state is State.CLAIMED for name in missing)
+        first = self.unit(step.id).attempt == 0 and (step.id, 1) not in self.world.facts
+        if self.world.gated and made and first and step.id not in self.world.objections:
+            self.effects.append(Prepare(unit=step.id, attempt=1, ahead=True))
+
     def _prepare(self, name: str, attempt: int, generation: str, fact: Fact | None) -> None:
         """Nothing is held behind the gate for this attempt, so it cannot be claimed yet."""
         if fact is None:

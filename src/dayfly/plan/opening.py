@@ -55,6 +55,8 @@ def _try(desk: Desk, step: Step, failed: tuple[str, ...], doubtful: tuple[str, .
     elif missing:
         message = words.waits_for_input(missing)
         desk.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_INPUT, message=message, on=missing))
+        if not doubtful:
+            desk.ahead(step, missing)
     elif doubtful:
         message = words.stopped_by_doubt(doubtful)
         desk.wait(Wait(unit=step.id, reason=Reason.STOPPED_BY_DOUBT, message=message, on=doubtful))

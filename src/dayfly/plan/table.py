@@ -101,7 +101,10 @@ def _next_record(before: UnitRecord, move: Claim | Doubt | Record | Void) -> Uni
                 message=result.message,
                 started_at=result.started_at,
                 ended_at=result.ended_at,
-                outputs=result.outputs,
+                outputs={
+                    name: msgspec.structs.replace(output, attempt=move.attempt)
+                    for name, output in result.outputs.items()
+                },
                 failures=before.failures + (result.outcome == "failed"),
             )
         case Void():

@@ -158,6 +158,7 @@ FIELDS: dict[type, _Row] = {
         "digest": _text("SHA-256 of the value."),
         "size": _text("Its bytes."),
         "sensitive": _text("Never shown."),
+        "attempt": _text("The attempt that told it."),
     },
     run.UnitRecord: {
         "attempt": _text("Number of the latest attempt, from 1."),

@@ -33,11 +33,12 @@ class Phase(enum.StrEnum):
 
 
 class OutputRecord(Struct, frozen=True, kw_only=True):
-    """That an output exists, and which bytes it is."""
+    """That an output exists, which bytes it is, and which attempt told it."""
 
     digest: str
     size: int
     sensitive: bool = False
+    attempt: int = 0
 
 
 class UnitRecord(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,8 @@ GROUP = "dayfly.dev"
 GATE = f"{GROUP}/claim"
 FINALIZER = f"{GROUP}/record"
 RUN_LABEL = f"{GROUP}/run"
+# Which attempts' outputs a pod was made for, in the order of its inputs.
+READS_LABEL = f"{GROUP}/reads"
 UNIT_ANNOTATION = f"{GROUP}/unit"
 ATTEMPT_ANNOTATION = f"{GROUP}/attempt"
 NONCE_ANNOTATION = f"{GROUP}/nonce"

@@ -45,7 +45,7 @@ class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a pod is made of, but the unit itself.
 
     `run` is the ledger's identity (the target's UID); `owner` the Run object as an owner reference. `inputs` has each
-    input's value, where it lies, or None for one that is absent.
+    input's value, where it lies, or None for one that is absent; `reads` says, for a label, which attempts tell them.
     """
 
     run: str
@@ -61,6 +61,7 @@ class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
     architecture: str = "amd64"
     restricted: bool = True
     start_before: int = 0
+    reads: str = ""
 
     @property
     def name(self) -> str:
@@ -102,6 +103,7 @@ def _metadata(attempt: PodAttempt, order: bytes, merged: dict[str, Any]) -> dict
             **(merged.get("labels") or {}),
             names.RUN_LABEL: attempt.run_name,
             "app.kubernetes.io/managed-by": "dayfly",
+            names.READS_LABEL: attempt.reads,
         },
         "annotations": {
             **(merged.get("annotations") or {}),

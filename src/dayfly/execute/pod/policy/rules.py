@@ -21,7 +21,7 @@ MOUNTS = (
 
 _COMMAND = [f"{MOUNT}/runner", "pod"]
 _VALUES_SECRET = re.compile(r"o-([a-z0-9-]+-)?[a-z2-7]{16}")
-_OWN_LABELS = frozenset({names.RUN_LABEL})
+_OWN_LABELS = frozenset({names.RUN_LABEL, names.READS_LABEL})
 _OWN_ANNOTATIONS = frozenset(
     {names.UNIT_ANNOTATION, names.ATTEMPT_ANNOTATION, names.NONCE_ANNOTATION, names.ORDER_ANNOTATION}
 )
