@@ -151,6 +151,19 @@ class TestBirth:
 
         play(story)
 
+    def test_kind_that_is_not_forked(self):
+        """Said, and mended by another wish."""
+
+        async def story(world: World) -> None:
+            rollout = fork() | {"forkOf": {"kind": "Rollout", "namespace": "shop", "name": "web"}}
+            world.sandbox(wish(forks=[rollout]))
+            await world.until(lambda: "is a Rollout; in a cluster only a Deployment" in message(world), "it", 30)
+            world.change({"spec": {"forks": [fork()]}})
+            await world.until(lambda: ready(world), "ready", 30)
+            await ended(world)
+
+        play(story)
+
     def test_another_namespace_must_allow_it(self):
         """A Sandbox gives its author nothing in other namespaces, until one of them names its namespace."""
 
