@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 
 from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain, gone, ready, wish
 from rig.world import World, live
 
 from dayfly.execute.pod.logs import TAIL_LIMIT
-from dayfly.kube.objects import Key
+from dayfly.kube.client import Client
+from dayfly.kube.objects import Key, ObjectMeta, Pod
+from dayfly.operator.follow import HOPELESS, HOPELESS_S, Followers
 from dayfly.operator.logs import MOST_ATTEMPTS, MOST_IN_ONE
-from kube.fake import Refusal
+from kube.fake import FakeCluster, Fault, Harm, Refusal, run
 
 LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
 LINE = "a line of its own\n"
@@ -143,6 +146,63 @@ def test_a_step_that_ended_while_nobody_was_there_is_asked_for_its_log():
         await gone(world)
 
     play(story)
+
+
+def test_a_step_that_was_over_before_it_could_be_followed_is_asked_for_its_log():
+    async def story(world: World) -> None:
+        def refuse(_, call):
+            follows = call.request.path.endswith("/log") and call.request.query.get("follow")
+            return Fault(Harm.UNREACHABLE) if follows else None
+
+        world.hook = refuse
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready")
+        await world.rest(2)
+        assert kept(world)["db/make", 1]["text"] == LINE
+        world.delete()
+        await gone(world)
+
+    play(story)
+
+
+def test_where_no_log_can_be_read_nothing_waits_for_one():
+    asked = []
+
+    async def story(world: World) -> None:
+        def refuse(_, call):
+            if not call.request.path.endswith("/log"):
+                return None
+            asked.append(call.request)
+            return Fault(Harm.UNREACHABLE)
+
+        world.hook = refuse
+        world.kubelet.scripts["db/drop"].fails = 3
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready")
+        world.delete()
+        await gone(world)
+        assert kept(world) == {}
+
+    scene = Scene(RETRY, RETRY_UNITS, chain)
+    play(story, scene)
+    assert len([request for request in asked if not request.query.get("follow")]) == 5  # once for each attempt
+
+
+def test_nodes_that_do_not_answer_are_left_alone_for_a_while():
+    cluster = FakeCluster(seed=1)
+    pod = Pod(metadata=ObjectMeta(name="p", namespace="shop", uid="u"))
+
+    async def ask() -> list[int]:
+        counts = []
+        followers = Followers(Client(cluster.transport("operator"), seed=1), lambda _: None)
+        for pause in (0, HOPELESS_S + 1):
+            await asyncio.sleep(pause)
+            before = len(cluster.calls)
+            assert [await followers.printed(pod) for _ in range(HOPELESS + 5)] == [None] * (HOPELESS + 5)
+            counts.append(len(cluster.calls) - before)
+        return counts
+
+    assert run(ask()) == [HOPELESS, 1]
 
 
 def test_of_a_cleanup_without_end_the_newest_logs_are_kept():

@@ -22,6 +22,8 @@ ASKS_PER_S = 100.0
 SOONEST_S, PATIENCE_S, LATER_S = 0.03, 5.0, 1.0
 # The whole log of a pod that has ended is on its node's disk; it may be megabytes.
 READING_S = 5.0
+# Where so many in a row could not be read, nodes do not answer: others are not asked for a while.
+HOPELESS, HOPELESS_S = 10, 10.0
 
 
 class Followers:
@@ -32,7 +34,7 @@ class Followers:
         self._news = news
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._heard: dict[str, Splitter] = {}
-        self._refused: set[str] = set()
+        self._failures, self._failed_at = 0, 0.0
 
     def follow(self, pod: Pod, run: str) -> None:
         """Begin, unless it is followed already or too many are."""
@@ -52,30 +54,33 @@ class Followers:
         """The end of what the step in an ended pod printed, and how many bytes that was in all.
 
         One that was not followed to its end, because too many were or because nobody was there, is asked for its log
-        now. None if it cannot be had; where it was refused all along it is not asked for once more.
+        now. None if it cannot be had.
         """
         uid = pod.metadata.uid
         heard = self._heard.get(uid)
-        if (heard is None or not heard.whole) and uid not in self._refused:
-            heard = await self._read(pod) or heard
-        unheard = heard is None or (uid in self._refused and not heard.tail)
-        return None if heard is None or unheard else (bytes(heard.tail), heard.dropped + len(heard.tail))
+        if heard is None or not heard.whole:
+            heard = await self._read(pod) or (heard if heard is not None and heard.tail else None)
+        return (bytes(heard.tail), heard.dropped + len(heard.tail)) if heard is not None else None
 
     async def _read(self, pod: Pod) -> Splitter | None:
+        now = asyncio.get_running_loop().time()
+        if self._failures >= HOPELESS and now < self._failed_at + HOPELESS_S:
+            return None
         splitter = Splitter()
         try:
             async with asyncio.timeout(READING_S):
                 async for chunk in self._client.log(pod.metadata.name, pod.metadata.namespace, container="main"):
                     splitter.feed(chunk)
         except (errors.ApiError, TimeoutError):
+            self._failures, self._failed_at = self._failures + 1, now
             return None
+        self._failures = 0
         splitter.end()
         return splitter if splitter.field("pod") in ("", pod.metadata.uid) else None
 
     def forget(self, uid: str) -> None:
         """The pod's result is recorded."""
         self._heard.pop(uid, None)
-        self._refused.discard(uid)
         if task := self._tasks.pop(uid, None):
             task.cancel()
 
@@ -93,7 +98,6 @@ class Followers:
                 stream = self._client.log(pod.metadata.name, pod.metadata.namespace, container="main", follow=True)
                 async with contextlib.aclosing(stream) as chunks:
                     async for chunk in chunks:
-                        self._refused.discard(pod.metadata.uid)
                         splitter.feed(chunk)
                         if splitter.whole:
                             self._news(run)
@@ -103,7 +107,6 @@ class Followers:
                 return
             except errors.ApiError:
                 # Not there yet, or cut: from the beginning, since logs have no position to resume from.
-                self._refused.add(pod.metadata.uid)
                 splitter = self._heard[pod.metadata.uid] = Splitter()
                 waited = asyncio.get_running_loop().time() - began
                 soon = max(SOONEST_S, len(self._tasks) / ASKS_PER_S)
