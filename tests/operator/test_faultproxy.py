@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from proxied import proxy as proxies
-from proxied.plans import LIVES, Names, chosen, every
+from proxied.plans import LIVES, Names, Plan, chosen, every
 from proxied.proxy import Call, FaultProxy, Harm, Through
+from proxied.recorder import Record
+from proxied.trials import Trial
 
 from dayfly.kube import errors
 from dayfly.kube.client import Client
@@ -177,3 +179,70 @@ class TestPlans:
         """A Run's name leads back to the plan of its Sandbox, and to no other."""
         for plan in every():
             assert Names().said(f"/apis/dayfly.dev/v1alpha1/runs/{plan}-abcdefghijklmnop") == str(plan)
+
+
+class TestJudgement:
+    """What is wrong with a life is seen, and nothing in one that went well."""
+
+    def trial(self, *, harm: Harm | None = None) -> Trial:
+        """A life of which its Run says that all is claimed."""
+        made = Trial(Plan("retry", 1 if harm else 0, harm), Record())
+        made.uid = "box"
+        units = {"db/make": {"attempt": 1, "ref": "pod-1"}, "db/drop": {"attempt": 1, "ref": "pod-2"}}
+        made.stage.runs.append({"ledger": {"uid": "box", "units": units}})
+        return made
+
+    def run(self, trial: Trial, unit: str, pod: str) -> None:
+        reads = {"MAKE_URL": b"db://1"} if unit == "db/drop" else {}
+        trial.cloud.start("box", unit, 1, pod, reads)
+        trial.cloud.end("box", unit, 1, pod, "exited 0")
+
+    def test_all_is_well(self):
+        trial = self.trial()
+        self.run(trial, "db/make", "pod-1")
+        self.run(trial, "db/drop", "pod-2")
+        assert trial.broken() == []
+
+    def test_never_claimed(self):
+        trial = self.trial()
+        self.run(trial, "db/make", "another")
+        self.run(trial, "db/drop", "pod-2")
+        assert ["unclaimed" in each for each in trial.broken()] == [True]
+
+    def test_not_undone(self):
+        trial = self.trial()
+        self.run(trial, "db/make", "pod-1")
+        assert "(4) db/make is not undone" in trial.broken()
+
+    def test_left(self):
+        trial = self.trial()
+        self.run(trial, "db/make", "pod-1")
+        self.run(trial, "db/drop", "pod-2")
+        secret = {"metadata": {"name": "o", "namespace": "shop", "resourceVersion": "1"}}
+        trial.record.take("secrets", secret, deleted=False)
+        assert trial.broken() == ["(14) secrets/shop/o is left"]
+        trial.record.take("secrets", secret, deleted=True)
+        assert trial.broken() == []
+
+    def test_ledger_goes_back(self):
+        """The recorder's versions reach the judgement of histories."""
+        trial = self.trial()
+        self.run(trial, "db/make", "pod-1")
+        self.run(trial, "db/drop", "pod-2")
+        for version, phase in enumerate(("open", "closed", "open"), 1):
+            run = {
+                "metadata": {"name": "r", "uid": "u", "resourceVersion": str(version)},
+                "ledger": {"seq": version, "phase": phase},
+            }
+            trial.record.take("runs", run, deleted=False)
+        trial.record.take("runs", run, deleted=True)
+        assert trial.broken() == ["(8) r: phase goes back"]
+
+    def test_not_harmed(self):
+        """A plan whose change never came has shown nothing."""
+        trial = self.trial(harm=Harm.CUT)
+        self.run(trial, "db/make", "pod-1")
+        self.run(trial, "db/drop", "pod-2")
+        assert trial.broken() == ["it had but 0 changes, so nothing was harmed"]
+        assert trial.harm(Call("operator-1", "POST", "/x", b"")) is Harm.CUT
+        assert trial.broken() == []

@@ -29,8 +29,8 @@ from proxied.proxy import Call, FaultProxy, Harm, Through
 from proxied.recorder import Object, Record, Recorder
 
 SHOP = "shop"
-AT_ONCE = 40
-PATIENCE_S = 120.0
+AT_ONCE = 24
+PATIENCE_S = 300.0  # for one life, on a machine that has more to do
 AGAIN_S = 0.5  # so long after a crash the operator is started again: a peer has taken over by then
 QUIET_S = 5.0
 _RUNS, _SANDBOXES, _PLUGINS = (each.read_as(dict[str, Any]) for each in (RUNS, SANDBOXES, PLUGINS))
