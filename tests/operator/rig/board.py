@@ -84,12 +84,10 @@ def _pod(write: Write) -> Iterator[str]:
 
 
 def _said(write: Write) -> Iterator[str]:
-    """The reason whenever it changes; the message too while forks are waited for."""
+    """The reason whenever it changes: how often progress is said in between is not the story's."""
     if write.new is None:
         yield "sandbox: gone"
         return
     before, now = (_of(item, "status") or {} for item in (write.old, write.new))
-    if now.get("reason") == "ForksPending" and now["message"] != before.get("message"):
-        yield f"says: ForksPending: {now['message']}"
-    elif now.get("reason") != before.get("reason"):
+    if now.get("reason") != before.get("reason"):
         yield f"says: {now['reason']}"
