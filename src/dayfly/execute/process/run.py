@@ -22,7 +22,7 @@ Seen = Ended | NeverRan | Running | Stalled | Unclear
 MARGIN_MS = 60_000
 _SHARED = "/dev/shm"  # noqa: S108 - folders there are made with 0700, and refused if another's
 _OWN = {"epoch", "home"}
-_CHUNK = 1 << 20  # an output has at most half as much
+_CHUNK = 1 << 16
 
 
 class Place(NamedTuple):
