@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,11 +12,12 @@ from cli.clusters import FLAGS, Stage, changed, stage
 from cli.command import refused
 from dayfly.cli import cluster as subject
 from dayfly.cli import kept
+from dayfly.cli.logs import Tail
 from dayfly.kube.client import Client
 from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
 from dayfly.plan.why import why as chain
-from kube.fake import FakeCluster
+from kube.fake import FakeCluster, Fault, Harm
 
 from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain as life, ready, wish  # isort: skip
 from rig.world import KINDS, World  # isort: skip
@@ -309,6 +311,53 @@ class TestLogs:
             b"line 0\nline 1\nline 2\n",
             b"line 0\nline 1\nline 2\n" + LINE.encode(),
         ]
+
+    @pytest.mark.parametrize("long", [0, 80_000])
+    def test_a_connection_that_breaks_hides_nothing(self, stage: Stage, capsys, long: int):
+        """Once the pod is gone, what the operator has kept goes on where it broke, or it is said what is missing."""
+        told = []
+
+        async def broken(world: World) -> None:
+            world.kubelet.scripts["db/make"].runs = 30
+            await running(world)
+
+            def breaks(_, call):
+                follows = call.client == "ada" and call.request.path.endswith("/log")
+                return Fault(Harm.BREAK, after=1) if follows else None
+
+            world.hook = breaks
+            client = Client(world.cluster.transport("ada"), seed=1)
+            logs = kept.Logs(client, "shop")
+            host = subject.Cluster.__new__(subject.Cluster)
+            host._client, host._namespace, host._met, host.flags = client, "shop", {}, FLAGS
+            [pod] = world.pods("db/make")
+            out = world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners")
+            out.write(b"line 0\n")
+            await world.rest(1)
+            await logs.attempts(lambda: host._fetch("box"), world.now, follow=True)
+            await world.rest(0.2)
+            told.append(logs.text("db/make", 1))
+            out.write(b"x" * long + b"line 1\n")
+            await world.until(lambda: ready(world), "ready")
+            await world.rest(10)
+            [info] = [
+                each
+                for each in await logs.attempts(lambda: host._fetch("box"), world.now, follow=True)
+                if each["unit"] == "db/make"
+            ]
+            tail = Tail(info)
+            tail.offset = len(told[0])
+            tail.pour(SimpleNamespace(read=lambda _, *where: logs.text(*where)), "box", "", info)
+            assert (info["sealed"], info["size"]) == (True, tail.offset)
+            await logs.close()
+
+        stage(LIFE, broken)
+        whole = "line 0\n" + "x" * long + "line 1\n" + LINE
+        assert told == [b"line 0\n"]
+        missing = max(len(whole) - 7 - 65_536, 0)
+        out, err = capsys.readouterr()
+        assert out == whole[7 + missing :]
+        assert err == (f"db/make: {missing} bytes are missing here\n" if missing else "")
 
 
 class TestAbandon:

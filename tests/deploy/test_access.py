@@ -34,6 +34,15 @@ RESOURCE = thing(
     "x",
     spec={"name": "db", "sandbox": {"namespace": "team", "name": "s", "uid": "u"}},
 )
+LOGS = thing(
+    "dayfly.dev/v1alpha1",
+    "StepLogs",
+    "l",
+    spec={
+        "sandbox": {"namespace": "team", "name": "s", "uid": "u"},
+        "logs": [{"unit": "db/make", "attempt": 1, "size": 4, "text": "done"}],
+    },
+)
 SANDBOX = thing("dayfly.dev/v1alpha1", "Sandbox", "s", spec={"cluster": "c"})
 PLUGIN = thing("dayfly.dev/v1alpha1", "ResourcePlugin", "p.1.0.0", spec={"name": "p@1.0.0", "create": [SCRIPT]})
 OUTPUTS = thing("v1", "Secret", "o-x", type="dayfly.dev/outputs", stringData={"a": "b"})
@@ -102,6 +111,16 @@ class TestTenant:
         refused(installed.ask("DELETE", path, user=TENANT), words)
         assert installed.ask("GET", one, user=TENANT).status == 200
         assert installed.ask("DELETE", one, user=OPERATOR).status == 200
+
+    def test_writes_no_logs(self, installed):
+        path, words = f"{DAYFLY}/namespaces/team/steplogs", "steplogs are written by the Dayfly operator alone"
+        refused(installed.ask("POST", path, LOGS, user=TENANT), words)
+        made = installed.ask("POST", path, LOGS, user=OPERATOR)
+        assert made.status == 201, made.message
+        refused(installed.ask("PATCH", f"{path}/l", {"spec": {"logs": []}}, user=TENANT, kind=MERGE), words)
+        refused(installed.ask("DELETE", f"{path}/l", user=TENANT), words)
+        assert installed.ask("GET", f"{path}/l", user=TENANT).body["spec"]["logs"] == LOGS["spec"]["logs"]
+        assert installed.ask("DELETE", f"{path}/l", user=OPERATOR).status == 200
 
     @pytest.mark.parametrize("plural", ["sandboxes", "resourceplugins"])
     def test_says_nothing_in_our_name(self, installed, plural):

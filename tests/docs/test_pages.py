@@ -41,6 +41,20 @@ def test_every_command_is_shown(name: str):
     assert re.search(rf"^dayfly {name}\b", typed, re.MULTILINE)
 
 
+def test_every_command_that_asks_a_cluster_is_shown_there():
+    """`operator` has a context too, and is the cluster's own; what the page prints is compared in tests/cluster."""
+    typed = "\n".join(command.text for command in commands(DOCS / "cluster.md"))
+    context = click.Context(root)
+    asking = [
+        name
+        for name in root.list_commands(context)
+        if name != "operator" and any(param.name == "context" for param in root.get_command(context, name).params)
+    ]
+    assert len(asking) == 6
+    for name in asking:
+        assert re.search(rf"^dayfly {name}\b.* --context ", typed, re.MULTILINE), name
+
+
 def test_the_exit_codes_are_those_of_the_program():
     section = (DOCS / "cli.md").read_text().partition("## Exit codes")[2].partition("\n## ")[0]
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)} == set(Exit)

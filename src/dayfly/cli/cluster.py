@@ -13,6 +13,7 @@ import msgspec
 from dayfly.cli import kept, spoken
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.hosts import Standing
+from dayfly.execute.fork.render import FORK_LABEL, fork_name
 from dayfly.execute.pod import names
 from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
@@ -93,7 +94,14 @@ class Cluster:
         return self._run(self._logs.attempts(lambda: self._living(name), _now, follow=follow))
 
     def read(self, name: str, unit: str, attempt: int, offset: int) -> bytes:  # noqa: ARG002 # `attempts` has read it
-        return self._logs.text(unit, attempt)[offset:]
+        return self._logs.text(unit, attempt, offset)
+
+    def elsewhere(self, name: str, unit: str) -> str:
+        if not unit.startswith("fork:"):
+            return ""
+        namespace, _, baseline = unit.removeprefix("fork:").partition("/")
+        fork = fork_name(name, self._get(name)["metadata"]["uid"], namespace, baseline)
+        return f"kubectl{self.flags.partition(' -n ')[0]} logs -n {namespace} -l {FORK_LABEL}={fork}"
 
     def pause(self, seconds: float) -> None:
         self._run(asyncio.sleep(seconds))

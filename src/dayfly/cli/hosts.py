@@ -49,11 +49,15 @@ class Host(Protocol):
     def attempts(self, name: str, *, follow: bool) -> list[Any]:
         """Its logs, a unit's attempts in their order: `unit`, `attempt`, `size`, `sealed`, and `cut`.
 
-        `cut` is how many bytes of the beginning are not kept; -1 where some are not and their number is not known.
+        `cut` is how many bytes of the beginning are not kept, and `size` counts them too. Where nobody knows how many
+        they are `cut` is -1, and `size` is what there is.
         """
 
     def read(self, name: str, unit: str, attempt: int, offset: int) -> bytes:
-        """The next piece of a log; empty if there is nothing more at this moment."""
+        """The next piece of a log, `offset` bytes (at least `cut`) from its beginning; empty if there is no more."""
+
+    def elsewhere(self, name: str, unit: str) -> str:
+        """The command that shows a log which this host does not have; empty if it has all there are."""
 
     def pause(self, seconds: float) -> None:
         """Let time pass before it is asked again."""
@@ -131,6 +135,9 @@ class Served:
         answer = self._client.get("sandboxes", name, "log", unit=unit, attempt=attempt, offset=offset)
         data: str = answer["data"]
         return base64.b64decode(data) if answer["encoding"] == "base64" else data.encode()
+
+    def elsewhere(self, name: str, unit: str) -> str:  # noqa: ARG002 # it has all
+        return ""
 
     def pause(self, seconds: float) -> None:
         import time

@@ -37,7 +37,6 @@ class _Live:
     def __init__(self) -> None:
         self.text = bytearray()
         self.ended = False
-        self.denied = False
         self._splitter = Splitter()
 
     def feed(self, chunk: bytes) -> None:
@@ -52,6 +51,11 @@ class _Live:
         self._take()
         self.ended = True
 
+    def restart(self) -> None:
+        """It comes again from its beginning: the connection broke."""
+        self.text.clear()
+        self._splitter = Splitter()
+
     def _take(self) -> None:
         self.text += self._splitter.tail
         self._splitter.tail.clear()
@@ -64,14 +68,17 @@ class Logs:
         self._client = client
         self._namespace = namespace
         self._live: dict[Key, _Live] = {}
+        self._given_up: set[Key] = set()  # logs that cannot be had live, or not any more
         self._kept: dict[Key, bytes] = {}
         self._cut: dict[Key, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
-    def text(self, unit: str, attempt: int) -> bytes:
-        """What is known of a log that `attempts` has told of."""
-        live = self._live.get((unit, attempt))
-        return bytes(live.text) if live else self._kept.get((unit, attempt), b"")
+    def text(self, unit: str, attempt: int, offset: int = 0) -> bytes:
+        """What is known of a log that `attempts` has told of, from `offset` on."""
+        key = unit, attempt
+        if live := self._live.get(key):
+            return bytes(live.text[offset:])
+        return self._kept.get(key, b"")[max(offset - max(self._cut.get(key, 0), 0), 0) :]
 
     async def close(self) -> None:
         """Follow nothing any more."""
@@ -100,8 +107,7 @@ class Logs:
                 break
             await asyncio.sleep(_AGAIN_S)
         order = {unit["id"]: number for number, unit in enumerate(units)}
-        heard = {key for key, live in self._live.items() if live.text or not live.denied}
-        found = [self._info(key) for key in heard | self._kept.keys()]
+        found = [self._info(key) for key in self._live.keys() | self._kept.keys()]
         found += [
             {"unit": unit["id"], "attempt": unit["attempt"], "size": 0, "sealed": False, "cut": 0} for unit in coming
         ]
@@ -109,14 +115,15 @@ class Logs:
 
     def _info(self, key: Key) -> dict[str, Any]:
         live = self._live.get(key)
-        size, sealed = len(self.text(*key)), live is None or live.ended
-        return {"unit": key[0], "attempt": key[1], "size": size, "sealed": sealed, "cut": self._cut.get(key, 0)}
+        cut = self._cut.get(key, 0) if live is None else 0
+        size = max(cut, 0) + len(self.text(*key))
+        return {"unit": key[0], "attempt": key[1], "size": size, "sealed": live is None or live.ended, "cut": cut}
 
     def _comes(self, unit: Any, now: int) -> bool:
         """Whether the log of a step that has ended is still to be written down."""
         key, ended = (unit["id"], unit.get("attempt", 0)), milliseconds(unit.get("endedAt"))
         running = unit["state"] in ("running", "unknown")
-        known = key in self._kept or (key in self._live and not self._live[key].denied)
+        known = key in self._kept or key in self._live
         return bool(ended) and unit["kind"] == "exec" and not running and not known and now - ended < _COMING_MS
 
     async def _look(self, sandbox: Any) -> None:
@@ -128,7 +135,7 @@ class Logs:
                 continue
             for log in bundle.spec.logs:
                 key = log.unit, log.attempt
-                if key not in self._live or self._live[key].denied:
+                if key not in self._live and key not in self._kept:
                     text = base64.b64decode(log.text) if log.encoding == "base64" else log.text.encode()
                     self._kept[key] = text
                     self._cut[key] = log.size - len(text) if log.size else -1 if text else 0
@@ -137,7 +144,7 @@ class Logs:
         """Read the logs of running steps, or begin to follow them."""
         for unit in units:
             key = unit["id"], unit.get("attempt", 0)
-            if key in self._live or not unit.get("pod"):
+            if key in self._live or key in self._given_up or not unit.get("pod"):
                 continue
             live = self._live[key] = _Live()
             task = asyncio.create_task(self._pour(key, unit["pod"], live, follow=follow))
@@ -151,22 +158,24 @@ class Logs:
             try:
                 async for chunk in self._client.log(name, namespace, container="main", follow=follow):
                     live.feed(chunk)
+            except errors.Forbidden as error:
+                if not self._given_up:
+                    advice = "it can be read here within seconds of its end"
+                    talk(f"{key[0]}: its log cannot be shown while it runs: {error.message}; {advice}")
+                self._give_up(key)
+            except errors.NotFound:
+                self._give_up(key)  # its pod is gone: what the operator has kept is there soon
+            except errors.ApiError:
+                # Its container is not there yet, or the connection broke.
+                if follow:
+                    await asyncio.sleep(_AGAIN_S)
+                    live.restart()
+                    continue
+            else:
                 if follow:
                     live.end()
-            except errors.Forbidden as error:
-                self._deny(key, live, error)
-            except errors.NotFound:
-                live.denied = not live.text
-                live.ended = True
-            except errors.ApiError:
-                if follow and not live.text:  # its container is not there yet
-                    await asyncio.sleep(_AGAIN_S)
-                    continue
-                live.ended = True
             return
 
-    def _deny(self, key: Key, live: _Live, error: errors.Forbidden) -> None:
-        if not any(each.denied for each in self._live.values()):
-            advice = "it can be read here within seconds of its end"
-            talk(f"{key[0]}: its log cannot be shown while it runs: {error.message}; {advice}")
-        live.denied = live.ended = True
+    def _give_up(self, key: Key) -> None:
+        self._given_up.add(key)
+        del self._live[key]

@@ -47,8 +47,9 @@ class Tail:
     def pour(self, host: Host, sandbox: str, prefix: str, info: Any) -> None:
         """Print what is new, each line behind the prefix; of a log that is sealed also a line that has no end."""
         last = bool(info["sealed"])
-        if info["cut"] and not self.offset:
-            show.talk(f"{self.unit}: {_cut(info)}")
+        if info["cut"] and self.offset < abs(info["cut"]):
+            show.talk(f"{self.unit}: {_cut(info, self.offset)}")
+            self.offset = max(self.offset, info["cut"])
         while new := host.read(sandbox, self.unit, self.attempt, self.offset):
             self.offset += len(new)
             self._write(new, prefix)
@@ -127,12 +128,14 @@ def _attempts(host: Host, sandbox: str, chosen: Chosen, attempt: int | None, *, 
     return [info for info in found if chosen.takes(info["unit"]) and attempt in (None, info["attempt"])]
 
 
-def _cut(info: Any) -> str:
-    """What is said of a log whose beginning is not there."""
+def _cut(info: Any, heard: int) -> str:
+    """What is said of a log whose beginning is not there, to somebody who has `heard` so many bytes of it."""
+    if heard:
+        return f"{info['cut'] - heard} bytes are missing here"
     if info["cut"] < 0:
         return f"of attempt {info['attempt']} the last {info['size']} bytes are kept; how many there were is not known"
-    printed = info["size"] + info["cut"]
-    return f"attempt {info['attempt']} printed {printed} bytes, of which the last {info['size']} are kept"
+    there = info["size"] - info["cut"]
+    return f"attempt {info['attempt']} printed {info['size']} bytes, of which the last {there} are kept"
 
 
 def _expects_more(report: Any, chosen: Chosen) -> bool:
@@ -165,6 +168,9 @@ def _say_why_nothing(host: Host, sandbox: str, chosen: Chosen, report: Any, atte
         numbers = sorted({log["attempt"] for log in logs if chosen.takes(log["unit"])})
         there = f"there is {', '.join(map(str, numbers))}" if numbers else "it has not started"
         raise CliError(Exit.NOT_FOUND, f"{', '.join(units)} has no attempt {attempt}", there)
+    if other := [command for unit in units if (command := host.elsewhere(sandbox, unit))]:
+        show.talk(f"the logs of forks are those of their pods: {'; '.join(other)}")
+        return
     begun = [unit for unit in report["units"] if unit["id"] in units and unit.get("attempt")]
     state = "no log of it is kept" if begun else "not started yet"
     show.talk(f"{', '.join(units)}: {state}; see: dayfly why {sandbox}{host.flags}")

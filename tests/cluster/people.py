@@ -1,0 +1,88 @@
+"""People at a cluster with a command line each: what they may, and in which folder they work."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.installed import ROOT, Installed
+
+# What would make somebody's Dayfly another one than a newcomer's.
+_STEERS = ("DAYFLY_", "KUBECONFIG", "XDG_STATE_HOME", "MAKE", "MFLAGS", "PYTHON")
+
+
+class Done(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Person(NamedTuple):
+    """Somebody with a kubeconfig whose context is called `here`."""
+
+    home: Path
+    environment: dict[str, str]
+
+    def dayfly(self, *arguments: str) -> Done:
+        """One command to its end."""
+        command = [sys.executable, "-m", "dayfly", *arguments]
+        ended = subprocess.run(
+            command, capture_output=True, text=True, env=self.environment, cwd=self.home, timeout=120, check=False
+        )
+        return Done(ended.returncode, ended.stdout, ended.stderr)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """One command that goes on; whoever starts it waits for its end."""
+        command = [sys.executable, "-m", "dayfly", *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+        return subprocess.Popen(command, text=True, env=self.environment, cwd=self.home, **pipes)
+
+
+def administrator(operator: Installed, home: Path) -> Person:
+    """Who may do everything."""
+    config = json.loads(operator.own.kubectl("config", "view", "--flatten", "-o", "json"))
+    return _person(operator, home, config)
+
+
+def developer(operator: Installed, home: Path, namespace: str, role: str) -> Person:
+    """Who has a role of the cluster in one namespace, and nothing else anywhere; their account goes with the namespace."""
+    account, kubectl = f"ada-{role}", operator.own.kubectl
+    kubectl("create", "serviceaccount", account, "-n", namespace)
+    kubectl(
+        "create",
+        "rolebinding",
+        account,
+        "-n",
+        namespace,
+        f"--clusterrole={role}",
+        f"--serviceaccount={namespace}:{account}",
+    )
+    config = json.loads(kubectl("config", "view", "--flatten", "-o", "json"))
+    token = kubectl("create", "token", account, "-n", namespace).strip()
+    config["users"] = [{"name": account, "user": {"token": token}}]
+    return _person(operator, home, config)
+
+
+def _person(operator: Installed, home: Path, config: dict) -> Person:
+    context = config["contexts"][0]["context"] | {"user": config["users"][0]["name"]}
+    config |= {"contexts": [{"name": "here", "context": context}], "current-context": "here"}
+    home.mkdir(parents=True, exist_ok=True)
+    path = home / "kubeconfig"
+    path.write_text(json.dumps(config))
+    path.chmod(0o600)
+    (home / "dayfly").symlink_to(ROOT)
+    tools = home / "bin"
+    tools.mkdir()
+    (tools / "kubectl").symlink_to(operator.own.folder / "bin" / "kubectl")
+    machine = {name: value for name, value in os.environ.items() if not name.startswith(_STEERS)}
+    kept = {
+        "HOME": str(home),
+        "KUBECONFIG": str(path),
+        "PATH": f"{tools}:{machine['PATH']}",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+    return Person(home, {**machine, **kept, "NO_COLOR": "1", "KUBERC": "off"})

@@ -1,0 +1,143 @@
+"""The command line against the real thing: with a developer's rights, while steps run, and after their pods are gone."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from testcluster import images
+
+from cluster.conftest import TEAM
+from cluster.installed import API, ROOT, Installed
+from cluster.patience import eventually
+from cluster.people import Person, administrator, developer
+from docs.transcript import differences, follow
+
+HERE = ("--context", "here", "-n", TEAM)
+
+
+@pytest.fixture
+def admin(operator: Installed, tmp_path: Path) -> Person:
+    return administrator(operator, tmp_path / "admin")
+
+
+@pytest.fixture
+def ada(operator: Installed, tmp_path: Path) -> Iterator[Person]:
+    """A developer: whoever may edit the team's namespace."""
+    yield developer(operator, tmp_path / "ada", TEAM, "edit")
+    _forget(operator, "ada-edit")
+
+
+@pytest.fixture
+def bob(operator: Installed, tmp_path: Path) -> Iterator[Person]:
+    """An onlooker: whoever may view the team's namespace."""
+    yield developer(operator, tmp_path / "bob", TEAM, "view")
+    _forget(operator, "ada-view")
+
+
+def _forget(operator: Installed, account: str) -> None:
+    operator.own.kubectl("delete", "rolebinding,serviceaccount", account, "-n", TEAM, "--ignore-not-found")
+
+
+def talkative(name: str, journal, *, drop: str = "echo gone") -> dict:
+    """A plugin whose steps print; the first goes on only when the journal lets it."""
+    read = [{"name": "word", "valueFromStep": {"name": "make", "output": "word"}, "as": {"env": "WORD"}}]
+    make = f"#!/bin/sh\necho making\n{journal.tell('create make')}\necho made\nprintf hello >/tmp/word\n"
+    show = "#!/bin/sh\necho \"got $WORD\"\nhead -c 100000 /dev/zero | tr '\\0' x\necho\n"
+    return {
+        "apiVersion": API,
+        "kind": "ResourcePlugin",
+        "metadata": {"name": f"{name}.1.0.0"},
+        "spec": {
+            "name": f"{name}@1.0.0",
+            "runner": {"image": images.SHELL},
+            "create": [
+                {"name": "make", "script": make, "outputs": [{"name": "word", "valueFromPath": "/tmp/word"}]},
+                {"name": "show", "script": show, "inputs": read},
+            ],
+            "delete": [{"name": "drop", "script": f"#!/bin/sh\n{drop}\n", "inputs": read, "retry": {"backoff": "1h"}}],
+        },
+    }
+
+
+def test_a_developer_sees_it_come_and_reads_logs_when_the_pods_are_gone(
+    operator, wishes, journal, admin, ada, bob, tmp_path
+):
+    """Nothing more than the role `edit`, or `view`, in the sandbox's namespace is needed, but for live logs."""
+    journal.hold("create make")
+    operator.apply(talkative(wishes.name, journal), wishes.sandbox())
+    journal.wait_for("create make")
+    follower = admin.start("logs", wishes.name, "pair", "make", "-f", *HERE)
+    assert follower.stdout.readline() == "making\n"
+
+    why = eventually(lambda: said if "Running" in (said := ada.dayfly("why", wishes.name, *HERE)).out else None, "why")
+    assert "pair/make: Running: attempt 1 has been running for " in why.out
+    assert f"to do: watch it with `dayfly logs {wishes.name} pair make -f --context here -n {TEAM}`" in why.out
+    live = ada.dayfly("logs", wishes.name, "pair", "make", *HERE)
+    assert (live.code, live.out) == (0, "")
+    assert "its log cannot be shown while it runs" in live.err
+    assert 'cannot get resource "pods/log"' in live.err
+
+    journal.let_go()
+    operator.wait_ready(wishes.name, wishes.namespace)
+    out, err = follower.communicate(timeout=60)
+    assert (follower.returncode, out, err) == (0, "made\n", "")
+    eventually(lambda: not operator.pods(), "the end of the pods")
+    for person in (admin, ada, bob):
+        done = person.dayfly("logs", wishes.name, "pair", "make", *HERE)
+        assert (done.code, done.out, done.err) == (0, "making\nmade\n", "")
+    long = bob.dayfly("logs", wishes.name, "pair", "show", *HERE)
+    assert len(long.out) == 65_536
+    assert (
+        long.err
+        == f"pair/show: attempt 1 printed {len('got hello') + 100_002} bytes, of which the last 65536 are kept\n"
+    )
+    table = bob.dayfly("get", *HERE).out.splitlines()
+    assert table[1].split()[:4] == [wishes.name, "Ready", "AllDesiredWorkloadsReady", "2/2"]
+    assert ada.dayfly("env", wishes.name, *HERE).out == "PAIR_MAKE_WORD=hello\n"
+    refused = bob.dayfly("env", wishes.name, *HERE)
+    assert (refused.code, refused.out) == (5, "")
+    assert 'cannot get resource "secrets"' in refused.err
+    elsewhere = ada.dayfly("get", "--context", "here", "-n", "default")
+    assert elsewhere.code == 5
+    assert 'cannot list resource "sandboxes"' in elsewhere.err
+
+    file = tmp_path / "box.yaml"
+    file.write_text(json.dumps(wishes.sandbox()))
+    plan = admin.dayfly("plan", "-f", str(file), *HERE)
+    assert "preStart, wave 2\n  pair/show (once, image dayfly.test/shell:1)\n    $WORD = pair/make.word" in plan.out, (
+        plan
+    )
+
+
+def test_a_cleanup_that_fails_is_explained_and_given_up(operator, wishes, journal, ada):
+    operator.apply(talkative(wishes.name, journal, drop="echo no network; exit 6"), wishes.sandbox())
+    operator.wait_ready(wishes.name, wishes.namespace)
+    operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", TEAM, "--wait=false")
+    operator.wait_status(wishes.name, TEAM, lambda status: "tries again at" in status["message"], "a failed cleanup")
+    why = ada.dayfly("why", wishes.name, *HERE).out
+    assert "pair/drop: WaitingToRetry: attempt 1 failed (ExitCode: exit code 6); tries again in " in why
+    logs = ada.dayfly("logs", wishes.name, "pair", "drop", "--attempt", "1", *HERE)
+    assert (logs.code, logs.out) == (0, "no network\n")
+    done = ada.dayfly("abandon", wishes.name, "--reason", "the network is gone", *HERE)
+    assert done.code == 0, done.err
+    # `edit` is a right in the namespace: which outputs are sensitive only the ledger says, and that is the cluster's.
+    assert f"  pair ({wishes.name}@1.0.0): make.word (sensitive)" in done.err
+    operator.wait_gone(wishes.name, TEAM)
+
+
+@pytest.mark.timeout(600, func_only=True)
+def test_the_page_shows_what_one_gets(operator):
+    """docs/cluster.md, typed by somebody with an administrator's rights on this cluster."""
+    name = ["ctr", "--address=/run/testcluster/containerd.sock", "-n", "k8s.io", "images", "tag", "--force"]
+    operator.own.run_inside([*name, images.SHELL, "docker.io/library/busybox:stable"])
+    home = Path(tempfile.mkdtemp(prefix="ada-"))
+    try:
+        person = administrator(operator, home)
+        typed = follow(ROOT / "docs" / "cluster.md", home, person.environment, {str(home): "/home/ada"}, seconds=560)
+        found = [text for command, printed in typed if (text := differences(command, printed))]
+        assert not found, "\n".join(found)
+    finally:
+        shutil.rmtree(home)
