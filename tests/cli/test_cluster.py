@@ -13,6 +13,7 @@ from cli.command import refused
 from dayfly.cli import cluster as subject
 from dayfly.cli import kept
 from dayfly.cli.logs import Tail
+from dayfly.execute.fork.render import fork_name
 from dayfly.kube.client import Client
 from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
@@ -193,12 +194,7 @@ class TestWhy:
         assert "to do: nothing: it resolves by itself at its deadline, and nothing runs twice meanwhile" in out
 
     def test_what_no_operator_has_taken_up(self, stage: Stage):
-        cluster = FakeCluster(extra=KINDS, time=lambda: 0.0)
-        world = World.__new__(World)
-        world.cluster = cluster
-        world.namespace("shop")
-        world.sandbox({"resources": []})
-        asked = stage.at(cluster, 1_767_225_600_000 + 60_000)
+        asked = stage.at(_still(), 1_767_225_600_000 + 60_000)
         out = asked("why", "box").out
         assert "sandbox box: NotTakenUp: no operator has taken it up (for 1 min)" in out
         assert "kubectl --context kind -n dayfly-system get pods" in out
@@ -223,6 +219,18 @@ class TestWhy:
         out = stage(LIFE, missing)("why", "box").out
         assert "PluginMissing: resource plugin nosuch is not in this cluster" in out
         assert "to do: apply the plugin; the sandbox goes on by itself" in out
+
+
+def _still(**status) -> FakeCluster:
+    """A cluster without an operator, with a Sandbox whose status somebody has left."""
+    world = World.__new__(World)
+    world.cluster = FakeCluster(extra=KINDS, time=lambda: 0.0)
+    world.namespace("shop")
+    world.sandbox({"resources": []})
+    if status:
+        path = "/apis/dayfly.dev/v1alpha1/namespaces/shop/sandboxes/box/status"
+        world.ask("PATCH", path, status, "application/merge-patch+json")
+    return world.cluster
 
 
 class TestLogs:
@@ -359,6 +367,25 @@ class TestLogs:
         assert out == whole[7 + missing :]
         assert err == (f"db/make: {missing} bytes are missing here\n" if missing else "")
 
+    def test_of_a_fork_the_command_is_named_that_shows_its_pods(self, stage: Stage):
+        asked = stage.at(
+            _still(
+                status={
+                    "units": [
+                        {"id": "fork:shop/web", "kind": "fork", "event": "start", "state": "running", "attempt": 1}
+                    ]
+                }
+            ),
+            1_767_225_601_000,
+        )
+        uid = asked.cluster.objects("sandboxes")[0]["metadata"]["uid"]
+        done = asked("logs", "box", "web")
+        assert (done.code, done.out) == (0, "")
+        label = f"dayfly.dev/fork={fork_name('box', uid, 'shop', 'web')}"
+        assert (
+            done.err == f"the logs of forks are those of their pods: kubectl --context kind logs -n shop -l {label}\n"
+        )
+
 
 class TestAbandon:
     def test_the_reason_is_written_down_and_what_stays_is_named(self, stage: Stage):
@@ -424,9 +451,9 @@ class TestErrors:
 
     def test_dayfly_is_not_installed(self, stage: Stage):
         asked = stage.at(FakeCluster(time=lambda: 0.0), 0)
-        words = "Dayfly is not installed; install Dayfly there: kubectl apply --server-side -f deploy/install.yaml"
-        refused(asked("get"), 1, words)
-        refused(asked("why", "box"), 1, words)
+        words = ("Dayfly is not installed", "install it there: kubectl apply --server-side -f deploy/install.yaml")
+        refused(asked("get"), 1, *words)
+        refused(asked("why", "box"), 1, *words)
 
     def test_no_cluster_answers(self, stage: Stage):
         asked = stage(LIFE, up)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SANDBOXES = SANDBOXES.read_as(dict[str, Any])
-_INSTALL = "install Dayfly there: kubectl apply --server-side -f deploy/install.yaml"
+_INSTALL = "install it there: kubectl apply --server-side -f deploy/install.yaml"
 # Somebody is waiting: a server that is away is said to be after so long.
 _PATIENCE_S = 10.0
 
@@ -111,9 +111,7 @@ class Cluster:
         return self._run(self._outputs(sandbox))
 
     def abandon(self, name: str, reason: str) -> None:
-        meta = self._get(name)["metadata"]
-        patch = {"metadata": {"uid": meta["uid"], "annotations": {ABANDON_ANNOTATION: reason}}}
-        self._run(self._client.patch(_SANDBOXES, patch, name, self._namespace))
+        self._run(self._abandon(name, reason))
 
     def plugin(self, name: str, version: str) -> Plugin:
         from dayfly.spec.plugin import Plugin
@@ -146,8 +144,20 @@ class Cluster:
         except errors.NotFound:
             # No such Sandbox, or no such kind? The list of a kind that is there may be empty, and is not missing.
             await self._client.page(_SANDBOXES.metadata_only(), self._namespace, limit=1)
-            message = f'no sandbox "{name}" in namespace {self._namespace}'
-            raise CliError(Exit.NOT_FOUND, message, f"see: dayfly get sandboxes{self.flags}") from None
+            raise self._no(name) from None
+
+    def _no(self, name: str) -> CliError:
+        message = f'no sandbox "{name}" in namespace {self._namespace}'
+        return CliError(Exit.NOT_FOUND, message, f"see: dayfly get sandboxes{self.flags}")
+
+    async def _abandon(self, name: str, reason: str) -> None:
+        """Of the very Sandbox that is there now: one that is made meanwhile under its name is not meant."""
+        uid = (await self._fetch(name))["metadata"]["uid"]
+        patch = {"metadata": {"uid": uid, "annotations": {ABANDON_ANNOTATION: reason}}}
+        try:
+            await self._client.patch(_SANDBOXES, patch, name, self._namespace)
+        except (errors.NotFound, errors.Conflict):
+            raise self._no(name) from None
 
     async def _living(self, name: str) -> Any:
         """The Sandbox that was asked for first; None once it, or whatever has its name now, is another or none."""
@@ -212,9 +222,8 @@ def _told(error: errors.ApiError, flags: str) -> CliError:
         case errors.Forbidden():
             return CliError(Exit.DENIED, error.message, "ask the cluster's administrator for that right")
         case errors.NotFound():
-            return CliError(Exit.FAILED, "this cluster knows no sandboxes: Dayfly is not installed", _INSTALL)
-        case errors.Conflict():
-            return CliError(Exit.FAILED, "it was changed at the same moment, and nothing was done", "try again")
+            message = "this cluster lacks a kind of Dayfly's: Dayfly is not installed, or an older one is"
+            return CliError(Exit.FAILED, message, _INSTALL)
         case errors.OutcomeUnknown():
             advice = f"look before you try again: dayfly get sandboxes{flags}"
             return CliError(Exit.FAILED, f"whether it was done is not known: {error.message}", advice)
