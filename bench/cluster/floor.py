@@ -55,8 +55,19 @@ NONE = "sha256:" + "0" * 64
 VALUE = b"x\n"  # as stages.yaml has it
 OUTPUTS = {"o": base64.b64encode(VALUE).decode(), "log.tail": ""}
 OUTPUT = {"digest": f"sha256:{hashlib.sha256(VALUE).hexdigest()}", "size": len(VALUE)}
-# What may be written beside the loop's own work, and how often that writes it for each sandbox.
-BESIDE = {"update runs": 4, "patch sandboxes/status": 0, "patch resources/status": 0, "create events": 0}
+# How often the loop's own work asks for what, for each sandbox; of documents and Resources it makes as many as ordered.
+OWN = Counter(
+    {
+        "create runs": 1,
+        "patch sandboxes": 1,
+        "create pods": len(STEPS),
+        "patch pods": 2 * len(STEPS),
+        "delete pods": len(STEPS),
+        "create secrets": len(STEPS),
+        "update runs": 1 + len(STEPS),
+    }
+)
+AS_ORDERED = ("create objectlifecyclemethods", "create resources")
 POD: Object = {
     "restartPolicy": "Never",
     "schedulingGates": [{"name": "dayfly.dev/claim"}],
@@ -157,7 +168,7 @@ class Life:
         self._changed = False
         self._writing = asyncio.Lock()
         self._pods: dict[str, Object] = {}
-        beside = Counter({kind: due[kind] - own for kind, own in BESIDE.items()})
+        beside = due - OWN - Counter({kind: due[kind] for kind in AS_ORDERED})
         self._beside = sorted(beside.elements())
         self._steps_left = len(STEPS)
 
@@ -237,7 +248,7 @@ class Life:
                     await self._floor.patch(SANDBOXES, said, meta.name, HOME, subresource="status")
                 case "patch resources/status":
                     await self._floor.patch(RESOURCES, said, f"{meta.name}-db", subresource="status")
-                case _:
+                case _:  # whatever else it was: something new, about as large as an Event
                     await self._floor.create(EVENTS, _event(meta.name, meta.uid, number), HOME)
 
     def _pod(self, unit: str) -> Object:
