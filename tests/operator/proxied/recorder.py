@@ -12,12 +12,14 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, SECRETS, Key, Resource
 from dayfly.kube.watch import Bookmark, Patience, watch
-from dayfly.operator.objects import DOCUMENTS, RUNS, SANDBOXES
+from dayfly.operator.objects import DOCUMENTS, RUNS, SANDBOXES, STEP_LOGS
 from dayfly.operator.resources import RESOURCES
 from kube.fake.store import Write
 
 Object = dict[str, Any]
-KINDS = tuple(each.read_as(dict[str, Any]) for each in (SANDBOXES, RUNS, DOCUMENTS, PODS, SECRETS, RESOURCES))
+KINDS = tuple(
+    each.read_as(dict[str, Any]) for each in (SANDBOXES, RUNS, DOCUMENTS, PODS, SECRETS, RESOURCES, STEP_LOGS)
+)
 
 
 @dataclasses.dataclass

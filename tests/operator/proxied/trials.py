@@ -29,7 +29,7 @@ from proxied.proxy import Call, FaultProxy, Harm, Through
 from proxied.recorder import Object, Record, Recorder
 
 SHOP = "shop"
-AT_ONCE = 24
+AT_ONCE = 16
 PATIENCE_S = 300.0  # for one life, on a machine that has more to do
 AGAIN_S = 0.5  # so long after a crash the operator is started again: a peer has taken over by then
 QUIET_S = 5.0
