@@ -59,9 +59,16 @@ def test_units_that_wait_for_each_other_are_met_once():
 
 
 def test_a_failure_says_its_reason_once():
-    failed = leaf(unit("db/make", "failed", reason="ExitCode", message="ExitCode: exit code 3"))
+    failed = leaf(unit("db/make", "failed", reason="ExitCode", message="ExitCode: exit code 3", started_at=4))
     assert (failed.reason, failed.message) == ("ExitCode", "exit code 3")
     assert failed.next.startswith("read its log with `dayfly logs box db make`, mend the plugin")
+
+
+def test_nobody_is_sent_to_the_log_of_an_attempt_that_never_ran():
+    refused = leaf(unit("db/make", "failed", reason="InputTooLarge", message="InputTooLarge: input a has 70000 bytes"))
+    assert refused.next.startswith("go by what it says (it never ran, so it has no log), mend the plugin")
+    again = leaf(unit("db/make", "retrying", reason=Reason.WAITING_TO_RETRY, message="attempt 1 never ran (Stalled)"))
+    assert again.next == "go by what it says (it never ran, so it has no log); it is tried again by itself"
 
 
 def test_the_advice_for_a_fork_names_it_whole():
@@ -70,7 +77,8 @@ def test_the_advice_for_a_fork_names_it_whole():
 
 
 def test_only_a_cleanup_that_is_stuck_may_be_given_up():
-    drop = unit("db/drop", "retrying", event="postStop", reason=Reason.WAITING_TO_RETRY, message="failed")
+    told = {"reason": Reason.WAITING_TO_RETRY, "message": "failed", "started_at": 6}
+    drop = unit("db/drop", "retrying", event="postStop", **told)
     closing = {"closed": DELETED, "phase": Phase.CLOSED}
     assert "abandon" not in leaf(drop, reason=Reason.DELETING, **closing).next
     stuck = leaf(drop, reason=Reason.CLEANUP_STUCK, **closing).next

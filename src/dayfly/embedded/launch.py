@@ -38,7 +38,7 @@ class Launcher:
         except CannotRenderError as error:
             self._attempts.busy.discard(key)
             now = now_ms()
-            result = Result(outcome="failed", reason=error.reason, message=str(error), started_at=now, ended_at=now)
+            result = Result(outcome="failed", reason=error.reason, message=str(error), ended_at=now)
             self._attempts.tell(key, Ended(result=result))
         except OSError as error:
             self._attempts.busy.discard(key)

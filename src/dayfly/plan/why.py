@@ -16,15 +16,18 @@ class Blocker(Struct, frozen=True, kw_only=True):
     because: tuple["Blocker", ...] = ()
 
 
-_STEP_FAILED = "read its log with `{logs}`, mend the plugin or the parameters, delete the sandbox and apply it again"
-# What somebody can do, for those reasons where somebody can. `{logs}` is the command for the unit's log.
+_LOOK = "read its log with `{logs}`"
+_NO_LOG = "go by what it says (it never ran, so it has no log)"
+_STEP_FAILED = "{look}, mend the plugin or the parameters, delete the sandbox and apply it again"
+# What somebody can do, for those reasons where somebody can. `{logs}` is the command for the unit's log, `{look}` where
+# its trouble is told.
 _ADVICE: dict[str, str] = {
     Reason.RESOURCE_FAILED: _STEP_FAILED,
-    Reason.HOOK_FAILED: "read its log with `{logs}`; the forks stay as they are until the sandbox is deleted",
-    Reason.CLEANUP_STUCK: "read its log with `{logs}` and mend what it needs; it is tried again without end. "
+    Reason.HOOK_FAILED: "{look}; the forks stay as they are until the sandbox is deleted",
+    Reason.CLEANUP_STUCK: "{look} and mend what it needs; it is tried again without end. "
     "If what it would remove is gone for certain: `dayfly abandon {sandbox} --reason ...`",
     Reason.OUTCOME_UNKNOWN: "nothing: it resolves by itself at its deadline, and nothing runs twice meanwhile",
-    Reason.WAITING_TO_RETRY: "read its log with `{logs}`; it is tried again by itself",
+    Reason.WAITING_TO_RETRY: "{look}; it is tried again by itself",
     Reason.RUNNING: "watch it with `{logs} -f`",
     Reason.NOT_ANSWERING: "see whether its process listens on the port in PORT: `{logs}`",
     Reason.WAITING_FOR_SLOT: "wait, or start the server with more room: `dayfly up --parallel N`",
@@ -78,7 +81,7 @@ class _Search:
             reason=reason,
             message=(unit.message or unit.state).removeprefix(f"{reason}: "),  # a failed unit's message begins with it
             since=unit.since,
-            next="" if deeper else self.advice(self._advised(unit), unit.id),
+            next="" if deeper else self.advice(self._advised(unit), unit.id, ran=unit.started_at > 0),
             because=deeper,
         )
 
@@ -88,7 +91,8 @@ class _Search:
             return Reason.RESOURCE_FAILED
         return Reason.CLEANUP_STUCK if self.stuck and unit.state == "retrying" else unit.reason
 
-    def advice(self, reason: str, unit: str) -> str:
+    def advice(self, reason: str, unit: str, *, ran: bool = True) -> str:
         words = [unit] if unit.startswith("fork:") else unit.split("/")
         logs = " ".join(["dayfly logs", self.sandbox, *filter(None, words)])
-        return _ADVICE.get(reason, "").format(logs=logs, sandbox=self.sandbox)
+        look = _LOOK.format(logs=logs) if ran else _NO_LOG
+        return _ADVICE.get(reason, "").format(look=look, logs=logs, sandbox=self.sandbox)
