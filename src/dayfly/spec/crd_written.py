@@ -252,8 +252,6 @@ FIELDS: dict[type, _Row] = {
         "endpoints": _many("Ways in."),
     },
     kinds.ResourceStatus: {**_SPOKEN, "binding": _text("The Secret with the outputs.")},
-    kinds.PluginStatus: {**_SPOKEN, "in_use": _text("Runs that need this plugin's steps for their cleanup.")},
-    kinds.DocumentStatus: _SPOKEN,
     kinds.StepLog: {
         "unit": _text("Name of the unit in its run: resource/step, or the name of a hook.", 600),
         "attempt": _text("Which of its attempts, from 1."),

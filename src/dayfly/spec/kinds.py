@@ -131,30 +131,6 @@ class ResourceStatus(Struct, frozen=True, kw_only=True):
     units: tuple[UnitStatus, ...] = ()
 
 
-class PluginStatus(Struct, frozen=True, kw_only=True):
-    """How a plugin stands: `in_use` counts the runs that have sealed a document made from it."""
-
-    observed_generation: int = 0
-    ready: bool = False
-    reason: str = ""
-    message: str = ""
-    in_use: int = 0
-    conditions: tuple[Condition, ...] = ()
-
-
-class DocumentStatus(Struct, frozen=True, kw_only=True):
-    """How a document stands with the run that pins it."""
-
-    observed_generation: int = 0
-    phase: str = ""
-    ready: bool = False
-    reason: str = ""
-    message: str = ""
-    progress: str = ""
-    run: str = ""
-    conditions: tuple[Condition, ...] = ()
-
-
 class StepLog(Struct, frozen=True, kw_only=True):
     """The end of what one attempt of a step printed. It is text, or base64 where it is no text."""
 
