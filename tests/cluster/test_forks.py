@@ -1,0 +1,156 @@
+"""A fork of a real Deployment: reached over its own Service, with what a step made in its environment."""
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from testcluster import images
+
+from cluster.installed import Installed
+from cluster.patience import eventually
+from cluster.wishes import Wishes
+
+FORK_LABEL = "dayfly.dev/fork"
+SAYS = 'while true; do echo "$WORD $MODE $LEVEL" | nc -l -p 8080; done'
+
+
+class Shop:
+    """A Deployment with its Service, and the fork of it."""
+
+    def __init__(self, operator: Installed, wishes: Wishes) -> None:
+        self.operator = operator
+        self.wishes = wishes
+        self.name = f"{wishes.name}-shop"
+        self._core = f"/api/v1/namespaces/{wishes.namespace}"
+        self._apps = f"/apis/apps/v1/namespaces/{wishes.namespace}/deployments"
+
+    def baseline(self, level: str, namespace: str = "") -> list[dict[str, Any]]:
+        """What everybody uses; it says its environment to whoever connects."""
+        labels = {"app": self.name}
+        container = {
+            "name": "main",
+            "image": images.SHELL,
+            "command": ["sh", "-c", SAYS],
+            "env": [{"name": "MODE", "value": "live"}, {"name": "LEVEL", "value": level}],
+            "ports": [{"name": "talk", "containerPort": 8080}],
+        }
+        pod = {"terminationGracePeriodSeconds": 2, "containers": [container]}
+        spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}
+        place = {"name": self.name, "namespace": namespace or self.wishes.namespace}
+        ports = [{"name": "talk", "port": 80, "targetPort": "talk"}]
+        return [
+            {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": place, "spec": spec},
+            {"apiVersion": "v1", "kind": "Service", "metadata": place, "spec": {"selector": labels, "ports": ports}},
+        ]
+
+    def sandbox(self, mode: str, namespace: str = "") -> dict[str, Any]:
+        """With the resource `pair`, and a fork that reads from it."""
+        env = [
+            {"name": "WORD", "valueFrom": {"resource": {"name": "pair", "outputKey": "first.word"}}},
+            {"name": "MODE", "value": mode},
+        ]
+        of = {"kind": "Deployment", "namespace": namespace or self.wishes.namespace, "name": self.name}
+        made = self.wishes.sandbox()
+        made["spec"]["forks"] = [{"forkOf": of, "customizations": {"env": env}}]
+        return made
+
+    def fork(self) -> str:
+        """The name of the fork's Deployment, and of its Service."""
+        (found,) = self.operator.items(f"{self._apps}?labelSelector={FORK_LABEL}")
+        return found["metadata"]["name"]
+
+    def pods(self, labels: str = FORK_LABEL) -> list[dict[str, Any]]:
+        """Those of the fork, or with other labels."""
+        return self.operator.items(f"{self._core}/pods?labelSelector={labels}")
+
+    def wait_answer(self, name: str, wanted: str) -> None:
+        """Until that is said under a Service's address."""
+
+        def answer() -> str:
+            service = self.operator.get(f"{self._core}/services/{name}")
+            assert service is not None, f"there is no Service {name}"
+            with socket.create_connection((service["spec"]["clusterIP"], 80), timeout=2) as connection:
+                return connection.recv(100).decode()
+
+        eventually(lambda: answer() == wanted, f"the answer {wanted!r} of {name}")
+
+    def check_apart(self) -> None:
+        """The baseline's Service leads to the baseline's pods, and to no other."""
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{self.wishes.namespace}/endpointslices"
+        slices = self.operator.items(f"{path}?labelSelector=kubernetes.io/service-name={self.name}")
+        reached = {each["targetRef"]["name"] for found in slices for each in found.get("endpoints") or []}
+        forked = {pod["metadata"]["name"] for pod in self.pods()}
+        assert reached
+        assert forked
+        assert not reached & forked
+
+
+@pytest.fixture
+def shop(operator: Installed, wishes: Wishes) -> Iterator[Shop]:
+    """Its baseline goes with the test."""
+    shop = Shop(operator, wishes)
+    yield shop
+    for kind in ("deployment", "service"):
+        operator.own.kubectl("delete", kind, shop.name, "-n", wishes.namespace, "--ignore-not-found")
+
+
+class TestForks:
+    def test_a_forks_life(self, operator, wishes, journal, shop, record_property):
+        """Waits for its baseline, answers with its own environment, follows, comes again, is gone before cleanup."""
+        operator.apply(wishes.plugin(), shop.sandbox("forked"))
+        operator.wait_status(wishes.name, wishes.namespace, lambda said: "is not there" in said["message"], "the lack")
+        operator.apply(*shop.baseline("info"))
+        began = time.monotonic()
+        operator.wait_ready(wishes.name, wishes.namespace)
+        ready = time.monotonic() - began
+        fork = shop.fork()
+        shop.wait_answer(fork, "hello forked info\n")
+        shop.wait_answer(shop.name, " live info\n")
+        shop.check_apart()
+
+        operator.apply(*shop.baseline("debug"))
+        shop.wait_answer(fork, "hello forked debug\n")
+        operator.apply(shop.sandbox("again"))
+        shop.wait_answer(fork, "hello again debug\n")
+        (before,) = operator.items(f"/apis/apps/v1/deployments?labelSelector={FORK_LABEL}")
+        operator.own.kubectl("delete", "deployment", fork, "-n", wishes.namespace, "--wait=false")
+
+        def again() -> bool:
+            found = operator.items(f"/apis/apps/v1/deployments?labelSelector={FORK_LABEL}")
+            return [each for each in found if each["metadata"]["uid"] != before["metadata"]["uid"]] != []
+
+        eventually(again, "another fork")
+        operator.wait_ready(wishes.name, wishes.namespace)
+        shop.wait_answer(fork, "hello again debug\n")
+        shop.check_apart()
+
+        journal.hold("delete gone")
+        operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
+        journal.wait_for("delete gone")
+        assert (shop.pods(), operator.items(f"/apis/apps/v1/deployments?labelSelector={FORK_LABEL}")) == ([], [])
+        journal.let_go()
+        operator.wait_gone(wishes.name, wishes.namespace)
+        operator.check_nothing_left()
+        shop.wait_answer(shop.name, " live debug\n")
+        record_property("took", f"fork ready {ready:.1f} s after its baseline came")
+
+    def test_another_namespaces_workloads_need_its_leave(self, operator, wishes, shop, namespace):
+        """Without the label there a Sandbox reaches into no other namespace; with it, and the rights, it may."""
+        operator.apply(*shop.baseline("info", namespace))
+        operator.apply(wishes.plugin(), shop.sandbox("forked", namespace))
+
+        def says(words: str) -> None:
+            operator.wait_status(wishes.name, wishes.namespace, lambda said: words in said["message"], words)
+
+        says("an administrator can label it dayfly.dev/sandboxes-from=")
+        operator.own.kubectl("label", "namespace", namespace, f"dayfly.dev/sandboxes-from={wishes.namespace}")
+        says("an administrator can bind the ClusterRole dayfly-forks")
+        grant = ["--clusterrole=dayfly-forks", "--serviceaccount=dayfly-system:dayfly-operator"]
+        operator.own.kubectl("create", "rolebinding", "dayfly-forks", "-n", namespace, *grant)
+        operator.wait_ready(wishes.name, wishes.namespace)
+        secrets = operator.items(f"/api/v1/namespaces/{namespace}/secrets?fieldSelector=type%3Ddayfly.dev%2Foutputs")
+        assert [sorted(each["data"]) for each in secrets] == [["first.word", "second.words"]]
+        operator.delete(wishes.name, wishes.namespace)
+        operator.check_nothing_left()
