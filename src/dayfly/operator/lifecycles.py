@@ -11,7 +11,7 @@ from dayfly.operator.cluster import Cluster
 from dayfly.operator.effects import Effects
 from dayfly.operator.follow import Followers
 from dayfly.operator.forks import ForkKeeper
-from dayfly.operator.gather import Gathering, Sight
+from dayfly.operator.gather import Gathering, PlanLostError, Sight
 from dayfly.operator.grants import Grants, Runner
 from dayfly.operator.logs import Logs
 from dayfly.operator.making import Maker
@@ -101,7 +101,16 @@ class Lifecycles:
             return None
         if not found.ledger.units and not await self._targets.fence(found):
             return None
-        scene, sight = await self._gathering.scene(found)
+        try:
+            scene, sight = await self._gathering.scene(found)
+        except PlanLostError:
+            # Documents go before their run does: only of a run that is as we saw it are they missed.
+            now = await self._cluster.ledger.fresh(run)
+            if now is not None and (now.metadata.uid, now.ledger.seq) == (found.metadata.uid, found.ledger.seq):
+                raise
+            if now is not None:
+                self._cluster.queue.add(run)
+            return None
         self._sights[found.ledger.uid], self._scenes[found.ledger.uid] = sight, scene
         return scene
 
