@@ -1,7 +1,8 @@
 """Credentials from a kubeconfig (certificates, tokens, exec plugins, OIDC) or from inside a pod.
 
-The only importer of `kubernetes`, and of it only the configuration loaders; they are imported when first used, for they
-bring along 40 MB. Its exec provider reports a failure to a log alone, so this module looks for what came of it.
+The only importer of `kubernetes`, and of it only the loader of kubeconfigs, imported when first used: it brings along
+75 MB and takes a second, which no operator in a pod has to spend. Its exec provider reports a failure to a log alone,
+so this module looks for what came of it.
 """
 
 from __future__ import annotations
@@ -138,22 +139,39 @@ def _exists(path: str) -> bool:
 
 
 async def _read(kubeconfig: str | None, context: str | None) -> _Loaded:
+    return _in_pod() if kubeconfig is None else await _from_file(kubeconfig, context)
+
+
+def _in_pod() -> _Loaded:
+    """What every pod finds (kubernetes.io, "Accessing the Kubernetes API from a Pod")."""
+    where = "the pod's service account"
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        raise CredentialsError(f"{where}: neither KUBERNETES_SERVICE_HOST nor _PORT may be unset")
+    try:
+        token = (_SERVICE_ACCOUNT / "token").read_text(encoding="utf-8").strip()
+        context = _context(str(_SERVICE_ACCOUNT / "ca.crt"))
+    except (ValueError, OSError) as fault:
+        raise CredentialsError(f"{where}: {fault}") from fault
+    if not token:
+        raise CredentialsError(f"{where}: {_SERVICE_ACCOUNT}/token is empty")
+    address = f"[{host}]" if ":" in host else host
+    return _Loaded(f"https://{address}:{port}", f"Bearer {token}", context, None, None)
+
+
+async def _from_file(kubeconfig: str, context: str | None) -> _Loaded:
     from kubernetes.aio import client, config  # noqa: PLC0415 - big
 
+    if not any(map(_exists, kubeconfig.split(os.pathsep))):
+        raise CredentialsError(f"{kubeconfig}: there is no such file")
     found: Any = client.Configuration()
-    where = kubeconfig or "the pod's service account"
     try:
-        if kubeconfig is None:
-            config.load_incluster_config(client_configuration=found, try_refresh_token=False)
-        else:
-            if not any(map(_exists, kubeconfig.split(os.pathsep))):
-                raise CredentialsError(f"{where}: there is no such file")
-            loader = await config.load_kube_config(kubeconfig, context, found, persist_config=False)
-            _check_exec(where, loader, found)
+        loader = await config.load_kube_config(kubeconfig, context, found, persist_config=False)
+        _check_exec(kubeconfig, loader, found)
         authorization = found.api_key.get("BearerToken")
         return _Loaded(found.host, authorization, _tls(found), found.tls_server_name or None, found.proxy)
     except (config.ConfigException, ValueError, OSError) as fault:
-        raise CredentialsError(f"{where}: {fault}") from fault
+        raise CredentialsError(f"{kubeconfig}: {fault}") from fault
 
 
 def _check_exec(where: str, loader: Any, found: Any) -> None:
@@ -169,12 +187,17 @@ def _check_exec(where: str, loader: Any, found: Any) -> None:
 def _tls(found: Any) -> ssl.SSLContext | None:
     if not found.host.startswith("https"):
         return None
-    context = ssl.create_default_context(cafile=found.ssl_ca_cert)
-    # Many clusters' own authorities lack the extensions that RFC 5280 wants and Python 3.13 insists on.
-    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+    context = _context(found.ssl_ca_cert)
     if not found.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if found.cert_file:
         context.load_cert_chain(found.cert_file, found.key_file)
+    return context
+
+
+def _context(authority: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=authority)
+    # Many clusters' own authorities lack the extensions that RFC 5280 wants and Python 3.13 insists on.
+    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     return context

@@ -129,7 +129,7 @@ class Gathering:
         return plan
 
     def forget(self, run: RunObject) -> None:
-        """The run is over."""
+        """The run is over, or rests: what is known of it is found again when it is looked at again."""
         for key in [key for key in self._plans if key[0] == run.metadata.uid]:
             del self._plans[key]
         self._gone.pop(run.ledger.uid, None)
@@ -175,7 +175,8 @@ class Gathering:
         record = sight.run.ledger.unit(name)
         if attempt != record.attempt or record.state not in ALIVE:
             return None
-        self._followers.follow(pod, sight.run.metadata.name)
+        if read.began(pod):
+            self._followers.follow(pod, sight.run.metadata.name)
         heard = self._followers.sealed(pod.metadata.uid)
         if heard is None or heard.records is None:
             return None

@@ -90,6 +90,13 @@ class Lifecycles:
         if found is not None and sight is not None:
             await self._forks.keep(sight.run, self._scenes[found.ledger.uid].plan, sight.forks)
 
+    def rest(self, run: str) -> None:
+        """Nothing is under way in that run: keep nothing of it in memory. Most sandboxes rest most of the time."""
+        found = self._cluster.ledger.get(run)
+        if found is not None and (sight := self._sights.pop(found.ledger.uid, None)):
+            self._scenes.pop(found.ledger.uid, None)
+            self._gathering.forget(sight.run)
+
     async def close(self) -> None:
         """Follow no log any more."""
         await self._followers.close()

@@ -114,6 +114,8 @@ class Operator:
             if decision is not None and (after := self._lifecycles.again(run, decision.wake_at)):
                 self.cluster.queue.add(run, after=after)
             await self._tell(run)
+            if decision is not None and decision.rests:
+                self._lifecycles.rest(run)
             result = "done"
         except errors.ApiError as error:
             log.warning("run %s: %s", run, error)

@@ -141,6 +141,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     waits: tuple[Wait, ...] = ()
 
     @property
+    def rests(self) -> bool:
+        """Whether nothing is done and no unit is waited for: only the target's owner, or its time, changes that."""
+        return not self.moves and not self.effects and not any(wait.unit for wait in self.waits)
+
+    @property
     def wake_at(self) -> int:
         """The earliest moment at which time alone changes the answer; 0 if only news can."""
         return min((wait.until for wait in self.waits if wait.until), default=0)

@@ -76,6 +76,12 @@ def dead_by(record: UnitRecord, unit: Unit) -> int:
     return start + limits.run_ms + limits.grace_ms + SKEW_MS
 
 
+def began(seen: Pod) -> bool:
+    """Whether the kubelet says that the step's container was started: not before can its log be had."""
+    main = _main(seen)
+    return main is not None and main.state.waiting is None
+
+
 def gated(seen: Pod) -> bool:
     """Whether our gate still holds it."""
     return any(gate.name == names.GATE for gate in seen.spec.scheduling_gates or ())
