@@ -116,7 +116,7 @@ def rows(ours: Took, bare: Took, sandboxes: int) -> list[Row]:
 
 @contextmanager
 def _floor(where: Place) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", floor.__name__, str(where.operator)]
+    command = [sys.executable, "-m", floor.__name__, str(where.kubeconfig)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True)
     try:
         yield process

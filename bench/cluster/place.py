@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -62,11 +64,25 @@ _BASE = ROOT / "deploy" / "base"
 _STAGES = Path(__file__).with_name("stages.yaml")
 
 
+_AS_IN_A_POD = """
+mount -t tmpfs none /run
+mkdir -p /run/secrets/kubernetes.io
+cp -R "$1" /run/secrets/kubernetes.io/serviceaccount
+shift
+exec "$@"
+"""
+
+
 class Place(NamedTuple):
-    """The cluster, and the credentials with which its operator runs: those that its manifest grants, no more."""
+    """The cluster, and the account with which its operator runs: a pod's own, with what its manifest grants.
+
+    `address` is the API server's host and port, as a pod is told of it; `kubeconfig` is the same account for others.
+    """
 
     cluster: Cluster
-    operator: Path
+    kubeconfig: Path
+    account: Path
+    address: tuple[str, str]
     runner: Path
 
 
@@ -124,9 +140,15 @@ def _install(own: Cluster) -> Place:
     path = own.folder / "operator.kubeconfig"
     path.touch(mode=0o600)
     path.write_text(json.dumps(config), encoding="utf-8")
+    server = config["clusters"][0]["cluster"]
+    account = own.folder / "account"
+    account.mkdir(mode=0o700)
+    (account / "token").write_text(token, encoding="utf-8")
+    (account / "ca.crt").write_bytes(base64.b64decode(server["certificate-authority-data"]))
+    address = urllib.parse.urlsplit(server["server"])
     runner = own.folder / "runner"
     subprocess.run([ROOT / "runner" / "build.sh", runner, "x86_64"], check=True)
-    return Place(own, path, runner)
+    return Place(own, path, account, (str(address.hostname), str(address.port)), runner)
 
 
 @contextmanager
@@ -135,8 +157,13 @@ def operator(where: Place) -> Iterator[Operator]:
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "dayfly", "operator", f"--runner={where.runner}", f"--port={port}"]
-    environment = os.environ | {"KUBECONFIG": str(where.operator), "POD_NAMESPACE": SYSTEM}
+    program = [sys.executable, "-m", "dayfly", "operator", f"--runner={where.runner}", f"--port={port}"]
+    # In a pod its account lies there; a mount of its own lets it lie there for this process alone.
+    command = ["unshare", "--mount", "sh", "-ec", _AS_IN_A_POD, "sh", str(where.account), *program]
+    host, secure = where.address
+    environment = os.environ | {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": secure}
+    environment = {name: value for name, value in environment.items() if name != "KUBECONFIG"}
+    environment["POD_NAMESPACE"] = SYSTEM
     began = time.monotonic()
     with (where.cluster.folder / "logs" / "operator.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
