@@ -73,8 +73,8 @@ def clocks() -> str:
     """For a step of each event that says nothing itself: how often it is tried, how soon again, for how long."""
     plan = _bare_plan()
     lines = [
-        "| step | tries | between tries | to start | to run | from SIGTERM to SIGKILL |",
-        "|---|---|---|---|---|---|",
+        "| step | tries | between tries | to be placed | to start then | to run | from SIGTERM to SIGKILL |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, step in plan.items():
         limits = step.unit.timeouts
@@ -82,7 +82,8 @@ def clocks() -> str:
             name,
             _tries(step),
             _between(step),
-            span(limits.schedule_ms + limits.pull_ms),
+            span(limits.schedule_ms),
+            span(limits.pull_ms),
             span(limits.run_ms),
             span(limits.grace_ms),
         )

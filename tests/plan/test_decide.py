@@ -47,7 +47,8 @@ PAIR = plan_of(document(pre_start=(unit("make"), unit("other")), post_stop=(unit
 GENERATION = PLAN.forks["fork:shop/app"].generation
 UNSEEN = Unclear(since=NOW - 5_000, reason="NodeLost", message="its node is gone", dead_by=NOW + 60_000)
 GONE = NeverRan(reason="Void", message="fenced before it started")
-LATE = Waiting(since=NOW - 1_200_000, reason="Starting", message="fetching its image")
+LATE = Waiting(since=NOW - 600_000, reason="Starting", message="fetching its image")
+UNPLACED = Waiting(since=NOW - 600_000, reason="Unschedulable", message="0/3 nodes", placed=False)
 MAKE, SEED, DROP, APP = "db/make", "db/seed", "db/drop", "fork:shop/app"
 
 
@@ -116,9 +117,23 @@ ROWS = (
     Row(
         "its start is overdue",
         ledger(PLAN, claim(MAKE)),
-        "fence db/make#1 (did not start within 20 min)",
+        "fence db/make#1 (was placed and did not start within 10 min)",
         {MAKE: "attempt 1 is starting: fetching its image", SEED: "needs an output of db/make"},
         {(MAKE, 1): LATE},
+    ),
+    Row(
+        "no node takes it",
+        ledger(PLAN, claim(MAKE)),
+        "fence db/make#1 (was given no place to run within 10 min)",
+        {MAKE: "attempt 1 is starting: 0/3 nodes", SEED: "needs an output of db/make"},
+        {(MAKE, 1): UNPLACED},
+    ),
+    Row(
+        "its image begins to come when its place came late",
+        ledger(PLAN, claim(MAKE)),
+        "",
+        {MAKE: "attempt 1 is starting: fetching its image", SEED: "needs an output of db/make"},
+        {(MAKE, 1): Waiting(since=NOW - 1_000, reason="Starting", message="fetching its image")},
     ),
     Row(
         "it runs",
@@ -428,7 +443,7 @@ def test_decision(row):
     ("run", "facts", "wish", "at"),
     [
         (CLAIMED, {(MAKE, 1): Running(since=NOW)}, Wish(), NOW + 3_610_000 + BELT_MS),
-        (CLAIMED, {(MAKE, 1): Waiting(since=NOW, reason="Starting")}, Wish(), NOW + 1_200_000),
+        (CLAIMED, {(MAKE, 1): Waiting(since=NOW, reason="Starting")}, Wish(), NOW + 600_000),
         (born(PLAN), {}, Wish(), NOW + 1_200_000),
         (born(PLAN), {}, Wish(expires_at=NOW + 7), NOW + 7),
         (born(PLAN), {}, Wish(lease_until=NOW + 9, expires_at=NOW + 70), NOW + 9),

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import msgspec
+
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
 from dayfly.kube.client import Client
@@ -49,7 +51,7 @@ class Hints:
         if not page.items:
             return None
         latest = max(page.items, key=_when)
-        return Waiting(since=fact.since, reason=latest.reason or fact.reason, message=latest.note)
+        return msgspec.structs.replace(fact, reason=latest.reason or fact.reason, message=latest.note)
 
 
 def _when(event: Event) -> int:

@@ -55,8 +55,8 @@ def _absorb(desk: Desk) -> None:
                 desk.effects.append(
                     Fence(unit=name, attempt=record.attempt, reason=Reason.STALLED, message=words.stalled())
                 )
-            case Waiting(since=since):
-                _start_deadline(desk, name, record, since)
+            case Waiting():
+                _start_deadline(desk, name, record, fact)
             case Running(since=since):
                 _run_deadline(desk, name, record, since)
             case _:
@@ -82,19 +82,20 @@ def _timeouts(desk: Desk, name: str) -> Timeouts | None:
     return step.unit.timeouts if step else None
 
 
-def _start_deadline(desk: Desk, name: str, record: UnitRecord, since: int) -> None:
+def _start_deadline(desk: Desk, name: str, record: UnitRecord, fact: Waiting) -> None:
+    """Two clocks, one after the other: until it has a place, and until its image is there and it starts."""
     limits = _timeouts(desk, name)
     if limits is None:
         return
-    limit = limits.schedule_ms + limits.pull_ms
-    due = max(record.claimed_at, since) + limit
+    limit = limits.pull_ms if fact.placed else limits.schedule_ms
+    due = max(record.claimed_at, fact.since) + limit
     if desk.now >= due:
         desk.effects.append(
             Fence(
                 unit=name,
                 attempt=record.attempt,
                 reason=Reason.START_DEADLINE,
-                message=words.start_deadline(limit),
+                message=words.start_deadline(limit, placed=fact.placed),
             )
         )
     else:

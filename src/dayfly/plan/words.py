@@ -131,8 +131,10 @@ def stopped_by_doubt(units: tuple[str, ...]) -> str:
     return f"is not started while the outcome of {names(units)} is unknown"
 
 
-def start_deadline(limit_ms: int) -> str:
-    return f"did not start within {span(limit_ms)}"
+def start_deadline(limit_ms: int, *, placed: bool) -> str:
+    if placed:
+        return f"was placed and did not start within {span(limit_ms)}"
+    return f"was given no place to run within {span(limit_ms)}"
 
 
 def run_deadline(limit_ms: int) -> str:

@@ -22,11 +22,12 @@ class Stalled(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Waiting(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """Let go, not yet started: being placed, or fetching its image."""
+    """Let go, not yet started: being `placed`, or, once it is, fetching its image; `since` when it does that."""
 
     since: int
     reason: str
     message: str = ""
+    placed: bool = True
 
 
 class Running(_Fact, frozen=True, kw_only=True, gc=False, tag=True):

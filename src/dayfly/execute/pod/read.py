@@ -189,12 +189,14 @@ def _waiting(seen: Pod, main: ContainerStatus | None) -> Waiting:
     for condition in seen.status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False":
             since = milliseconds(condition.last_transition_time) or created
-            return Waiting(since=since, reason=condition.reason or "Unschedulable", message=condition.message)
+            reason = condition.reason or "Unschedulable"
+            return Waiting(since=since, reason=reason, message=condition.message, placed=False)
     since = milliseconds(seen.status.start_time) or created
     if main is not None and main.state.waiting is not None:
         waiting = main.state.waiting
         return Waiting(since=since, reason=waiting.reason or Reason.STARTING, message=waiting.message)
-    return Waiting(since=since, reason=Reason.STARTING, message="is being placed on a node")
+    placed = bool(seen.spec.node_name)
+    return Waiting(since=since, reason=Reason.STARTING, message="is being placed on a node", placed=placed)
 
 
 def milliseconds(stamp: str | None) -> int:
