@@ -133,13 +133,15 @@ def test_a_new_attempt_keeps_the_counts_and_forgets_the_rest():
     assert (again.outcome, again.reason, again.ended_at) == ("", "", 0)
 
 
-def test_what_a_failed_attempt_told_is_known_until_the_next_one_is_recorded():
+def test_what_a_failed_attempt_told_is_known_until_one_succeeds():
     told = after(PLAN, CLAIMED, record("db/make", succeeded()))
     told = after(PLAN, CLAIMED, record("db/make", failed_with_outputs(told)))
     voided = after(PLAN, told, claim("db/make", 2), void("db/make", 2))
     assert "out" in voided.unit("db/make").outputs
-    recorded = after(PLAN, told, claim("db/make", 2), record("db/make", failed(), 2))
-    assert recorded.unit("db/make").outputs == {}
+    failed_again = after(PLAN, told, claim("db/make", 2), record("db/make", failed(), 2))
+    assert failed_again.unit("db/make").outputs["out"].attempt == 1
+    done = after(PLAN, failed_again, claim("db/make", 3), record("db/make", succeeded(out=False), 3))
+    assert done.unit("db/make").outputs == {}
 
 
 def failed_with_outputs(run):

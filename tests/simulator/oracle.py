@@ -41,7 +41,7 @@ class Oracle:
         self.starts: dict[str, int] = {}
         self.alive: dict[str, int] = {}
         self.succeeded: set[str] = set()
-        self.recorded: dict[str, int] = {}  # unit -> the attempt that was recorded last
+        self.outputs: dict[str, dict[str, int]] = {}  # unit -> its outputs, and the attempt that told each last
         self.cleaning: set[str] = set()  # documents whose postStop has begun
         self.made: set[str] = set()  # documents of which something may be in the cloud
         self.forked = False  # a fork was ever claimed
@@ -161,7 +161,8 @@ class Oracle:
                     if isinstance(move, Claim):
                         self._claim(move, record, now, phase)
                     elif isinstance(move, Record):
-                        self.recorded[move.unit] = move.attempt
+                        known = self.outputs.get(move.unit, {}) if move.result.outcome == "failed" else {}
+                        self.outputs[move.unit] = known | dict.fromkeys(move.result.outputs, move.attempt)
                     now[move.unit] = _step(move, record)
         if after.phase is not phase or after.units.keys() != now.keys():
             raise Violation(8, f"the ledger says {after.phase}, the moves say {phase}")
@@ -285,7 +286,7 @@ class Oracle:
     def launched(self, unit: str, attempt: int, values: dict[tuple[str, str], bytes]) -> None:
         """An attempt is let go; `values` are all that the ledger holds."""
         for read, output in self.scenario.shapes[unit].reads:
-            record, last = self.run.unit(read), self.recorded.get(read, 0)
+            record, last = self.run.unit(read), self.outputs.get(read, {}).get(output, 0)
             known, found = record.outputs.get(output), values.get((read, output))
             if (known is None) != (found is None):
                 raise Violation(7, f"{unit}#{attempt} reads {read}.{output}: {found!r}, the ledger has {known}")

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from dayfly.plan.actions import Claim, Close, Doubt, Finish, GiveUp, Move, Record, Void
-from dayfly.spec.run import Phase, Run, State, UnitRecord
+from dayfly.spec.run import OutputRecord, Phase, Run, State, UnitRecord
 
 
 class IllegalMoveError(AssertionError):
@@ -101,16 +101,20 @@ def _next_record(before: UnitRecord, move: Claim | Doubt | Record | Void) -> Uni
                 message=result.message,
                 started_at=result.started_at,
                 ended_at=result.ended_at,
-                outputs={
-                    name: msgspec.structs.replace(output, attempt=move.attempt)
-                    for name, output in result.outputs.items()
-                },
+                outputs=_told(before, move),
                 failures=before.failures + (result.outcome == "failed"),
             )
         case Void():
             return msgspec.structs.replace(
                 before, state=state, reason=move.reason, message=move.message, ended_at=move.at, voids=before.voids + 1
             )
+
+
+def _told(before: UnitRecord, move: Record) -> dict[str, OutputRecord]:
+    """What is known of the unit's outputs now. A success tells all; after a failure cleanup needs what any try told."""
+    known = before.outputs if move.result.outcome == "failed" else {}
+    told = {name: msgspec.structs.replace(each, attempt=move.attempt) for name, each in move.result.outputs.items()}
+    return known | told
 
 
 def _claimed(before: UnitRecord, move: Claim, state: State) -> UnitRecord:
