@@ -79,7 +79,13 @@ BUGS: tuple[Bug, ...] = (
         host="cluster",
     ),
     _bug("stalled attempts are not fenced", DECIDE, "case Stalled():", "case Stalled() if desk.now < 0:", 13),
-    _bug("no start deadline", DECIDE, "limit = limits.schedule_ms + limits.pull_ms\n", "limit = 0\n    return\n", 13),
+    _bug(
+        "no start deadline",
+        DECIDE,
+        "limit = limits.pull_ms if fact.placed else limits.schedule_ms\n",
+        "limit = 0\n    return\n",
+        13,
+    ),
     _bug(
         "no run deadline", DECIDE, "if limits is None or not limits.run_ms:", "if limits is None or limits.run_ms:", 13
     ),
@@ -325,6 +331,13 @@ BUGS: tuple[Bug, ...] = (
         8,
     ),
     _bug("voids are not counted", TABLE, "voids=before.voids + 1", "voids=before.voids", 8),
+    _bug(
+        "a failure forgets what an earlier try told",
+        TABLE,
+        'known = before.outputs if move.result.outcome == "failed" else {}',
+        "known: dict[str, OutputRecord] = {}",
+        7,
+    ),
     _bug("a void forgets what was told", TABLE, "        outputs=before.outputs,\n", "", 7),
     _bug("seq stands still", TABLE, '"seq": run.seq + 1}', '"seq": run.seq}', 8),
     # --- ledger ---
@@ -337,13 +350,6 @@ BUGS: tuple[Bug, ...] = (
         8,
         9,
         host="cluster",
-    ),
-    _bug(
-        "values of an attempt before",
-        LEDGER,
-        "if isinstance(move, Record) and move.attempt > 1:",
-        "if isinstance(move, Record) and move.attempt > 99:",
-        7,
     ),
     _bug(
         "values are not kept",

@@ -46,10 +46,11 @@ def attempt(ledger, number, outcome, *outputs):
     commit(ledger, Record(unit=NAME, attempt=number, result=Result(outcome=outcome, outputs=told)))
 
 
-def test_a_retry_leaves_no_value_of_the_attempt_before(ledger):
+def test_a_failed_retry_leaves_the_values_that_an_earlier_one_told(ledger):
     attempt(ledger, 1, "failed", "one", "two")
-    attempt(ledger, 2, "succeeded", "one")
-    assert ledger.values("run-1") == {(NAME, "one"): b"db/make#2.one"}
+    attempt(ledger, 2, "failed", "one")
+    assert ledger.values("run-1") == {(NAME, "one"): b"db/make#2.one", (NAME, "two"): b"db/make#1.two"}
+    assert ledger.load("run-1").run.unit(NAME).outputs["two"].attempt == 1
 
 
 def test_values_stay_while_the_next_attempt_runs(ledger):

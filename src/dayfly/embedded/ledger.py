@@ -178,10 +178,6 @@ class Ledger:
         )
         if not cursor.rowcount:
             return None
-        for move in moves:
-            if isinstance(move, Record) and move.attempt > 1 and move.result.outcome == "succeeded":
-                # What an earlier attempt left behind is no output of this one. After a failure cleanup needs it still.
-                self._db.execute("DELETE FROM output WHERE run = ? AND unit = ?", (run.uid, move.unit))
         for (unit, name), value in values.items():
             self._db.execute(
                 "INSERT OR REPLACE INTO output VALUES (?, ?, ?, ?, ?)",
