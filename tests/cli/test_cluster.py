@@ -112,8 +112,8 @@ class TestSameWords:
         async def seen(world: World) -> None:
             await story(world)
             [run] = world.cluster.objects("runs")
-            last = world.processes[0].operator._lifecycles.last(run["metadata"]["name"])
-            reports.append(describe(last.plan, last.world, decide(last.plan, last.world, world.now())))
+            scene = await world.processes[0].operator._lifecycles.gather(run["metadata"]["name"])
+            reports.append(describe(scene.plan, scene.world, decide(scene.plan, scene.world, world.now())))
 
         asked = stage(scene, seen)
         host = asked.host()

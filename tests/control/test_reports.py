@@ -23,6 +23,7 @@ UNIT = UnitReport(
     attempt=1,
     reason="Exited",
     message="ended with code 3",
+    started_at=1,
 )
 
 

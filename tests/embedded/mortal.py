@@ -23,22 +23,26 @@ def journal(name, work="true"):
     return f'echo "+ {name} $DAYFLY_ATTEMPT" >> "$JOURNAL"; {work}; c=$?; echo "- {name}" >> "$JOURNAL"; exit $c'
 
 
-DB = doc.resource(
-    "db",
-    create=[
-        doc.step("make", journal("make", "printf u > /tmp/u; sleep 0.05"), outputs=[("url", "/tmp/u")]),
-        doc.step(
-            "seed",
-            journal("seed", 'sleep 0.02; printf s > /tmp/s; [ "$(grep -c "^+ seed" "$JOURNAL")" -gt 1 ]'),
-            inputs=["url=make.url"],
-            outputs=[("ok", "/tmp/s")],
-            idempotent=True,
-            limit=9,
-            backoff_ms=20,
-        ),
-    ],
-    delete=[doc.step("drop", journal("drop"), inputs=["url=make.url"], backoff_ms=20)],
-)
+def database(folder):
+    """Two steps and their undoing. Without namespaces outputs lie where everybody sees them, so in a folder of this life."""
+    return doc.resource(
+        "db",
+        create=[
+            doc.step("make", journal("make", f"printf u > {folder}/u; sleep 0.05"), outputs=[("url", f"{folder}/u")]),
+            doc.step(
+                "seed",
+                journal("seed", f'sleep 0.02; printf s > {folder}/s; [ "$(grep -c "^+ seed" "$JOURNAL")" -gt 1 ]'),
+                inputs=["url=make.url"],
+                outputs=[("ok", f"{folder}/s")],
+                idempotent=True,
+                limit=9,
+                backoff_ms=20,
+            ),
+        ],
+        delete=[doc.step("drop", journal("drop"), inputs=["url=make.url"], backoff_ms=20)],
+    )
+
+
 CACHE = doc.resource(
     "cache",
     create=[doc.step("fill", journal("fill"), inputs=["ok=db:seed.ok"], outputs=[])],
@@ -48,7 +52,6 @@ HOOKS = doc.hooks(
     post_start=[doc.step("warm", journal("warm"))], pre_stop=[doc.step("drain", journal("drain"), backoff_ms=20)]
 )
 FORK = doc.fork(inputs=["url=db:make.url"], env=[doc.set_env("URL", input="url")])
-OFFER = doc.offer(DB, CACHE, HOOKS, forks=[FORK])
 OVER = ("ResourceFailed", "HookFailed")
 
 
@@ -67,7 +70,9 @@ async def main(home, runner, journal, isolation, die_at):
     command = ("/bin/sh", "-c", 'echo "+ app $URL" >> "$JOURNAL"; exec python3 -S -c "$CODE"')
     await machine.baseline(command=command, env={"CODE": LISTEN})
     host.start()
-    await host.offer(OFFER)
+    outputs = Path(home).parent / "outputs"
+    outputs.mkdir(exist_ok=True)
+    await host.offer(doc.offer(database(outputs), CACHE, HOOKS, forks=[FORK]))
     if not host.has_ended("u"):
         await until(lambda: (seen := host.report("u")).ready or seen.closed or seen.reason in OVER, "its start", 30)
         await machine.delete()

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,12 @@ def store(tmp_path_factory):
         if tried.returncode:
             pytest.skip(f"podman cannot run a container on this machine: {tried.stderr.strip()}")
         yield folder
-        podman("system", "reset", "--force")
+        for _ in range(20):  # it is refused as long as something of a container is being taken away
+            if not subprocess.run(["podman", "system", "reset", "--force"], capture_output=True).returncode:
+                break
+            time.sleep(0.5)
+        else:
+            podman("system", "reset", "--force")
 
 
 @pytest_asyncio.fixture
