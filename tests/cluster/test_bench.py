@@ -51,8 +51,6 @@ def test_writes_are_counted_as_etcd_counts_them(real):
         ("delete pods", "operator"),
         ("create secrets", "operator"),
         ("create pods/binding", "scheduler"),
-        ("delete pods", "kubelet"),
-        ("delete secrets", "garbage collector"),
     ):
         assert counted.a_step((what, writer)) == 1, what
         assert counted.fixed((what, writer)) == 0, what

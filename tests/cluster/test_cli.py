@@ -83,7 +83,9 @@ def test_a_developer_sees_it_come_and_reads_logs_when_the_pods_are_gone(
     journal.let_go()
     operator.wait_ready(wishes.name, wishes.namespace)
     out, err = follower.communicate(timeout=60)
-    assert (follower.returncode, out, err) == (0, "made\n", "")
+    assert (follower.returncode, out) == (0, "made\n")
+    # A machine that takes its time to start the step is told of.
+    assert not err or err.startswith("pair/make: not started yet")
     eventually(lambda: not operator.pods(), "the end of the pods")
     for person in (admin, ada, bob):
         done = person.dayfly("logs", wishes.name, "pair", "make", *HERE)
