@@ -21,17 +21,20 @@ SCRIPT = {"name": "a", "script": "#!/bin/sh\n"}
 RUN = thing(
     "dayfly.dev/v1alpha1",
     "Run",
-    "r",
+    "a-tenants-run",
     ledger={"uid": "u", "target": {"kind": "S", "name": "s", "uid": "u"}, "plan": "p"},
     spec={},
 )
 DOCUMENT = thing(
-    "dayfly.dev/v1alpha1", "ObjectLifecycleMethods", "d", spec={"target": {"kind": "S", "name": "s", "uid": "u"}}
+    "dayfly.dev/v1alpha1",
+    "ObjectLifecycleMethods",
+    "a-tenants-document",
+    spec={"target": {"kind": "S", "name": "s", "uid": "u"}},
 )
 RESOURCE = thing(
     "dayfly.dev/v1alpha1",
     "Resource",
-    "x",
+    "a-tenants-resource",
     spec={"name": "db", "sandbox": {"namespace": "team", "name": "s", "uid": "u"}},
 )
 LOGS = thing(
