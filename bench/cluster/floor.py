@@ -29,7 +29,8 @@ from bench.cluster.place import HOME, RUNNERS, client
 from bench.cluster.seen import watching
 from bench.cluster.wishes import SCRIPT
 from dayfly.execute.pod.names import NONCE_ANNOTATION, RUN_LABEL, run_name
-from dayfly.kube.client import Client, Style
+from dayfly.kube.client import Client
+from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, Pod, Resource, anything
 from dayfly.operator.objects import SANDBOXES, SandboxObject
 from dayfly.spec.identity import nonce

@@ -8,7 +8,8 @@ import random
 from typing import Any
 
 from dayfly.kube import errors
-from dayfly.kube.client import Client, Style
+from dayfly.kube.client import Client
+from dayfly.kube.forms import Style
 from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, Resource, anything
 from kube.fake import custom
 

@@ -12,7 +12,8 @@ import pytest
 
 from dayfly.kube import auth, errors
 from dayfly.kube.cache import Cache, Reflector
-from dayfly.kube.client import Client, Limits, Propagation, Style
+from dayfly.kube.client import Client, Limits
+from dayfly.kube.forms import Propagation, Style
 from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, Pod
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watch import WatchEvent, watch

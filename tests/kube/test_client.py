@@ -9,7 +9,8 @@ import pytest
 
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Reflector
-from dayfly.kube.client import Client, Limits, Propagation, Style
+from dayfly.kube.client import Client, Limits
+from dayfly.kube.forms import Propagation, Style
 from dayfly.kube.objects import PODS, SECRETS, Key, anything
 from dayfly.kube.transport import Answer, HttpTransport
 from kube.fake import Crash, FakeCluster, Fault, Harm, Refusal, at_write, custom, run, serving

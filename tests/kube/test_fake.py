@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from dayfly.kube import errors
-from dayfly.kube.client import Client, Style
+from dayfly.kube.client import Client
+from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, SECRETS, anything
 from kube.fake import Crash, DeadlockError, FakeCluster, Harm, at_random, at_write, custom, run
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dayfly.kube import auth, errors
-from dayfly.kube.client import Client, Limits, Style
+from dayfly.kube.client import Client, Limits
+from dayfly.kube.forms import Style
 from dayfly.kube.objects import anything
 from dayfly.kube.strategic import POD_TEMPLATE, MergeError, merge, type_of
 from dayfly.kube.transport import HttpTransport

@@ -1,6 +1,9 @@
-"""From an answer that is no success to the error that says what to do."""
+"""From an answer to the object in it, or to the error that says what to do."""
 
 from __future__ import annotations
+
+import functools
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -8,6 +11,9 @@ from dayfly.kube import errors
 from dayfly.kube.objects import Status
 from dayfly.kube.transport import Answer, Request
 
+T = TypeVar("T")
+
+READS = frozenset({"GET"})
 FIRST_REFUSAL = 400
 UNAUTHORIZED = 401
 THROTTLED = 429
@@ -67,3 +73,26 @@ def _seconds(answer: Answer, status: Status) -> float:
     header = answer.headers.get("retry-after", "")
     told = status.details.retry_after_seconds if status.details else 0
     return float(header) if header.isdigit() else float(told or 1)
+
+
+@functools.cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def decode(kind: type[T], answer: Answer, request: Request) -> T:
+    """An answer that is a success, as an object of that type.
+
+    Raises:
+        errors.ServerTrouble: a read whose answer cannot be understood.
+        errors.OutcomeUnknown: a change whose answer cannot be: it was done, and nobody learns what came of it.
+    """
+    try:
+        decoded: T = _decoder(cast("Any", kind)).decode(answer.body)
+        return decoded
+    except msgspec.DecodeError as fault:
+        if request.method in READS:
+            raise errors.ServerTrouble(
+                str(request), f"cannot read the answer: {fault}", status=answer.status
+            ) from fault
+        raise errors.OutcomeUnknown(str(request), f"cannot read the answer: {fault}", status=answer.status) from fault

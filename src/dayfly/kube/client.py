@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import enum
-import functools
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from dayfly.kube import answers, errors
+from dayfly.kube.forms import Propagation, Style, accept, deletion, given, writing
 from dayfly.kube.objects import PODS, ListMeta, Resource
 from dayfly.kube.pace import Pace, Urgency
 from dayfly.kube.transport import JSON, Answer, LostError, NotSentError, Request, Stream, Transport
@@ -21,26 +20,7 @@ from dayfly.kube.transport import JSON, Answer, LostError, NotSentError, Request
 T = TypeVar("T")
 Body = Mapping[str, Any] | msgspec.Struct
 
-_READS = frozenset({"GET"})
 _MANAGER = "dayfly"
-_PARTIAL = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
-
-
-class Style(enum.Enum):
-    """How a patch is meant; the value is its content type."""
-
-    MERGE = "application/merge-patch+json"
-    JSON = "application/json-patch+json"
-    STRATEGIC = "application/strategic-merge-patch+json"
-    APPLY = "application/apply-patch+yaml"
-
-
-class Propagation(enum.Enum):
-    """What becomes of the objects owned by a deleted one."""
-
-    BACKGROUND = "Background"
-    FOREGROUND = "Foreground"
-    ORPHAN = "Orphan"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,7 +78,14 @@ class Client:
             errors.NotFound: there is none.
         """
         request = self._request("GET", resource.path(namespace, name, subresource), accept=accept(resource))
-        return _decode(resource.model, await self._send(request), request)
+        return answers.decode(resource.model, await self._send(request), request)
+
+    async def find(self, resource: Resource[T], name: str, namespace: str = "") -> T | None:
+        """The same, or None if there is none."""
+        try:
+            return await self.get(resource, name, namespace)
+        except errors.NotFound:
+            return None
 
     async def page(
         self,
@@ -117,7 +104,7 @@ class Client:
         """
         query = given(labelSelector=labels, fieldSelector=fields, limit=str(limit), **{"continue": continue_})
         request = self._request("GET", resource.path(namespace), query, accept=accept(resource, "List"))
-        return _decode(Page[resource.model], await self._send(request), request)  # type: ignore[name-defined] # a type made at run time
+        return answers.decode(Page[resource.model], await self._send(request), request)  # type: ignore[name-defined] # a type made at run time
 
     async def list_all(
         self, resource: Resource[T], namespace: str = "", *, labels: str = "", fields: str = "", limit: int = 500
@@ -168,7 +155,7 @@ class Client:
         Raises:
             errors.AlreadyExists: the name is taken, perhaps by an earlier request of ours.
         """
-        return await self._change(resource, "POST", resource.path(namespace), body, _writing(dry_run, manager))
+        return await self._change(resource, "POST", resource.path(namespace), body, writing(dry_run, manager))
 
     async def update(
         self,
@@ -187,7 +174,7 @@ class Client:
             errors.Conflict: it has another version or UID.
         """
         path = resource.path(namespace, name, subresource)
-        return await self._change(resource, "PUT", path, body, _writing(dry_run, manager))
+        return await self._change(resource, "PUT", path, body, writing(dry_run, manager))
 
     async def patch(
         self,
@@ -218,7 +205,7 @@ class Client:
         Raises:
             errors.Conflict: another UID or version, or fields of another manager.
         """
-        query = _writing(dry_run, manager) | given(force="true" if force else "")
+        query = writing(dry_run, manager) | given(force="true" if force else "")
         path = resource.path(namespace, name, subresource)
         return await self._change(resource, "PATCH", path, patch, query, style.value)
 
@@ -250,7 +237,7 @@ class Client:
             errors.NotFound: it is gone already.
             errors.Conflict: the name belongs to another object, or it has another version.
         """
-        options = _delete_options(uid, resource_version, grace, propagation)
+        options = deletion(uid, resource_version, grace, propagation)
         if dry_run:
             options["dryRun"] = ["All"]  # in the query it would be passed over, and the object deleted
         request = self._request("DELETE", resource.path(namespace, name), body=msgspec.json.encode(options))
@@ -266,7 +253,7 @@ class Client:
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": _delete_options(uid, "", grace, None),
+            "deleteOptions": deletion(uid, "", grace, None),
         }
         await self._send(self._request("POST", PODS.path(namespace, name, "eviction"), body=msgspec.json.encode(body)))
 
@@ -321,11 +308,11 @@ class Client:
     ) -> T:
         request = self._request(method, path, query, msgspec.json.encode(body), content_type, accept(resource))
         answer = await self._send(request)
-        return _decode(resource.model, answer, request)
+        return answers.decode(resource.model, answer, request)
 
     async def _send(self, request: Request) -> Answer:
         """Reads until their deadline, changes once."""
-        if request.method not in _READS:
+        if request.method not in answers.READS:
             return await self._once(request)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.timeout
@@ -345,7 +332,7 @@ class Client:
     async def _once(self, request: Request) -> Answer:
         """Send; a second time only after a 401, which proves that nothing was done, and with other credentials."""
         await self._take(request)
-        changes = request.method not in _READS
+        changes = request.method not in answers.READS
         answer = await self._exchange(request, changes)
         if answer.status == answers.UNAUTHORIZED and await self._transport.renew_credentials():
             answer = await self._exchange(request, changes)
@@ -378,48 +365,3 @@ class Client:
     def _jittered(self, tries: int) -> float:
         ceiling = min(self._limits.backoff_most, self._limits.backoff * 2.0**tries)
         return ceiling * self._random.uniform(0.5, 1.0)
-
-
-@functools.cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
-
-
-def _decode(kind: type[T], answer: Answer, request: Request) -> T:
-    try:
-        decoded: T = _decoder(cast("Any", kind)).decode(answer.body)
-        return decoded
-    except msgspec.DecodeError as fault:
-        if request.method in _READS:
-            raise errors.ServerTrouble(
-                str(request), f"cannot read the answer: {fault}", status=answer.status
-            ) from fault
-        # It was done (2xx), but whoever asked does not learn what came of it.
-        raise errors.OutcomeUnknown(str(request), f"cannot read the answer: {fault}", status=answer.status) from fault
-
-
-def accept(resource: Resource[Any], suffix: str = "") -> str:
-    """The Accept header that has the server send what the model reads; `suffix` is List for a list."""
-    return _PARTIAL.format(suffix) if resource.partial else JSON
-
-
-def given(**parameters: str) -> dict[str, str]:
-    """Those query parameters that say something."""
-    return {name: value for name, value in parameters.items() if value}
-
-
-def _writing(dry_run: bool, manager: str) -> dict[str, str]:
-    return given(dryRun="All" if dry_run else "", fieldManager=manager)
-
-
-def _delete_options(
-    uid: str, resource_version: str, grace: int | None, propagation: Propagation | None
-) -> dict[str, Any]:
-    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-    if preconditions := given(uid=uid, resourceVersion=resource_version):
-        options["preconditions"] = preconditions
-    if grace is not None:
-        options["gracePeriodSeconds"] = grace
-    if propagation:
-        options["propagationPolicy"] = propagation.value
-    return options

@@ -12,7 +12,8 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from dayfly.kube import answers, errors
-from dayfly.kube.client import Client, accept, given
+from dayfly.kube.client import Client
+from dayfly.kube.forms import accept, given
 from dayfly.kube.objects import HasMeta, ObjectMeta, Resource, Slim, Status
 from dayfly.kube.transport import LostError, Request
 

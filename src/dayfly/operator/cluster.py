@@ -10,7 +10,8 @@ from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change, Reflector
-from dayfly.kube.client import Client, Style
+from dayfly.kube.client import Client
+from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, AnnotatedMeta, Key, ObjectMeta, Pod, Resource, Slim
 from dayfly.kube.queue import WorkQueue
 from dayfly.operator.objects import (

@@ -9,7 +9,6 @@ from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene
-from dayfly.kube import errors
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.follow import Followers
@@ -17,7 +16,7 @@ from dayfly.operator.forks import FORK, ForkKeeper, ForkSight, in_place
 from dayfly.operator.grants import NotGrantedError
 from dayfly.operator.hints import Hints
 from dayfly.operator.making import Maker, RefusedPodError
-from dayfly.operator.objects import DOCUMENTS, DocumentObject, RunObject
+from dayfly.operator.objects import DOCUMENTS, RunObject
 from dayfly.operator.reads import fits
 from dayfly.operator.refusals import Refusals
 from dayfly.operator.targets import Targets
@@ -115,7 +114,9 @@ class Gathering:
         over = run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED)
         documents = []
         for pin in run.spec.documents:
-            found = self._cluster.documents.get(pin.name) or await self._document(pin.name)
+            found = self._cluster.documents.get(pin.name)
+            if found is None:
+                found = await self._client.find(DOCUMENTS, pin.name)
             if found is not None and found.metadata.uid == pin.uid and digest(found.spec) == pin.digest:
                 documents.append(found.spec)
             elif not over and not given_up:
@@ -133,12 +134,6 @@ class Gathering:
         for key in [key for key in self._plans if key[0] == run.metadata.uid]:
             del self._plans[key]
         self._gone.pop(run.ledger.uid, None)
-
-    async def _document(self, name: str) -> DocumentObject | None:
-        try:
-            return await self._client.get(DOCUMENTS, name)
-        except errors.NotFound:
-            return None
 
     def _pods_of(self, run: RunObject, plan: Plan) -> dict[AttemptKey, Pod]:
         """The cached pods of attempts. Where the ledger holds a UID, one of another UID tells nothing of it."""
@@ -225,7 +220,7 @@ class Gathering:
             unit = _unit(plan, name)
             pod = None
             if record.ref not in gone:
-                pod = await self._fresh_pod(names.pod_name(run.ledger.uid, *key), unit)
+                pod = await self._client.find(PODS, names.pod_name(run.ledger.uid, *key), namespace_of(unit))
             if pod is not None and pod.metadata.uid == record.ref:
                 sight.pods[key] = pod
                 facts[key] = await self._read(sight, plan, *key, pod, self._cluster.now())
@@ -254,12 +249,6 @@ class Gathering:
             if said:
                 found[name] = Objection(reason="PodAltered", message=said, since=now)
         return found
-
-    async def _fresh_pod(self, name: str, unit: Unit) -> Pod | None:
-        try:
-            return await self._client.get(PODS, name, namespace_of(unit))
-        except errors.NotFound:
-            return None
 
 
 def _unit(plan: Plan, name: str) -> Unit:

@@ -11,7 +11,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import SECRETS, PartialObjectMetadata, Resource, Secret
+from dayfly.kube.objects import SECRETS, PartialObjectMetadata, Resource
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.objects import GROUP, VERSION, RunObject
 from dayfly.operator.said import PROGRESS_MS, conditions, stamp, steady, units_of
@@ -151,7 +151,7 @@ async def bind(client: Client, run: RunObject, document: Lifecycle, namespace: s
         return name if telling else ""
     data: dict[str, bytes] = {}
     for step, unit, record in telling:
-        kept = await _find(client, names.values_name(run.ledger.uid, step, record.attempt), namespace_of(unit))
+        kept = await client.find(SECRETS, names.values_name(run.ledger.uid, step, record.attempt), namespace_of(unit))
         values = told((kept.data if kept else None) or {}, Result(outcome="succeeded", outputs=record.outputs))
         if values is None:
             raise CannotRenderError("OutputsLost", f"the Secret with the outputs of {step} is gone or was altered")
@@ -169,18 +169,11 @@ async def _is_bound(client: Client, run: RunObject, namespace: str, name: str) -
     Raises:
         CannotRenderError: the name is taken by somebody else's.
     """
-    found = await _find(client, name, namespace)
+    found = await client.find(SECRETS, name, namespace)
     owners = (found.metadata.owner_references if found else None) or ()
     if found is not None and run.metadata.uid not in {each.uid for each in owners}:
         raise CannotRenderError("NameTaken", f"Secret {namespace}/{name} exists and is not ours; delete it")
     return found is not None
-
-
-async def _find(client: Client, name: str, namespace: str) -> Secret | None:
-    try:
-        return await client.get(SECRETS, name, namespace)
-    except errors.NotFound:
-        return None
 
 
 def _name(run: RunObject, document: Lifecycle) -> str:

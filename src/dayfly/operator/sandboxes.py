@@ -116,11 +116,8 @@ class Sandboxes:
 
     async def _living(self, seen: SandboxObject) -> SandboxObject | None:
         """That very Sandbox by a quorum read."""
-        try:
-            now = await self._cluster.client.get(SANDBOXES, seen.metadata.name, seen.metadata.namespace)
-        except errors.NotFound:
-            return None
-        return now if now.metadata.uid == seen.metadata.uid else None
+        now = await self._cluster.client.find(SANDBOXES, seen.metadata.name, seen.metadata.namespace)
+        return now if now is not None and now.metadata.uid == seen.metadata.uid else None
 
     def _compile(self, seen: SandboxObject) -> Compiled:
         meta = seen.metadata

@@ -127,11 +127,8 @@ class Targets:
     async def _read(self, run: RunObject) -> PartialObjectMetadata | None:
         """The target as it is now, by a quorum read; None if it, of that UID, is gone."""
         target = run.ledger.target
-        try:
-            seen = await self._cluster.client.get(_kind(run), target.name, target.namespace)
-        except errors.NotFound:
-            return None
-        return seen if seen.metadata.uid == target.uid else None
+        seen = await self._cluster.client.find(_kind(run), target.name, target.namespace)
+        return seen if seen is not None and seen.metadata.uid == target.uid else None
 
     async def _unborn(self, run: RunObject) -> None:
         """Take away a run that never claimed anything. A peer may claim at any moment: each write is of one version."""

@@ -7,7 +7,7 @@ from typing import Any
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import SECRETS, AnnotatedMeta, Secret
+from dayfly.kube.objects import SECRETS, AnnotatedMeta
 from dayfly.operator.objects import RunObject
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import Result
@@ -45,7 +45,7 @@ class Values:
         try:
             await self._client.create(SECRETS, body, namespace)
         except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
-            found = await self._find(namespace, name)
+            found = await self._client.find(SECRETS, name, namespace)
             if found is None:
                 raise fault from None
             if told(found.data or {}, result) is not None:
@@ -58,14 +58,8 @@ class Values:
     async def recall(self, run: RunObject, place: tuple[str, str, int], result: Result) -> dict[str, bytes] | None:
         """The outputs of a result as an earlier try has kept them; None unless each is there, byte for byte."""
         namespace, unit, attempt = place
-        found = await self._find(namespace, names.values_name(run.ledger.uid, unit, attempt))
+        found = await self._client.find(SECRETS, names.values_name(run.ledger.uid, unit, attempt), namespace)
         return told(found.data or {}, result) if found is not None else None
-
-    async def _find(self, namespace: str, name: str) -> Secret | None:
-        try:
-            return await self._client.get(SECRETS, name, namespace)
-        except errors.NotFound:
-            return None
 
 
 def outputs_secret(run: RunObject, namespace: str, name: str, values: dict[str, bytes]) -> dict[str, Any]:

@@ -1,13 +1,16 @@
 """What is done to forks: created without replicas, scaled by UID, changed in place, removed with their pods."""
 
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, TypeVar
 
 from dayfly.execute.fork.read import Service, Workload
 from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, REPLICAS_ANNOTATION, ports
 from dayfly.kube import errors
-from dayfly.kube.client import Client, Propagation
-from dayfly.kube.objects import PODS, Resource
+from dayfly.kube.client import Client
+from dayfly.kube.forms import Propagation
+from dayfly.kube.objects import PODS, HasMeta, Resource
+
+T = TypeVar("T", bound=HasMeta)
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Workload)
 SERVICES = Resource("", "v1", "services", "Service", Service)
@@ -27,17 +30,11 @@ class Forks:
 
     async def baseline(self, name: str, namespace: str) -> dict[str, Any] | None:
         """The baseline as it is now; None if there is none."""
-        try:
-            return await self._client.get(_WHOLE, name, namespace)
-        except errors.NotFound:
-            return None
+        return await self._client.find(_WHOLE, name, namespace)
 
     async def find(self, name: str, namespace: str) -> Workload | None:
         """The fork of that name as it is now."""
-        try:
-            return await self._client.get(DEPLOYMENTS, name, namespace)
-        except errors.NotFound:
-            return None
+        return await self._client.find(DEPLOYMENTS, name, namespace)
 
     async def pods(self, name: str, namespace: str) -> int:
         """How many pods of that fork are there, ending ones included."""
@@ -50,14 +47,7 @@ class Forks:
             ForeignForkError: the name is taken by somebody else's.
             errors.Refused: the server does not admit it.
         """
-        meta = manifest["metadata"]
-        try:
-            await self._client.create(DEPLOYMENTS, manifest, meta["namespace"])
-        except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
-            found = await self.find(meta["name"], meta["namespace"])
-            if found is None:
-                raise fault from None
-            _check_ours("Deployment", found, meta["ownerReferences"][0])
+        await self._make(DEPLOYMENTS, manifest)
 
     async def service(self, manifest: dict[str, Any]) -> Service:
         """Create the fork's Service, or find the one that an earlier try, or a peer, has created.
@@ -66,14 +56,7 @@ class Forks:
             ForeignForkError: the name is taken by somebody else's.
             errors.Refused: the server does not admit it.
         """
-        meta = manifest["metadata"]
-        try:
-            return await self._client.create(SERVICES, manifest, meta["namespace"])
-        except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
-            found = await self.find_service(meta["name"], meta["namespace"], meta["ownerReferences"][0])
-            if found is None:
-                raise fault from None
-            return found
+        return await self._make(SERVICES, manifest)
 
     async def find_service(self, name: str, namespace: str, owner: dict[str, Any]) -> Service | None:
         """The fork's Service as it is now; `owner` is its owner reference.
@@ -81,12 +64,18 @@ class Forks:
         Raises:
             ForeignForkError: the name is taken by somebody else's.
         """
+        found = await self._client.find(SERVICES, name, namespace)
+        return None if found is None else _ours(SERVICES, found, owner)
+
+    async def _make(self, resource: Resource[T], manifest: dict[str, Any]) -> T:
+        meta = manifest["metadata"]
         try:
-            found = await self._client.get(SERVICES, name, namespace)
-        except errors.NotFound:
-            return None
-        _check_ours("Service", found, owner)
-        return found
+            return await self._client.create(resource, manifest, meta["namespace"])
+        except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
+            found = await self._client.find(resource, meta["name"], meta["namespace"])
+            if found is None:
+                raise fault from None
+        return _ours(resource, found, meta["ownerReferences"][0])
 
     async def let_go(self, seen: Workload) -> bool:
         """Give it its pods. Doing it twice is doing it once; a Deployment of another UID is left alone.
@@ -155,8 +144,9 @@ async def _done(change: Awaitable[Any]) -> bool:
     return True
 
 
-def _check_ours(kind: str, found: Workload | Service, owner: dict[str, Any]) -> None:
-    """Our owner reference names the run, whose UID nobody could foresee."""
+def _ours(resource: Resource[T], found: T, owner: dict[str, Any]) -> T:
+    """The same, if our owner reference is on it: it names the run, whose UID nobody could foresee."""
     meta = found.metadata
     if owner["uid"] not in {reference.uid for reference in meta.owner_references or ()}:
-        raise ForeignForkError(f"{kind} {meta.namespace}/{meta.name} exists and is not ours; delete it")
+        raise ForeignForkError(f"{resource.kind} {meta.namespace}/{meta.name} exists and is not ours; delete it")
+    return found

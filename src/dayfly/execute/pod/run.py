@@ -6,7 +6,8 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Splitter
 from dayfly.execute.pod.render import MAIN
 from dayfly.kube import errors
-from dayfly.kube.client import Client, Style
+from dayfly.kube.client import Client
+from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, Pod
 
 _WHOLE_POD = PODS.read_as(dict[str, Any])
@@ -45,11 +46,8 @@ class Pods:
 
     async def whole(self, pod: Pod) -> dict[str, Any] | None:
         """All of that very pod, as it is stored now; None if it is gone."""
-        try:
-            found = await self._client.get(_WHOLE_POD, pod.metadata.name, pod.metadata.namespace)
-        except errors.NotFound:
-            return None
-        return found if found["metadata"]["uid"] == pod.metadata.uid else None
+        found = await self._client.find(_WHOLE_POD, pod.metadata.name, pod.metadata.namespace)
+        return found if found is not None and found["metadata"]["uid"] == pod.metadata.uid else None
 
     async def let_go(self, pod: Pod) -> None:
         """Remove the gate. Doing it twice is doing it once; a pod of another UID is left alone."""
