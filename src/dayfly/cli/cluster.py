@@ -23,6 +23,7 @@ from dayfly.operator.objects import ABANDON_ANNOTATION, PLUGINS, RUNS, SANDBOXES
 from dayfly.operator.sandboxes import routing_key
 from dayfly.spec import documents, semver
 from dayfly.spec import names as names_
+from dayfly.spec.lifecycle import FORK
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -97,9 +98,9 @@ class Cluster:
         return self._logs.text(unit, attempt, offset)
 
     def elsewhere(self, name: str, unit: str) -> str:
-        if not unit.startswith("fork:"):
+        if not unit.startswith(FORK):
             return ""
-        namespace, _, baseline = unit.removeprefix("fork:").partition("/")
+        namespace, _, baseline = unit.removeprefix(FORK).partition("/")
         fork = fork_name(name, self._get(name)["metadata"]["uid"], namespace, baseline)
         return f"kubectl{self.flags.partition(' -n ')[0]} logs -n {namespace} -l {FORK_LABEL}={fork}"
 

@@ -8,6 +8,7 @@ import click
 
 from dayfly.cli import hosts, options, show
 from dayfly.cli.exits import CliError, Exit
+from dayfly.spec.lifecycle import FORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +31,7 @@ class Chosen(NamedTuple):
             return True
         if self.step:
             return unit == f"{self.resource}/{self.step}"
-        if unit.startswith("fork:"):
+        if unit.startswith(FORK):
             return self.resource in (unit, unit.rpartition("/")[2])
         return unit == self.resource or unit.startswith(f"{self.resource}/")
 

@@ -16,6 +16,7 @@ from dayfly.plan.status import Report, UnitReport
 from dayfly.plan.why import Blocker
 from dayfly.plan.why import why as chain
 from dayfly.plan.words import Reason
+from dayfly.spec.lifecycle import FORK
 from dayfly.spec.run import Phase, Request
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _overdue(meta: Any, status: Any, now: int) -> tuple[int, str] | None:
 
 def _unit(said: Any, now: int) -> UnitReport:
     since, until = milliseconds(said.get("since")), milliseconds(said.get("until"))
-    resource, _, name = ("", "", said["id"].rpartition("/")[2]) if said["id"].startswith("fork:") else _parts(said)
+    resource, _, name = ("", "", said["id"].rpartition("/")[2]) if said["id"].startswith(FORK) else _parts(said)
     return UnitReport(
         id=said["id"],
         resource=resource,

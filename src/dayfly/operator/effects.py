@@ -11,7 +11,7 @@ from dayfly.kube import errors
 from dayfly.operator import reads
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.follow import Followers
-from dayfly.operator.forks import FORK, ForkKeeper
+from dayfly.operator.forks import ForkKeeper
 from dayfly.operator.gather import Sight
 from dayfly.operator.grants import NotGrantedError
 from dayfly.operator.making import Maker, RefusedPodError
@@ -20,6 +20,7 @@ from dayfly.operator.refusals import Refusals
 from dayfly.operator.targets import Targets
 from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Prepare, Release
 from dayfly.plan.world import NeverRan, Objection
+from dayfly.spec.lifecycle import FORK
 
 
 class Effects:

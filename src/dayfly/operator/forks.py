@@ -1,6 +1,6 @@
 """Forks in a cluster: their facts, their birth without replicas, and what is kept of them while they live."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -9,42 +9,29 @@ from dayfly.execute.fork.render import (
     FORK_LABEL,
     FORM_ANNOTATION,
     LIKE_LABEL,
-    Hosts,
-    Identity,
-    elsewhere,
-    first_port,
-    fork,
     fork_name,
     form,
-    leading,
-    service,
 )
 from dayfly.execute.fork.run import ForeignForkError, Forks
-from dayfly.execute.order import ENV_INPUT_LIMIT, CannotRenderError
+from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
-from dayfly.execute.pod.render import SecretKey
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache
-from dayfly.kube.objects import NAMESPACES, HasMeta, Key, Pod
+from dayfly.kube.objects import HasMeta, Key, Pod
 from dayfly.operator.cluster import Cluster
+from dayfly.operator.fork_maker import KIND, ForkMaker
 from dayfly.operator.grants import NotGrantedError
 from dayfly.operator.objects import RunObject
 from dayfly.operator.refusals import Refusals
-from dayfly.operator.resources import bind
-from dayfly.operator.values import owner
 from dayfly.plan import words
 from dayfly.plan.sealed import ForkStep, Plan
 from dayfly.plan.words import Reason
 from dayfly.plan.world import AttemptKey, Fact, Held, Objection, Running, Waiting
-from dayfly.spec.lifecycle import Baseline, Unit, unit_id
+from dayfly.spec.lifecycle import FORK, Baseline, Unit
 from dayfly.spec.run import Run, State
 
 T = TypeVar("T", bound=HasMeta)
 
-FORK = "fork:"
-# On a namespace: those whose sandboxes may fork its workloads, joined by dots. A namespace's own always may.
-SOURCES_LABEL = f"{names.GROUP}/sandboxes-from"
-KIND = "Deployment"
 # After so long a fork that cannot follow its wish tries again, if no news comes first.
 AGAIN_S = 30.0
 CONFLICT_S = 1.0
@@ -67,10 +54,9 @@ class ForkKeeper:
         self._cluster = cluster
         self._refusals = refusals
         self._forks = Forks(cluster.client)
+        self._maker = ForkMaker(cluster, self._forks)
         # By UID of the ledger and fork: why a fork that runs cannot take the form that is wished for.
         self._stuck: dict[tuple[str, str], Objection] = {}
-        # By baseline: its UID and generation, and the labels that its pods have then.
-        self._labels: dict[Key, tuple[str, int, dict[str, str]]] = {}
 
     async def gather(self, run: RunObject, plan: Plan, now: int) -> ForkSight:
         """What is known of the run's forks, those that are no longer wished for included.
@@ -99,9 +85,9 @@ class ForkKeeper:
         """
         unit = plan.forks[name].unit
         try:
-            manifest = await self._manifest(run, plan, unit)
+            manifest = await self._maker.manifest(run, plan, unit)
             if manifest is not None:
-                await self._service(run, _baseline(name))
+                await self._maker.service(run, _baseline(name))
                 await self._forks.prepare(manifest)
             self._refusals.drop(run.ledger, (name, attempt))
         except _REFUSALS as error:
@@ -183,99 +169,13 @@ class ForkKeeper:
         seen, fact = sight.seen.get(name), sight.facts.get((name, record.attempt))
         if baseline is None or seen is None or not isinstance(fact, (Running, Waiting)):
             return  # a fork outlives its baseline
-        wanted = form(unit, baseline.metadata, self._hosts(run, unit))
+        wanted = form(unit, baseline.metadata, self._maker.hosts(run, unit))
         if seen.metadata.deletion_timestamp or _form(seen) == wanted:
             self._stuck.pop((run.ledger.uid, name), None)
             return
         stuck = self._stuck.get((run.ledger.uid, name))
         reason, message = (stuck.reason, stuck.message) if stuck else (str(Reason.REPLACED), words.replaced())
         sight.facts[name, record.attempt] = Waiting(since=fact.since, reason=reason, message=message)
-
-    def _hosts(self, run: RunObject, unit: Unit) -> Hosts:
-        """Where the forks that this one is told of answer, as far as the cache knows."""
-        found = {}
-        for namespace, name in elsewhere(unit):
-            own = fork_name(run.ledger.target.name, run.ledger.uid, namespace, name)
-            if each := self._cluster.services.get(own, namespace):
-                found[namespace, name] = _address(each)
-        return found
-
-    # --- making -----------------------------------------------------------------------------------------------------
-
-    async def _manifest(self, run: RunObject, plan: Plan, unit: Unit) -> dict[str, Any] | None:
-        """The fork as it is to be now; None if its baseline has just gone."""
-        assert unit.fork is not None, "only forks derive from a baseline"
-        of = unit.fork.baseline
-        await self._permitted(run, of.namespace)
-        baseline = await self._forks.baseline(of.name, of.namespace)
-        if baseline is None:
-            return None
-        hosts: dict[tuple[str, str], tuple[str, int]] = {}
-        for namespace, name in elsewhere(unit):
-            if each := await self._service(run, Baseline(kind=KIND, namespace=namespace, name=name)):
-                hosts[namespace, name] = _address(each)
-        inputs = await self._inputs(run, plan, unit)
-        return fork(unit, baseline, _identity(run, of), inputs=inputs, hosts=hosts)
-
-    async def _permitted(self, run: RunObject, namespace: str) -> None:
-        """Whoever may write Sandboxes in one namespace is given nothing by that in another."""
-        home = run.ledger.target.namespace
-        if namespace == home:
-            return
-        seen = await self._cluster.client.get(NAMESPACES, namespace)
-        sources = (seen.metadata.labels or {}).get(SOURCES_LABEL, "").split(".")
-        if home not in sources:
-            raise NotGrantedError(
-                "NamespaceNotGranted",
-                f"workloads of namespace {namespace} are not forked by sandboxes of {home}: an administrator can label "
-                f"it {SOURCES_LABEL}={home} (several names are joined by dots)",
-            )
-
-    async def _inputs(self, run: RunObject, plan: Plan, unit: Unit) -> dict[str, SecretKey | None]:
-        """Where the fork finds each value: the resource's Secret in the fork's own namespace, made now if need be."""
-        assert unit.fork is not None, "only forks derive from a baseline"
-        namespace = unit.fork.baseline.namespace
-        documents = {document.resource: document for document in plan.documents}
-        secrets: dict[str, str] = {}
-        found: dict[str, SecretKey | None] = {}
-        for item in unit.inputs:
-            ref = item.from_
-            outputs = run.ledger.unit(unit_id(ref.resource, ref.unit)).outputs if ref else {}
-            if ref is None or ref.output not in outputs:
-                found[item.name] = None
-                continue
-            if (size := outputs[ref.output].size) > ENV_INPUT_LIMIT:
-                message = f"{item.name} has {size} bytes; an environment variable takes at most {ENV_INPUT_LIMIT}"
-                raise CannotRenderError("InputTooLarge", message)
-            if ref.resource not in secrets:
-                secrets[ref.resource] = await bind(self._cluster.client, run, documents[ref.resource], namespace)
-            found[item.name] = SecretKey(secrets[ref.resource], f"{ref.unit}.{ref.output}")
-        return found
-
-    async def _service(self, run: RunObject, of: Baseline) -> read.Service | None:
-        """The fork's own Service, made now if a Service leads to its baseline; None if none does."""
-        identity = _identity(run, of)
-        found = await self._forks.find_service(identity.name, of.namespace, identity.owner)
-        if found is not None:
-            return found
-        labels = await self._pod_labels(of)
-        local = (each for each in self._cluster.services if each.metadata.namespace == of.namespace)
-        like = leading(local, of.name, labels)
-        return await self._forks.service(service(like, identity)) if like else None
-
-    async def _pod_labels(self, of: Baseline) -> dict[str, str]:
-        """The labels of the baseline's pods, read again only when the baseline has changed."""
-        key = Key(of.namespace, of.name)
-        cached, known = self._cluster.baselines.get(of.name, of.namespace), self._labels.get(key)
-        if known and cached and known[:2] == (cached.metadata.uid, cached.metadata.generation):
-            return known[2]
-        whole = await self._forks.baseline(of.name, of.namespace)
-        if whole is None:
-            self._labels.pop(key, None)
-            return {}
-        labels: dict[str, str] = whole["spec"]["template"].get("metadata", {}).get("labels") or {}
-        self._labels[key] = whole["metadata"]["uid"], whole["metadata"]["generation"], labels
-        return labels
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 
@@ -285,13 +185,13 @@ class ForkKeeper:
         try:
             own = self._cluster.services.get(_own_name(run, step.id), of.namespace)
             if own is None:
-                await self._service(run, of)
+                await self._maker.service(run, of)
             elif like := self._cluster.services.get((own.metadata.labels or {}).get(LIKE_LABEL, ""), of.namespace):
                 self._look_again_unless(await self._forks.keep_service(own, like), run)
             baseline = self._cluster.baselines.get(of.name, of.namespace)
-            if baseline is None or _form(seen) == form(step.unit, baseline.metadata, self._hosts(run, step.unit)):
+            if baseline is None or _form(seen) == form(step.unit, baseline.metadata, self._maker.hosts(run, step.unit)):
                 return
-            manifest = await self._manifest(run, plan, step.unit)
+            manifest = await self._maker.manifest(run, plan, step.unit)
             if manifest is not None and await self._is_newest(run):
                 self._look_again_unless(await self._forks.keep(seen, manifest), run)
             self._stuck.pop(key, None)
@@ -377,21 +277,12 @@ def _own_name(run: RunObject, name: str) -> str:
     return fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
 
 
-def _identity(run: RunObject, of: Baseline) -> Identity:
-    own = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
-    return Identity(own, run.metadata.name, owner(run))
-
-
 def _is_of(pod: Pod, own: str) -> bool:
     return (pod.metadata.labels or {}).get(FORK_LABEL) == own
 
 
 def _form(seen: read.Workload) -> str:
     return (seen.metadata.annotations or {}).get(FORM_ANNOTATION, "")
-
-
-def _address(each: read.Service) -> tuple[str, int]:
-    return f"{each.metadata.name}.{each.metadata.namespace}.svc", first_port(each)
 
 
 def _objection(error: Exception, now: int) -> Objection:

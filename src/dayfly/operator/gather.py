@@ -12,7 +12,7 @@ from dayfly.execute.turn import Scene
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.follow import Followers
-from dayfly.operator.forks import FORK, ForkKeeper, ForkSight, in_place
+from dayfly.operator.forks import ForkKeeper, ForkSight, in_place
 from dayfly.operator.grants import NotGrantedError
 from dayfly.operator.hints import Hints
 from dayfly.operator.making import Maker, RefusedPodError
@@ -25,7 +25,7 @@ from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.words import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, Objection, Sealed, Waiting, World
 from dayfly.spec.identity import nonce
-from dayfly.spec.lifecycle import Unit, digest
+from dayfly.spec.lifecycle import FORK, Unit, digest
 from dayfly.spec.run import Phase, Result, State
 
 log = logging.getLogger(__name__)

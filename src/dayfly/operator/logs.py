@@ -23,6 +23,7 @@ from dayfly.operator.objects import STEP_LOGS, RunObject, StepLogsObject
 from dayfly.operator.values import LOG_KEY, namespace_of, owner
 from dayfly.plan.status import Report
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
+from dayfly.spec.lifecycle import FORK
 from dayfly.spec.run import Phase, State
 
 log = logging.getLogger(__name__)
@@ -108,7 +109,7 @@ class Logs:
             (unit, record.attempt): record.ended_at
             for unit, record in run.ledger.units.items()
             if record.state is State.DONE
-            and not unit.startswith("fork:")
+            and not unit.startswith(FORK)
             and now - record.ended_at < RECENT_MS
             and (unit, record.attempt) not in known
         }

@@ -7,10 +7,8 @@ from dayfly.plan.retry import FORK_BACKOFF_MAX_MS, FORK_BACKOFF_MS, Standing, ag
 from dayfly.plan.sealed import ForkStep, Step
 from dayfly.plan.words import Reason
 from dayfly.plan.world import Held, Running, Unclear, Waiting
-from dayfly.spec.lifecycle import Event
+from dayfly.spec.lifecycle import FORK, Event
 from dayfly.spec.run import State, UnitRecord
-
-FORK = "fork:"
 
 
 def proceed(desk: Desk) -> None:

@@ -2,7 +2,7 @@
 
 from dayfly.plan.status import Report, UnitReport
 from dayfly.plan.words import Reason
-from dayfly.spec.lifecycle import Struct
+from dayfly.spec.lifecycle import FORK, Struct
 
 
 class Blocker(Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class _Search:
         return Reason.CLEANUP_STUCK if self.stuck and unit.state == "retrying" else unit.reason
 
     def advice(self, reason: str, unit: str, *, ran: bool = True) -> str:
-        words = [unit] if unit.startswith("fork:") else unit.split("/")
+        words = [unit] if unit.startswith(FORK) else unit.split("/")
         logs = " ".join(["dayfly logs", self.sandbox, *filter(None, words)])
         look = _LOOK.format(logs=logs) if ran else _NO_LOG
         return _ADVICE.get(reason, "").format(look=look, logs=logs, sandbox=self.sandbox)

@@ -7,7 +7,7 @@ are milliseconds.
 
 import enum
 import hashlib
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -200,6 +200,10 @@ def unit_id(resource: str, unit: str) -> str:
     return f"{resource}/{unit}" if resource else unit
 
 
+FORK: Final = "fork:"
+"""What a fork's name within its run begins with."""
+
+
 def fork_id(baseline: Baseline) -> str:
     """A fork's name within its run. The colon keeps it apart from every unit name."""
-    return f"fork:{baseline.namespace}/{baseline.name}"
+    return f"{FORK}{baseline.namespace}/{baseline.name}"
