@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from rig.kubelet import Script
-from rig.scenes import CHAIN, CHAIN_UNITS, URL, Scene, chain, gone, plugin, ready, step, wish
+from rig.scenes import CHAIN, CHAIN_UNITS, URL, Scene, chain, gone, play, plugin, ready, step, wish
 from rig.world import Unit, World, live
 
 RETRIED = plugin(
@@ -16,22 +16,6 @@ RETRIED_UNITS = {
     "db/seed": Unit(creates=True, once=True, undone_by="db/drop", reads=URL),
     "db/drop": Unit(creates=False, reads=URL),
 }
-
-
-def play(story, scene: Scene, **scripts: Script) -> World:
-    def born() -> World:
-        world = scene.world()
-        for name, script in scripts.items():
-            script.outputs = world.kubelet.scripts[f"db/{name}"].outputs
-            world.kubelet.scripts[f"db/{name}"] = script
-        return world
-
-    async def begin(world: World) -> None:
-        world.start(1)
-        world.sandbox(wish())
-        await story(world)
-
-    return live(born, begin)
 
 
 def versions(world: World, kind: str) -> list[dict]:

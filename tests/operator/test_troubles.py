@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 from rig.kubelet import Script
-from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain, gone, ready, wish
-from rig.world import World, live
+from rig.scenes import RETRY, RETRY_UNITS, Scene, chain, gone, play, ready, wish
+from rig.world import World
 
 from kube.fake import Fault, Harm
 
-CHAIN_LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
 RETRY_LIFE = Scene(RETRY, RETRY_UNITS, chain)
 
 
@@ -19,24 +18,6 @@ def reason(world: World) -> str:
 
 def message(world: World) -> str:
     return world.status().get("message", "")
-
-
-def play(story, scene: Scene = CHAIN_LIFE, operators: int = 1, **scripts: Script) -> World:
-    """A story with operators at work; `make=Script(...)` is how that step of the resource behaves."""
-
-    def born() -> World:
-        world = scene.world()
-        for name, script in scripts.items():
-            script.outputs = world.kubelet.scripts[f"db/{name}"].outputs
-            world.kubelet.scripts[f"db/{name}"] = script
-        return world
-
-    async def begin(world: World) -> None:
-        world.start(operators)
-        world.sandbox(wish())
-        await story(world)
-
-    return live(born, begin)
 
 
 def pod_path(pod: dict) -> str:

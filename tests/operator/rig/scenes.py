@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from rig.cloud import Object
 from rig.kubelet import Script
-from rig.world import Unit, World
+from rig.world import Unit, World, live
 
 READY = "AllDesiredWorkloadsReady"
 
@@ -237,3 +237,24 @@ SCENES = {
     "fork-midway": Scene(RETRY, RETRY_UNITS, fork_midway, baseline=True),
     "fork-deleted": Scene(RETRY, RETRY_UNITS, fork_deleted, baseline=True),
 }
+
+
+CHAIN_LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
+
+
+def play(story, scene: Scene = CHAIN_LIFE, operators: int = 1, **scripts: Script) -> World:
+    """A story with operators at work; `make=Script(...)` is how that step of the resource behaves."""
+
+    def born() -> World:
+        world = scene.world()
+        for name, script in scripts.items():
+            script.outputs = world.kubelet.scripts[f"db/{name}"].outputs
+            world.kubelet.scripts[f"db/{name}"] = script
+        return world
+
+    async def begin(world: World) -> None:
+        world.start(operators)
+        world.sandbox(wish())
+        await story(world)
+
+    return live(born, begin)
