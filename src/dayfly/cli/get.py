@@ -25,7 +25,6 @@ _KINDS = {
     "resources": "resources",
     "dfr": "resources",
 }
-_FAILED = ("ResourceFailed", "HookFailed", "Refused", "LedgerLost", "PlanLost")
 _WIDEST = 1000
 
 
@@ -51,15 +50,11 @@ def command(kind: str, name: str, context: str | None, namespace: str | None, ou
         _sandboxes(host, output)
 
 
-def phase(report: Report) -> str:
-    """Which part of its life a run is in: Pending, Creating, Ready, Failed or Deleting."""
-    if report.get("closed"):
-        return "Deleting"
-    if report.get("ready"):
-        return "Ready"
-    if report["reason"] in _FAILED:
-        return "Failed"
-    return "Creating" if report["units"] else "Pending"
+def _phase(report: Report) -> str:
+    from dayfly.plan import phases
+
+    begun, closed = bool(report["units"]), bool(report.get("closed"))
+    return phases.phase(begun=begun, closed=closed, ready=bool(report.get("ready")), reason=report["reason"])
 
 
 def _sandboxes(host: Host, output: str | None) -> None:
@@ -68,7 +63,7 @@ def _sandboxes(host: Host, output: str | None) -> None:
         show.emit([_data(each) for each in found], output)
     elif found:
         rows = [
-            (one.name, phase(one.report), one.report["reason"], _progress(one.report), show.age(one.created))
+            (one.name, _phase(one.report), one.report["reason"], _progress(one.report), show.age(one.created))
             for one in found
         ]
         show.table(("SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"), rows)
@@ -86,7 +81,7 @@ def _one(found: Standing, output: str | None) -> None:
     show.facts(
         [
             ("Sandbox", found.name),
-            ("Phase", phase(report)),
+            ("Phase", _phase(report)),
             ("Reason", report["reason"]),
             ("Message", report["message"]),
             ("Routing key", found.routing_key),
@@ -119,22 +114,21 @@ def _resources(host: Host, name: str, output: str | None) -> None:
 
 
 def _resources_of(one: Standing) -> Iterator[dict[str, Any]]:
-    from dayfly.cli.frame import CREATING
+    import msgspec
 
-    closed = bool(one.report.get("closed"))
+    from dayfly.plan.phases import of_resource
+    from dayfly.plan.status import UnitReport
+
+    units = msgspec.convert(one.report["units"], list[UnitReport])
     for wish in one.spec.get("resources") or ():
-        units = [unit for unit in one.report["units"] if unit.get("resource") == wish["name"]]
-        counted = [unit for unit in units if (unit["event"] in CREATING) != closed and unit["state"] != "skipped"]
-        done = [unit for unit in counted if unit["state"] in ("succeeded", "stopped")]
-        troubled = [unit for unit in counted if unit["state"] in ("failed", "unknown", "retrying")]
-        open_ = "Failed" if any(unit["state"] == "failed" for unit in counted) else "Creating"
+        stands = of_resource(units, wish["name"], closed=bool(one.report.get("closed")))
         yield {
             "name": wish["name"],
             "sandbox": one.name,
             "plugin": wish.get("plugin") or "(its own steps)",
-            "phase": "Deleting" if closed else "Ready" if counted and len(done) == len(counted) else open_,
-            "progress": f"{len(done)}/{len(counted)}",
-            "message": f"{troubled[0]['name']}: {troubled[0].get('message', '')}" if troubled else "",
+            "phase": stands.phase if units else _phase(one.report),
+            "progress": f"{stands.done}/{stands.total}",
+            "message": f"{stands.worst.name}: {stands.worst.message}" if stands.worst and stands.troubled else "",
         }
 
 
@@ -143,4 +137,4 @@ def _progress(report: Report) -> str:
 
 
 def _data(one: Standing) -> dict[str, Any]:
-    return {"name": one.name, "createdAt": one.created, **one.report, "phase": phase(one.report)}
+    return {"name": one.name, "createdAt": one.created, **one.report, "phase": _phase(one.report)}

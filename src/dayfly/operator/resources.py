@@ -16,8 +16,9 @@ from dayfly.operator.cluster import Cluster
 from dayfly.operator.objects import GROUP, VERSION, RunObject
 from dayfly.operator.said import PROGRESS_MS, conditions, stamp, steady, units_of
 from dayfly.operator.values import namespace_of, outputs_secret, owner, told
-from dayfly.plan.status import Report, UnitReport
-from dayfly.spec.lifecycle import CREATING, Lifecycle, unit_id
+from dayfly.plan.phases import ResourceStanding, of_resource
+from dayfly.plan.status import Report
+from dayfly.spec.lifecycle import Lifecycle, unit_id
 from dayfly.spec.run import Phase, Result
 
 RESOURCES = Resource(GROUP, VERSION, "resources", "Resource", dict, namespaced=False).metadata_only()
@@ -55,10 +56,9 @@ class Resources:
     async def _resource(self, run: RunObject, document: Lifecycle, report: Report, now: int) -> float:
         key = run.metadata.name, document.resource
         units = [unit for unit in report.units if unit.resource == document.resource]
-        counted = [unit for unit in units if (unit.event in CREATING) == (report.closed is None)]
-        phase, reason, message = _standing(counted, report, now)
-        ready = phase == "Ready"
-        progress = f"{sum(unit.state == 'succeeded' for unit in counted)}/{len(counted)}"
+        stands = of_resource(units, document.resource, closed=report.closed is not None)
+        phase, ready, progress = stands.phase, stands.phase == "Ready", f"{stands.done}/{stands.total}"
+        reason, message = _words(stands, now)
         # That a step is placed, pulls and runs is said of the Sandbox; here its end is enough.
         said, last = (phase, reason, progress), self._said.get(key)
         if last == said:
@@ -182,17 +182,13 @@ def _name(run: RunObject, document: Lifecycle) -> str:
     return names.derived("", f"{target.name}-{document.resource}", "resource", target.uid, document.resource)
 
 
-def _standing(units: list[UnitReport], report: Report, now: int) -> tuple[str, str, str]:
-    """Phase, reason and sentence of a resource, by those of its steps that count now."""
-    open_ = report.closed is None
-    if open_ and all(unit.state == "succeeded" for unit in units):
-        return "Ready", "ResourceReady", "all its create steps have succeeded"
-    rank = {"failed": 0, "unknown": 1, "retrying": 2, "running": 3}
-    pending = [unit for unit in units if unit.state not in ("succeeded", "skipped", "stopped")]
-    if not pending:
-        return "Deleting", "Deleting", "its delete steps have succeeded"
-    worst = min(pending, key=lambda unit: rank.get(unit.state, 9))
-    phase = "Deleting" if not open_ else "Failed" if worst.state == "failed" else "Creating"
-    troubled = worst.state in ("failed", "unknown", "retrying")
+def _words(stands: ResourceStanding, now: int) -> tuple[str, str]:
+    """Reason and sentence."""
+    worst = stands.worst
+    if worst is None:
+        creating = stands.phase == "Ready"
+        return ("ResourceReady", "all its create steps have succeeded") if creating else (
+            "Deleting", "its delete steps have succeeded"
+        )  # fmt: skip
     message = steady(worst.message or worst.state, worst.since, worst.until, now)
-    return phase, (worst.reason if troubled else "") or phase, f"{worst.name}: {message}"
+    return (worst.reason if stands.troubled else "") or stands.phase, f"{worst.name}: {message}"

@@ -15,6 +15,7 @@ from dayfly.operator.objects import SANDBOXES, SandboxObject
 from dayfly.operator.said import PROGRESS_MS, conditions, sentence, stamp, units_of
 from dayfly.operator.sandboxes import WaitingError, routing_key
 from dayfly.operator.values import namespace_of
+from dayfly.plan import phases
 from dayfly.plan.status import Report
 from dayfly.plan.words import Reason
 
@@ -69,7 +70,8 @@ class Speaker:
         report, units = about or _Said(None, [])
         meta, now = seen.metadata, self._cluster.now()
         progress = f"{report.done}/{report.total}" if report else "0/0"
-        phase = _phase(report, ready, reason)
+        closed = report is not None and report.closed is not None
+        phase = phases.phase(begun=report is not None, closed=closed, ready=ready, reason=reason)
         standing = tuple((unit["id"], unit["state"], unit.get("attempt", 0)) for unit in units)
         said = (ready, reason, phase, meta.generation, message, progress, standing)
         last = self._said.get(meta.uid)
@@ -130,13 +132,3 @@ def _pods(scene: Scene, report: Report) -> dict[str, str]:
         for unit in report.units
         if unit.kind == "exec" and unit.state in ("running", "unknown")
     }
-
-
-def _phase(report: Report | None, ready: bool, reason: str) -> str:
-    if report is None:
-        return "Failed" if reason in FROZEN or reason == "Refused" else "Pending"
-    if report.closed is not None:
-        return "Deleting"
-    if ready:
-        return "Ready"
-    return "Failed" if report.reason in ("ResourceFailed", "HookFailed") else "Creating"

@@ -1,0 +1,56 @@
+"""In which part of its life a sandbox is, and each of its resources: one word for statuses and command line alike."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dayfly.plan.status import UnitReport
+from dayfly.plan.words import Reason
+from dayfly.spec.lifecycle import CREATING
+
+# With these somebody has to do something before it goes on; the last three come from the operator.
+FAILURES = frozenset({Reason.RESOURCE_FAILED, Reason.HOOK_FAILED, "Refused", "LedgerLost", "PlanLost"})
+_DONE = ("succeeded", "stopped")
+_WORST_FIRST = ("failed", "unknown", "retrying", "running")
+
+
+class ResourceStanding(NamedTuple):
+    """How a resource stands: `done` of `total` steps of creating, or of cleaning up; `worst` of those that are not."""
+
+    phase: str
+    done: int
+    total: int
+    worst: UnitReport | None
+
+    @property
+    def troubled(self) -> bool:
+        """Whether `worst` is more than a step that waits or runs."""
+        return self.worst is not None and self.worst.state in ("failed", "unknown", "retrying")
+
+
+def phase(*, begun: bool, closed: bool, ready: bool, reason: str) -> str:
+    """Pending, Creating, Ready, Failed or Deleting; `begun` says that it has a run."""
+    if closed:
+        return "Deleting"
+    if ready:
+        return "Ready"
+    if reason in FAILURES:
+        return "Failed"
+    return "Creating" if begun else "Pending"
+
+
+def of_resource(units: Iterable[UnitReport], resource: str, *, closed: bool) -> ResourceStanding:
+    """By those of its steps that count now."""
+    counted = [
+        unit
+        for unit in units
+        if unit.resource == resource and (unit.event in CREATING) != closed and unit.state != "skipped"
+    ]
+    pending = [unit for unit in counted if unit.state not in _DONE]
+    worst = min(pending, key=_rank, default=None)
+    failed = worst is not None and worst.state == "failed"
+    word = "Deleting" if closed else "Failed" if failed else "Creating" if pending else "Ready"
+    return ResourceStanding(word, len(counted) - len(pending), len(counted), worst)
+
+
+def _rank(unit: UnitReport) -> int:
+    return _WORST_FIRST.index(unit.state) if unit.state in _WORST_FIRST else len(_WORST_FIRST)
