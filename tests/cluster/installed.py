@@ -20,11 +20,16 @@ RUN_LABEL = "dayfly.dev/run"
 
 
 class Installed:
-    """The operator's Deployment, and everything that it makes. `took` has seconds of each part of the installation."""
+    """The operator's Deployment, and everything that it makes.
+
+    `took` has seconds of each part of the installation; `restarts` the replicas' restarts until both were ready
+    (later ones are tests' doing).
+    """
 
     def __init__(self, own: clusters.Cluster) -> None:
         self.own = own
         self.took: dict[str, float] = {}
+        self.restarts: list[int] = []
 
     def install(self) -> None:
         """Bring the image of this checkout to the node, apply the manifest, and wait for both replicas."""
@@ -35,6 +40,7 @@ class Installed:
         with self._timed("rolled out"):
             self.own.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "install.yaml"))
             self.own.kubectl("rollout", "status", "-n", SYSTEM, "deployment/dayfly-operator", "--timeout=120s")
+        self.restarts = [pod["status"]["containerStatuses"][0]["restartCount"] for pod in self.replicas()]
 
     def apply(self, *objects: dict[str, Any]) -> None:
         """Create or change objects as a person with kubectl does."""
@@ -134,6 +140,10 @@ class Installed:
             eventually(lambda: not self.left(), "nothing left", seconds=30)
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.left()}") from None
+
+    def replicas(self) -> list[dict[str, Any]]:
+        """The operator's pods."""
+        return self.items(f"/api/v1/namespaces/{SYSTEM}/pods")
 
     def leader(self) -> str:
         """The name of the pod that does the work."""

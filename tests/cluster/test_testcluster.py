@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from testcluster import build, host, images
@@ -108,11 +109,12 @@ class TestLife:
             own.kubectl("wait", "pod/stay", "--for=condition=Ready", "--timeout=60s")
             family = processes_of(own)
             assert {"kubelet", "containerd-shim", "sleep", "etcd"} <= set(family.values())
-            for pid in [pid for pid, name in family.items() if name.startswith(killed) and "shim" not in name]:
-                os.kill(pid, signal.SIGKILL)
+            for process, name in family.items():
+                if name.startswith(killed) and "shim" not in name:
+                    os.kill(process.pid, signal.SIGKILL)
         finally:
             clusters.down(own)
-        assert not [pid for pid in family if lives(pid)]
+        assert not [process for process in family if lives(process)]
         assert not own.folder.exists()
         assert host.traces(own.name) == []
         assert before == machine_state()
@@ -151,9 +153,9 @@ class TestLife:
         own = clusters.up(kubelet=False)
         try:
             own.kubectl("create", "namespace", "kept")
-            (pid,) = [pid for pid, name in processes_of(own).items() if name == "kube-apiserver"]
-            os.kill(pid, signal.SIGKILL)
-            eventually(lambda: not lives(pid))
+            (server,) = [process for process, name in processes_of(own).items() if name == "kube-apiserver"]
+            os.kill(server.pid, signal.SIGKILL)
+            eventually(lambda: not lives(server))
             eventually(lambda: own.answers("/api/v1/namespaces/kept"), seconds=60)
         finally:
             clusters.down(own)
@@ -243,29 +245,43 @@ def start(*options: str) -> clusters.Cluster:
     return clusters.Cluster(Path(said.splitlines()[-1]).parent)
 
 
-def processes_of(own: clusters.Cluster) -> dict[int, str]:
-    """Numbers and names of all processes of a cluster, its pods' among them, as this machine sees them."""
-    parents, names = {}, {}
+class Process(NamedTuple):
+    """A process that is no other: numbers are given anew after some thousand others, beginnings are not."""
+
+    pid: int
+    began: int
+
+
+def processes_of(own: clusters.Cluster) -> dict[Process, str]:
+    """All processes of a cluster by their names, its pods' among them, as this machine sees them."""
+    parents, names, known = {}, {}, {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            name, rest = (entry / "stat").read_text().split(" (", 1)[1].rsplit(") ", 1)
+            name, rest = stat_of(int(entry.name))
         except OSError:  # ended since
             continue
         pid = int(entry.name)
-        parents[pid], names[pid] = int(rest.split()[1]), name
+        parents[pid], names[pid], known[pid] = int(rest[1]), name, Process(pid, int(rest[19]))
     node = int((own.folder / "pid").read_text())
     family = {parents[node]: "unshare", node: "node"}
     while more := {pid: names[pid] for pid, parent in parents.items() if parent in family and pid not in family}:
         family |= more
-    return family
+    return {known[pid]: name for pid, name in family.items()}
 
 
-def lives(pid: int) -> bool:
-    """Whether there is such a process; one that has ended and waits for this machine's own first process is not."""
+def lives(process: Process) -> bool:
+    """Whether it is still there; one that has ended and waits for this machine's own first process is not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] != "Z"
+        _, rest = stat_of(process.pid)
     except OSError:
         return False
+    return rest[0] != "Z" and int(rest[19]) == process.began
+
+
+def stat_of(pid: int) -> tuple[str, list[str]]:
+    """A process's name, and the fields of its /proc/PID/stat from the state on."""
+    name, rest = Path(f"/proc/{pid}/stat").read_text().split(" (", 1)[1].rsplit(") ", 1)
+    return name, rest.split()
 
 
 def machine_state() -> dict[str, object]:

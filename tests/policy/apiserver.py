@@ -33,6 +33,9 @@ class Answer(NamedTuple):
         return self.body.get("message", "") if isinstance(self.body, dict) else str(self.body)
 
 
+IDLE_SECONDS = 30  # the server ends connections that were idle for 90 s, perhaps just as the next request leaves
+
+
 class Api:
     """Requests to one server. Each thread has a connection of its own."""
 
@@ -53,17 +56,24 @@ class Api:
             headers["Impersonate-Group"] = (
                 "system:serviceaccounts" if user.startswith("system:serviceaccount:") else "system:authenticated"
             )
-        connection = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = http.client.HTTPSConnection(self.cluster.network.node, 6443, context=self._tls, timeout=60)
-            self._local.connection = connection
-            self._open.append(connection)
+        connection = self._connection()
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         answer = connection.getresponse()
         data = answer.read()
         return Answer(
             answer.status, json.loads(data) if answer.headers.get_content_type() == "application/json" else data
         )
+
+    def _connection(self) -> http.client.HTTPSConnection:
+        connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = http.client.HTTPSConnection(self.cluster.network.node, 6443, context=self._tls, timeout=60)
+            self._local.connection = connection
+            self._open.append(connection)
+        elif time.monotonic() - self._local.used > IDLE_SECONDS:
+            connection.close()  # the next request opens it again
+        self._local.used = time.monotonic()
+        return connection
 
     def apply(self, text: str) -> None:
         """Server-side apply of every document of a text, which must succeed."""
