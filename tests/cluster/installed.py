@@ -153,16 +153,19 @@ class Installed:
     def kill_leader(self) -> str:
         """SIGKILL to the operator that leads, from the node; its pod's name. The kubelet starts it again."""
         name = self.leader()
+        pid = eventually(lambda: self._process_of(name), f"a running container of {name}")
+        self.own.run_inside(["kill", "-KILL", pid])
+        return name
+
+    def _process_of(self, name: str) -> str:
+        """The process number, in the cluster, of a replica's container; empty while the kubelet starts another."""
         pod = self.get(f"/api/v1/namespaces/{SYSTEM}/pods/{name}")
         assert pod is not None, f"{name} leads, and is not there"
-        (status,) = pod["status"]["containerStatuses"]
-        container = status["containerID"].removeprefix("containerd://")
+        container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
         tasks = self.own.run_inside(
             ["ctr", "--address=/run/testcluster/containerd.sock", "-n", "k8s.io", "tasks", "list"]
         )
-        (pid,) = [line.split()[1] for line in tasks.splitlines() if line.startswith(container)]
-        self.own.run_inside(["kill", "-KILL", pid])
-        return name
+        return next((line.split()[1] for line in tasks.splitlines() if line.startswith(container)), "")
 
     def component(self, name: str) -> list[str]:
         """Process numbers of a component of the cluster, as inside it."""
