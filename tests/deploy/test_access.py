@@ -125,12 +125,13 @@ class TestTenant:
         assert installed.ask("GET", f"{path}/l", user=TENANT).body["spec"]["logs"] == LOGS["spec"]["logs"]
         assert installed.ask("DELETE", f"{path}/l", user=OPERATOR).status == 200
 
-    def test_says_nothing_in_our_name(self, installed):
-        path, body = CARRIERS["sandboxes"]
+    @pytest.mark.parametrize("plural", ["sandboxes", "resourceplugins"])
+    def test_says_nothing_in_our_name(self, installed, plural):
+        path, body = CARRIERS[plural]
         installed.ask("POST", path, body, user=TENANT)
         one = f"{path}/{body['metadata']['name']}/status"
         answer = installed.ask("PATCH", one, {"status": {"message": "x"}}, user=TENANT, kind=MERGE)
-        refused(answer, "sandboxes/status are written by the Dayfly operator alone")
+        refused(answer, f"{plural}/status are written by the Dayfly operator alone")
         assert installed.ask("PATCH", one, {"status": {"message": "x"}}, user=OPERATOR, kind=MERGE).status == 200
 
     @pytest.mark.parametrize(

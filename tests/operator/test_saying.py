@@ -118,19 +118,6 @@ class TestEvents:
         play(story)
 
 
-def test_wishes_that_cannot_be_compiled_are_refused_with_their_place():
-    async def story(world: World) -> None:
-        world.sandbox({"resources": [{"name": "db", "plugin": "nosuch"}]})
-        await world.until(lambda: world.status().get("reason") == "PluginMissing", "the refusal", 10)
-        assert "nosuch" in world.status()["message"]
-        world.plugin("nosuch", CHAIN)
-        await world.until(lambda: ready(world), "ready", 60)
-        world.delete()
-        await gone(world)
-
-    play(story)
-
-
 def test_what_is_in_use_is_labelled_and_freed_again():
     """The namespace and the plugin of a live sandbox cannot be deleted by mistake; afterwards they can."""
 

@@ -107,8 +107,11 @@ def _idle(sandbox: Sandbox) -> list[Path]:
     return [("spec", field) for field in ("local", "virtual", "middleware", "routing") if getattr(sandbox.spec, field)]
 
 
-def check_plugin(plugin: Plugin, *, source: Document | None = None) -> None:
+def check_plugin(plugin: Plugin, *, source: Document | None = None) -> Lifecycle:
     """Refuse whatever can be refused when a plugin is published, before any sandbox names it.
+
+    Returns:
+        What it becomes in a sandbox that gives it no params.
 
     Raises:
         SpecError: with its place in `source`, where that is given.
@@ -124,6 +127,7 @@ def check_plugin(plugin: Plugin, *, source: Document | None = None) -> None:
         _check_size(smallest, ("spec",))
     except SpecError as fault:
         raise _locate(fault, source) from None
+    return smallest
 
 
 def _check_instance(instance: Instance, sources: Mapping[Key, Document]) -> None:

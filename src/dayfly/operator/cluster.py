@@ -60,6 +60,7 @@ class Cluster:
         self.ledger = Runs(client, self.runs)
         self.queue: WorkQueue[str] = WorkQueue(seed=seed)
         self.wishes: WorkQueue[Key] = WorkQueue(seed=seed)
+        self.published: WorkQueue[str] = WorkQueue(seed=seed)
         self.reflectors: list[Reflector[Any]] = [
             Reflector(client, RUNS, self.runs, seed=seed),
             Reflector(client, DOCUMENTS, self.documents, seed=seed),
@@ -93,6 +94,7 @@ class Cluster:
         """Take no more work."""
         self.queue.close()
         self.wishes.close()
+        self.published.close()
 
     @property
     def age(self) -> float:
@@ -131,7 +133,8 @@ class Cluster:
         deleting = change.new is None or change.new.metadata.deletion_timestamp is not None
         self.queue.add(names.run_name(seen.metadata.name, seen.metadata.uid), urgent=deleting)
 
-    def _plugin_changed(self, _: Change[PluginObject]) -> None:
+    def _plugin_changed(self, change: Change[PluginObject]) -> None:
+        self.published.add(change.key.name)
         # Whoever waits for a plugin looks again; that is rare enough to ask everyone.
         for sandbox in self.sandboxes:
             if self.ledger.get(names.run_name(sandbox.metadata.name, sandbox.metadata.uid)) is None:

@@ -19,6 +19,7 @@ from dayfly.operator.gather import PlanLostError
 from dayfly.operator.grants import Runner
 from dayfly.operator.lifecycles import Lifecycles
 from dayfly.operator.metrics import Metrics
+from dayfly.operator.plugins import Plugins
 from dayfly.operator.resources import Resources
 from dayfly.operator.sandboxes import Sandboxes, WaitingError
 from dayfly.operator.serve import serving
@@ -49,9 +50,10 @@ class Operator:
         self.cluster = Cluster(client, now=now, seed=seed)
         self._elector = elector
         self._lifecycles = Lifecycles(self.cluster, runner=runner)
-        self._sandboxes = Sandboxes(self.cluster)
+        self._plugins = Plugins(self.cluster)
         self._events = Recorder(client, "dayfly.dev/operator", identity)
         self._speaker = Speaker(self.cluster, self._events)
+        self._sandboxes = Sandboxes(self.cluster, self._speaker.doubt)
         self._resources = Resources(self.cluster)
         self._stopping = asyncio.Event()
         self.metrics = Metrics(
@@ -103,6 +105,7 @@ class Operator:
             sweeping = tasks.create_task(self._lifecycles.sweeper.run())
             working = [tasks.create_task(work(self.cluster.queue, self._take_turn)) for _ in range(WORKERS)]
             working += [tasks.create_task(work(self.cluster.wishes, self._tend)) for _ in range(WORKERS)]
+            working.append(tasks.create_task(work(self.cluster.published, self._judge)))
             await asyncio.wait(working)
             sweeping.cancel()
 
@@ -182,6 +185,18 @@ class Operator:
             self.cluster.wishes.retry(key)
         else:
             self.cluster.wishes.forget(key)
+
+    async def _judge(self, plugin: str) -> None:
+        try:
+            await self._plugins.tend(plugin)
+        except errors.ApiError as error:
+            log.warning("plugin %s: %s", plugin, error)
+            self.cluster.published.retry(plugin)
+        except Exception:
+            log.exception("plugin %s failed", plugin)
+            self.cluster.published.retry(plugin)
+        else:
+            self.cluster.published.forget(plugin)
 
 
 class Place(NamedTuple):

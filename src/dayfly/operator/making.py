@@ -4,7 +4,7 @@ import datetime as dt
 from typing import Any
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.policy import Terms, Violation, check, restored
+from dayfly.execute.pod.policy import Terms, check, described, restored
 from dayfly.execute.pod.render import PodAttempt, SecretKey
 from dayfly.execute.pod.render import pod as render
 from dayfly.kube.objects import Pod
@@ -17,7 +17,6 @@ from dayfly.plan.sealed import Plan
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import CREATING, unit_id
 
-_SHOWN = 3
 _LATE_MS = 60_000
 
 
@@ -52,14 +51,14 @@ class Maker:
         secrets = frozenset(value.secret for value in attempt.inputs.values() if isinstance(value, SecretKey))
         found = check(made, Terms(namespace=attempt.namespace, runner=self._runner, secrets=secrets, level=level))
         if found:
-            raise RefusedPodError(f"its pod may not be made: {_said(found)}")
+            raise RefusedPodError(f"its pod may not be made: {described(found)}")
         return made
 
     def judge(self, uid: str, stored: dict[str, Any], made: dict[str, Any]) -> None:
         """Note whether the pod of that UID is, as stored, the one that was made."""
         found = restored(stored, made)
         pod = f"pod {made['metadata']['namespace']}/{made['metadata']['name']}"
-        self._judged[uid] = f"{pod}: {_said(found)}; then delete the pod" if found else ""
+        self._judged[uid] = f"{pod}: {described(found)}; then delete the pod" if found else ""
 
     def objection(self, uid: str) -> str | None:
         """What is wrong with a pod that was judged, empty if nothing is; None for one that is yet to be judged."""
@@ -113,11 +112,6 @@ class Maker:
             start_before=start_before or self._cluster.now() + limits.schedule_ms + limits.pull_ms,
             reads=reads.label(run, step),
         )
-
-
-def _said(found: list[Violation]) -> str:
-    more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
-    return "; ".join(map(str, found[:_SHOWN])) + more
 
 
 def _start_before(stored: dict[str, Any]) -> int:

@@ -5,8 +5,10 @@ from typing import Any
 import msgspec
 
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Resource, Slim
+from dayfly.spec import documents
 from dayfly.spec.kinds import StepLogsSpec
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Unit
+from dayfly.spec.plugin import Plugin
 from dayfly.spec.run import Run
 
 GROUP, VERSION = API_VERSION.split("/")
@@ -64,6 +66,17 @@ class PluginObject(Slim, frozen=True):
 
     metadata: ObjectMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def parsed(self) -> Plugin:
+        """As the compiler takes it.
+
+        Raises:
+            SpecError: it is wrong in a way that the API server's schema does not see.
+        """
+        body = {"name": self.spec.get("name", ""), "spec": {k: v for k, v in self.spec.items() if k != "name"}}
+        plugin = documents.from_wire(body, "ResourcePlugin")
+        assert isinstance(plugin, Plugin), "asked for by its kind"
+        return plugin
 
 
 class StepLogsObject(Slim, frozen=True):

@@ -22,12 +22,14 @@ def stamp(milliseconds: int) -> str:
     return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def conditions(ready: bool, reason: str, message: str, generation: int, since: str) -> list[dict[str, Any]]:
+def conditions(
+    holds: bool, reason: str, message: str, generation: int, since: str, *, name: str = "Ready"
+) -> list[dict[str, Any]]:
     """The one condition that people wait on."""
     return [
         {
-            "type": "Ready",
-            "status": "True" if ready else "False",
+            "type": name,
+            "status": "True" if holds else "False",
             "reason": reason,
             "message": message,
             "observedGeneration": generation,

@@ -7,12 +7,13 @@ when they are first written, whatever a later compiler would make of the same wi
 
 import hashlib
 import logging
+from collections.abc import Callable
 
 import msgspec
 
 from dayfly import compile as compiler
 from dayfly.compile import Compiled
-from dayfly.execute.pod import names
+from dayfly.execute.pod import names, trial
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, Key
@@ -53,8 +54,10 @@ class WaitingError(Exception):
 class Sandboxes:
     """Sees to it that each Sandbox has its run, and the run the Sandbox's newest forks."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, doubt: Callable[[SandboxObject, str], None]) -> None:
+        """`doubt` tells people what a new sandbox asks for in vain."""
         self._cluster = cluster
+        self._doubt = doubt
         self._in_use = InUse(cluster)
         self._done: dict[str, tuple[int, str]] = {}
 
@@ -73,7 +76,7 @@ class Sandboxes:
         if run is not None and self._done.get(meta.uid) == (meta.generation, run.metadata.uid):
             return None  # only its status has changed, or its labels
         try:
-            compiled = self._compile(seen)
+            compiled = self._compile(seen, new=run is None)
         except SpecError as error:
             return WaitingError("Refused", str(error))
         except WaitingError as error:
@@ -119,21 +122,22 @@ class Sandboxes:
         now = await self._cluster.client.find(SANDBOXES, seen.metadata.name, seen.metadata.namespace)
         return now if now is not None and now.metadata.uid == seen.metadata.uid else None
 
-    def _compile(self, seen: SandboxObject) -> Compiled:
+    def _compile(self, seen: SandboxObject, *, new: bool) -> Compiled:
         meta = seen.metadata
         sandbox = documents.from_wire({"name": meta.name, "spec": seen.spec}, "Sandbox", name=meta.name)
         assert isinstance(sandbox, Sandbox), "asked for by its kind"
-        return compiler.compile(
+        compiled = compiler.compile(
             sandbox, self._plugins(sandbox), uid=meta.uid, routing_key=routing_key(meta.uid), namespace=meta.namespace
         )
+        if new:
+            _check_pods(seen, compiled)
+        return compiled
 
     def _plugins(self, sandbox: Sandbox) -> dict[tuple[str, str], Plugin]:
         """All published versions of the plugins it names: the compiler takes the highest where none is named."""
         known: dict[tuple[str, str], Plugin] = {}
         for found in self._cluster.plugins:
-            body = {"name": found.spec.get("name", ""), "spec": {k: v for k, v in found.spec.items() if k != "name"}}
-            plugin = documents.from_wire(body, "ResourcePlugin")
-            assert isinstance(plugin, Plugin), "asked for by its kind"
+            plugin = found.parsed()
             known[plugin.name, plugin.version] = plugin
         for name, version in compiler.missing(sandbox):
             versions = sorted((v for n, v in known if n == name), key=semver.precedence)
@@ -166,6 +170,8 @@ class Sandboxes:
             spec=RunSpec(documents=pins, forks=compiled.forks),
         )
         await self._cluster.ledger.birth(body)
+        if compiled.warnings:
+            self._doubt(seen, "; ".join(compiled.warnings))
         self._cluster.queue.add(run)
 
     async def _document(self, meta: AnnotatedMeta, run: str, document: Lifecycle) -> Pin:
@@ -180,6 +186,18 @@ class Sandboxes:
         except (errors.AlreadyExists, errors.OutcomeUnknown):
             made = await self._cluster.client.get(DOCUMENTS, name)
         return Pin(name=name, uid=made.metadata.uid, digest=digest(made.spec))
+
+
+def _check_pods(seen: SandboxObject, compiled: Compiled) -> None:
+    """Refuse a sandbox with a step of which no pod may ever be made, rather than have it wait for one."""
+    wishes = seen.spec.get("resources") or []
+    for document in compiled.documents:
+        for problem in trial.objections(document):
+            if not document.resource:
+                raise SpecError(problem, ("spec", "runner"))
+            place, wish = next((n, each) for n, each in enumerate(wishes) if each["name"] == document.resource)
+            whose = f"the plugin {wish['plugin']}" if wish.get("plugin") else "the plugin"
+            raise SpecError(f"{whose} is wrong: {problem}", ("spec", "resources", place))
 
 
 def routing_key(uid: str) -> str:

@@ -24,7 +24,7 @@ AGAIN_S = 1.0
 _WARNINGS = frozenset(
     {
         *(Reason.RESOURCE_FAILED, Reason.HOOK_FAILED, Reason.CLEANUP_STUCK, Reason.OUTCOME_UNKNOWN, Reason.ABANDONED),
-        *("Refused", "PluginMissing", "LedgerLost", "PlanLost"),
+        *("Doubtful", "Refused", "PluginMissing", "LedgerLost", "PlanLost"),
     }
 )
 FROZEN = frozenset({"LedgerLost", "PlanLost"})
@@ -60,6 +60,10 @@ class Speaker:
     async def waiting(self, seen: SandboxObject, why: WaitingError) -> None:
         """Say why nothing is done for a Sandbox."""
         await self._say(seen, False, why.reason, str(why), None)
+
+    def doubt(self, seen: SandboxObject, sentence: str) -> None:
+        """Warn of what a Sandbox asks for in vain; it is done all the same."""
+        self._event(seen, "Doubtful", sentence, action="Compile")
 
     def forget(self, uid: str) -> None:
         """The Sandbox is gone."""
@@ -111,7 +115,7 @@ class Speaker:
             self.frozen.pop(meta.uid, None)
         return 0.0
 
-    def _event(self, seen: SandboxObject, reason: str, message: str) -> None:
+    def _event(self, seen: SandboxObject, reason: str, message: str, *, action: str = "Reconcile") -> None:
         meta = seen.metadata
         regarding = ObjectReference(
             api_version=SANDBOXES.api_version,
@@ -121,7 +125,7 @@ class Speaker:
             uid=meta.uid,
         )
         kind: Literal["Normal", "Warning"] = "Warning" if reason in _WARNINGS else "Normal"
-        self._events.say(regarding, "Reconcile", reason, message, kind)
+        self._events.say(regarding, action, reason, message, kind)
 
 
 def _pods(scene: Scene, report: Report) -> dict[str, str]:

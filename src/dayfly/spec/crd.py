@@ -72,9 +72,10 @@ KINDS = (
         plural="resourceplugins",
         short="dfp",
         about="One published version of a plugin, which makes and removes one kind of resource.",
-        fields={"spec": kinds.NamedPluginSpec},
+        fields={"spec": kinds.NamedPluginSpec, "status": kinds.PluginStatus},
         columns=(
             ("PLUGIN", "string", ".spec.name", "The name that sandboxes use."),
+            ("ACCEPTED", "boolean", ".status.accepted", "Whether sandboxes can use it; -o wide says why not."),
             ("IN-USE", "string", r".metadata.labels.dayfly\.dev/in-use", "Whether sandboxes live off it."),
             _AGE,
         ),

@@ -245,6 +245,10 @@ FIELDS: dict[type, _Row] = {
         "document": _text("Name of the ObjectLifecycleMethods that make and remove it.", 253),
         "output_namespaces": _many("Namespaces in which a Secret with the outputs lies."),
     },
+    kinds.PluginStatus: {
+        **{field: _SPOKEN[field] for field in ("observed_generation", "reason", "message", "conditions")},
+        "accepted": _text("Whether sandboxes can use it; the condition Accepted says the same."),
+    },
     kinds.SandboxStatus: {
         **_SPOKEN,
         "routing_key": _text("Key by which requests find the sandbox."),

@@ -98,6 +98,16 @@ class SandboxStatus(Struct, frozen=True, kw_only=True):
     endpoints: tuple[EndpointStatus, ...] = ()
 
 
+class PluginStatus(Struct, frozen=True, kw_only=True):
+    """Whether sandboxes can use a plugin."""
+
+    observed_generation: int = 0
+    accepted: bool = False
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
 class SandboxRef(Struct, frozen=True, kw_only=True):
     """The sandbox a resource belongs to: that very object."""
 

@@ -28,7 +28,7 @@ KINDS = (
     custom(GROUP, "v1alpha1", "runs", "Run", namespaced=False, status=False),
     custom(GROUP, "v1alpha1", "objectlifecyclemethods", "ObjectLifecycleMethods", namespaced=False, status=False),
     custom(GROUP, "v1alpha1", "sandboxes", "Sandbox"),
-    custom(GROUP, "v1alpha1", "resourceplugins", "ResourcePlugin", namespaced=False, status=False),
+    custom(GROUP, "v1alpha1", "resourceplugins", "ResourcePlugin", namespaced=False, status=True),
     custom(GROUP, "v1alpha1", "resources", "Resource", namespaced=False),
     custom(GROUP, "v1alpha1", "steplogs", "StepLogs", status=False),
 )

@@ -19,6 +19,7 @@ MOUNTS = (
     {"name": STATE_VOLUME, "mountPath": "/dayfly-state"},
 )
 
+_SHOWN = 3
 _COMMAND = [f"{MOUNT}/runner", "pod"]
 _VALUES_SECRET = re.compile(r"o-([a-z0-9-]+-)?[a-z2-7]{16}")
 _OWN_LABELS = frozenset({names.RUN_LABEL, names.READS_LABEL})
@@ -52,6 +53,12 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     level: Level = "restricted"
     service_accounts: frozenset[str] = frozenset()
     tokens: bool = False
+
+
+def described(found: list[Violation]) -> str:
+    """One sentence of them, the first three in words."""
+    more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
+    return "; ".join(map(str, found[:_SHOWN])) + more
 
 
 def check(pod: dict[str, Any], terms: Terms) -> list[Violation]:

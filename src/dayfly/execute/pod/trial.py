@@ -1,0 +1,57 @@
+"""Could a pod of this step ever be? Asked before anybody waits for one: of a published plugin, and of a new sandbox.
+
+The pod is made without inputs and held to the most that any namespace is granted. What is refused then is refused
+always; what passes may still be too much for the namespace it is to run in, which is seen when it is made.
+"""
+
+import functools
+
+import msgspec
+
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.pod.policy import Terms, check, described
+from dayfly.execute.pod.render import PodAttempt, pod
+from dayfly.spec.lifecycle import Event, Lifecycle, Unit
+
+_RUN = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "trial", "uid": "trial"}
+_RUNNER = "dayfly-runner-trial"
+
+
+def objections(document: Lifecycle) -> list[str]:
+    """A sentence for each step of which no pod may be made; most documents have none."""
+    steps = (unit for event in Event for unit in document.units(event) if unit.exec is not None)
+    return [f"the pod of step {unit.name} may not be made: {said}" for unit in steps if (said := _objection(unit))]
+
+
+def _objection(unit: Unit) -> str:
+    """Judged without what is one sandbox's alone."""
+    assert unit.exec is not None, "only exec units become pods"
+    inputs = tuple(msgspec.structs.replace(each, value=None) for each in unit.inputs)
+    work = msgspec.structs.replace(unit.exec, env={})
+    return _judged(msgspec.json.encode(msgspec.structs.replace(unit, inputs=inputs, exec=work)))
+
+
+@functools.lru_cache(maxsize=1024)  # the same plugin in each of a thousand sandboxes
+def _judged(encoded: bytes) -> str:
+    unit = msgspec.json.decode(encoded, type=Unit)
+    assert unit.exec is not None, "only exec units become pods"
+    namespace = unit.exec.namespace or "trial"
+    attempt = PodAttempt(
+        run="trial",
+        run_name="trial",
+        owner=_RUN | {"blockOwnerDeletion": False},
+        resource="",
+        unit=unit.name,
+        number=1,
+        inputs={each.name: None for each in unit.inputs},
+        complete=False,
+        namespace=namespace,
+        runner=_RUNNER,
+        restricted=False,
+    )
+    try:
+        made = pod(unit, attempt)
+    except CannotRenderError as error:
+        return str(error)
+    found = check(made, Terms(namespace=namespace, runner=_RUNNER, level="baseline"))
+    return described(found) if found else ""

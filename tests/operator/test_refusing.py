@@ -1,0 +1,117 @@
+"""Wishes that cannot come true are refused at once, with their place: nobody waits for what can never be."""
+
+from __future__ import annotations
+
+import pytest
+from rig.scenes import CHAIN, CHAIN_LIFE, gone, plugin, ready, step
+from rig.world import World, live
+
+CYCLE = plugin(
+    [step("a", reads=("b.out",), outputs=("out",)), step("b", reads=("a.out",), outputs=("out",))], [step("drop")]
+)
+HOST = {**CHAIN, "runner": {"image": "busybox:1", "podTemplateOverlay": "spec:\n  hostPID: true\n"}}
+HOST_SAID = "the pod of step make may not be made: spec.hostPID must be false"
+CYCLE_SAID = "steps that wait for each other can never start: b.out -> a.out -> b.out"
+
+
+def play(story) -> None:
+    """A story with an operator at work, in a world in which nothing is wished for yet."""
+
+    async def begin(world: World) -> None:
+        world.start()
+        await story(world)
+
+    live(CHAIN_LIFE.world, begin)
+
+
+def published(world: World, name: str):
+    """The status of a plugin; None before anything is said."""
+    [found] = [each for each in world.cluster.objects("resourceplugins") if each["metadata"]["name"] == name]
+    return found.get("status")
+
+
+class TestPlugins:
+    @pytest.mark.parametrize(
+        ("spec", "accepted", "said"),
+        [
+            (CHAIN, True, "sandboxes can use it"),
+            (CYCLE, False, f"spec.create[0].inputs[0].valueFromStep: {CYCLE_SAID}"),
+            (HOST, False, f"{HOST_SAID}; change spec.runner.podTemplateOverlay"),
+        ],
+        ids=["good", "cycle", "overlay"],
+    )
+    def test_published_plugin_says_whether_it_can_be_used(self, spec, accepted, said):
+        """What the API server's schema cannot see is said of the plugin itself, before any sandbox names it."""
+
+        async def story(world: World) -> None:
+            world.plugin("new", spec)
+            await world.until(lambda: published(world, "new"), "a word on it", 10)
+            status = published(world, "new")
+            assert (status["accepted"], status["message"]) == (accepted, said)
+            [condition] = status["conditions"]
+            assert (condition["type"], condition["status"]) == ("Accepted", str(accepted))
+            await world.quiet()
+
+        play(story)
+
+    def test_said_once_for_each_published_plugin(self):
+        """Also of one that is published under an old one's name."""
+
+        async def story(world: World) -> None:
+            world.plugin("new", CYCLE)
+            await world.until(lambda: published(world, "new"), "a word on it", 10)
+            world.ask("DELETE", "/apis/dayfly.dev/v1alpha1/resourceplugins/new")
+            world.plugin("new", CHAIN)
+            await world.until(lambda: published(world, "new"), "a word on the other one", 10)
+            assert published(world, "new")["accepted"]
+            await world.rest(3600)
+            said = [each for each in world.writes if "/resourceplugins/new/status" in each]
+            assert len(said) == 2
+
+        play(story)
+
+
+class TestSandboxes:
+    def test_missing_plugin_is_waited_for(self):
+        async def story(world: World) -> None:
+            world.sandbox({"resources": [{"name": "db", "plugin": "nosuch"}]})
+            await world.until(lambda: world.status().get("reason") == "PluginMissing", "the refusal", 10)
+            assert "nosuch" in world.status()["message"]
+            world.plugin("nosuch", CHAIN)
+            await world.until(lambda: ready(world), "ready", 60)
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+    @pytest.mark.parametrize(("spec", "said"), [(CYCLE, CYCLE_SAID), (HOST, HOST_SAID)], ids=["cycle", "overlay"])
+    @pytest.mark.parametrize("named", [True, False], ids=["named", "in place"])
+    def test_resource_that_can_never_be_is_refused(self, spec, said, named):
+        async def story(world: World) -> None:
+            world.plugin("bad", spec)
+            world.sandbox({"resources": [{"name": "db", "plugin": "bad"} if named else {"name": "db", "spec": spec}]})
+            await world.until(lambda: world.status().get("reason") == "Refused", "the refusal", 10)
+            assert world.status()["phase"] == "Failed"
+            assert world.status()["message"].startswith("spec.resources[0]")
+            assert said in world.status()["message"]
+            assert not world.cluster.objects("runs")
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+    def test_what_is_asked_for_in_vain_is_warned_of_once(self):
+        """A param that no step takes is legal, and probably not meant."""
+
+        async def story(world: World) -> None:
+            world.sandbox({"resources": [{"name": "db", "plugin": "pg", "params": {"nosuch": "x"}}]})
+            await world.until(lambda: ready(world), "ready")
+            await world.rest(3600)
+            doubts = [each for each in world.cluster.objects("events") if each["reason"] == "Doubtful"]
+            [doubt] = doubts
+            assert doubt["type"] == "Warning"
+            assert doubt["note"].startswith("spec.resources[0].params.nosuch")
+            world.delete()
+            await gone(world)
+
+        play(story)
