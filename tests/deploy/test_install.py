@@ -19,8 +19,8 @@ ClusterRole dayfly-forks: services create,delete,patch
 ClusterRole dayfly-operator: apps/deployments get,list,watch
 ClusterRole dayfly-operator: dayfly.dev/objectlifecyclemethods create,delete,get,list,patch,update,watch
 ClusterRole dayfly-operator: dayfly.dev/resourceplugins get,list,patch,watch
-ClusterRole dayfly-operator: dayfly.dev/resources create,delete,get,list,patch,update,watch
 ClusterRole dayfly-operator: dayfly.dev/resourceplugins/status patch
+ClusterRole dayfly-operator: dayfly.dev/resources create,delete,get,list,patch,update,watch
 ClusterRole dayfly-operator: dayfly.dev/resources/status patch
 ClusterRole dayfly-operator: dayfly.dev/runs create,delete,get,list,patch,update,watch
 ClusterRole dayfly-operator: dayfly.dev/sandboxes delete,get,list,patch,watch
