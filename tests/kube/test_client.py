@@ -309,7 +309,7 @@ class TestReads:
 
             writing = asyncio.create_task(kubelet())
             pieces = [piece async for piece in client.log("p", "default", container="main", follow=True)]
-            assert pieces == [b"one\n", b"two\n"]
+            assert pieces == [b"", b"one\n", b"two\n"]
             await writing
             with pytest.raises(errors.NotFound):
                 await anext(client.log("q", "default", container="main"))
@@ -411,7 +411,7 @@ class TestHttp:
                 await writer.create(PODS, pod("p"), "default")
                 cluster.log_of("p", "default").write(b"one\n")
                 async with contextlib.aclosing(client.log("p", "default", container="main", follow=True)) as log:
-                    assert await anext(log) == b"one\n"
+                    assert [await anext(log), await anext(log)] == [b"", b"one\n"]
                     cluster.log_of("p", "default").write(b"two\n")
                     assert await anext(log) == b"two\n"
             finally:

@@ -10,9 +10,10 @@ from rig.world import World, live
 
 from dayfly.execute.pod.logs import TAIL_LIMIT
 from dayfly.kube.client import Client
-from dayfly.kube.objects import Key, ObjectMeta, Pod
-from dayfly.operator.follow import HOPELESS, HOPELESS_S, Followers
+from dayfly.kube.objects import PODS, Key, Pod
+from dayfly.operator.follow import Followers
 from dayfly.operator.logs import MOST_ATTEMPTS, MOST_IN_ONE
+from dayfly.operator.nodes import FIRST_S, PATIENCE
 from kube.fake import FakeCluster, Fault, Harm, Refusal, run
 
 LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
@@ -188,21 +189,102 @@ def test_where_no_log_can_be_read_nothing_waits_for_one():
     assert len([request for request in asked if not request.query.get("follow")]) == 5  # once for each attempt
 
 
-def test_nodes_that_do_not_answer_are_left_alone_for_a_while():
-    cluster = FakeCluster(seed=1)
-    pod = Pod(metadata=ObjectMeta(name="p", namespace="shop", uid="u"))
+class Silent:
+    """Followers beside an API server that reaches no kubelet until it is `back`; `asked` are the pods asked for."""
 
-    async def ask() -> list[int]:
-        counts = []
-        followers = Followers(Client(cluster.transport("operator"), seed=1), lambda _: None)
-        for pause in (0, HOPELESS_S + 1):
-            await asyncio.sleep(pause)
-            before = len(cluster.calls)
-            assert [await followers.printed(pod) for _ in range(HOPELESS + 5)] == [None] * (HOPELESS + 5)
-            counts.append(len(cluster.calls) - before)
-        return counts
+    def __init__(self) -> None:
+        self.cluster = FakeCluster(seed=1)
+        self.cluster.faults = self._harm
+        self.back = False
+        self.asked: list[str] = []
+        self.followers = Followers(Client(self.cluster.transport("operator"), seed=1), lambda _: None)
 
-    assert run(ask()) == [HOPELESS, 1]
+    def _harm(self, call) -> Fault | None:
+        if not call.request.path.endswith("/log"):
+            return None
+        self.asked.append(call.request.path.split("/")[-2])
+        return None if self.back else Fault(Harm.TROUBLE_BEFORE)
+
+    async def place(self, name: str, node: str) -> Pod:
+        """A pod that has printed a line and goes on."""
+        container = {"name": "main", "image": "x"}
+        spec = {"nodeName": node, "containers": [container]}
+        body = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+        made = await Client(self.cluster.transport("scheduler"), seed=1).create(PODS, body, "default")
+        self.cluster.log_of(name, "default").write(b"a line\n")
+        return made
+
+    async def ask(self, pod: Pod, times: int = 1) -> int:
+        """Ask for the log of one that has ended; how many requests that was."""
+        before = len(self.asked)
+        for _ in range(times):
+            await self.followers.printed(pod)
+        return len(self.asked) - before
+
+
+def test_a_node_that_is_not_reached_is_left_in_peace_longer_and_longer(caplog):
+    silent = Silent()
+
+    async def story() -> None:
+        here, there = await silent.place("p", "here"), await silent.place("q", "there")
+        for each in (here, there):
+            silent.cluster.log_of(each.metadata.name, "default").write(b"", ended=True)
+        silent.asked.clear()
+        assert await silent.ask(here, 10) == PATIENCE
+        assert await silent.ask(there) == 1  # each node for itself
+        assert silent.followers.nodes.silent() == 1
+        for pause in (FIRST_S, 2 * FIRST_S):
+            await asyncio.sleep(pause - 1)
+            assert await silent.ask(here) == 0
+            await asyncio.sleep(1.1)
+            assert await silent.ask(here, 3) == 1
+        silent.back = True
+        await asyncio.sleep(4 * FIRST_S + 1)
+        assert await silent.ask(here, 3) == 3
+        assert silent.followers.nodes.silent() == 0
+
+    run(story())
+    said = [record.message for record in caplog.records if "node here" in record.message]
+    assert len(said) == 1
+    assert "connection refused" in said[0]
+
+
+def test_a_step_on_a_silent_node_is_followed_once_the_node_is_back():
+    silent = Silent()
+
+    async def story() -> None:
+        pods = [await silent.place(f"p{number}", "here") for number in range(20)]
+        late = await silent.place("late", "here")
+        silent.asked.clear()
+        for pod in pods:
+            silent.followers.follow(pod, "run")
+        await asyncio.sleep(FIRST_S - 1)
+        assert len(silent.asked) <= len(pods) + PATIENCE  # those that were under way, and no more
+        silent.followers.follow(late, "run")
+        await asyncio.sleep(FIRST_S)
+        assert "late" not in silent.asked
+        silent.back = True
+        await asyncio.sleep(4 * FIRST_S)
+        assert silent.followers.nodes.silent() == 0
+        silent.followers.follow(late, "run")
+        await asyncio.sleep(1)
+        assert "late" in silent.asked
+        await silent.followers.close()
+
+    run(story())
+
+
+def test_an_api_server_that_is_not_reached_tells_nothing_of_nodes():
+    silent = Silent()
+
+    async def story() -> None:
+        pod = await silent.place("p", "here")
+        silent.cluster.faults = lambda _call: Fault(Harm.UNREACHABLE)
+        for _ in range(2 * PATIENCE):
+            assert await silent.followers.printed(pod) is None
+        assert silent.followers.nodes.silent() == 0
+
+    run(story())
 
 
 def test_of_a_cleanup_without_end_the_newest_logs_are_kept():

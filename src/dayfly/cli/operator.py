@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import socket
@@ -32,9 +33,18 @@ _SYSTEM = "dayfly-system"
 @click.option("--port", default=8080, show_default=True, help="Where /healthz, /readyz and /metrics answer.")
 @click.option("--lease/--no-lease", default=True, show_default=True, help="Let one of several replicas do the work.")
 @click.option(
+    "--rate",
+    type=click.FloatRange(min=1.0),
+    envvar="DAYFLY_RATE",
+    help="Ask the API server at most so often a second. Default: $DAYFLY_RATE, or 1000, more than one operator needs; "
+    "the server has its own way of sharing itself out.",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
-def command(context: str | None, runner: Path | None, port: int, lease: bool, log_level: str) -> None:
+def command(
+    context: str | None, runner: Path | None, port: int, lease: bool, rate: float | None, log_level: str
+) -> None:
     """Run the operator in the foreground until it is asked to end (SIGTERM, Ctrl-C). Logs are JSON lines on stderr."""
     try:
         from dayfly.operator import journal
@@ -56,12 +66,12 @@ def command(context: str | None, runner: Path | None, port: int, lease: bool, lo
     journal.to_stderr(log_level)
     identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
     place = Place(identity, os.environ.get("POD_NAMESPACE") or _SYSTEM, port, lease)
-    asyncio.run(_operate(context, program, place))
+    asyncio.run(_operate(context, program, place, rate))
 
 
-async def _operate(context: str | None, runner: Runner, place: Place) -> None:
+async def _operate(context: str | None, runner: Runner, place: Place, rate: float | None) -> None:
     from dayfly.kube.auth import CredentialsError, load
-    from dayfly.kube.client import Client
+    from dayfly.kube.client import Client, Limits
     from dayfly.kube.transport import HttpTransport
     from dayfly.operator.main import operate
 
@@ -73,7 +83,7 @@ async def _operate(context: str | None, runner: Runner, place: Place) -> None:
         credentials = await load(context=context)
     except CredentialsError as error:
         raise CliError(Exit.FAILED, f"no way into a cluster: {error}", "see --context and $KUBECONFIG") from None
-    client = Client(HttpTransport(credentials))
+    client = Client(HttpTransport(credentials), Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
         await operate(client, runner, place, stop)
     except OSError as error:

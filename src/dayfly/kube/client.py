@@ -25,10 +25,14 @@ _MANAGER = "dayfly"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may ask of the server, and how patient it is (seconds)."""
+    """What one client may ask of the server a second and at once, and how patient it is (seconds).
 
-    rate: float = 200.0
-    burst: int = 400
+    The server shares itself out among its clients (API Priority and Fairness) and is obeyed when it asks for a pause.
+    This bound is for the day on which we are at fault: no more than one process can make good use of.
+    """
+
+    rate: float = 1000.0
+    burst: int = 1000
     timeout: float = 30.0
     backoff: float = 0.2
     backoff_most: float = 10.0
@@ -131,7 +135,7 @@ class Client:
     async def log(
         self, name: str, namespace: str, *, container: str, follow: bool = False, limit_bytes: int = 0
     ) -> AsyncGenerator[bytes, None]:
-        """A container's log, in pieces as they come; with `follow` until it ends.
+        """A container's log, in pieces as they come; with `follow` until it ends. The first is empty: it is open now.
 
         Logs are found by name: compare what they say of themselves with the UID you mean.
 
@@ -142,6 +146,7 @@ class Client:
         query = given(container=container, follow="true" if follow else "", limitBytes=str(limit_bytes or ""))
         request = self._request("GET", PODS.path(namespace, name, "log"), query, accept="*/*")
         async with self.stream(request) as stream:
+            yield b""
             async for chunk in stream.chunks:
                 yield chunk
 

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from dayfly.execute.fork.read import Service, Workload
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
 from dayfly.execute.pod import names
@@ -127,7 +129,7 @@ class Cluster:
 
     def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
         seen = change.new or change.old
-        if seen is None:
+        if seen is None or _only_spoken(change):
             return
         self.wishes.add(change.key)
         deleting = change.new is None or change.new.metadata.deletion_timestamp is not None
@@ -202,6 +204,15 @@ class Forking:
 def _baselines(run: RunObject | None) -> set[Key]:
     wished = [unit.fork.baseline for unit in (run.spec.forks if run else ()) if unit.fork]
     return {Key(of.namespace, of.name) for of in wished}
+
+
+def _only_spoken(change: Change[SandboxObject]) -> bool:
+    """Whether only its status has changed: that is what we say, and nothing to us."""
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return False
+    before = msgspec.structs.replace(old.metadata, resource_version=new.metadata.resource_version)
+    return (before, old.spec) == (new.metadata, new.spec)
 
 
 def finalized(meta: AnnotatedMeta, finalizer: str) -> bool:

@@ -4,15 +4,13 @@ before the kubelet's status. It moves data alone; what needs the proof of an end
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable
 
 from dayfly.execute.pod.logs import Splitter
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Pod
-
-log = logging.getLogger(__name__)
+from dayfly.operator.nodes import Nodes
 
 # Beyond that many at once, pod status serves.
 MOST = 200
@@ -22,8 +20,6 @@ ASKS_PER_S = 100.0
 SOONEST_S, PATIENCE_S, LATER_S = 0.03, 5.0, 1.0
 # The whole log of a pod that has ended is on its node's disk; it may be megabytes.
 READING_S = 5.0
-# Where so many in a row could not be read, nodes do not answer: others are not asked for a while.
-HOPELESS, HOPELESS_S = 10, 10.0
 
 
 class Followers:
@@ -34,12 +30,12 @@ class Followers:
         self._news = news
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._heard: dict[str, Splitter] = {}
-        self._failures, self._failed_at = 0, 0.0
+        self.nodes = Nodes()
 
     def follow(self, pod: Pod, run: str) -> None:
-        """Begin, unless it is followed already or too many are."""
+        """Begin, unless it is followed already, too many are, or its node is known to be silent."""
         uid = pod.metadata.uid
-        if uid in self._heard or len(self._tasks) >= MOST:
+        if uid in self._heard or len(self._tasks) >= MOST or self.nodes.pause(pod.spec.node_name):
             return
         splitter = self._heard[uid] = Splitter()
         task = self._tasks[uid] = asyncio.create_task(self._follow(pod, run, splitter))
@@ -63,18 +59,19 @@ class Followers:
         return (bytes(heard.tail), heard.dropped + len(heard.tail)) if heard is not None else None
 
     async def _read(self, pod: Pod) -> Splitter | None:
-        now = asyncio.get_running_loop().time()
-        if self._failures >= HOPELESS and now < self._failed_at + HOPELESS_S:
+        node = pod.spec.node_name
+        if self.nodes.pause(node):
             return None
         splitter = Splitter()
+        self.nodes.asking(node)
         try:
             async with asyncio.timeout(READING_S):
                 async for chunk in self._client.log(pod.metadata.name, pod.metadata.namespace, container="main"):
+                    self.nodes.answered(node)
                     splitter.feed(chunk)
-        except (errors.ApiError, TimeoutError):
-            self._failures, self._failed_at = self._failures + 1, now
+        except (errors.ApiError, TimeoutError) as fault:
+            self._judge(node, fault)
             return None
-        self._failures = 0
         splitter.end()
         return splitter if splitter.field("pod") in ("", pod.metadata.uid) else None
 
@@ -92,12 +89,17 @@ class Followers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _follow(self, pod: Pod, run: str, splitter: Splitter) -> None:
-        began = asyncio.get_running_loop().time()
+        node, began = pod.spec.node_name, asyncio.get_running_loop().time()
         while pod.metadata.uid in self._heard:
+            if pause := self.nodes.pause(node):
+                await asyncio.sleep(pause)
+                continue
+            self.nodes.asking(node)
             try:
                 stream = self._client.log(pod.metadata.name, pod.metadata.namespace, container="main", follow=True)
                 async with contextlib.aclosing(stream) as chunks:
                     async for chunk in chunks:
+                        self.nodes.answered(node)
                         splitter.feed(chunk)
                         if splitter.whole:
                             self._news(run)
@@ -105,9 +107,19 @@ class Followers:
                 return  # the log ended without a receipt: pod status will tell
             except errors.NotFound:
                 return
-            except errors.ApiError:
+            except errors.ApiError as fault:
+                self._judge(node, fault)
                 # Not there yet, or cut: from the beginning, since logs have no position to resume from.
                 splitter = self._heard[pod.metadata.uid] = Splitter()
                 waited = asyncio.get_running_loop().time() - began
                 soon = max(SOONEST_S, len(self._tasks) / ASKS_PER_S)
                 await asyncio.sleep(soon if waited < PATIENCE_S else LATER_S)
+
+    def _judge(self, node: str, fault: errors.ApiError | TimeoutError) -> None:
+        """What a log that cannot be had tells of its node: nothing where the API server itself was not reached, nor
+        where it knows no such pod.
+        """
+        if isinstance(fault, errors.Refused) and not isinstance(fault, errors.NotFound):
+            self.nodes.answered(node)
+        elif isinstance(fault, TimeoutError) or (isinstance(fault, errors.ServerTrouble) and fault.status):
+            self.nodes.failed(node, fault)

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 # Long enough for a sandbox that is made anew to keep the labels of the one before.
 SETTLE_S = 3.0
+# A namespace that was in use is not looked at again for so long: no two sweeps lie within.
+AGAIN_S = 2.0
 IN_USE = f"{names.GROUP}/in-use"
 
 
@@ -30,6 +32,7 @@ class InUse:
         self._idle: set[str] = set()
         self._freed = asyncio.Event()
         self._warned = False
+        self._seen: dict[str, float] = {}
 
     def freed(self) -> None:
         """A run has ended: perhaps something is used by nobody now, and its owner may want to delete it."""
@@ -49,15 +52,23 @@ class InUse:
 
     async def mark(self, sandbox: SandboxObject) -> None:
         """Before the run of a Sandbox is born: its namespace, and every version of the plugins that it names."""
-        try:
-            namespace = await self._cluster.client.get(NAMESPACES, sandbox.metadata.namespace)
-        except errors.Refused:
-            return
-        await self._label(NAMESPACES, namespace.metadata, wanted=True)
+        await self._mark_namespace(sandbox.metadata.namespace)
         used = _plugins(sandbox)
         for plugin in list(self._cluster.plugins):
             if _base(plugin.spec) in used:
                 await self._label(PLUGINS, plugin.metadata, wanted=True)
+
+    async def _mark_namespace(self, name: str) -> None:
+        """Not for each of many sandboxes that come at once."""
+        now = asyncio.get_running_loop().time()
+        if now < self._seen.get(name, -AGAIN_S) + AGAIN_S:
+            return
+        try:
+            namespace = await self._cluster.client.get(NAMESPACES, name)
+        except errors.Refused:
+            return
+        await self._label(NAMESPACES, namespace.metadata, wanted=True)
+        self._seen[name] = now
 
     async def sweep(self) -> None:
         """Take the label off what nobody uses any more."""

@@ -30,7 +30,7 @@ class Lifecycles:
     def __init__(self, cluster: Cluster, *, runner: Runner) -> None:
         self._cluster = cluster
         self._targets = Targets(cluster)
-        self._followers = Followers(cluster.client, cluster.queue.add)
+        self.followers = Followers(cluster.client, cluster.queue.add)
         self._values = Values(cluster.client)
         self._refusals, pods = Refusals(), Pods(cluster.client)
         self.logs = Logs(cluster)
@@ -41,7 +41,7 @@ class Lifecycles:
             cluster,
             pods=pods,
             targets=self._targets,
-            followers=self._followers,
+            followers=self.followers,
             refusals=self._refusals,
             values=self._values,
             maker=maker,
@@ -51,7 +51,7 @@ class Lifecycles:
             cluster,
             pods=pods,
             targets=self._targets,
-            followers=self._followers,
+            followers=self.followers,
             refusals=self._refusals,
             maker=maker,
             forks=self._forks,
@@ -99,7 +99,7 @@ class Lifecycles:
 
     async def close(self) -> None:
         """Follow no log any more."""
-        await self._followers.close()
+        await self.followers.close()
 
     async def gather(self, run: str) -> Scene | None:
         found = self._cluster.ledger.get(run)
@@ -138,7 +138,7 @@ class Lifecycles:
         """Outputs first: the ledger never speaks of what is not there. False if they cannot be kept, and never can."""
         key = move.unit, move.attempt
         pod = sight.pods.get(key)
-        printed = await self._followers.printed(pod) if pod is not None else None
+        printed = await self.followers.printed(pod) if pod is not None else None
         values = sight.values.get(key, {}) if move.result.outputs else {}
         step = scene.plan.steps.get(move.unit)
         namespace = pod.metadata.namespace if pod is not None else namespace_of(step.unit) if step else ""

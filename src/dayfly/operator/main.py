@@ -61,6 +61,7 @@ class Operator:
             orphans=lambda: len(self._lifecycles.sweeper.orphans),
             frozen=lambda: len(self._speaker.frozen),
             events_lost=lambda: self._events.lost,
+            nodes_without_logs=self._lifecycles.followers.nodes.silent,
             leading=lambda: elector is None or elector.leading,
         )
 

@@ -125,8 +125,7 @@ class Resources:
 
     def _document(self, run: RunObject, document: Lifecycle) -> str:
         """The name of the sealed document."""
-        pinned = {pin.name for pin in run.spec.documents}
-        found = (each for each in self._cluster.documents if each.metadata.name in pinned)
+        found = filter(None, (self._cluster.documents.get(pin.name) for pin in run.spec.documents))
         return next((each.metadata.name for each in found if each.spec.resource == document.resource), "")
 
     async def _bind(self, run: RunObject, document: Lifecycle) -> str:

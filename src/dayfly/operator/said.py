@@ -5,6 +5,7 @@ the moment in its place ("tries again at ..."), `lively` makes a clock of it aga
 """
 
 import datetime as dt
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from dayfly.plan.words import span
 PROGRESS_MS = 5_000
 
 
+@functools.lru_cache(maxsize=1024)  # the same moments stand in one saying after the other
 def stamp(milliseconds: int) -> str:
     """Unix milliseconds as RFC 3339; empty for 0."""
     if not milliseconds:

@@ -60,6 +60,7 @@ class Sandboxes:
         self._doubt = doubt
         self._in_use = InUse(cluster)
         self._done: dict[str, tuple[int, str]] = {}
+        self._parsed: dict[tuple[str, int], Plugin] = {}  # by UID and generation
 
     async def tend(self, key: Key) -> WaitingError | None:
         """Take one Sandbox a step further; what is returned is why it has no run."""
@@ -135,10 +136,9 @@ class Sandboxes:
 
     def _plugins(self, sandbox: Sandbox) -> dict[tuple[str, str], Plugin]:
         """All published versions of the plugins it names: the compiler takes the highest where none is named."""
-        known: dict[tuple[str, str], Plugin] = {}
-        for found in self._cluster.plugins:
-            plugin = found.parsed()
-            known[plugin.name, plugin.version] = plugin
+        seen = {(each.metadata.uid, each.metadata.generation): each for each in self._cluster.plugins}
+        self._parsed = {key: self._parsed.get(key) or found.parsed() for key, found in seen.items()}
+        known = {(plugin.name, plugin.version): plugin for plugin in self._parsed.values()}
         for name, version in compiler.missing(sandbox):
             versions = sorted((v for n, v in known if n == name), key=semver.precedence)
             if not versions or (version and version not in versions):

@@ -42,20 +42,12 @@ class Targets:
         """
         if run.metadata.uid in self._fenced or run.ledger.closed is not None:
             return True
-        target = run.ledger.target
-        seen = await self._read(run)
-        if seen is not None and not seen.metadata.deletion_timestamp and not finalized(seen.metadata, TARGET_FINALIZER):
-            patch = {
-                "metadata": {
-                    "uid": target.uid,
-                    "resourceVersion": seen.metadata.resource_version,
-                    "finalizers": [*(seen.metadata.finalizers or ()), TARGET_FINALIZER],
-                }
-            }
-            try:
-                seen = await self._cluster.client.patch(_kind(run), patch, target.name, target.namespace)
-            except (errors.NotFound, errors.Conflict, errors.OutcomeUnknown):
-                seen = await self._read(run)
+        cached = self._unfenced(run)
+        seen = await self._hold(run, cached) if cached is not None else None
+        if seen is None:
+            seen = await self._read(run)
+            if seen is not None and _free(seen.metadata):
+                seen = await self._hold(run, seen.metadata) or await self._read(run)
                 if seen is not None and not finalized(seen.metadata, TARGET_FINALIZER):
                     self._cluster.queue.add(run.metadata.name, after=0.1)
                     return False
@@ -124,6 +116,29 @@ class Targets:
             await self._cluster.client.delete(DOCUMENTS, meta.name, uid=meta.uid)
             await self._cluster.drop_finalizer(DOCUMENTS, meta, DOCUMENT_FINALIZER)
 
+    def _unfenced(self, run: RunObject) -> AnnotatedMeta | None:
+        """The target as the cache has it, if it is yet to be fenced. The cache may be behind: the write tells."""
+        target = run.ledger.target
+        seen = self._cluster.sandboxes.get(target.name, target.namespace) if run.spec.plural == "sandboxes" else None
+        if seen is None or seen.metadata.uid != target.uid or not _free(seen.metadata):
+            return None
+        return seen.metadata
+
+    async def _hold(self, run: RunObject, meta: AnnotatedMeta) -> PartialObjectMetadata | None:
+        """Put our finalizer on the target as it was seen; None if it is not so any more, or nobody knows."""
+        target = run.ledger.target
+        patch = {
+            "metadata": {
+                "uid": target.uid,
+                "resourceVersion": meta.resource_version,
+                "finalizers": [*(meta.finalizers or ()), TARGET_FINALIZER],
+            }
+        }
+        try:
+            return await self._cluster.client.patch(_kind(run), patch, target.name, target.namespace)
+        except (errors.NotFound, errors.Conflict, errors.OutcomeUnknown):
+            return None
+
     async def _read(self, run: RunObject) -> PartialObjectMetadata | None:
         """The target as it is now, by a quorum read; None if it, of that UID, is gone."""
         target = run.ledger.target
@@ -145,6 +160,11 @@ class Targets:
                 return
         ledger.forget(meta.name)
         await self.release_documents(run)
+
+
+def _free(meta: AnnotatedMeta) -> bool:
+    """Whether it lives and is yet to get our finalizer."""
+    return not meta.deletion_timestamp and not finalized(meta, TARGET_FINALIZER)
 
 
 def _kind(run: RunObject) -> Resource[PartialObjectMetadata]:

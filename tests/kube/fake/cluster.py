@@ -276,6 +276,10 @@ class FakeTransport:
         await asyncio.sleep(self.latency)
         if fault and fault.harm is Harm.UNREACHABLE:
             raise NotSentError("connection refused")
+        if fault and fault.harm is Harm.TROUBLE_BEFORE:
+            refused = Refusal(500, "dial tcp 10.0.0.7:10250: connection refused").answer()
+            yield Stream(refused.status, _once(refused.body))
+            return
         try:
             chunks = self.cluster.chunks(request, self.view)
         except Refusal as no:

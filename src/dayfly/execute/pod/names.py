@@ -1,6 +1,7 @@
 """Names of what belongs to an attempt, derived from run, unit and attempt, and the keys we put on objects."""
 
 import base64
+import functools
 import hashlib
 import re
 
@@ -19,6 +20,7 @@ DIGEST_ANNOTATION = f"{GROUP}/digest"
 _READABLE = 30
 
 
+@functools.lru_cache(maxsize=4096)  # each turn names the same pods again
 def derived(prefix: str, readable: str, *parts: str) -> str:
     """`prefix-readable-hash`: at most 63 characters, a legal DNS label; 80 bits keep names of different parts apart."""
     text = "".join(f"{len(part)}:{part}" for part in parts)
