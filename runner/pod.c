@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "memory.h"
 #include "outputs.h"
 #include "step.h"
 #include "store.h"
@@ -225,8 +226,17 @@ static int open_channels(struct pod *pod, struct step *step, struct fault *fault
     return watch_open(&pod->watch, fault);
 }
 
+/* Whatever was killed since KILLS were counted was the step's: nothing else runs in the container. */
+static void count_kills(struct pod *pod, int64_t kills) {
+    int64_t now = kills < 0 ? -1 : memory_kills();
+    if (now <= kills) return;
+    pod->receipt.oom_kills = now - kills;
+    pod->receipt.memory_limit = memory_limit();
+}
+
 static int run(struct pod *pod, const struct step *step) {
     struct end end = {.cause = BY_ITSELF};
+    int64_t kills = memory_kills();
     pod->watch.child = step_start(step);
     if (pod->watch.child < 0) {
         fail(&pod->receipt.detail, "The step's process cannot be created: %s.", strerror(errno));
@@ -236,6 +246,7 @@ static int run(struct pod *pod, const struct step *step) {
     close(step->control);
     watch_run(&pod->watch, true, &end);
     end_all(pod);
+    count_kills(pod, kills);
     watch_drain(&pod->watch, &end);
     log_finish(&pod->log);
     pod->receipt.log_bytes = pod->log.kept;

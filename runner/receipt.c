@@ -32,6 +32,10 @@ static void add_head(struct buffer *buffer, const struct receipt *receipt) {
     if (receipt->detail.text[0] != '\0') frame_text(buffer, "detail", receipt->detail.text);
     frame_number(buffer, "started-ms", receipt->started_ms);
     frame_number(buffer, "ended-ms", receipt->ended_ms);
+    if (receipt->oom_kills > 0) {
+        frame_number(buffer, "oom-kills", receipt->oom_kills);
+        frame_number(buffer, "memory-limit", receipt->memory_limit);
+    }
 }
 
 static void add_tail(struct buffer *buffer, const struct receipt *receipt) {

@@ -23,6 +23,8 @@ struct receipt {
     int64_t started_ms, ended_ms;
     struct kept_output *outputs;
     size_t output_count;
+    int64_t oom_kills;    /* processes of the step that the kernel killed for want of memory */
+    int64_t memory_limit; /* of their container; 0: none */
     int64_t log_bytes;
     bool log_truncated;
 };

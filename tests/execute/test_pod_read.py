@@ -14,9 +14,9 @@ UNIT = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n"))
 RECORD = UnitRecord(attempt=1, state=State.CLAIMED, ref="p", claimed_at=1_000)
 
 
-def seen(*, main=None, phase="Running", node="n", gates=(), deleted=False, reason="", restarts=0):
-    """The fact of a pod whose main container's state is `main`."""
-    statuses = [{"name": "main", "state": main, "restartCount": restarts}] if main is not None else []
+def seen(*, main=None, phase="Running", node="n", gates=(), deleted=False, reason="", restarts=0, **told):
+    """The fact of a pod whose main container's state is `main`, with whatever else is told of that container."""
+    statuses = [{"name": "main", "state": main, "restartCount": restarts, **told}] if main is not None else []
     pod = {
         "metadata": {"name": "r", "uid": "p", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})},
         "spec": {"nodeName": node, "schedulingGates": [{"name": gate} for gate in gates]},
@@ -36,16 +36,36 @@ def test_a_container_that_could_not_be_started_never_ran(reason):
 
 
 def test_an_unknown_end_is_no_proof_that_it_never_began():
-    """The kubelet writes this, without a start, of containers that did run: taken for void, the script runs twice."""
-    fact = seen(main=ended(reason="ContainerStatusUnknown"))
+    """The kubelet writes this, without a start, of containers that did run: taken for void, the script runs twice.
+
+    Whatever else its last status says is what it knew then: here all that it says where an image is missing.
+    """
+    never = {"imageID": "", "started": False, "image": "no-such-image", "lastState": {}}
+    fact = seen(main=ended(reason="ContainerStatusUnknown"), phase="Failed", deleted=True, **never)
     assert isinstance(fact, Ended)
     assert (fact.result.outcome, fact.result.reason) == ("failed", "ContainerStatusUnknown")
+    assert "whether it ever began cannot be told" in fact.result.message
 
 
 def test_an_end_with_a_start_and_without_a_receipt_is_lost_or_what_the_kernel_said():
     killed = seen(main=ended(reason="OOMKilled", startedAt="2026-01-01T00:00:00Z"))
     assert killed.result.reason == "OOMKilled"
     assert seen(main=ended(reason="Error", startedAt="2026-01-01T00:00:00Z")).result.reason == "Lost"
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"resources": {"limits": {"memory": "24Mi", "cpu": "1"}}}, "needed more memory than its limit of 24Mi ("),
+        ({"resources": {"limits": {"cpu": "1"}}}, "needed more memory than its node had left ("),
+        ({"resources": {}}, "needed more memory than its node had left ("),
+        ({}, "needed more memory than its limit ("),  # a server before 1.33 does not tell it
+    ],
+)
+def test_a_container_that_the_kernel_ended_with_its_runner_wanted_memory(told, message):
+    killed = seen(main=ended(reason="OOMKilled", startedAt="2026-01-01T00:00:00Z"), **told)
+    assert killed.result.message.startswith(message)
+    assert "resources.limits.memory of container main" in killed.result.message
 
 
 def test_a_pod_that_is_over_while_its_container_was_last_seen_running_proves_nothing():

@@ -60,6 +60,48 @@ def test_each_failure_has_a_reason_and_words_that_fit_into_a_sentence(
     assert failure(**fields) == (reason, message)
 
 
+LIMIT = "resources.limits.memory of container main in the plugin's podTemplateOverlay"
+RAISE, NONE = f"raise {LIMIT}", f"it has no limit of its own, which would be {LIMIT}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "message"),
+    [
+        (
+            {"outcome": "signaled", "code": "9", "memory_limit": str(24 << 20)},
+            Reason.OOM_KILLED,
+            f"needed more memory than its limit of 24Mi (killed by signal 9 (SIGKILL)); {RAISE}",
+        ),
+        (
+            {"outcome": "exited", "code": "137", "memory_limit": "100000000"},
+            Reason.OOM_KILLED,
+            f"needed more memory than its limit of 100000000 (the kernel killed 2 of its processes; exit code 137); {RAISE}",
+        ),
+        (
+            {"outcome": "exited", "code": "1", "memory_limit": str(1 << 30)},
+            "ExitCode",
+            "exit code 1; it needed more memory than its limit of 1Gi (the kernel killed 2 of its processes); " + RAISE,
+        ),
+        (
+            {"outcome": "signaled", "code": "9", "memory_limit": "0"},
+            Reason.OOM_KILLED,
+            f"needed more memory than its node had left (killed by signal 9 (SIGKILL)); {NONE}",
+        ),
+        ({"outcome": "cancelled"}, Reason.CANCELLED, "was asked to end, with 2 s of grace"),
+    ],
+)
+def test_a_step_that_wanted_more_memory_is_told_its_limit_and_where_to_raise_it(
+    fields: dict[str, str], reason: str, message: str
+):
+    assert failure(**fields, oom_kills="2") == (reason, message)
+
+
+def test_a_success_stays_one_whatever_was_killed_meanwhile():
+    end = told(f"o\0present\x003\0{DIGEST}", f"key\0present\x004\0{DIGEST}", outcome="exited", code="0", oom_kills="1")
+    assert isinstance(end, Ended)
+    assert (end.result.outcome, end.result.message) == ("succeeded", "")
+
+
 @pytest.mark.parametrize(
     ("state", "reason"),
     [("missing", "OutputMissing"), ("too-large", "OutputTooLarge"), ("refused", "OutputRefused")],

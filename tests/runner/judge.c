@@ -1,10 +1,12 @@
 /* Says of each document on standard input (4 bytes of length, little end first, then the bytes) whether the runner's
- * own parsers take it: one line each, "frame order", 1 for taken. Built with sanitizers by test_parsers.py. */
+ * own parsers take it, and which number of killed processes is read from it: one line each, "frame order kills", 1 for
+ * taken. Built with sanitizers by test_parsers.py. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "frame.h"
+#include "memory.h"
 #include "order.h"
 
 static char *copy(const unsigned char *bytes, size_t length) {
@@ -23,7 +25,9 @@ static void judge(const unsigned char *bytes, size_t length) {
     int frame = frame_parse(&document, first, length, "dayfly-order", &fault);
     int whole = order_parse(&order, second, length, &fault);
     if (frame < 0 && strlen(fault.text) == 0) abort();
-    printf("%d %d\n", frame == 0, whole == 0);
+    char *third = copy(bytes, length);
+    printf("%d %d %lld\n", frame == 0, whole == 0, (long long)memory_number(third, "oom_kill"));
+    free(third);
     free(document.records);
     free(order.arguments);
     free(order.environment);

@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -15,28 +16,34 @@ from dayfly.spec import frames
 from runner.attempts import order
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [ROOT / "runner" / name for name in ("base.c", "frame.c", "order.c", "sha256.c")]
+SOURCES = [ROOT / "runner" / name for name in ("base.c", "frame.c", "memory.c", "order.c", "sha256.c")]
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'runner'}"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
 @pytest.fixture(scope="session")
-def judge(tmp_path_factory):
+def verdicts(tmp_path_factory):
+    """What the program's parsers make of documents: whether a frame, whether an order, which number of kills."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler to build the parsers with sanitizers")
     program = tmp_path_factory.mktemp("judge") / "judge"
     sources = [str(path) for path in (Path(__file__).with_name("judge.c"), *SOURCES)]
     subprocess.run(["cc", *FLAGS, *SANITIZERS, "-o", str(program), *sources], check=True)
 
-    def verdicts(documents: list[bytes]) -> list[tuple[bool, bool]]:
+    def ask(documents: list[bytes]) -> list[tuple[bool, bool, int]]:
         stream = b"".join(struct.pack("<I", len(document)) + document for document in documents)
         said = subprocess.run([str(program)], input=stream, capture_output=True, timeout=100)
         assert said.returncode == 0, said.stderr.decode()[-4000:]
         lines = [line.split() for line in said.stdout.decode().splitlines()]
         assert len(lines) == len(documents)
-        return [(frame == "1", whole == "1") for frame, whole in lines]
+        return [(frame == "1", whole == "1", int(kills)) for frame, whole, kills in lines]
 
-    return verdicts
+    return ask
+
+
+@pytest.fixture(scope="session")
+def judge(verdicts):
+    return lambda documents: [verdict[:2] for verdict in verdicts(documents)]
 
 
 def is_frame(document: bytes) -> bool:
@@ -106,6 +113,32 @@ def test_every_cut_of_an_order_is_refused(judge):
     whole = rich_order()
     verdicts = judge([whole[:length] for length in range(len(whole))])
     assert set(verdicts) == {(False, False)}
+
+
+def number_of_kills(text: bytes) -> int:
+    """The twin of `memory_number`: the first line of that name decides."""
+    for line in text.split(b"\0")[0].split(b"\n"):
+        name, space, digits = line.partition(b" ")
+        if name == b"oom_kill" and space:
+            plain = re.fullmatch(rb"[0-9]{1,19}", digits) is not None and int(digits) < 1 << 63
+            return int(digits) if plain else -1
+    return -1
+
+
+_LINES = st.sampled_from(
+    [
+        *(b"oom_kill 0", b"oom_kill 17", b"oom_kill", b"oom_kill ", b"oom_kill -1", b"oom_kill 3 4", b" oom_kill 1"),
+        *(b"oom_kill 9223372036854775807", b"oom_kill 9223372036854775808", b"oom_kill 99999999999999999999"),
+        *(b"oom_kill_disable 0", b"under_oom 0", b"oom 5", b"", b"oom_kill 1\0", b"oom_kill\t2", b"oom_kill 08"),
+    ]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.one_of(_LINES, st.binary(max_size=20)), max_size=6))
+def test_the_kernels_figure_is_read_alike(verdicts, lines):
+    text = b"\n".join(lines)
+    assert verdicts([text])[0][2] == number_of_kills(text)
 
 
 @settings(max_examples=60, deadline=None)

@@ -111,6 +111,45 @@ def test_a_script_cannot_forge_a_receipt(container):
     assert ended.log == expected
 
 
+VERSION_1 = (
+    "memory/memory.oom_control",
+    "oom_kill_disable 0\\nunder_oom 0\\noom_kill {}\\n",
+    "memory/memory.limit_in_bytes",
+)
+VERSION_2 = ("memory.events", "low 0\\nhigh 0\\nmax 7\\noom 1\\noom_kill {}\\noom_group_kill 0\\n", "memory.max")
+
+
+@pytest.mark.parametrize(
+    ("groups", "before", "after", "limit", "told"),
+    [
+        (VERSION_1, 0, 1, "25165824", ("1", "25165824")),
+        (VERSION_1, 0, 1, "9223372036854771712", ("1", "0")),
+        (VERSION_2, 2, 5, "25165824", ("3", "25165824")),
+        (VERSION_2, 0, 1, "max", ("1", "0")),
+        (VERSION_2, 2, 2, "25165824", None),
+        (VERSION_2, 0, "many", "25165824", None),
+        (VERSION_2, "", 1, "25165824", None),
+        (None, 0, 0, "", None),
+    ],
+)
+def test_what_the_kernel_killed_for_want_of_memory_is_told(container, groups, before, after, limit, told):
+    """The script plays the kernel: it writes the control group's files, which here are plain ones."""
+    one = container()
+    script = "#!/bin/sh\nexit 137\n"
+    if groups:
+        counter, text, bound = groups
+        for name, content in ((counter, text.format(before).replace("\\n", "\n")), (bound, limit + "\n")):
+            path = one.root / "sys/fs/cgroup" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        script = f"#!/bin/sh\nprintf '{text.format(after)}' >/sys/fs/cgroup/{counter}\nexit 137\n"
+    ended = one.run(script)
+    assert (ended.receipt.outcome, ended.receipt.code) == ("exited", 137)
+    found = ended.receipt.fields
+    assert (found.get("oom-kills"), found.get("memory-limit")) == (told or (None, None))
+    assert dict(ended.summary).get("oom-kills", b"").decode() == (told[0] if told else "")
+
+
 def test_a_second_instance_says_the_same_and_runs_nothing(container):
     one = container()
     script = "#!/bin/sh\necho x >> /tmp/effects; echo -n v > /tmp/o; exit 4\n"

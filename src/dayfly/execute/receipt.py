@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterable
 
 from dayfly.execute.order import UNIT_OUTPUT_LIMIT
-from dayfly.plan.words import Reason, run_deadline, span
+from dayfly.plan.words import Reason, killed_within, out_of_memory, run_deadline, span
 from dayfly.plan.world import Ended, NeverRan
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Unit
@@ -33,9 +33,12 @@ def understand(records: Iterable[tuple[str, bytes]], *, nonce: str, unit: Unit) 
     if outcome == "refused":
         return NeverRan(reason="CannotPrepare", message=detail)
     states = [value.decode(errors="replace").split("\0") for key, value in records if key == "output"]
-    reason, message = _reason(outcome, int(fields.get("code") or 0), detail, unit)
+    code = int(fields.get("code") or 0)
+    reason, message = _reason(outcome, code, detail, unit)
     if not reason:
         reason, message = _outputs(states, unit)
+    if reason and reason != Reason.CANCELLED and (kills := int(fields.get("oom-kills") or 0)):
+        reason, message = _starved(reason, message, code, kills, quantity(int(fields.get("memory-limit") or 0)))
     return Ended(
         result=Result(
             outcome="failed" if reason else "succeeded",
@@ -71,6 +74,28 @@ def _reason(outcome: str, code: int, detail: str, unit: Unit) -> tuple[str, str]
             return "NotExecutable", detail
         case _:
             return Reason.LOST, detail or f"its receipt says {outcome!r}"
+
+
+def _starved(reason: str, message: str, code: int, kills: int, limit: str) -> tuple[str, str]:
+    """The failure of a step of which the kernel has killed something for want of memory.
+
+    That is its reason where the script itself was killed, or ended with what shells say of a child that was. Otherwise
+    the script went on after it, and what it failed of then is told first.
+    """
+    if reason == "Signal" and code == signal.SIGKILL:
+        return Reason.OOM_KILLED, out_of_memory(message, limit)
+    within = killed_within(kills)
+    if reason == "ExitCode" and code == 128 + signal.SIGKILL:
+        return Reason.OOM_KILLED, out_of_memory(f"{within}; {message}", limit)
+    return reason, f"{message}; it {out_of_memory(within, limit)}"
+
+
+def quantity(size: int) -> str:
+    """Bytes as Kubernetes writes a quantity of memory: `24Mi`; empty for 0."""
+    for power, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if size and size % (1 << power) == 0:
+            return f"{size >> power}{unit}"
+    return str(size or "")
 
 
 def _signal(code: int) -> str:

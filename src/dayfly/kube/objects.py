@@ -120,10 +120,17 @@ class ContainerState(Slim, frozen=True):
     terminated: StateTerminated | None = None
 
 
+class ContainerResources(Slim, frozen=True):
+    """What a container may use, as quantities."""
+
+    limits: dict[str, str] | None = None
+
+
 class ContainerStatus(Slim, frozen=True):
-    """The kubelet's word on one container."""
+    """The kubelet's word on one container. `resources` are told from Kubernetes 1.33 on."""
 
     name: str
+    resources: ContainerResources | None = None
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
     ready: bool = False

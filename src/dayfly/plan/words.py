@@ -45,6 +45,8 @@ class Reason(enum.StrEnum):
     CANCELLED = "Cancelled"
     REPLACED = "Replaced"
     LOST = "Lost"
+    OOM_KILLED = "OOMKilled"
+    NO_RECORD = "ContainerStatusUnknown"
     STALLED = "Stalled"
 
 
@@ -135,6 +137,32 @@ def start_deadline(limit_ms: int, *, placed: bool) -> str:
     if placed:
         return f"was placed and did not start within {span(limit_ms)}"
     return f"was given no place to run within {span(limit_ms)}"
+
+
+def out_of_memory(how: str, limit: str | None) -> str:
+    """`limit` is a quantity as Kubernetes writes it; empty if its container has none, None if that is not known."""
+    field = "resources.limits.memory of container main in the plugin's podTemplateOverlay"
+    if limit == "":
+        return f"needed more memory than its node had left ({how}); it has no limit of its own, which would be {field}"
+    return f"needed more memory than its limit{f' of {limit}' if limit else ''} ({how}); raise {field}"
+
+
+def killed_within(processes: int) -> str:
+    """How a script came to feel the want of memory that outlived it."""
+    return f"the kernel killed {processes} of its processes"
+
+
+def no_record() -> str:
+    return "its node has no record of its container, so whether it ever began cannot be told"
+
+
+def last_words(message: str, note: str) -> str:
+    return f"{message}; the last that was heard: {note}"
+
+
+def pulls(image: str, since: str) -> str:
+    """`since` is a moment, not a clock: so the sentence stays true until the next one."""
+    return f"pulls the image {image} since {since}"
 
 
 def run_deadline(limit_ms: int) -> str:

@@ -15,7 +15,7 @@ from dayfly.execute import receipt
 from dayfly.execute.pod import names
 from dayfly.execute.pod.render import MAIN
 from dayfly.kube.objects import ContainerStatus, Pod, StateTerminated
-from dayfly.plan.words import Reason
+from dayfly.plan.words import Reason, no_record, out_of_memory
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Unit
@@ -23,8 +23,18 @@ from dayfly.spec.run import Result, UnitRecord
 
 # Clocks of a lost node and ours may differ by so much; used nowhere else.
 SKEW_MS = 300_000
-# What the kubelet says of a container that it could not start. An end without a start proves nothing by itself: it
-# writes `ContainerStatusUnknown` so of containers that did run.
+# What the kubelet says of a container that it could not start.
+#
+# `ContainerStatusUnknown` is not among them, though it is also the end of every pod that is deleted before its
+# container came to be, say because its image is missing (kubelet 1.34, `TerminatePod` in
+# pkg/kubelet/status/status_manager.go: any container that the runtime knows nothing of). Nothing beside it tells such
+# a pod from one whose step did run: phase Pending, `started: false`, an empty `imageID` and no `containerID` are what
+# the kubelet told the server last, and it tells late. A start that it had not told yet is forgotten with a kubelet
+# that dies (behind a server that does not answer that may take minutes). The next kubelet asks the runtime, which
+# forgets as well: a deleted pod's containers are removed as soon as they have ended (`ShouldPodContentBeRemoved`),
+# and a node may come back under its old name on an empty disk. It then ends the pod with these very words. Taken for
+# proof, a create step would run twice, or what it made would be left over: so whatever was let go and ends like that
+# is cleaned up as if it had begun.
 _NEVER_BEGAN = frozenset({"StartError", "ContainerCannotRun", "CreateContainerError", "CreateContainerConfigError"})
 _BY_NODE_LOSS = frozenset({"NodeLost", "DeletionByPodGC", "DeletionByTaintManager"})
 
@@ -107,7 +117,7 @@ def _ended(seen: Pod, terminated: StateTerminated, unit: Unit, nonce: str) -> Se
     if records is None:
         if terminated.reason in _NEVER_BEGAN and not milliseconds(terminated.started_at):
             return _never(terminated.reason or "CannotStart", terminated.message or "its container never started")
-        fact: Fact = Ended(result=_without_receipt(terminated))
+        fact: Fact = Ended(result=_without_receipt(seen, terminated))
     else:
         fact = receipt.understand(records, nonce=nonce, unit=unit)
     if isinstance(fact, Ended) and not _all_ended(seen):
@@ -132,18 +142,27 @@ def _message(message: str) -> list[tuple[str, bytes]] | None:
         return None
 
 
-def _without_receipt(terminated: StateTerminated) -> Result:
+def _without_receipt(seen: Pod, terminated: StateTerminated) -> Result:
     """The container ended without the runner's word: killed from outside. Its outputs are not known."""
     reason = terminated.reason if terminated.reason not in ("", "Error", "Completed") else Reason.LOST
     killed = f"signal {terminated.signal}" if terminated.signal else f"exit code {terminated.exit_code}"
-    detail = "the kernel ended it for want of memory" if reason == "OOMKilled" else f"its container ended with {killed}"
+    message = f"its container ended with {killed}, without a receipt"
+    if reason == Reason.OOM_KILLED:
+        message = out_of_memory("the kernel ended its whole container, without a receipt", _memory_limit(seen))
+    elif reason == Reason.NO_RECORD:
+        message = no_record()
     return Result(
         outcome="failed",
         reason=reason,
-        message=f"{detail}, without a receipt",
+        message=message,
         started_at=milliseconds(terminated.started_at),
         ended_at=milliseconds(terminated.finished_at),
     )
+
+
+def _memory_limit(seen: Pod) -> str | None:
+    main = _main(seen)
+    return (main.resources.limits or {}).get("memory", "") if main is not None and main.resources is not None else None
 
 
 def _all_ended(seen: Pod) -> bool:
