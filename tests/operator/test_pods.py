@@ -195,6 +195,50 @@ def test_what_only_an_event_tells_is_said_within_ten_seconds(allowed):
     scene({}, story)
 
 
+def test_image_that_hangs_is_said_within_ten_seconds_and_ended_at_its_deadline():
+    """A registry that does not answer: neither status nor warning says so, only the kubelet's Event that it pulls."""
+
+    async def story(world: World) -> None:
+        world.cloud.lossy = True
+        world.kubelet.scripts["db/make"].hangs = True
+        world.sandbox(wish())
+        await world.until(
+            lambda: "pulls the image busybox:1 since 2026-01-01T00:00:0" in message(world), "the pull", 10
+        )
+        [unit] = [unit for unit in world.status()["units"] if unit["id"] == "db/make"]
+        assert unit["reason"] == "Pulling"
+        await world.until(lambda: world.status()["reason"] == "ResourceFailed", "the end of its pull clock", 700)
+        assert world.cluster.time() > 600
+        assert "no record of its container" in message(world)
+        world.delete()
+        await gone(world)
+
+    world = scene({}, story)
+    assert not world.cloud.starts("db/make")
+    assert world.cloud.starts("db/drop") == 1
+
+
+def test_what_kept_a_container_from_its_start_is_told_of_its_end():
+    """Its pod is deleted while its image is missing. That it never began is no more than likely: it is cleaned up."""
+
+    async def story(world: World) -> None:
+        world.cloud.lossy = True
+        world.kubelet.scripts["db/make"].image_missing = "no such image"
+        world.sandbox(wish())
+        await world.until(lambda: "no such image" in message(world), "the reason", 10)
+        [pod] = world.pods("db/make")
+        world.ask("DELETE", f"/api/v1/namespaces/dayfly-runners/pods/{pod['metadata']['name']}")
+        await world.until(lambda: world.status()["reason"] == "ResourceFailed", "the failure", 60)
+        assert "ContainerStatusUnknown: its node has no record of its container" in message(world)
+        assert message(world).endswith("the last that was heard: Failed to pull: no such image")
+        world.delete()
+        await gone(world)
+
+    world = scene({}, story)
+    assert not world.cloud.starts("db/make")
+    assert world.cloud.starts("db/drop") == 1
+
+
 @pytest.mark.parametrize("in_log", [False, True])
 def test_outputs_reach_the_next_step_byte_for_byte(in_log):
     """Through the message or, where they are too large for it, through the log; nothing of them is in a pod."""

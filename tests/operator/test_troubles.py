@@ -103,8 +103,7 @@ class TestPods:
         world.check_cleaned(world.cloud.log[0].run)
         assert world.cloud.starts("db/make") == 1
 
-    @pytest.mark.parametrize("script", [Script(no_such_pods=True), Script(pull=30.0)], ids=["unplaced", "pulling"])
-    def test_pod_taken_away_before_its_start_is_made_again(self, script):
+    def test_pod_taken_away_before_it_was_placed_is_made_again(self):
         """It is proven that nothing ran, so another attempt is no second one."""
 
         async def story(world: World) -> None:
@@ -119,9 +118,29 @@ class TestPods:
             world.delete()
             await gone(world)
 
-        world = play(story, make=script)
+        world = play(story, make=Script(no_such_pods=True))
         assert world.cloud.starts("db/make") == 1
         assert world.cloud.log[0].attempt == 2
+
+    def test_pod_taken_away_while_it_pulls_is_not_made_again(self):
+        """Its kubelet ends it in words that it also has for what did run: a create step is not tried twice on these."""
+
+        async def story(world: World) -> None:
+            world.cloud.lossy = True
+            await world.until(
+                lambda: world.pods("db/make") and world.pods("db/make")[0]["spec"].get("nodeName"), "a pod"
+            )
+            await world.rest(5)
+            [pod] = world.pods("db/make")
+            world.ask("DELETE", pod_path(pod))
+            await world.until(lambda: reason(world) == "ResourceFailed", "the failure")
+            assert "whether it ever began cannot be told" in message(world)
+            world.delete()
+            await gone(world)
+
+        world = play(story, make=Script(pull=30.0))
+        assert not world.cloud.starts("db/make")
+        assert world.cloud.starts("db/drop") == 1
 
     def test_pod_that_no_node_takes_is_given_up_in_time(self):
         """After its start deadline the attempt is void; a few of them, then the step has failed."""

@@ -86,5 +86,16 @@ def test_only_a_cleanup_that_is_stuck_may_be_given_up():
     assert "`dayfly abandon box --reason ...`" in stuck
 
 
+def test_an_image_that_is_missing_at_the_cleanup_has_a_way_out():
+    """It goes on when the image comes; whoever knows that nothing was made may give the cleanup up."""
+    create = unit("db/make", "running", reason="ImagePullBackOff", message="attempt 1 is starting: Back-off")
+    assert "mend the plugin" in leaf(create).next
+    assert "abandon" not in leaf(create).next
+    drop = unit("db/drop", "running", event="postStop", reason="ErrImagePull", message="attempt 1 is starting: no")
+    advice = leaf(drop, reason=Reason.DELETING, closed=DELETED, phase=Phase.CLOSED).next
+    assert "goes on by itself" in advice
+    assert "`dayfly abandon box --reason ...`" in advice
+
+
 def test_what_nobody_can_help_has_no_advice():
     assert leaf(unit("db/make", "waiting", reason="SomethingOfTheHost")).next == ""

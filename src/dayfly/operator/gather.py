@@ -161,9 +161,11 @@ class Gathering:
             return fact
         self._hints.forget(pod.metadata.uid)
         current = attempt == record.attempt and record.state is not State.DONE
-        if isinstance(seen.fact, (Ended, Sealed)) and current:
-            return await self._with_values(sight, (name, attempt), seen, pod)
-        return seen.fact
+        if not isinstance(seen.fact, (Ended, Sealed)) or not current:
+            return seen.fact
+        if seen.fact.result.reason == Reason.NO_RECORD:
+            return type(seen.fact)(result=await self._hints.last_words(pod, seen.fact.result))
+        return await self._with_values(sight, (name, attempt), seen, pod)
 
     def _sealed(self, sight: Sight, plan: Plan, name: str, attempt: int, pod: Pod) -> Sealed | None:
         """What the followed log has told, as long as the attempt is not recorded and its pod has not ended."""

@@ -1,4 +1,6 @@
-"""Why a pod does not start, where its status is silent: kubelets speak of a missing Secret or volume in Events."""
+"""Why a pod does not start, where its status is silent: kubelets speak in Events of a missing Secret or volume, of an
+image that is being pulled, and, once the pod has ended without a start, still of what kept it from one.
+"""
 
 from collections.abc import Callable
 
@@ -8,10 +10,16 @@ from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import EVENTS, Event, Pod
+from dayfly.operator.said import stamp
+from dayfly.plan import words
 from dayfly.plan.world import Waiting
+from dayfly.spec.run import Result
 
 # Most pods start within that; those that do not are asked about again and again.
 PATIENCE_MS, AGAIN_MS = 3_000, 10_000
+# The kubelet's words around an image. Events have whole seconds: of two in one second the later in this order counts.
+_PULLING, _PULLED = "Pulling", "Pulled"
+_ORDER = {_PULLING: 1, "Failed": 2, _PULLED: 3}
 
 
 class Hints:
@@ -42,18 +50,42 @@ class Hints:
         """The pod has started, or is gone."""
         self._heard.pop(uid, None)
 
+    async def last_words(self, pod: Pod, result: Result) -> Result:
+        """The same end, of a container that nobody has a record of, with the last that its kubelet had against it."""
+        warnings = [event for event in await self._events(pod) if event.type == "Warning" and not _bare(event)]
+        if not warnings:
+            return result
+        said = words.last_words(result.message, max(warnings, key=_when).note)
+        return msgspec.structs.replace(result, message=said)
+
     async def _ask(self, pod: Pod, fact: Waiting) -> Waiting | None:
+        known = [event for event in await self._events(pod) if event.type == "Warning" or event.reason in _ORDER]
+        latest = max(known, key=_when, default=None)
+        if latest is None or latest.reason == _PULLED:
+            return None
+        message = latest.note
+        if latest.reason == _PULLING:
+            image = message.removeprefix("Pulling image ").strip('"')
+            message = words.pulls(image, stamp(_when(latest)[0]))
+        return msgspec.structs.replace(fact, reason=latest.reason or fact.reason, message=message)
+
+    async def _events(self, pod: Pod) -> list[Event]:
         try:
-            fields = f"regarding.uid={pod.metadata.uid},type=Warning"
-            page = await self._client.page(EVENTS, pod.metadata.namespace, fields=fields, limit=50)
+            page = await self._client.page(
+                EVENTS, pod.metadata.namespace, fields=f"regarding.uid={pod.metadata.uid}", limit=50
+            )
         except (errors.Refused, errors.Throttled, errors.ServerTrouble):
-            return None
-        if not page.items:
-            return None
-        latest = max(page.items, key=_when)
-        return msgspec.structs.replace(fact, reason=latest.reason or fact.reason, message=latest.note)
+            return []
+        return page.items
 
 
-def _when(event: Event) -> int:
+def _when(event: Event) -> tuple[int, int]:
+    """When it happened last, in unix milliseconds, and its place among those of that second."""
     series = event.series.last_observed_time if event.series else None
-    return milliseconds(series or event.deprecated_last_timestamp or event.event_time)
+    at = milliseconds(series or event.deprecated_last_timestamp or event.event_time)
+    return at, _ORDER.get(event.reason, 0)
+
+
+def _bare(event: Event) -> bool:
+    """Whether it repeats a reason of the status and no more, as in `Error: ErrImagePull`."""
+    return event.note.startswith("Error: ") and " " not in event.note.removeprefix("Error: ")

@@ -19,6 +19,10 @@ class Blocker(Struct, frozen=True, kw_only=True):
 _LOOK = "read its log with `{logs}`"
 _NO_LOG = "go by what it says (it never ran, so it has no log)"
 _STEP_FAILED = "{look}, mend the plugin or the parameters, delete the sandbox and apply it again"
+# A kubelet's own reasons for an image that is not there (yet).
+_PULLS = frozenset({"Pulling", "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
+_PULL = "Image"
+_PULL_OF_CLEANUP = "ImageOfCleanup"
 # What somebody can do, for those reasons where somebody can. `{logs}` is the command for the unit's log, `{look}` where
 # its trouble is told.
 _ADVICE: dict[str, str] = {
@@ -27,6 +31,10 @@ _ADVICE: dict[str, str] = {
     Reason.CLEANUP_STUCK: "{look} and mend what it needs; it is tried again without end. "
     "If what it would remove is gone for certain: `dayfly abandon {sandbox} --reason ...`",
     Reason.OUTCOME_UNKNOWN: "nothing: it resolves by itself at its deadline, and nothing runs twice meanwhile",
+    _PULL: "let the cluster's nodes pull that image: it goes on by itself then. If its name is wrong: mend the plugin, "
+    "delete the sandbox and apply it again",
+    _PULL_OF_CLEANUP: "let the cluster's nodes pull that image: it goes on by itself then. If no create step ever ran, "
+    "or what they made is gone for certain: `dayfly abandon {sandbox} --reason ...`",
     Reason.WAITING_TO_RETRY: "{look}; it is tried again by itself",
     Reason.RUNNING: "watch it with `{logs} -f`",
     Reason.NOT_ANSWERING: "see whether its process listens on the port in PORT: `{logs}`",
@@ -66,6 +74,7 @@ class _Search:
 
     def __init__(self, report: Report, sandbox: str) -> None:
         self.stuck = report.reason == Reason.CLEANUP_STUCK
+        self.closing = report.closed is not None
         self.sandbox = sandbox
         self.units = {unit.id: unit for unit in report.units}
         self.seen: set[str] = set()
@@ -89,6 +98,8 @@ class _Search:
         """The reason whose advice helps: a unit's own may be a script's or the runner's, of which we know nothing."""
         if unit.state == "failed":
             return Reason.RESOURCE_FAILED
+        if unit.reason in _PULLS:
+            return _PULL_OF_CLEANUP if self.closing else _PULL
         return Reason.CLEANUP_STUCK if self.stuck and unit.state == "retrying" else unit.reason
 
     def advice(self, reason: str, unit: str, *, ran: bool = True) -> str:

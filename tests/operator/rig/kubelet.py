@@ -41,6 +41,7 @@ class Script:
     unschedulable: str = ""
     image_missing: str = ""
     mount_missing: str = ""  # said in an Event alone
+    hangs: bool = False  # its image's registry does not answer: an Event says that it is pulled, and no more is heard
     silent: bool = False  # its node is cut off: nothing is told, neither log nor status
     logless: bool = False  # its log cannot be read
     no_such_pods: bool = False  # never bound: a cluster without nodes
@@ -117,7 +118,11 @@ class Kubelet:
         if not await self._bind(box, script):
             return
         if not await self._start(box, script):
-            self._finish(box, {"phase": "Failed", "reason": "Evicted" if box.stop.is_set() else "StartFailed"})
+            # Of a pod that is deleted before its container came to be the kubelet says what it would of any container
+            # that its runtime knows nothing of.
+            said = {"exitCode": 137, "reason": "ContainerStatusUnknown"}
+            said |= {"message": "The container could not be located when the pod was terminated"}
+            self._finish(box, {"phase": "Failed", "containerStatuses": [_main({"terminated": said})]})
             return
         pod = self._pod(box)
         if pod is None:
@@ -164,13 +169,25 @@ class Kubelet:
 
     async def _start(self, box: _Box, script: Script) -> bool:
         """Pull, and wait for the Secrets that are to be mounted; false if it was deleted before it started."""
-        began = self._now()
+        began, pulling = self._now(), False
         await asyncio.sleep(script.pull)
         while not box.stop.is_set():
             pod = self._pod(box)
             if pod is None:
                 return False
-            if script.image_missing:
+            if script.hangs:
+                waiting = {"reason": "ContainerCreating"}
+                self._status(
+                    box,
+                    {"phase": "Pending", "startTime": began, "containerStatuses": [_main({"waiting": waiting})]},
+                )
+                if not pulling:
+                    pulling = self._say(box, "Normal", "Pulling", 'Pulling image "busybox:1"')
+            elif script.image_missing:
+                if not pulling:
+                    pulling = self._say(box, "Normal", "Pulling", 'Pulling image "busybox:1"')
+                    self._say(box, "Warning", "Failed", f"Failed to pull: {script.image_missing}")
+                    self._say(box, "Warning", "Failed", "Error: ErrImagePull")
                 waiting = {"reason": "ImagePullBackOff", "message": script.image_missing}
                 self._status(
                     box,
@@ -182,7 +199,7 @@ class Kubelet:
                     box,
                     {"phase": "Pending", "startTime": began, "containerStatuses": [_main({"waiting": waiting})]},
                 )
-                self._warn(box, script.mount_missing)
+                self._say(box, "Warning", "FailedMount", script.mount_missing)
             elif missing := self._missing(pod):
                 waiting = {"reason": "ContainerCreating", "message": f"secret {missing} not found"}
                 self._status(
@@ -238,20 +255,21 @@ class Kubelet:
                 "PATCH", box, {"metadata": {"uid": box.uid}, "status": status}, "status", "application/merge-patch+json"
             )
 
-    def _warn(self, box: _Box, note: str) -> None:
+    def _say(self, box: _Box, kind: str, reason: str, note: str) -> bool:
         """As a kubelet does: in an Event about that very pod."""
         self._events += 1
         regarding = {"kind": "Pod", "namespace": box.key.namespace, "name": box.key.name, "uid": box.uid}
         event = {
             "metadata": {"name": f"warning-{self._events}"},
-            "type": "Warning",
-            "reason": "FailedMount",
+            "type": kind,
+            "reason": reason,
             "note": note,
         }
         event |= {"regarding": regarding, "eventTime": self._now()}
         path = f"/apis/events.k8s.io/v1/namespaces/{box.key.namespace}/events"
         answer = self._cluster.answer(Request("POST", path, {}, msgspec.json.encode(event)))
         assert answer.status < 300, answer.body
+        return True
 
     def _ask(self, method: str, box: _Box, body: Any, sub: str = "", kind: str = "application/json") -> None:
         path = f"/api/v1/namespaces/{box.key.namespace}/pods/{box.key.name}" + (f"/{sub}" if sub else "")
