@@ -158,9 +158,12 @@ class Installed:
         return name
 
     def _process_of(self, name: str) -> str:
-        """The process number, in the cluster, of a replica's container; empty while the kubelet starts another."""
         pod = self.get(f"/api/v1/namespaces/{SYSTEM}/pods/{name}")
         assert pod is not None, f"{name} leads, and is not there"
+        return self.process_of(pod)
+
+    def process_of(self, pod: dict[str, Any]) -> str:
+        """The number, in the cluster, of the first process of a pod's container; empty if none runs (now)."""
         container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
         tasks = self.own.run_inside(
             ["ctr", "--address=/run/testcluster/containerd.sock", "-n", "k8s.io", "tasks", "list"]

@@ -105,43 +105,6 @@ class TestPod:
         operator.delete(begun.name, begun.namespace)
         assert said(journal) == ["create first", "delete gone"]
 
-    def test_out_of_memory(self, operator, wishes, journal):
-        """The kernel kills a script that needs more than its plugin's limit; the runner outlives it and tells how."""
-        overlay = "spec: {containers: [{name: main, resources: {limits: {memory: 24Mi}}}]}"
-        hungry = wishes.script("create first", "word=x; while :; do word=$word$word; done")
-        operator.apply(wishes.plugin(overlay=overlay, script=hungry), wishes.sandbox())
-        status = operator.wait_status(
-            wishes.name, wishes.namespace, lambda status: status["reason"] == "ResourceFailed", "failure"
-        )
-        assert "SIGKILL" in unit(status, "pair/first")["message"]
-        operator.delete(wishes.name, wishes.namespace)
-        assert said(journal) == ["create first", "delete gone"]
-
-    def test_image_missing(self, operator, wishes, journal):
-        """What the kubelet says of an image is the sandbox's sentence within ten seconds, at the cleanup too.
-
-        That the step never ran is likely and not proven, so a cleanup is owed, and its image is the same one: it goes on
-        when the image comes, or its owner gives it up.
-        """
-        image = "127.0.0.1:9/no-such-image:1"
-        operator.apply(wishes.plugin(image=image), wishes.sandbox())
-        for event in ("preStart", "postStop"):
-            began = time.monotonic()
-            operator.wait_status(
-                wishes.name,
-                wishes.namespace,
-                lambda status, event=event: any(
-                    image in unit.get("message", "") for unit in status["units"] if unit["event"] == event
-                ),
-                f"the sentence of {event}",
-            )
-            assert time.monotonic() - began < 10
-            operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
-        reason = "dayfly.dev/abandon=the image never existed"
-        operator.own.kubectl("annotate", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, reason)
-        operator.wait_gone(wishes.name, wishes.namespace)
-        assert said(journal) == []
-
     @pytest.mark.parametrize("asked", ["deadline", "deletion"])
     def test_deaf_to_being_asked(self, operator, wishes, journal, asked):
         """A script that ignores SIGTERM is ended all the same, one second after it was asked."""

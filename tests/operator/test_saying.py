@@ -13,6 +13,7 @@ import pytest
 from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, ready, wish
 from rig.world import KINDS, RUNNER, World, live
 
+from dayfly import __version__
 from dayfly.cli.verbs import run
 from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector
@@ -218,9 +219,83 @@ class TestFigures:
         assert ("exception" in said) is not plain
 
 
+class TestLog:
+    def test_a_life_is_one_line_for_each_move_of_its_ledger(self, caplog):
+        """With members to search by; one that failed says so in the words of its status."""
+
+        async def story(world: World) -> None:
+            world.kubelet.scripts["db/seed"].fails = 1
+            world.sandbox(wish())
+            await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure")
+            world.delete()
+            await gone(world)
+
+        lines = self.lines(caplog, logging.INFO, story)
+        [run] = {line["run"] for line in lines}
+        assert run.startswith("box-")
+        assert {line["sandbox"] for line in lines} == {"shop/box"}
+        told = [(line["event"], line.get("unit"), line.get("outcome"), line.get("reason")) for line in lines]
+        assert told == [
+            ("claimed", "db/make", None, None),
+            ("recorded", "db/make", "succeeded", None),
+            ("claimed", "db/seed", None, None),
+            ("recorded", "db/seed", "failed", "ExitCode"),
+            ("closed", None, None, "Deleted"),
+            ("claimed", "db/drop", None, None),
+            ("recorded", "db/drop", "succeeded", None),
+            ("ended", None, "cleaned", None),
+        ]
+        assert {line["attempt"] for line in lines if "unit" in line} == {1}
+        assert lines[3]["message"] == "db/seed: attempt 1 failed: ExitCode: exit code 1"
+
+    def test_doubt_what_never_ran_and_giving_up_have_their_lines(self, caplog):
+        async def story(world: World) -> None:
+            world.cloud.lossy = world.cloud.forgiven = True
+            world.kubelet.scripts["db/make"].unschedulable = "0/3 nodes are available"
+            world.kubelet.scripts["db/make"].runs = 3000
+            world.sandbox(wish())
+            await world.until(lambda: "0/3 nodes" in world.status().get("message", ""), "the pod's trouble")
+            [pod] = world.pods("db/make")
+            path = f"/api/v1/namespaces/dayfly-runners/pods/{pod['metadata']['name']}"
+            world.ask("DELETE", path)
+            world.kubelet.scripts["db/make"].unschedulable = ""
+            await world.until(lambda: world.cloud.starts("db/make"), "another attempt")
+            [pod] = [pod for pod in world.pods("db/make") if not pod["metadata"].get("deletionTimestamp")]
+            path = f"/api/v1/namespaces/dayfly-runners/pods/{pod['metadata']['name']}"
+            world.ask("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+            world.ask("DELETE", path, {"gracePeriodSeconds": 0})
+            await world.until(lambda: world.status().get("reason") == "OutcomeUnknown", "the doubt", 60)
+            world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "it was removed by hand"}}})
+            world.delete()
+            await gone(world)
+
+        lines = self.lines(caplog, logging.INFO, story)
+        told = [(line["event"], line.get("attempt"), line.get("outcome")) for line in lines]
+        assert told == [
+            *(("claimed", 1, None), ("voided", 1, None), ("claimed", 2, None), ("doubted", 2, None)),
+            *(("closed", None, None), ("given-up", None, None), ("ended", None, "abandoned")),
+        ]
+
+    def test_above_its_level_nothing_is_said_of_a_normal_life(self, caplog):
+        async def story(world: World) -> None:
+            world.sandbox(wish())
+            await world.until(lambda: ready(world), "ready")
+            world.delete()
+            await gone(world)
+
+        assert not self.lines(caplog, logging.WARNING, story)
+
+    def lines(self, caplog, level, story) -> list[dict]:
+        """What an operator with this level writes of runs during a story."""
+        with caplog.at_level(level, "dayfly.operator.journal"):
+            play(story)
+        return [json.loads(JsonLines().format(record)) for record in caplog.records if "journal" in record.name]
+
+
 class TestProcess:
-    async def test_it_answers_until_it_is_asked_to_end(self):
+    async def test_it_answers_until_it_is_asked_to_end(self, caplog):
         """Alive at once, ready once the caches are whole, and gone within a moment of being asked."""
+        caplog.set_level(logging.INFO, "dayfly.operator")
         cluster = FakeCluster(extra=KINDS)
         namespace = {"metadata": {"name": "dayfly-system"}}
         await Client(cluster.transport("admin")).create(NAMESPACES, namespace)
@@ -241,6 +316,9 @@ class TestProcess:
                 assert answer.status == 200
             async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
                 assert "dayfly_queue_depth" in await answer.text()
+        first = json.loads(JsonLines().format(caplog.records[0]))
+        assert (first["event"], first["version"], first["identity"]) == ("begun", __version__, "one")
+        assert {"pods", "runs", "sandboxes"} < set(first["watches"].split(", "))
         stop.set()
         async with asyncio.timeout(5):
             await process

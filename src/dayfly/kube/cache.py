@@ -172,6 +172,11 @@ class Reflector(Generic[T]):
         self._full = asyncio.Event()
 
     @property
+    def plural(self) -> str:
+        """The name of what is watched, as in a path."""
+        return self._resource.plural
+
+    @property
     def synced(self) -> bool:
         """Whether the cache has been whole at least once."""
         return self._full.is_set()

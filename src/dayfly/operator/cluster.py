@@ -99,6 +99,11 @@ class Cluster:
         self.published.close()
 
     @property
+    def watched(self) -> list[str]:
+        """The kinds that the caches hold, by their names in a path."""
+        return sorted({reflector.plural for reflector in self.reflectors})
+
+    @property
     def age(self) -> float:
         """Seconds since the server last proved the most backward cache current; inf before."""
         return max(reflector.age for reflector in self.reflectors)

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, NamedTuple
 
+from dayfly import __version__
 from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
 from dayfly.kube.client import Client
@@ -14,6 +15,7 @@ from dayfly.kube.events import Recorder
 from dayfly.kube.lease import Elector, standing
 from dayfly.kube.objects import Key
 from dayfly.kube.queue import work
+from dayfly.operator import journal
 from dayfly.operator.cluster import Cluster, unix_ms
 from dayfly.operator.gather import PlanLostError
 from dayfly.operator.grants import Runner
@@ -214,6 +216,14 @@ async def operate(client: Client, runner: Runner, place: Place, stop: asyncio.Ev
     began = time.monotonic()
     elector = Elector(client, "dayfly-operator", place.namespace, place.identity) if place.lease else None
     operator = Operator(client, runner=runner, elector=elector, identity=place.identity)
+    watched = ", ".join(operator.cluster.watched)
+    journal.say(
+        f"dayfly {__version__} begins as {place.identity}: it watches {watched} in all namespaces",
+        event="begun",
+        version=__version__,
+        identity=place.identity,
+        watches=watched,
+    )
     answering = serving(
         place.port,
         age=lambda: operator.cluster.age,

@@ -5,6 +5,7 @@ import msgspec
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache
 from dayfly.kube.client import Client
+from dayfly.operator import journal
 from dayfly.operator.objects import RUNS, RunObject
 from dayfly.plan import table
 from dayfly.plan.actions import Move
@@ -56,7 +57,11 @@ class Runs:
             errors.ApiError: the server cannot be asked, or says no; nothing was changed.
         """
         after = table.apply(run.ledger, moves, lambda unit: unit not in plan.steps or plan.steps[unit].creates)
-        return await self.replace(run, msgspec.structs.replace(run, ledger=after))
+        moved = msgspec.structs.replace(run, ledger=after)
+        if not await self.replace(run, moved):
+            return False
+        journal.moved(moved, moves)
+        return True
 
     async def replace(self, before: RunObject, after: RunObject) -> bool:
         """Put a new form in the place of the one seen; false if somebody else was first."""

@@ -1,0 +1,177 @@
+"""What is said of steps that do not start, or end badly: the cause, within ten seconds, and what to do about it."""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cluster.installed import SYSTEM, Installed
+from cluster.people import administrator
+from cluster.test_faults import said, unit
+from cluster.wishes import Wishes
+
+SOON_S = 10
+MEMORY = "spec: {containers: [{name: main, resources: {limits: {memory: 24Mi}}}]}"
+HUNGRY = "word=xxxxxxxxxxxxxxxx; while :; do word=$word$word; done"
+ADVICE = "raise resources.limits.memory of container main in the plugin's podTemplateOverlay"
+
+
+@pytest.fixture
+def why(operator: Installed, wishes: Wishes, tmp_path: Path) -> Callable[[], str]:
+    """Asks `dayfly why` about the sandbox."""
+    person = administrator(operator, tmp_path)
+    return lambda: person.dayfly("why", wishes.name, "--context", "here", "-n", wishes.namespace).out
+
+
+def wait_said(operator: Installed, wishes: Wishes, name: str, text: str) -> dict:
+    """The line of a step once its message holds the text, which must be soon."""
+    began = time.monotonic()
+    status = operator.wait_status(
+        wishes.name, wishes.namespace, lambda status: text in unit(status, name).get("message", ""), f"{text!r}"
+    )
+    assert time.monotonic() - began < SOON_S
+    return unit(status, name)
+
+
+def wait_failed(operator: Installed, wishes: Wishes, name: str) -> dict:
+    """The line of a step once its failure is the sandbox's reason."""
+    status = operator.wait_status(
+        wishes.name, wishes.namespace, lambda status: status["reason"] == "ResourceFailed", "failure"
+    )
+    return unit(status, name)
+
+
+def give_up(operator: Installed, wishes: Wishes) -> None:
+    """Abandon the cleanup, and wait for the end."""
+    reason = "dayfly.dev/abandon=the image never existed"
+    operator.own.kubectl("annotate", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, reason)
+    operator.wait_gone(wishes.name, wishes.namespace)
+
+
+class TestMemory:
+    @pytest.mark.parametrize(
+        ("then", "how"),
+        [
+            (HUNGRY, "(killed by signal 9 (SIGKILL))"),
+            (f"sh -c '{HUNGRY}'; exit $?", "(the kernel killed 1 of its processes; exit code 137)"),
+        ],
+        ids=["script", "child"],
+    )
+    def test_script_killed(self, operator, wishes, journal, then, how):
+        """The kernel kills the script, or a child of it. The runner outlives that and tells of it and of the limit."""
+        operator.apply(
+            wishes.plugin(overlay=MEMORY, script=wishes.script("create first", then)),
+            wishes.sandbox(),
+        )
+        first = wait_failed(operator, wishes, "pair/first")
+        assert first["reason"] == "OOMKilled"
+        assert first["message"] == f"OOMKilled: needed more memory than its limit of 24Mi {how}; {ADVICE}"
+        operator.delete(wishes.name, wishes.namespace)
+        assert said(journal) == ["create first", "delete gone"]
+
+    def test_runner_killed_too(self, operator, wishes, journal):
+        """Where the kernel ends the whole container there is no receipt; the kubelet still says why."""
+        journal.hold("create first")
+        file_in_memory = wishes.script("create first", "cat /dev/zero >/dev/shm/hog")  # counts as no process's own
+        operator.apply(wishes.plugin(overlay=MEMORY, script=file_in_memory), wishes.sandbox())
+        journal.wait_for("create first")
+        runner = operator.process_of(operator.pod("pair/first"))
+        first_choice = f"""
+            for script in $(cat /proc/{runner}/task/{runner}/children); do echo 0 >/proc/$script/oom_score_adj; done
+            echo 1000 >/proc/{runner}/oom_score_adj
+        """
+        operator.own.run_inside(["sh", "-ec", first_choice])
+        journal.let_go("create first")
+        first = wait_failed(operator, wishes, "pair/first")
+        assert first["reason"] == "OOMKilled"
+        how = "(the kernel ended its whole container, without a receipt)"
+        assert first["message"] == f"OOMKilled: needed more memory than its limit of 24Mi {how}; {ADVICE}"
+        operator.delete(wishes.name, wishes.namespace)
+        assert said(journal) == ["create first", "delete gone"]
+
+
+class TestImage:
+    def test_missing(self, operator, wishes, journal, why):
+        """What the kubelet says of an image is the step's sentence, at the cleanup too, where `why` tells the way out.
+
+        That the step never ran is likely and not proven, so a cleanup is owed, and its image is the same one: it goes on
+        when the image comes, or its owner gives it up.
+        """
+        image = "127.0.0.1:9/no-such-image:1"
+        operator.apply(wishes.plugin(image=image), wishes.sandbox())
+        wait_said(operator, wishes, "pair/first", image)
+        assert "let the cluster's nodes pull that image" in why()
+        operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
+        wait_said(operator, wishes, "pair/gone", image)
+        first = unit(operator.status(wishes.name, wishes.namespace), "pair/first")
+        assert first["message"].startswith("ContainerStatusUnknown: its node has no record of its container")
+        assert f'the last that was heard: Failed to pull image "{image}"' in first["message"]
+        assert f"`dayfly abandon {wishes.name} --reason ... --context here" in why()
+        give_up(operator, wishes)
+        assert said(journal) == []
+
+    def test_registry_that_does_not_answer(self, operator, wishes, journal):
+        """Nothing is wrong yet as far as the kubelet can tell: it pulls. The pull's clock ends it."""
+        with silent(operator.own.network.host) as registry:
+            image = f"{registry}/slow:1"
+            operator.apply(wishes.plugin(image=image, timeouts={"pull": "15s"}), wishes.sandbox())
+            first = wait_said(operator, wishes, "pair/first", f"pulls the image {image} since ")
+            assert (first["state"], first["reason"]) == ("running", "Pulling")
+            failed = wait_failed(operator, wishes, "pair/first")
+            assert "its node has no record of its container" in failed["message"]
+            operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
+            wait_said(operator, wishes, "pair/gone", f"pulls the image {image} since ")
+            give_up(operator, wishes)
+        assert said(journal) == []
+
+
+@contextmanager
+def silent(address: str) -> Iterator[str]:
+    """An address with port to which packets go and from which none come: a listener whose queue is full."""
+    with socket.socket() as listener:
+        listener.bind((address, 0))
+        listener.listen(0)
+        callers = [socket.socket() for _ in range(3)]
+        try:
+            for caller in callers:
+                caller.setblocking(False)
+                caller.connect_ex(listener.getsockname())
+            yield "{}:{}".format(*listener.getsockname())
+        finally:
+            for caller in callers:
+                caller.close()
+
+
+class TestLog:
+    def test_a_life_can_be_searched_for(self, operator, wishes, journal):
+        """Both replicas begin with what they are; the one that leads says of each run what became of it."""
+        for pod in operator.replicas():
+            first = lines(operator, pod["metadata"]["name"])[0]
+            assert first["event"] == "begun"
+            assert first["version"]
+            assert first["identity"] == pod["metadata"]["name"]
+        operator.apply(wishes.plugin(), wishes.sandbox())
+        operator.wait_ready(wishes.name, wishes.namespace)
+        operator.delete(wishes.name, wishes.namespace)
+        mine = f"{wishes.namespace}/{wishes.name}"
+        told = [line for line in lines(operator, operator.leader()) if line.get("sandbox") == mine]
+        assert [(line["event"], line.get("unit", ""), line.get("outcome", "")) for line in told] == [
+            ("claimed", "pair/first", ""),
+            ("recorded", "pair/first", "succeeded"),
+            ("claimed", "pair/second", ""),
+            ("recorded", "pair/second", "succeeded"),
+            ("closed", "", ""),
+            ("claimed", "pair/gone", ""),
+            ("recorded", "pair/gone", "succeeded"),
+            ("ended", "", "cleaned"),
+        ]
+        assert len({line["run"] for line in told}) == 1
+
+
+def lines(operator: Installed, pod: str) -> list[dict]:
+    """The log of an operator's pod, line by line."""
+    return [json.loads(line) for line in operator.own.kubectl("logs", pod, "-n", SYSTEM).splitlines()]
