@@ -17,6 +17,7 @@ ClusterRole dayfly-forks: apps/deployments create,delete,patch,update
 ClusterRole dayfly-forks: secrets create,delete,get
 ClusterRole dayfly-forks: services create,delete,patch
 ClusterRole dayfly-operator: apps/deployments get,list,watch
+ClusterRole dayfly-operator: apps/replicasets list
 ClusterRole dayfly-operator: dayfly.dev/objectlifecyclemethods create,delete,get,list,patch,update,watch
 ClusterRole dayfly-operator: dayfly.dev/resourceplugins get,list,patch,watch
 ClusterRole dayfly-operator: dayfly.dev/resourceplugins/status patch

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
+import pytest
 from rig.scenes import SCENES
 from rig.world import Process, World, live
 
+from dayfly.kube.transport import Answer, Request
 from dayfly.operator.objects import RunObject
 
 
@@ -23,3 +27,27 @@ def test_documents_of_a_run_that_is_over_are_not_lost():
         assert await blind.operator._lifecycles.gather(seen["metadata"]["name"]) is None
 
     live(SCENES["chain"].world, story)
+
+
+@pytest.mark.parametrize("name", ["chain", "fork-followed"])
+def test_what_cannot_succeed_is_not_sent_again_and_again(name):
+    """It hears of everything half a minute late: of its own changes, and of what others write to the same objects."""
+    refused: Counter[str] = Counter()
+
+    async def story(world: World) -> None:
+        world.start()
+        [process] = world.processes
+        process.transport.view.delay = 30.0
+        send = process.transport.send
+
+        async def counted(request: Request) -> Answer:
+            answer = await send(request)
+            if request.method != "GET" and answer.status in (404, 409):
+                refused[f"{request.method} {request.path}"] += 1
+            return answer
+
+        process.transport.send = counted
+        await SCENES[name].story(world)
+
+    live(SCENES[name].world, story)
+    assert max(refused.values(), default=0) < 10, refused.most_common(3)

@@ -326,6 +326,24 @@ class TestEnd:
 
         play(story, operators=2)
 
+    def test_what_may_still_make_a_pod_holds_up_the_cleanup(self):
+        """So deleted, a Deployment goes before its ReplicaSet too, and that may have made no pod yet."""
+
+        async def story(world: World) -> None:
+            name = (await made(world))["metadata"]["name"]
+            path = "/apis/apps/v1/namespaces/shop/replicasets"
+            world.ask("POST", path, {"metadata": {"name": "late", "labels": {FORK_LABEL: name}}, "spec": {}})
+            world.forks.delete(name)
+            world.delete()
+            await world.rest(100)
+            assert world.forks.all("pods") == []
+            assert not world.cloud.starts("db/drop")
+            world.ask("DELETE", f"{path}/late")
+            await gone(world)
+            assert world.cloud.starts("db/drop") == 1
+
+        play(story, operators=2)
+
     def test_forks_of_a_run_that_is_gone(self):
         """A paused peer made them too late: the sweeper takes them away, and lets lie what is not ours."""
 

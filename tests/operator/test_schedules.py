@@ -1,4 +1,4 @@
-"""Random schedules: three operators at once, late views, every harm at any change, and a world that interferes.
+"""Random schedules: two or three operators at once, late views, every harm at any change, and a world that interferes.
 
 A seed names a schedule, and the same seed plays the same schedule: `DAYFLY_SEEDS=17-17` repeats one that failed.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Awaitable, Callable
 
 import pytest
+from rig.hands import Hands
 from rig.kubelet import Script
-from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain, wish
+from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain, ready, wish
 from rig.world import World, live
 
 from kube.fake import WRITE_HARMS, Fault
+from kube.fake.deployments import Rollout
 
 SEEDS = os.environ.get("DAYFLY_SEEDS", "1-240")
 PLANS = {"chain": (CHAIN, CHAIN_UNITS), "retry": (RETRY, RETRY_UNITS)}
@@ -42,6 +45,13 @@ def born(seed: int) -> World:
     return Scene(plugin, units, chain, scripts).world(seed)
 
 
+def forking(seed: int) -> World:
+    """The same with Deployments to fork, whose pods take their time."""
+    world, dice = born(seed), random.Random(seed + 3_000_000)
+    world.forks.player.usual = Rollout(starts=dice.choice((0.1, 1.0, 20.0)), ends=dice.choice((0.1, 2.0, 30.0)))
+    return world
+
+
 async def interfere(world: World, dice: random.Random) -> None:
     """A user's or an administrator's hand: delete or evict a pod, delete the sandbox, blind an operator for a while."""
     act = dice.choice(("delete pod", "evict", "blind", "blind", "kill", "compact"))
@@ -64,42 +74,94 @@ async def interfere(world: World, dice: random.Random) -> None:
         world.cluster.store.compact()
 
 
-async def story(world: World) -> None:
-    """A sandbox is born, things happen, it is deleted at some moment; then calm, and everything must come to rest."""
-    dice = random.Random(world.seed + 1_000_000)
+def harm(world: World, dice: random.Random) -> None:
+    """From now on any change may go wrong."""
     world.hook = lambda number, _call: Fault(dice.choice(WRITE_HARMS)) if number and dice.random() < 0.06 else None
-    world.start(3)
-    run = world.sandbox(wish())
-    for _ in range(dice.randint(1, 6)):
-        await world.rest(dice.choice((0.1, 1.0, 5.0, 30.0)))
-        await interfere(world, dice)
-    world.delete()
-    for _ in range(dice.randint(0, 4)):
-        await world.rest(dice.choice((0.1, 1.0, 5.0, 30.0)))
-        await interfere(world, dice)
+
+
+def calm(world: World) -> None:
+    """From now on all goes well."""
     world.hook = lambda _number, _call: None
     for process in world.processes:
         process.transport.view.delay = 0.0
+
+
+async def happen(
+    world: World, dice: random.Random, times: int, acts: tuple[Callable[[], Awaitable[None]], ...]
+) -> None:
+    """Time passes, and things happen."""
+    for _ in range(times):
+        await world.rest(dice.choice((0.1, 1.0, 5.0, 30.0)))
+        await dice.choice(acts)()
+
+
+async def end(world: World, run: str) -> None:
+    """Then calm, and everything must come to rest."""
+    calm(world)
     await world.until(lambda: not world.leftovers(), "everything to go")
     await world.quiet()
     world.check_cleaned(run)
 
 
+async def story(world: World) -> None:
+    """A sandbox is born, things happen, it is deleted at some moment."""
+    dice = random.Random(world.seed + 1_000_000)
+    acts = (lambda: interfere(world, dice),)
+    harm(world, dice)
+    world.start(3)
+    run = world.sandbox(wish())
+    await happen(world, dice, dice.randint(1, 6), acts)
+    world.delete()
+    await happen(world, dice, dice.randint(0, 4), acts)
+    await end(world, run)
+
+
+async def forks(world: World) -> None:
+    """A sandbox with forks: wishes and baselines change, forks are taken away. In some lives calm comes before its end,
+
+    and then they must be as they are wished for.
+    """
+    dice = random.Random(world.seed + 1_000_000)
+    hands = Hands(world, dice)
+
+    async def handle() -> None:
+        hands.act()
+
+    acts = (lambda: interfere(world, dice), handle, handle)
+    harm(world, dice)
+    world.start(dice.choice((2, 3)))
+    run = world.sandbox(wish(forks=hands.wished))
+    await happen(world, dice, dice.randint(2, 8), acts)
+    if dice.random() < 0.5:
+        calm(world)
+        hands.calm()
+        await world.until(lambda: hands.settled() and (not hands.differs() or not ready(world)), "its forks")
+        await world.quiet()
+        if ready(world):
+            assert not hands.differs(), f"{hands.differs()}\n{world.story()}"
+        harm(world, dice)
+    world.delete()
+    await happen(world, dice, dice.randint(0, 4), acts)
+    await end(world, run)
+
+
 @pytest.mark.parametrize("part", range(8))
-def test_schedules(part):
+@pytest.mark.parametrize(("begin", "then"), [(born, story), (forking, forks)], ids=["steps", "forks"])
+def test_schedules(begin, then, part):
     """Nothing twice, nothing left, nothing out of order, whatever happens when."""
     for seed in seeds(part, 8):
         try:
-            live(lambda seed=seed: born(seed), story)
+            live(lambda seed=seed: begin(seed), then)
         except BaseException as fault:
             fault.add_note(f"seed {seed}")
             raise
 
 
-def test_same_seed_same_schedule():
+@pytest.mark.parametrize(("begin", "then"), [(born, story), (forking, forks)], ids=["steps", "forks"])
+def test_same_seed_same_schedule(begin, then):
     """What fails can be repeated."""
 
     def writes() -> list[str]:
-        return live(lambda: born(5), story).writes
+        return live(lambda: begin(5), then).writes
 
     assert writes() == writes()

@@ -141,17 +141,19 @@ class ForkKeeper:
     async def _claimed(
         self, sight: ForkSight, run: RunObject, name: str, found: read.Workload | None, now: int
     ) -> None:
-        """The attempt that the ledger holds: only quorum reads say that its Deployment, and its pods, are gone."""
+        """The attempt that the ledger holds: only quorum reads say that it is gone with all that it made."""
         record, namespace, own = run.ledger.unit(name), _baseline(name).namespace, _own_name(run, name)
         if found is None or found.metadata.uid != record.ref:
             found = await self._forks.find(own, namespace)
         if found is not None and found.metadata.uid == record.ref:
             sight.seen[name] = found
-            pods = self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name)
-            sight.facts[name, record.attempt] = read.fork(found, [pod for pod in pods if _is_of(pod, own)], now)
+            known = self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name)
+            sight.facts[name, record.attempt] = read.fork(found, [pod for pod in known if _is_of(pod, own)], now)
         else:
-            left = await self._forks.pods(own, namespace)
-            sight.facts[name, record.attempt] = read.gone(record, pods=left, now=now)
+            sets, pods = await self._forks.left(own, namespace)
+            if sets:
+                self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)  # nobody tells us when they go
+            sight.facts[name, record.attempt] = read.gone(record, left=sets + pods, now=now)
 
     def _hold(self, sight: ForkSight, run: RunObject, name: str, unit: Unit) -> None:
         """Say what a fork that is wished for lacks: a baseline before it is made, the form that is wished for after."""
@@ -191,9 +193,13 @@ class ForkKeeper:
             baseline = self._cluster.baselines.get(of.name, of.namespace)
             if baseline is None or _form(seen) == form(step.unit, baseline.metadata, self._maker.hosts(run, step.unit)):
                 return
+            # Read before the form is made: whatever a peer writes from here on, knowing more than we, is not undone.
+            now = await self._forks.find(seen.metadata.name, of.namespace)
+            if now is None or now.metadata.uid != seen.metadata.uid or now.metadata.deletion_timestamp:
+                return
             manifest = await self._maker.manifest(run, plan, step.unit)
             if manifest is not None and await self._is_newest(run):
-                self._look_again_unless(await self._forks.keep(seen, manifest), run)
+                self._look_again_unless(await self._forks.keep(now, manifest), run)
             self._stuck.pop(key, None)
         except _REFUSALS as error:
             said = _objection(error, self._cluster.now())

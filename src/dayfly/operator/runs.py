@@ -19,10 +19,12 @@ class Runs:
         self._client = client
         self._cache = cache
         self._written: dict[str, RunObject] = {}
+        # By name: the UID of a Run that is gone for certain, as long as the cache has not heard of it.
+        self._gone: dict[str, str] = {}
 
     def get(self, name: str) -> RunObject | None:
         """The newest form we have seen; it may be old already."""
-        cached, written = self._cache.get(name), self._written.get(name)
+        cached, written = self._cached(name), self._written.get(name)
         if cached is None or written is None or written.metadata.uid != cached.metadata.uid:
             return cached or written
         if cached.ledger.seq >= written.ledger.seq:
@@ -32,12 +34,22 @@ class Runs:
 
     async def fresh(self, name: str) -> RunObject | None:
         """As it is now, by a quorum read."""
+        before = self._cached(name)
         try:
             found = await self._client.get(RUNS, name)
         except errors.NotFound:
             self._written.pop(name, None)
+            if before is not None:
+                self._gone[name] = before.metadata.uid  # a UID never comes back
             return None
         self._written[name] = found
+        return found
+
+    def _cached(self, name: str) -> RunObject | None:
+        found = self._cache.get(name)
+        if found is not None and found.metadata.uid == self._gone.get(name):
+            return None
+        self._gone.pop(name, None)
         return found
 
     async def birth(self, body: RunObject) -> RunObject:

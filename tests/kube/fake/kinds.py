@@ -52,6 +52,7 @@ BUILTIN = (
     Kind("", "v1", "serviceaccounts", "ServiceAccount"),
     Kind("", "v1", "podtemplates", "PodTemplate", generation=True),
     DEPLOYMENTS,
+    Kind("apps", "v1", "replicasets", "ReplicaSet", status=True, generation=True),
     Kind("coordination.k8s.io", "v1", "leases", "Lease"),
     Kind("events.k8s.io", "v1", "events", "Event"),
     Kind(

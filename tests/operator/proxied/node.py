@@ -18,6 +18,7 @@ from rig import runner
 from rig.cloud import Cloud
 from rig.kubelet import Script
 
+from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import gated
 from dayfly.kube import errors
@@ -32,6 +33,7 @@ _NODES = anything("v1", "Node", "nodes", namespaced=False)
 _SECRETS = SECRETS.read_as(dict[str, Any])
 _BEAT_S = 10.0
 _KNOWN_S = 60.0
+_FORK_STARTS_S, _FORK_ENDS_S = 0.05, 0.2
 
 
 @dataclasses.dataclass
@@ -41,6 +43,28 @@ class Stage:
     scripts: Callable[[str], Script]
     cloud: Cloud
     runs: list[Object]
+    alive: set[str] = dataclasses.field(default_factory=set)
+    held: tuple[str, str, int, str] | None = None
+
+    def joins(self, pod: str) -> None:
+        """A pod of its fork starts. To the cloud a fork lives from the start of its first pod to the end of its last."""
+        if not self.alive:
+            found = ((item["ledger"]["uid"], each) for item in self.runs for each in item["ledger"]["units"].items())
+            claims = ((run, unit, held["attempt"], held["ref"]) for run, (unit, held) in found if _claims(unit, held))
+            self.held = next(claims, None)
+            if self.held is None:
+                self.cloud.broken(f"unclaimed: a fork's pod {pod} starts, its ledger is {self.runs}")
+                return
+            self.cloud.knows(self.held[1], creates=True, once=False, reads={})
+            self.cloud.start(*self.held, {})
+        self.alive.add(pod)
+
+    def leaves(self, pod: str) -> None:
+        """It has ended, if it ever started."""
+        if pod in self.alive:
+            self.alive.discard(pod)
+            if not self.alive and self.held is not None:
+                self.cloud.end(*self.held, "ended")
 
 
 @dataclasses.dataclass
@@ -132,6 +156,9 @@ class Node:
         pod = await self._ask(lambda: self._kubelet.get(_WHOLE, box.name, box.namespace))
         if pod is None or pod["metadata"]["uid"] != box.uid:
             return
+        if FORK_LABEL in pod["metadata"]["labels"]:
+            await self._serve(box, pod)
+            return
         stage, unit = self._stage(box.run), pod["metadata"]["annotations"][names.UNIT_ANNOTATION]
         script, order = stage.scripts(unit), runner.order(pod)
         secrets = await self._pull(box, pod, script)
@@ -157,6 +184,31 @@ class Node:
         said = {"exitCode": receipt.exit_code, "message": receipt.message(), "startedAt": began, "finishedAt": _now()}
         phase = "Failed" if receipt.exit_code else "Succeeded"
         await self._finish(box, {"phase": phase, "containerStatuses": [_main({"terminated": said})]})
+
+    async def _serve(self, box: _Box, pod: Object) -> None:
+        """A fork's pod: it answers from its start until it is deleted."""
+        stage = self._stage(box.run)
+        await asyncio.sleep(_FORK_STARTS_S)
+        if not box.stop.is_set():
+            for item in pod["spec"]["containers"][0].get("env", []):
+                if "valueFrom" in item and await self._value(box, item["valueFrom"]["secretKeyRef"]) is None:
+                    stage.cloud.broken(f"(7) pod {box.name} starts, and {item} is not there")
+            stage.runs[:] = await self._ledger(box.run)
+            stage.joins(box.uid)
+            began, ready = _now(), {"type": "Ready", "status": "True"}
+            running = [_main({"running": {"startedAt": began}})]
+            said = {"phase": "Running", "startTime": began, "conditions": [ready], "containerStatuses": running}
+            await self._say(box, said)
+        await box.stop.wait()
+        await asyncio.sleep(_FORK_ENDS_S)
+        stage.leaves(box.uid)
+        await self._ask(lambda: self._kubelet.delete(PODS, box.name, box.namespace, uid=box.uid, grace=0))
+
+    async def _value(self, box: _Box, of: Object) -> str | None:
+        """What lies in a Secret, as a kubelet reads it."""
+        secret = await self._ask(lambda: self._kubelet.get(_SECRETS, of["name"], box.namespace))
+        found: str | None = None if secret is None else secret["data"].get(of["key"])
+        return found
 
     async def _pull(self, box: _Box, pod: Object, script: Script) -> dict[str, dict[str, bytes]] | None:
         """The Secrets that are to be mounted, when all are there; None if it is deleted before it starts."""
@@ -205,6 +257,10 @@ async def _unless_gone(request: Coroutine[Any, Any, Any]) -> Any:
         return await request
     except (errors.NotFound, errors.Conflict):
         return None
+
+
+def _claims(unit: str, record: Object) -> bool:
+    return unit.startswith("fork:") and record["state"] in ("claimed", "unknown")
 
 
 def _main(state: Object) -> Object:

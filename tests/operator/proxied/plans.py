@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 import os
 import re
@@ -18,6 +19,15 @@ from proxied.proxy import Call, Harm
 QUICK = Script(runs=0.2, pull=0.05, lag=0.02)
 
 
+class End(enum.Enum):
+    """When a life is deleted."""
+
+    READY = "ready"
+    STARTED = "its first step runs"
+    CLAIMED = "its fork is claimed"
+    FOLLOWED = "its fork has followed a new wish and a changed baseline, and the baseline is gone"
+
+
 @dataclasses.dataclass(frozen=True)
 class Life:
     """What is asked for, how its scripts behave, and when it is deleted; it has at least so many changes."""
@@ -26,7 +36,9 @@ class Life:
     units: dict[str, Unit]
     changes: int
     scripts: dict[str, Script] = dataclasses.field(default_factory=dict)
-    midway: bool = False  # deleted while its first step runs, else once it is ready
+    share: int = 12  # of all its plans one of so many is played
+    forks: bool = False  # one fork of a baseline of its own
+    ends: End = End.READY
 
     def script(self, unit: str) -> Script:
         return dataclasses.replace(self.scripts.get(unit, QUICK), outputs=OUTPUTS.get(unit, {}))
@@ -38,10 +50,10 @@ RETRY = plugin(
 LIVES = {
     "chain": Life(CHAIN, CHAIN_UNITS, 48),
     "retry": Life(RETRY, RETRY_UNITS, 48, {"db/make": dataclasses.replace(QUICK, fails=1)}),
-    "midway": Life(CHAIN, CHAIN_UNITS, 34, {"db/make": dataclasses.replace(QUICK, runs=2.0)}, midway=True),
+    "midway": Life(CHAIN, CHAIN_UNITS, 34, {"db/make": dataclasses.replace(QUICK, runs=2.0)}, ends=End.STARTED),
+    "follow": Life(RETRY, RETRY_UNITS, 60, share=15, forks=True, ends=End.FOLLOWED),
+    "scaled": Life(RETRY, RETRY_UNITS, 44, share=15, forks=True, ends=End.CLAIMED),
 }
-# Of all plans, one of so many is played: each change meets one or two harms, each harm every eighth change.
-SHARE = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,10 +86,14 @@ def every() -> Iterator[Plan]:
 
 
 def chosen() -> list[Plan]:
-    """Those to play: a fixed share, or all if DAYFLY_PLANS is `all`."""
-    share = 1 if os.environ.get("DAYFLY_PLANS") == "all" else SHARE
+    """Those to play: a fixed share, so that each change meets a harm or two, or all if DAYFLY_PLANS is `all`."""
+    everything = os.environ.get("DAYFLY_PLANS") == "all"
     turns = {harm: turn for turn, harm in enumerate(Harm)}
-    return [plan for plan in every() if plan.harm is None or (plan.number + turns[plan.harm]) % share == 0]
+    return [
+        plan
+        for plan in every()
+        if everything or plan.harm is None or (plan.number + turns[plan.harm]) % LIVES[plan.life].share == 0
+    ]
 
 
 class Names:

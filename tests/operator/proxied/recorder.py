@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
+from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, SECRETS, Key, Resource
@@ -17,9 +19,10 @@ from dayfly.operator.resources import RESOURCES
 from kube.fake.store import Write
 
 Object = dict[str, Any]
-KINDS = tuple(
-    each.read_as(dict[str, Any]) for each in (SANDBOXES, RUNS, DOCUMENTS, PODS, SECRETS, RESOURCES, STEP_LOGS)
-)
+_KINDS = (SANDBOXES, RUNS, DOCUMENTS, PODS, SECRETS, RESOURCES, STEP_LOGS, DEPLOYMENTS, SERVICES)
+KINDS = tuple(each.read_as(dict[str, Any]) for each in _KINDS)
+# Baselines, and what leads to them, are none of ours.
+_OURS = {kind.plural: RUN_LABEL for kind in (DEPLOYMENTS, SERVICES)}
 
 
 @dataclasses.dataclass
@@ -80,7 +83,7 @@ class Recorder:
         """What is there of any life now, by quorum reads."""
         found = []
         for kind in KINDS:
-            items = (await self._client.list_all(kind)).items
+            items = (await self._client.list_all(kind, labels=_OURS.get(kind.plural, ""))).items
             found += [
                 f"{kind.plural}/{item['metadata']['name']}" for item in items if self._owner(str(item["metadata"]))
             ]
@@ -91,7 +94,7 @@ class Recorder:
         self._watching.release()
         while True:
             try:
-                async for event in watch(self._client, kind, version):
+                async for event in watch(self._client, kind, version, labels=_OURS.get(kind.plural, "")):
                     if isinstance(event, Bookmark):
                         version = event.resource_version
                         continue

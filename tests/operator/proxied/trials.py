@@ -1,4 +1,4 @@
-"""Lives many lives side by side on one server, each harmed once by the proxy, and judges each of them."""
+"""Lives many lives side by side on one server, each harmed once by the proxy."""
 
 from __future__ import annotations
 
@@ -12,28 +12,24 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rig import history
-from rig.cloud import Cloud
-from rig.scenes import READY, wish
-
 from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.objects import NAMESPACES, anything
 from dayfly.kube.transport import HttpTransport
 from dayfly.operator.grants import Runner
 from dayfly.operator.main import Operator
-from dayfly.operator.objects import PLUGINS, RUNS, SANDBOXES
+from dayfly.operator.objects import PLUGINS, RUNS
 from proxied.node import Node, Stage
 from proxied.plans import LIVES, Names, Plan
 from proxied.proxy import Call, FaultProxy, Harm, Through
-from proxied.recorder import Object, Record, Recorder
+from proxied.recorder import Object, Recorder
+from proxied.trial import SHOP, Actor, Trial
 
-SHOP = "shop"
 AT_ONCE = 16
 PATIENCE_S = 300.0  # for one life, on a machine that has more to do
 AGAIN_S = 0.5  # so long after a crash the operator is started again: a peer has taken over by then
 QUIET_S = 5.0
-_RUNS, _SANDBOXES, _PLUGINS = (each.read_as(dict[str, Any]) for each in (RUNS, SANDBOXES, PLUGINS))
+_RUNS, _PLUGINS = (each.read_as(dict[str, Any]) for each in (RUNS, PLUGINS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,58 +42,6 @@ class Server:
     scheduler: Path
     kubelet: Path
     token: str
-
-
-class Trial:
-    """One plan, what has come of it, and what was wrong with that."""
-
-    def __init__(self, plan: Plan, record: Record) -> None:
-        self.plan, self.life, self.record = plan, LIVES[plan.life], record
-        self.changes: list[str] = []
-        self.harmed = ""
-        self.took = 0.0
-        self.uid = ""
-        runs: list[Object] = []
-        self.cloud = Cloud(time.monotonic, lambda: runs)
-        self.stage = Stage(self.life.script, self.cloud, runs)
-        for name, unit in self.life.units.items():
-            reads = {key: (of, self.life.script(of).outputs[output]) for key, (of, output) in unit.reads.items()}
-            self.cloud.knows(name, creates=unit.creates, once=unit.once, reads=reads)
-
-    def harm(self, call: Call) -> Harm | None:
-        """What is to become of this change of its own."""
-        self.changes.append(str(call))
-        if self.plan.harm is None or len(self.changes) != self.plan.number:
-            return None
-        self.harmed = str(call)
-        self.changes[-1] += f" <- {self.plan.harm.value}"
-        return self.plan.harm
-
-    def broken(self) -> list[str]:
-        """Everything that should not have been; none if all is well."""
-        units = self.life.units
-        once = {name for name, unit in units.items() if unit.once}
-        creates = {name for name, unit in units.items() if unit.creates}
-        pairs = {name: unit.undone_by for name, unit in units.items() if unit.undone_by}
-        runs, pods = (self.record.writes.get(plural, []) for plural in ("runs", "pods"))
-        found = [*self.cloud.violations, *history.violations(runs, pods, once, creates)]
-        found += [f"(4) {unit} is not undone" for unit in self.cloud.leaks(self.uid, pairs)]
-        found += [f"(14) {each} is left" for each in self.record.left()]
-        if not self.life.midway:
-            found += [f"{unit} has not succeeded" for unit in units if not self.cloud.succeeded(unit, self.uid)]
-        if self.plan.harm and not self.harmed:
-            found.append(f"it had but {len(self.changes)} changes, so nothing was harmed")
-        return found
-
-    def story(self) -> str:
-        """What a reader of a failed test wants to see."""
-        log = [
-            f"{e.at - self.cloud.log[0].at:8.2f} {e.what:5} {e.unit}#{e.attempt} {e.outcome}" for e in self.cloud.log
-        ]
-        there = [
-            f"{plural} {item['metadata']} {item.get('ledger', '')}" for (plural, _), item in self.record.there.items()
-        ]
-        return "\n".join([str(self.plan), *log, *there, *self.changes])
 
 
 class _Process:
@@ -241,35 +185,14 @@ class Trials:
                 tasks.create_task(self._live(self.trials[str(plan)], room))
 
     async def _live(self, trial: Trial, room: asyncio.Semaphore) -> None:
-        name, record, waiting = str(trial.plan), trial.record, ""
         async with room:
             began = time.monotonic()
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    spec = {"cluster": "c", **wish()}
-                    spec["resources"][0]["plugin"] = trial.plan.life
-                    metadata = {"name": name}
-                    body = {
-                        "apiVersion": SANDBOXES.api_version,
-                        "kind": SANDBOXES.kind,
-                        "metadata": metadata,
-                        "spec": spec,
-                    }
-                    made = await self._admin.create(_SANDBOXES, body, SHOP)
-                    trial.uid = made["metadata"]["uid"]
-                    waiting = "its first step" if trial.life.midway else READY
-                    await record.until(lambda: self._far_enough(trial))
-                    await self._admin.delete(SANDBOXES, name, SHOP)
-                    waiting = "everything to go"
-                    await record.until(lambda: not record.there)
+                    await Actor(self._admin, trial).play()
             except TimeoutError:
-                trial.cloud.broken(f"waited {PATIENCE_S:.0f} s in vain for {waiting}")
+                trial.cloud.broken(f"waited {PATIENCE_S:.0f} s in vain for {trial.waiting}")
             trial.took = time.monotonic() - began
-
-    def _far_enough(self, trial: Trial) -> bool:
-        if trial.life.midway:
-            return trial.cloud.starts("db/make") > 0
-        return trial.record.one("sandboxes").get("status", {}).get("reason") == READY
 
 
 @contextlib.asynccontextmanager

@@ -35,6 +35,7 @@ class Cloud:
         self._creates: dict[str, bool] = {}
         self._once: set[str] = set()
         self._reads: dict[str, dict[str, tuple[str, bytes]]] = {}
+        self._cleanups: list[Callable[[str, str], None]] = []
         self.lossy = False  # whether an output may be lost, because a node was
         self.forgiven = False  # whether the test itself has taken evidence away that the ledger needed
 
@@ -44,6 +45,10 @@ class Cloud:
         self._creates[unit] = creates
         if once:
             self._once.add(unit)
+
+    def listen(self, heard: Callable[[str, str], None]) -> None:
+        """Call it with run and unit whenever a delete step starts."""
+        self._cleanups.append(heard)
 
     def start(self, run: str, unit: str, attempt: int, pod: str, given: dict[str, bytes]) -> None:
         """A script's first instruction, and the environment that it finds."""
@@ -78,6 +83,9 @@ class Cloud:
         creating = [u for (r, u), alive in self._alive.items() if r == run and alive and self._creates[u]]
         if not self._creates[unit] and creating:
             self.broken(f"order: {what} starts while {creating} live")
+        if not self._creates[unit]:
+            for heard in self._cleanups:
+                heard(run, unit)
         ledger = next((item["ledger"] for item in self._runs() if item["ledger"]["uid"] == run), None)
         record = (ledger or {}).get("units", {}).get(unit, {})
         if (record.get("attempt"), record.get("ref")) != (attempt, pod):

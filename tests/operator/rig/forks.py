@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dayfly.execute.fork.render import FORK_LABEL
+from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import Key
 from kube.fake import FakeCluster
 from kube.fake.deployments import Deployments, Rollout, owner
@@ -28,6 +29,8 @@ class Forks:
         """Unit and environment of each fork's pod that ever started, in their order."""
         self._alive: dict[str, set[str]] = {}
         self._held: dict[str, tuple[str, str, int]] = {}
+        self._baselines: set[str] = set()
+        cloud.listen(self._cleanup)
 
     # --- as a user ------------------------------------------------------------------------------------------------
 
@@ -43,13 +46,24 @@ class Forks:
         meta = {"name": name, "labels": {"app": name}, "annotations": {"tool/owner": "shop"}}
         spec = {"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template}
         self._ask("POST", self._path(namespace), {"metadata": meta, "spec": spec})
+        self._baselines |= {f"{self._path(namespace)}/{name}", f"{_services(namespace)}/{name}"}
         ports = [{"name": "http", "port": 80, "targetPort": "http"}, {"name": "admin", "port": 81, "targetPort": 81}]
         service = {"metadata": {"name": name}, "spec": {"selector": {"app": name}, "ports": ports}}
-        self._ask("POST", f"/api/v1/namespaces/{namespace}/services", service)
+        self._ask("POST", _services(namespace), service)
 
     def edit(self, patch: Object, name: str = "web") -> None:
         """Change a Deployment, strategically."""
         self._ask("PATCH", f"{self._path('shop')}/{name}", patch, "application/strategic-merge-patch+json")
+
+    def reports(self, ports: list[int], name: str = "web") -> None:
+        """Give the baseline's Service other ports."""
+        patch = {"spec": {"ports": [{"port": port, "targetPort": port} for port in ports]}}
+        self._ask("PATCH", f"{_services('shop')}/{name}", patch, "application/merge-patch+json")
+
+    def forsake(self, name: str = "web") -> None:
+        """The baseline goes, and its Service."""
+        self.delete(name)
+        self._ask("DELETE", f"{_services('shop')}/{name}")
 
     def delete(self, name: str) -> None:
         """Delete a Deployment without waiting for its pods, as kubectl does."""
@@ -69,6 +83,20 @@ class Forks:
         """The Deployments, Services or pods that are forks' own."""
         every = self._cluster.objects(plural)
         return [item for item in every if FORK_LABEL in item["metadata"].get("labels", {})]
+
+    def of(self, baseline: str, plural: str) -> Object:
+        """The baseline, or its Service."""
+        found = self._cluster.store.get(self._cluster.kind(plural), Key("shop", baseline))
+        assert found is not None, "asked of a baseline that is there"
+        return found
+
+    def main(self) -> Object:
+        """The first container of the first fork; empty if there is none."""
+        return next((found["spec"]["template"]["spec"]["containers"][0] for found in self.all()), {})
+
+    def ports(self) -> list[int]:
+        """At which ports the forks answer."""
+        return [port["port"] for each in self.all("services") for port in each["spec"]["ports"]]
 
     def env(self) -> dict[str, str]:
         """What the pod that started last finds in its environment."""
@@ -99,6 +127,22 @@ class Forks:
         alive.add(uid)
         self.environments.append((held[1], self._environment(pod)))
 
+    def touched(self, writes: list[str]) -> list[str]:
+        """The operators' changes to what is none of theirs: baselines and the Services that lead to them."""
+        return [f"a baseline is changed: {write}" for write in writes if write.split(" ", 1)[1] in self._baselines]
+
+    def _cleanup(self, run: str, unit: str) -> None:
+        """Cleanup of a sandbox begins when nothing is left of its forks but what leads to them."""
+        names = {item["metadata"]["name"] for item in self._cluster.objects("runs") if item["ledger"]["uid"] == run}
+        left = [
+            f"{plural}/{item['metadata']['name']}"
+            for plural in ("deployments", "pods")
+            for item in self.all(plural)
+            if item["metadata"]["labels"].get(RUN_LABEL) in names
+        ]
+        if left:
+            self._cloud.broken(f"order: {unit} of {run} starts while {left} are there")
+
     def _holder(self, uid: str) -> tuple[str, str, int] | None:
         """Run, unit and attempt for which a ledger has let this Deployment go."""
         for item in self._cluster.objects("runs"):
@@ -123,3 +167,7 @@ class Forks:
             else:
                 found[item["name"]] = item.get("value", "")
         return found
+
+
+def _services(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/services"

@@ -8,6 +8,7 @@ from kube.fake.store import Write
 from rig.cloud import Object
 
 _ORDER = {"": 0, "none": 0, "claimed": 1, "unknown": 2, "done": 3, "void": 3}
+_HELD = ("claimed", "unknown")
 _PHASES = ("open", "closed", "cleaned", "abandoned")
 
 
@@ -79,23 +80,27 @@ def _vanished(writes: list[Write]) -> Iterator[str]:
 
 
 def unclaimed_forks(runs: list[Write], deployments: list[Write]) -> Iterator[str]:
-    """A fork has replicas only after its UID was claimed, and goes before its ledger does."""
+    """A fork has replicas only while its UID is claimed; there is one at a time, and it goes before its ledger does."""
     ledgers: dict[str, Object] = {}
-    scaled: dict[str, str] = {}
+    scaled: dict[str, tuple[str, str]] = {}
     for write in sorted([*runs, *deployments], key=lambda each: each.version):
         whole = write.new or write.old
         meta = whole["metadata"]
         if "ledger" in whole:
             if write.new is None:
-                left = [name for name, run in scaled.items() if run == meta["name"]]
+                left = [name for name, (run, _) in scaled.items() if run == meta["name"]]
                 yield from (f"ledger {meta['name']} goes before its fork {name}" for name in left)
             ledgers[meta["name"]] = whole["ledger"]
             continue
-        run = meta.get("labels", {}).get("dayfly.dev/run", "")
+        run, uid = meta.get("labels", {}).get("dayfly.dev/run", ""), meta["uid"]
         if not run or write.new is None:
-            scaled.pop(meta["name"], None)
+            if scaled.get(meta["name"], ("", ""))[1] == uid:
+                del scaled[meta["name"]]
         elif whole["spec"]["replicas"]:
-            scaled[meta["name"]] = run
-            records = ledgers.get(run, {}).get("units", {}).values()
-            if meta["uid"] not in {record.get("ref") for record in records}:
+            had = scaled.get(meta["name"], (run, uid))
+            if had[1] != uid:
+                yield f"twice: fork {meta['name']} is scaled as {uid} while it lives as {had[1]}"
+            scaled[meta["name"]] = run, uid
+            held = ledgers.get(run, {}).get("units", {}).items()
+            if uid not in {each["ref"] for unit, each in held if unit.startswith("fork:") and each["state"] in _HELD}:
                 yield f"(2) fork {meta['name']} has {whole['spec']['replicas']} replicas, and no ledger has claimed it"

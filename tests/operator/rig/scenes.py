@@ -223,6 +223,58 @@ async def fork_deleted(world: World) -> None:
     await gone(world)
 
 
+async def fork_followed(world: World) -> None:
+    """First its wish changes, then its baseline, then that one's Service; at its deletion all it was made of is gone."""
+    world.sandbox(wish(forks=[fork()]))
+    await world.until(lambda: ready(world), "ready")
+    [first] = world.forks.all()
+    world.change({"spec": {"forks": [fork(images=[{"image": "web:2"}])]}})
+    await world.until(lambda: world.forks.main().get("image") == "web:2" and ready(world), "the wish to be followed")
+    world.forks.edit({"spec": {"template": {"spec": {"containers": [{"name": "main", "args": ["new"]}]}}}})
+    await world.until(lambda: world.forks.main().get("args") == ["new"] and ready(world), "the baseline to be followed")
+    world.forks.reports([90])
+    await world.until(lambda: world.forks.ports() == [90], "its Service to be followed")
+    [last] = world.forks.all()
+    assert last["metadata"]["uid"] == first["metadata"]["uid"], "a form is changed where it is"
+    assert (world.forks.main()["image"], world.forks.env()["URL"]) == ("web:2", "db://1")
+    world.forks.forsake()
+    await world.rest(1)
+    assert ready(world)
+    world.delete()
+    await gone(world)
+
+
+async def fork_scaling(world: World) -> None:
+    """Deleted the moment the ledger holds the fork, before or while it is given its pods."""
+    world.sandbox(wish(forks=[fork()]))
+
+    def claimed() -> bool:
+        records = [record for run in world.cluster.objects("runs") for record in run["ledger"].get("units", {}).items()]
+        return any(name.startswith("fork:") and record["state"] == "claimed" for name, record in records)
+
+    await world.until(claimed, "the fork to be claimed")
+    world.delete()
+    await gone(world)
+
+
+async def fork_abroad(world: World) -> None:
+    """Two forks, one of them in another namespace, where the outputs have to lie too; it is told of the other's address."""
+    world.namespace("bank", **{"dayfly.dev/sandboxes-from": "shop"})
+    world.forks.baseline("vault", "bank")
+    source = {"fork": {"forkOf": fork()["forkOf"], "expression": "{{ .Service.Host }}:{{ .Service.Port }}"}}
+    reads = fork()["customizations"]["env"]
+    foreign = fork("vault", env=[*reads, {"name": "WEB", "valueFrom": source}])
+    foreign["forkOf"]["namespace"] = "bank"
+    world.sandbox(wish(forks=[foreign, fork()]))
+    await world.until(lambda: ready(world), "ready")
+    told = dict(world.forks.environments)
+    assert told["fork:bank/vault"]["URL"] == told["fork:shop/web"]["URL"] == "db://1"
+    assert told["fork:bank/vault"]["WEB"].endswith(".shop.svc:80")
+    assert {item["metadata"]["namespace"] for item in world.cluster.objects("secrets")} >= {"bank", "shop"}
+    world.delete()
+    await gone(world)
+
+
 SCENES = {
     "chain": Scene(CHAIN, CHAIN_UNITS, chain),
     "failing": Scene(CHAIN, CHAIN_UNITS, failing, {"db/seed": Script(fails=9)}),
@@ -236,6 +288,9 @@ SCENES = {
     "fork-revised": Scene(RETRY, RETRY_UNITS, revised, baseline=True),
     "fork-midway": Scene(RETRY, RETRY_UNITS, fork_midway, baseline=True),
     "fork-deleted": Scene(RETRY, RETRY_UNITS, fork_deleted, baseline=True),
+    "fork-followed": Scene(RETRY, RETRY_UNITS, fork_followed, baseline=True),
+    "fork-scaling": Scene(RETRY, RETRY_UNITS, fork_scaling, baseline=True),
+    "fork-abroad": Scene(RETRY, RETRY_UNITS, fork_abroad, baseline=True),
 }
 
 

@@ -101,6 +101,8 @@ class World:
         self.runner = RUNNER
         self.processes: list[Process] = []
         self.respawn = True
+        self.late = 300.0
+        """After so many seconds whoever was made to hear of things late, or stood still, knows what all know."""
         self.writes: list[str] = []
         self.hook: Callable[[int, Call], Fault | None] = lambda _number, _call: None
         self.cluster.faults = self._fault
@@ -212,11 +214,13 @@ class World:
             await self._bury()
 
     async def quiet(self, seconds: float = 900) -> None:
-        """(13) Once all is done, nothing is written any more."""
-        await self.rest(300)  # whoever was made to hear of it late has heard of it
+        """(13, 14) Once all is done nothing is written any more, and what was gone stays away."""
+        gone = not self.leftovers()
+        await self.rest(self.late)
         before = len(self.writes)
         await self.rest(seconds)
         assert len(self.writes) == before, f"writes while idle: {self.writes[before:]}"
+        assert not (gone and self.leftovers()), f"it has come back: {self.leftovers()}\n{self.story()}"
 
     def story(self) -> str:
         """What a reader of a failed test wants to see."""
@@ -240,7 +244,7 @@ class World:
         """Everything that must have been true all along."""
         once = {name for name, unit in self.units.items() if unit.once}
         creates = {name for name, unit in self.units.items() if unit.creates}
-        found = list(self.cloud.violations)
+        found = [*self.cloud.violations, *self.forks.touched(self.writes)]
         if not self.cloud.forgiven:
             runs, pods = (self.cluster.store.after(self.cluster.kind(plural), 0) for plural in ("runs", "pods"))
             found += history.violations(runs, pods, once, creates)

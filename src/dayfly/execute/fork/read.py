@@ -81,9 +81,9 @@ def fork(seen: Workload, pods: Sequence[Pod], now: int) -> Fact:
     return Waiting(since=since, reason=reason, message=message or counted)
 
 
-def gone(record: UnitRecord, *, pods: int, now: int) -> Fact:
-    """A quorum read has found no workload of the claimed UID; so many pods of it are still there."""
-    if pods:
+def gone(record: UnitRecord, *, left: int, now: int) -> Fact:
+    """A quorum read has found no workload of the claimed UID; so many of its ReplicaSets and pods are still there."""
+    if left:
         return Running(since=record.claimed_at, ready=False)
     result = Result(
         outcome="failed",

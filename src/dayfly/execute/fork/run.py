@@ -8,12 +8,13 @@ from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, REPLICAS_ANN
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Propagation
-from dayfly.kube.objects import PODS, HasMeta, Resource
+from dayfly.kube.objects import PODS, HasMeta, Resource, anything
 
 T = TypeVar("T", bound=HasMeta)
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Workload)
 SERVICES = Resource("", "v1", "services", "Service", Service)
+REPLICA_SETS = anything("apps/v1", "ReplicaSet", "replicasets").metadata_only()
 _REVISION = "deployment.kubernetes.io/revision"
 _WHOLE = DEPLOYMENTS.read_as(dict[str, Any])
 
@@ -36,9 +37,15 @@ class Forks:
         """The fork of that name as it is now."""
         return await self._client.find(DEPLOYMENTS, name, namespace)
 
-    async def pods(self, name: str, namespace: str) -> int:
-        """How many pods of that fork are there, ending ones included."""
-        return len((await self._client.list_all(PODS, namespace, labels=f"{FORK_LABEL}={name}")).items)
+    async def left(self, name: str, namespace: str) -> tuple[int, int]:
+        """Of a fork whose Deployment is gone: how many ReplicaSets, and how many pods, ending ones included.
+
+        A Deployment that is deleted without waiting goes before its ReplicaSets, and these may yet make a pod. So they
+        are asked for first: where there is none any more, no pod comes after those that are found then.
+        """
+        which = f"{FORK_LABEL}={name}"
+        sets = await self._client.list_all(REPLICA_SETS, namespace, labels=which)
+        return len(sets.items), len((await self._client.list_all(PODS, namespace, labels=which)).items)
 
     async def prepare(self, manifest: dict[str, Any]) -> None:
         """Create the Deployment without replicas, or find the one that an earlier try, or a peer, has created.

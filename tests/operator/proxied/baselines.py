@@ -1,0 +1,61 @@
+"""What the forks of lives on a real server derive from: a Deployment and a Service for each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rig.scenes import fork
+
+from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
+from dayfly.kube.client import Client
+from proxied.recorder import Object, Record
+
+_DEPLOYMENTS, _SERVICES = (each.read_as(dict[str, Any]) for each in (DEPLOYMENTS, SERVICES))
+
+
+class Baseline:
+    """Named after its plan, without pods of its own: nobody would play them."""
+
+    def __init__(self, client: Client, plan: str, namespace: str) -> None:
+        self.name = f"base-{plan}"
+        self._client, self._namespace = client, namespace
+
+    async def make(self) -> None:
+        """Deploy it."""
+        labels = {"app": self.name}
+        container = {"name": "main", "image": "web:1", "ports": [{"name": "http", "containerPort": 8080}]}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+        spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+        await self._client.create(_DEPLOYMENTS, {"metadata": {"name": self.name}, "spec": spec}, self._namespace)
+        service = {"selector": labels, "ports": [{"name": "http", "port": 80, "targetPort": "http"}]}
+        await self._client.create(_SERVICES, {"metadata": {"name": self.name}, "spec": service}, self._namespace)
+
+    async def edit(self) -> None:
+        """Its containers get other arguments, and its Service another port."""
+        edits = [{"name": "main", "image": "web:1", "args": ["new"]}]
+        template = {"spec": {"template": {"spec": {"containers": edits}}}}
+        await self._client.patch(_DEPLOYMENTS, template, self.name, self._namespace)
+        ports = {"spec": {"ports": [{"name": "http", "port": 90, "targetPort": 8080}]}}
+        await self._client.patch(_SERVICES, ports, self.name, self._namespace)
+
+    async def forsake(self) -> None:
+        """Take it away."""
+        await self._client.delete(DEPLOYMENTS, self.name, self._namespace)
+        await self._client.delete(SERVICES, self.name, self._namespace)
+
+    def wish(self, **customizations: Object) -> list[Object]:
+        """A fork of it that reads an output."""
+        return [fork(self.name, **customizations)]
+
+    def touched(self, changes: list[str]) -> list[str]:
+        """The operators' changes to it."""
+        return [f"a baseline is changed: {each}" for each in changes if f"/{self.name}" in each]
+
+    @staticmethod
+    def follows(record: Record, image: str, args: list[str] | None, port: int) -> bool:
+        """Whether the fork has that image, those arguments, and answers at that port."""
+        found, service = record.one("deployments"), record.one("services")
+        if not found or not service:
+            return False
+        main = found["spec"]["template"]["spec"]["containers"][0]
+        return (main["image"], main.get("args"), service["spec"]["ports"][0]["port"]) == (image, args, port)

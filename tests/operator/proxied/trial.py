@@ -1,0 +1,132 @@
+"""One life on a real server: what its user does, what comes of it, and what of that should not have been."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rig import history
+from rig.cloud import Cloud
+from rig.scenes import READY, wish
+
+from dayfly.kube.client import Client
+from dayfly.operator.objects import SANDBOXES
+from proxied.baselines import Baseline
+from proxied.node import Stage
+from proxied.plans import LIVES, End, Plan
+from proxied.proxy import Call, Harm
+from proxied.recorder import Object, Record
+
+SHOP = "shop"
+_SANDBOXES = SANDBOXES.read_as(dict[str, Any])
+
+
+class Trial:
+    """One plan, what has come of it, and what was wrong with that."""
+
+    def __init__(self, plan: Plan, record: Record) -> None:
+        self.plan, self.life, self.record = plan, LIVES[plan.life], record
+        self.changes: list[str] = []
+        self.harmed = ""
+        self.took = 0.0
+        self.uid = self.waiting = ""
+        runs: list[Object] = []
+        self.cloud = Cloud(time.monotonic, lambda: runs)
+        self.stage = Stage(self.life.script, self.cloud, runs)
+        self.baseline: Baseline | None = None
+        for name, unit in self.life.units.items():
+            reads = {key: (of, self.life.script(of).outputs[output]) for key, (of, output) in unit.reads.items()}
+            self.cloud.knows(name, creates=unit.creates, once=unit.once, reads=reads)
+
+    def harm(self, call: Call) -> Harm | None:
+        """What is to become of this change of its own."""
+        self.changes.append(str(call))
+        if self.plan.harm is None or len(self.changes) != self.plan.number:
+            return None
+        self.harmed = str(call)
+        self.changes[-1] += f" <- {self.plan.harm.value}"
+        return self.plan.harm
+
+    def broken(self) -> list[str]:
+        """Everything that should not have been; none if all is well."""
+        units = self.life.units
+        once = {name for name, unit in units.items() if unit.once}
+        creates = {name for name, unit in units.items() if unit.creates}
+        pairs = {name: unit.undone_by for name, unit in units.items() if unit.undone_by}
+        runs, pods, forks = (self.record.writes.get(plural, []) for plural in ("runs", "pods", "deployments"))
+        found = [*self.cloud.violations, *history.violations(runs, pods, once, creates)]
+        found += [
+            *history.unclaimed_forks(runs, forks),
+            *(self.baseline.touched(self.changes) if self.baseline else ()),
+        ]
+        found += [f"(4) {unit} is not undone" for unit in self.cloud.leaks(self.uid, pairs)]
+        found += [f"(14) {each} is left" for each in self.record.left()]
+        if self.life.ends is not End.STARTED:
+            found += [f"{unit} has not succeeded" for unit in units if not self.cloud.succeeded(unit, self.uid)]
+        if self.plan.harm and not self.harmed:
+            found.append(f"it had but {len(self.changes)} changes, so nothing was harmed")
+        return found
+
+    def story(self) -> str:
+        """What a reader of a failed test wants to see."""
+        log = [
+            f"{e.at - self.cloud.log[0].at:8.2f} {e.what:5} {e.unit}#{e.attempt} {e.outcome}" for e in self.cloud.log
+        ]
+        there = [
+            f"{plural} {item['metadata']} {item.get('ledger', '')}" for (plural, _), item in self.record.there.items()
+        ]
+        return "\n".join([str(self.plan), *log, *there, *self.changes])
+
+
+class Actor:
+    """The user of one life. While one waits, `trial.waiting` says for what."""
+
+    def __init__(self, admin: Client, trial: Trial) -> None:
+        self._admin, self._trial, self._record = admin, trial, trial.record
+        self._name = str(trial.plan)
+
+    async def play(self) -> None:
+        """From its wish to its end, whatever becomes of it on the way."""
+        trial, spec = self._trial, {"cluster": "c", **wish()}
+        spec["resources"][0]["plugin"] = trial.plan.life
+        if trial.life.forks:
+            trial.baseline = Baseline(self._admin, self._name, SHOP)
+            await trial.baseline.make()
+            spec["forks"] = trial.baseline.wish()
+        body = {"apiVersion": SANDBOXES.api_version, "kind": SANDBOXES.kind, "metadata": {"name": self._name}}
+        made = await self._admin.create(_SANDBOXES, body | {"spec": spec}, SHOP)
+        trial.uid = made["metadata"]["uid"]
+        trial.waiting = f"this: {trial.life.ends.value}"
+        await self._record.until(self._far_enough)
+        if trial.life.ends is End.FOLLOWED:
+            await self._change()
+        await self._admin.delete(SANDBOXES, self._name, SHOP)
+        trial.waiting = "everything to go"
+        await self._record.until(lambda: not self._record.there)
+        if trial.baseline and trial.life.ends is not End.FOLLOWED:
+            await trial.baseline.forsake()
+
+    def _far_enough(self) -> bool:
+        match self._trial.life.ends:
+            case End.STARTED:
+                return self._trial.cloud.starts("db/make") > 0
+            case End.CLAIMED:
+                units: dict[str, Object] = self._record.one("runs").get("ledger", {}).get("units", {})
+                return any(name.startswith("fork:") and each["state"] == "claimed" for name, each in units.items())
+            case End.READY | End.FOLLOWED:
+                return self._ready()
+
+    def _ready(self) -> bool:
+        status: Object = self._record.one("sandboxes").get("status", {})
+        return status.get("reason") == READY
+
+    async def _change(self) -> None:
+        """The wish changes, then the baseline; at last that goes, and the fork stays as it is."""
+        baseline = self._trial.baseline
+        assert baseline is not None, "only forks follow"
+        spec = {"spec": {"forks": baseline.wish(images=[{"image": "web:2"}])}}
+        await self._admin.patch(_SANDBOXES, spec, self._name, SHOP)
+        await self._record.until(lambda: baseline.follows(self._record, "web:2", None, 80) and self._ready())
+        await baseline.edit()
+        await self._record.until(lambda: baseline.follows(self._record, "web:2", ["new"], 90) and self._ready())
+        await baseline.forsake()
