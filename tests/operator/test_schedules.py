@@ -10,11 +10,14 @@ import random
 from collections.abc import Awaitable, Callable
 
 import pytest
+from rig.cloud import Object
 from rig.hands import Hands
 from rig.kubelet import Script
 from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain, ready, wish
 from rig.world import World, live
 
+from dayfly.execute.fork.run import Forks
+from dayfly.operator.forks import ForkKeeper
 from kube.fake import WRITE_HARMS, Fault
 from kube.fake.deployments import Rollout
 
@@ -165,3 +168,37 @@ def test_same_seed_same_schedule(begin, then):
         return live(lambda: begin(5), then).writes
 
     assert writes() == writes()
+
+
+async def _born_with_pods(self: Forks, manifest: Object) -> None:
+    await _PREPARE(self, manifest | {"spec": manifest["spec"] | {"replicas": 1}})
+
+
+async def _believed_gone(*_: object) -> tuple[int, int]:
+    return 0, 0
+
+
+async def _nothing(*_: object) -> None:
+    pass
+
+
+_PREPARE = Forks.prepare
+GUARDS = {
+    "without replicas before its claim": (Forks, "prepare", _born_with_pods),
+    "gone only with its pods": (Forks, "left", _believed_gone),
+    "follows what is wished for": (ForkKeeper, "_follow", _nothing),
+    "nothing is kept that nobody wishes for": (ForkKeeper, "_tidy", _nothing),
+}
+
+
+@pytest.mark.parametrize(("of", "name", "instead"), GUARDS.values(), ids=GUARDS)
+def test_each_guard_of_forks_is_missed(monkeypatch, of, name, instead):
+    """Without it some schedule goes wrong."""
+    monkeypatch.setattr(of, name, instead)
+
+    def search() -> None:
+        for seed in range(1, 80):
+            live(lambda seed=seed: forking(seed), forks)
+
+    with pytest.raises(AssertionError, match=r"\(2\)|order|twice|its forks|everything to go|wished for"):
+        search()

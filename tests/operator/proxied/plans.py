@@ -36,7 +36,6 @@ class Life:
     units: dict[str, Unit]
     changes: int
     scripts: dict[str, Script] = dataclasses.field(default_factory=dict)
-    share: int = 12  # of all its plans one of so many is played
     forks: bool = False  # one fork of a baseline of its own
     ends: End = End.READY
 
@@ -51,8 +50,8 @@ LIVES = {
     "chain": Life(CHAIN, CHAIN_UNITS, 48),
     "retry": Life(RETRY, RETRY_UNITS, 48, {"db/make": dataclasses.replace(QUICK, fails=1)}),
     "midway": Life(CHAIN, CHAIN_UNITS, 34, {"db/make": dataclasses.replace(QUICK, runs=2.0)}, ends=End.STARTED),
-    "follow": Life(RETRY, RETRY_UNITS, 60, share=15, forks=True, ends=End.FOLLOWED),
-    "scaled": Life(RETRY, RETRY_UNITS, 44, share=15, forks=True, ends=End.CLAIMED),
+    "follow": Life(RETRY, RETRY_UNITS, 60, forks=True, ends=End.FOLLOWED),
+    "scaled": Life(RETRY, RETRY_UNITS, 44, forks=True, ends=End.CLAIMED),
 }
 
 
@@ -86,14 +85,11 @@ def every() -> Iterator[Plan]:
 
 
 def chosen() -> list[Plan]:
-    """Those to play: a fixed share, so that each change meets a harm or two, or all if DAYFLY_PLANS is `all`."""
-    everything = os.environ.get("DAYFLY_PLANS") == "all"
+    """Those to play: of fifteen shares, in each of which each change meets one harm, the one that DAYFLY_PLANS names."""
+    wanted = os.environ.get("DAYFLY_PLANS", "0")
     turns = {harm: turn for turn, harm in enumerate(Harm)}
-    return [
-        plan
-        for plan in every()
-        if everything or plan.harm is None or (plan.number + turns[plan.harm]) % LIVES[plan.life].share == 0
-    ]
+    shares = {plan: (plan.number + turns[plan.harm]) % len(turns) if plan.harm else None for plan in every()}
+    return [plan for plan, share in shares.items() if share is None or wanted in ("all", str(share))]
 
 
 class Names:

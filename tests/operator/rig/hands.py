@@ -18,7 +18,7 @@ class Hands:
         self._world, self._dice = world, dice
         self._edits = 0
         self._acts = (
-            self.wish_another_image, self.wish_another_image, self.wish_none, self.edit_baseline, self.edit_baseline,
+            self.wish_another_image, self.wish_another_image, self.wish_another_image, self.wish_none, self.edit_baseline, self.edit_baseline,
             self.edit_service, self.delete_deployment, self.delete_pod, self.delete_service, self.scale_down,
             self.forsake,
         )  # fmt: skip
@@ -42,11 +42,11 @@ class Hands:
         self._dice.choice(self._acts)()
 
     def calm(self) -> None:
-        """Everything that forks need is there, and one is wished for."""
+        """Everything that forks need is there, and one or two are wished for, perhaps others than before."""
         for name in [name for name, there in self.there.items() if not there]:
             self._world.forks.baseline(name)
             self.there[name] = True
-        if not self.wished:
+        if not self.wished or self._dice.random() < 0.5:
             self.wish_another_image()
 
     def settled(self) -> bool:

@@ -239,7 +239,7 @@ async def fork_followed(world: World) -> None:
     assert (world.forks.main()["image"], world.forks.env()["URL"]) == ("web:2", "db://1")
     world.forks.forsake()
     await world.rest(1)
-    assert ready(world)
+    await world.until(lambda: ready(world), "ready without its baseline")
     world.delete()
     await gone(world)
 
