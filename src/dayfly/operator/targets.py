@@ -152,11 +152,12 @@ class Targets:
             await self._cluster.client.delete(RUNS, meta.name, uid=meta.uid, resource_version=meta.resource_version)
         found = await ledger.fresh(meta.name)
         if found is not None:
-            if found.metadata.uid != meta.uid or found.ledger.units or not found.metadata.deletion_timestamp:
+            if found.metadata.uid != meta.uid or found.ledger.units:
                 return
             left = [name for name in found.metadata.finalizers or () if name != RUN_FINALIZER]
-            bare = msgspec.structs.replace(found.metadata, finalizers=left)
-            if not await ledger.replace(found, msgspec.structs.replace(found, metadata=bare)):
+            bare = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, finalizers=left))
+            if not found.metadata.deletion_timestamp or not await ledger.replace(found, bare):
+                self._cluster.queue.add(meta.name, after=0.1)  # it was of another version, and nobody else may look
                 return
         ledger.forget(meta.name)
         await self.release_documents(run)
