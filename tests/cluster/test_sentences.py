@@ -47,7 +47,7 @@ def wait_failed(operator: Installed, wishes: Wishes, name: str) -> dict:
 
 def give_up(operator: Installed, wishes: Wishes) -> None:
     """Abandon the cleanup, and wait for the end."""
-    reason = "dayfly.dev/abandon=the image never existed"
+    reason = "dayfly.dev/abandon=nothing ever ran"
     operator.own.kubectl("annotate", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, reason)
     operator.wait_gone(wishes.name, wishes.namespace)
 
@@ -94,6 +94,23 @@ class TestMemory:
         assert said(journal) == ["create first", "delete gone"]
 
 
+class TestPlace:
+    def test_no_node_takes_it(self, operator, wishes, journal):
+        """The scheduler's own words, also once the schedule's clock has ended it, three times over."""
+        overlay, scheduler = "spec: {nodeSelector: {disk: none}}", "0/1 nodes are available: 1 node(s) didn't match"
+        operator.apply(
+            wishes.plugin(overlay=overlay, timeouts={"schedule": "3s"}, retry={"backoff": "1s"}), wishes.sandbox()
+        )
+        first = wait_said(operator, wishes, "pair/first", scheduler)
+        assert first["state"] == "running"
+        failed = wait_failed(operator, wishes, "pair/first")
+        assert failed["message"].startswith(f"StartDeadlineExceeded: was given no place to run within 3 s: {scheduler}")
+        operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
+        wait_said(operator, wishes, "pair/gone", scheduler)
+        give_up(operator, wishes)
+        assert said(journal) == []
+
+
 class TestImage:
     def test_missing(self, operator, wishes, journal, why):
         """What the kubelet says of an image is the step's sentence, at the cleanup too, where `why` tells the way out.
@@ -122,7 +139,8 @@ class TestImage:
             first = wait_said(operator, wishes, "pair/first", f"pulls the image {image} since ")
             assert (first["state"], first["reason"]) == ("running", "Pulling")
             failed = wait_failed(operator, wishes, "pair/first")
-            assert "its node has no record of its container" in failed["message"]
+            assert failed["reason"] == "StartDeadlineExceeded"
+            assert "was placed and did not start within 15 s: its node has no record" in failed["message"]
             operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
             wait_said(operator, wishes, "pair/gone", f"pulls the image {image} since ")
             give_up(operator, wishes)

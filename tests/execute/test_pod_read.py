@@ -11,14 +11,15 @@ from dayfly.spec.lifecycle import Exec, Unit
 from dayfly.spec.run import State, UnitRecord
 
 UNIT = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n"))
+NOW = "1970-01-01T00:00:02Z"
 RECORD = UnitRecord(attempt=1, state=State.CLAIMED, ref="p", claimed_at=1_000)
 
 
-def seen(*, main=None, phase="Running", node="n", gates=(), deleted=False, reason="", restarts=0, **told):
+def seen(*, main=None, phase="Running", node="n", gates=(), deleted="", reason="", restarts=0, **told):
     """The fact of a pod whose main container's state is `main`, with whatever else is told of that container."""
     statuses = [{"name": "main", "state": main, "restartCount": restarts, **told}] if main is not None else []
     pod = {
-        "metadata": {"name": "r", "uid": "p", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})},
+        "metadata": {"name": "r", "uid": "p", **({"deletionTimestamp": deleted} if deleted else {})},
         "spec": {"nodeName": node, "schedulingGates": [{"name": gate} for gate in gates]},
         "status": {"phase": phase, "reason": reason, "containerStatuses": statuses},
     }
@@ -41,7 +42,7 @@ def test_an_unknown_end_is_no_proof_that_it_never_began():
     Whatever else its last status says is what it knew then: here all that it says where an image is missing.
     """
     never = {"imageID": "", "started": False, "image": "no-such-image", "lastState": {}}
-    fact = seen(main=ended(reason="ContainerStatusUnknown"), phase="Failed", deleted=True, **never)
+    fact = seen(main=ended(reason="ContainerStatusUnknown"), phase="Failed", deleted=NOW, **never)
     assert isinstance(fact, Ended)
     assert (fact.result.outcome, fact.result.reason) == ("failed", "ContainerStatusUnknown")
     assert "whether it ever began cannot be told" in fact.result.message
@@ -51,6 +52,21 @@ def test_an_end_with_a_start_and_without_a_receipt_is_lost_or_what_the_kernel_sa
     killed = seen(main=ended(reason="OOMKilled", startedAt="2026-01-01T00:00:00Z"))
     assert killed.result.reason == "OOMKilled"
     assert seen(main=ended(reason="Error", startedAt="2026-01-01T00:00:00Z")).result.reason == "Lost"
+
+
+@pytest.mark.parametrize(
+    ("deleted", "reason"),
+    [
+        ("1970-01-01T00:09:59Z", "ContainerStatusUnknown"),
+        ("1970-01-01T00:10:00Z", "StartDeadlineExceeded"),  # whole seconds: asked for in this one, due 1 s after 10 min
+        ("1970-01-01T00:10:01Z", "StartDeadlineExceeded"),
+    ],
+)
+def test_what_was_removed_when_its_time_to_start_was_over_says_that(deleted, reason):
+    fact = seen(main=ended(reason="ContainerStatusUnknown"), phase="Failed", deleted=deleted)
+    assert fact.result.reason == reason
+    assert ("did not start within 10 min" in fact.result.message) == (reason == "StartDeadlineExceeded")
+    assert "cannot be told for certain" in fact.result.message
 
 
 @pytest.mark.parametrize(
@@ -82,11 +98,11 @@ def test_a_pod_refused_by_its_kubelet_never_ran_unless_its_node_was_lost():
 
 def test_a_gate_holds_and_a_deleted_gated_or_unplaced_pod_never_runs():
     assert seen(phase="Pending", node="", gates=[GATE]) == Held(ref="p")
-    assert isinstance(seen(phase="Pending", node="", gates=[GATE], deleted=True), NeverRan)
-    assert isinstance(seen(phase="Pending", node="", deleted=True), NeverRan)
+    assert isinstance(seen(phase="Pending", node="", gates=[GATE], deleted=NOW), NeverRan)
+    assert isinstance(seen(phase="Pending", node="", deleted=NOW), NeverRan)
 
 
 def test_a_placed_pod_that_is_pending_proves_nothing():
-    assert isinstance(seen(phase="Pending", deleted=True), Waiting)
+    assert isinstance(seen(phase="Pending", deleted=NOW), Waiting)
     assert isinstance(seen(main={"waiting": {"reason": "ErrImagePull"}}, phase="Pending"), Waiting)
     assert isinstance(seen(main={"running": {"startedAt": "2026-01-01T00:00:00Z"}}), Running)

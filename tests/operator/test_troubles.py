@@ -147,6 +147,8 @@ class TestPods:
 
         async def story(world: World) -> None:
             await world.until(lambda: reason(world) == "ResourceFailed", "the failure")
+            no_place = "StartDeadlineExceeded: was given no place to run within 10 min: 0/3 nodes are available"
+            assert message(world) == f"db/make: {no_place}"
             world.kubelet.scripts["db/drop"].unschedulable = ""
             world.delete()
             await gone(world)

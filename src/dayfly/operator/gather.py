@@ -163,7 +163,7 @@ class Gathering:
         current = attempt == record.attempt and record.state is not State.DONE
         if not isinstance(seen.fact, (Ended, Sealed)) or not current:
             return seen.fact
-        if seen.fact.result.reason == Reason.NO_RECORD:
+        if seen.fact.result.reason in (Reason.NO_RECORD, Reason.START_DEADLINE):
             return type(seen.fact)(result=await self._hints.last_words(pod, seen.fact.result))
         return await self._with_values(sight, (name, attempt), seen, pod)
 

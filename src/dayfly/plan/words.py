@@ -153,7 +153,7 @@ def killed_within(processes: int) -> str:
 
 
 def no_record() -> str:
-    return "its node has no record of its container, so whether it ever began cannot be told"
+    return "its node has no record of its container, so whether it ever began cannot be told for certain"
 
 
 def last_words(message: str, note: str) -> str:

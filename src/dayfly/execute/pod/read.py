@@ -14,8 +14,8 @@ import msgspec
 from dayfly.execute import receipt
 from dayfly.execute.pod import names
 from dayfly.execute.pod.render import MAIN
-from dayfly.kube.objects import ContainerStatus, Pod, StateTerminated
-from dayfly.plan.words import Reason, no_record, out_of_memory
+from dayfly.kube.objects import Condition, ContainerStatus, Pod, StateTerminated
+from dayfly.plan.words import Reason, no_record, out_of_memory, start_deadline
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Unit
@@ -59,11 +59,11 @@ def pod(seen: Pod, *, unit: Unit, record: UnitRecord, nonce: str, now: int) -> S
         return Seen(fact=Held(ref=seen.metadata.uid))
     main = _main(seen)
     if main is not None and main.state.terminated is not None:
-        return _ended(seen, main.state.terminated, unit, nonce)
+        return _ended(seen, main.state.terminated, unit=unit, record=record, nonce=nonce)
     if seen.status.phase in ("Failed", "Succeeded"):
         return _failed_early(seen, record, unit)
     if seen.metadata.deletion_timestamp and not seen.spec.node_name:
-        return _never("Deleted", "its pod was deleted before it was placed on a node")
+        return _never_placed(seen, record, unit)
     if main is not None and main.state.running is not None:
         return Seen(fact=_running(main, record, unit, now))
     return Seen(fact=_waiting(seen, main))
@@ -112,12 +112,27 @@ def _never(reason: str, message: str) -> Seen:
     return Seen(fact=NeverRan(reason=reason, message=message))
 
 
-def _ended(seen: Pod, terminated: StateTerminated, unit: Unit, nonce: str) -> Seen:
+def _never_placed(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
+    refused = _refused_by_scheduler(seen)
+    since = max(record.claimed_at, milliseconds(refused.last_transition_time)) if refused else 0
+    if refused is None or _removed_at(seen) < since + unit.timeouts.schedule_ms:
+        return _never("Deleted", "its pod was deleted before it was placed on a node")
+    message = start_deadline(unit.timeouts.schedule_ms, placed=False)
+    return _never(Reason.START_DEADLINE, f"{message}: {refused.message}" if refused.message else message)
+
+
+def _refused_by_scheduler(seen: Pod) -> Condition | None:
+    return next(
+        (each for each in seen.status.conditions or () if each.type == "PodScheduled" and each.status == "False"), None
+    )
+
+
+def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRecord, nonce: str) -> Seen:
     records = _message(terminated.message)
     if records is None:
         if terminated.reason in _NEVER_BEGAN and not milliseconds(terminated.started_at):
             return _never(terminated.reason or "CannotStart", terminated.message or "its container never started")
-        fact: Fact = Ended(result=_without_receipt(seen, terminated))
+        fact: Fact = Ended(result=_without_receipt(seen, terminated, record, unit.timeouts.pull_ms))
     else:
         fact = receipt.understand(records, nonce=nonce, unit=unit)
     if isinstance(fact, Ended) and not _all_ended(seen):
@@ -142,7 +157,7 @@ def _message(message: str) -> list[tuple[str, bytes]] | None:
         return None
 
 
-def _without_receipt(seen: Pod, terminated: StateTerminated) -> Result:
+def _without_receipt(seen: Pod, terminated: StateTerminated, record: UnitRecord, pull_ms: int) -> Result:
     """The container ended without the runner's word: killed from outside. Its outputs are not known."""
     reason = terminated.reason if terminated.reason not in ("", "Error", "Completed") else Reason.LOST
     killed = f"signal {terminated.signal}" if terminated.signal else f"exit code {terminated.exit_code}"
@@ -151,6 +166,8 @@ def _without_receipt(seen: Pod, terminated: StateTerminated) -> Result:
         message = out_of_memory("the kernel ended its whole container, without a receipt", _memory_limit(seen))
     elif reason == Reason.NO_RECORD:
         message = no_record()
+        if _removed_at(seen) >= max(record.claimed_at, milliseconds(seen.status.start_time)) + pull_ms:
+            reason, message = Reason.START_DEADLINE, f"{start_deadline(pull_ms, placed=True)}: {message}"
     return Result(
         outcome="failed",
         reason=reason,
@@ -158,6 +175,13 @@ def _without_receipt(seen: Pod, terminated: StateTerminated) -> Result:
         started_at=milliseconds(terminated.started_at),
         ended_at=milliseconds(terminated.finished_at),
     )
+
+
+def _removed_at(seen: Pod) -> int:
+    """When the pod's end was asked for, or later; rounded up, since the server tells whole seconds. 0: it was not."""
+    meta = seen.metadata
+    at = milliseconds(meta.deletion_timestamp)
+    return at - 1000 * (meta.deletion_grace_period_seconds or 0) + 1000 if at else 0
 
 
 def _memory_limit(seen: Pod) -> str | None:
@@ -205,11 +229,9 @@ def _running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) ->
 
 def _waiting(seen: Pod, main: ContainerStatus | None) -> Waiting:
     created = milliseconds(seen.metadata.creation_timestamp)
-    for condition in seen.status.conditions or ():
-        if condition.type == "PodScheduled" and condition.status == "False":
-            since = milliseconds(condition.last_transition_time) or created
-            reason = condition.reason or "Unschedulable"
-            return Waiting(since=since, reason=reason, message=condition.message, placed=False)
+    if refused := _refused_by_scheduler(seen):
+        since = milliseconds(refused.last_transition_time) or created
+        return Waiting(since=since, reason=refused.reason or "Unschedulable", message=refused.message, placed=False)
     since = milliseconds(seen.status.start_time) or created
     if main is not None and main.state.waiting is not None:
         waiting = main.state.waiting
