@@ -84,9 +84,11 @@ async def _make(where: Place, sandboxes: int) -> None:
 
 
 def _wait_until_quiet(running: Operator) -> float:
-    """Until it has taken no turn for a while; how many seconds after the call it took the last one."""
-    began = last = time.monotonic()
-    turns = -1.0
+    """Until it leads and has taken no turn for a while; how many seconds after the call it took the last one."""
+    began = time.monotonic()
+    while not running.figure("dayfly_leading"):
+        time.sleep(0.25)
+    last, turns = time.monotonic(), -1.0
     while time.monotonic() < last + QUIET_S:
         if (now := running.figure("dayfly_turn_seconds_count")) != turns:
             turns, last = now, time.monotonic()
