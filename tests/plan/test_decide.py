@@ -273,8 +273,13 @@ ROWS = (
         "claim and launch db/drop#1",
     ),
     Row(
-        "a create that never ran is cleaned up",
+        "of a create that never ran nothing is cleaned up",
         closed(ledger(PLAN, claim(MAKE), void(MAKE))),
+        "finish",
+    ),
+    Row(
+        "a create that failed before it never ran is cleaned up",
+        closed(ledger(PLAN, claim(MAKE), record(MAKE, failed()), claim(MAKE, 2), void(MAKE, 2))),
         "claim and launch db/drop#1",
     ),
     Row(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 DECIDE, DESK, OPENING, CLOSING = "plan/decide.py", "plan/desk.py", "plan/opening.py", "plan/closing.py"
 RETRY, SEALED, TABLE = "plan/retry.py", "plan/sealed.py", "plan/table.py"
-TURN, LEDGER, LIFECYCLE = "execute/turn.py", "embedded/ledger.py", "spec/lifecycle.py"
+TURN, LEDGER, LIFECYCLE, RUN = "execute/turn.py", "embedded/ledger.py", "spec/lifecycle.py", "spec/run.py"
 
 Edit = tuple[str, str, str]  # file, old text, new text
 
@@ -179,6 +179,7 @@ BUGS: tuple[Bug, ...] = (
         5,
         6,
         9,
+        13,
     ),
     _bug(
         "claimed without a gate",
@@ -269,6 +270,7 @@ BUGS: tuple[Bug, ...] = (
         "            if readers and desk.now < 0:\n",
         5,
     ),
+    _bug("what failed is not owed", RUN, "self.attempt > self.voids", "self.attempt > self.voids + self.failures", 4),
     _bug("nothing is owed", CLOSING, "if not owed(desk, resource):", "if owed(desk, resource):", 4, 5, 13),
     _bug(
         "finished beside a postStop that lingers",

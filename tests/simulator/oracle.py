@@ -104,8 +104,8 @@ class Oracle:
     def _owed(self, resource: str) -> bool:
         own = [s for s in self.scenario.shapes.values() if s.creates and s.event is not None and s.resource == resource]
         if resource and own:
-            return any(self.run.unit(shape.id).attempt for shape in own)
-        return any(self.run.unit(shape.id).attempt for shape in self.scenario.shapes.values() if shape.creates)
+            return any(_begun(self.run.unit(shape.id)) for shape in own)
+        return any(_begun(self.run.unit(shape.id)) for shape in self.scenario.shapes.values() if shape.creates)
 
     # --- what a server is about to write ----------------------------------------------------------------------------
 
@@ -369,6 +369,11 @@ def _failed(shape: Shape, record: UnitRecord) -> bool:
 
 def _gist(record: UnitRecord) -> tuple[object, ...]:
     return (record.attempt, record.state, record.outcome, record.ref, record.generation, record.failures, record.voids)
+
+
+def _begun(record: UnitRecord) -> bool:
+    """Whether one of its attempts may have started, as far as the ledger knows."""
+    return record.attempt != record.voids
 
 
 def _step(move: Claim | Doubt | Record | Void, before: UnitRecord) -> UnitRecord:

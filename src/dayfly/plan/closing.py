@@ -91,15 +91,18 @@ def _unfinished(desk: Desk, resource: str) -> tuple[Step, ...]:
 
 
 def owed(desk: Desk, resource: str) -> bool:
-    """Whether a document's postStop must run: something it could undo was ever permitted to start.
+    """Whether a document's postStop must run: something it could undo may have started.
 
     For a resource that is any of its own create units, or, if it has none, anything of the run. The target's own hooks
-    surround everything.
+    surround everything. The proof that allows another attempt of what may run once only (`NeverRan`) is proof enough
+    that there is nothing to undo: cleanup would wait for the very node or image that the step never got.
     """
     own = [step for step in desk.plan.steps.values() if step.creates and step.resource == resource]
     if resource and own:
-        return any(desk.unit(step.id).attempt for step in own)
-    return any(record.attempt for name, record in desk.run.units.items() if name.startswith(FORK) or desk.creates(name))
+        return any(desk.unit(step.id).may_have_run for step in own)
+    return any(
+        record.may_have_run for name, record in desk.run.units.items() if name.startswith(FORK) or desk.creates(name)
+    )
 
 
 def _stop_step(desk: Desk, step: Step, at: Standing) -> None:

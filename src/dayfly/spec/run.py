@@ -60,6 +60,11 @@ class UnitRecord(Struct, frozen=True, kw_only=True):
     voids: int = 0
     outputs: dict[str, OutputRecord] = {}
 
+    @property
+    def may_have_run(self) -> bool:
+        """Whether any attempt was let go of which it is not proven that it never started."""
+        return self.attempt > self.voids
+
 
 class Request(Struct, frozen=True, kw_only=True):
     """Who asked for something irrevocable, when, and why."""
