@@ -91,4 +91,6 @@ LONG = {
     "forks deleted": Case("fork", 2, ("DELETE_PODS",)),
     "forks stripped": Case("fork", 2, ("STRIP",), uids=2),
     "a fork and its preStop, crashes": Case("drain", 2, ("CRASH", "FAIL_STOP")),
+    "three operators, a fork": Case("fork", 3, ()),
+    "a fork, crashes, deleted": Case("fork", 2, ("CRASH", "DELETE_PODS")),
 }
