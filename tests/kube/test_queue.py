@@ -51,7 +51,7 @@ class TestQueue:
             queue.add("a")
             await queue.take()
             queue.add("b")
-            queue.add("a", urgent=True)
+            queue.add("a", urgency=Urgency.URGENT)
             queue.add("a")
             queue.done("a")
             assert [await queue.take(), await queue.take()] == ["a", "b"]
@@ -80,10 +80,25 @@ class TestQueue:
             for number in range(3):
                 queue.add(f"n{number}")
             for number in range(6):
-                queue.add(f"u{number}", urgent=True)
-            queue.add("n2", urgent=True)
+                queue.add(f"u{number}", urgency=Urgency.URGENT)
+            queue.add("n2", urgency=Urgency.URGENT)
             taken = [await queue.take() for _ in range(9)]
             assert taken == ["u0", "u1", "u2", "u3", "n0", "u4", "u5", "n2", "n1"]
+
+        run(main())
+
+    def test_the_background_goes_last_and_is_not_starved_either(self):
+        """One of it after sixteen others; a key of it that something happens to is no background any more."""
+
+        async def main():
+            queue = WorkQueue()
+            for number in range(3):
+                queue.add(f"b{number}", urgency=Urgency.BACKGROUND)
+            for number in range(17):
+                queue.add(f"n{number}")
+            queue.add("b2")
+            taken = [await queue.take() for _ in range(20)]
+            assert taken == [*(f"n{number}" for number in range(16)), "b0", "n16", "b2", "b1"]
 
         run(main())
 
@@ -178,7 +193,7 @@ class TestQueue:
             workers = [asyncio.create_task(work(queue, handle)) for _ in range(3)]
             for _ in range(300):
                 key = dice.choice("abcdefgh")
-                queue.add(key, urgent=dice.random() < 0.3, after=dice.choice([0, 0, 0.5]))
+                queue.add(key, urgency=dice.choice(list(Urgency)), after=dice.choice([0, 0, 0.5]))
                 wanted[key] = now()
                 idle = asyncio.create_task(queue.take())
                 if dice.random() < 0.3:

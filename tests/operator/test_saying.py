@@ -29,6 +29,10 @@ NAMESPACES = anything("v1", "Namespace", "namespaces", namespaced=False)
 LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
 
 
+def failed(world: World) -> bool:
+    return world.status().get("reason") == "ResourceFailed"
+
+
 def play(story, **start) -> World:
     async def begin(world: World) -> None:
         world.start(**start)
@@ -93,9 +97,82 @@ class TestResources:
         play(story)
 
 
+class TestRestart:
+    """Whoever takes over finds said what a process before it has said, and looks first at what is new."""
+
+    @staticmethod
+    async def replace(world: World) -> None:
+        [process] = world.processes
+        await process.end()
+        world.processes.clear()
+        world.start()
+
+    @pytest.mark.parametrize("stands", [ready, failed], ids=["ready", "failed"])
+    def test_the_same_is_not_said_again(self, stands):
+        """No status, no Event; what it says holds since when it did."""
+
+        async def story(world: World) -> None:
+            if stands is failed:
+                world.kubelet.scripts["db/seed"].fails = 1
+            world.sandbox(wish())
+            await world.until(lambda: stands(world), "it is said")
+            await world.rest(600)
+            status, events = world.status(), world.events()
+            await self.replace(world)
+            began = len(world.writes)
+            await world.rest(600)
+            assert [each for each in world.writes[began:] if "/sandboxes/" in each] == []
+            assert (world.status(), world.events()) == (status, events)
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+    def test_what_has_changed_meanwhile_is_said(self):
+        async def story(world: World) -> None:
+            world.sandbox(wish())
+            await world.until(lambda: ready(world), "ready")
+            [process] = world.processes
+            await process.end()
+            world.processes.clear()
+            world.delete()
+            world.kubelet.scripts["db/drop"].runs = 100
+            await world.rest(60)
+            assert ready(world)
+            world.start()
+            await world.until(lambda: world.status()["phase"] == "Deleting", "the deletion is said", 30)
+            await world.until(lambda: world.events()[-1] == ("Normal", "Deleting"), "and its Event", 30)
+            await gone(world)
+
+        play(story)
+
+    def test_what_is_new_waits_for_nobody_who_rests(self):
+        """A hundred sandboxes that are ready stand in nobody's way: each of them is looked at once, in the background."""
+
+        async def story(world: World) -> None:
+            for number in range(100):
+                world.sandbox(wish(), f"old-{number}")
+            await world.until(lambda: all(ready(world, f"old-{n}") for n in range(100)), "all are ready", 300)
+            await world.rest(60)
+            [process] = world.processes
+            await process.end()
+            world.processes.clear()
+            world.sandbox(wish(), "new")
+            began = len(world.cluster.calls)
+            world.start()
+            await world.until(lambda: world.pods("db/make"), "the new one's pod")
+            looked = {
+                each.request.path for each in world.cluster.calls[began:] if "/resources/old-" in each.request.path
+            }
+            assert len({path.removesuffix("/status") for path in looked}) < 60
+            await world.until(lambda: ready(world, "new"), "ready")
+
+        play(story)
+
+
 class TestEvents:
     def test_events_only_when_the_reason_changes(self):
-        """Not one for each turn, and after a restart at most one that says how things stand."""
+        """Not one for each turn."""
 
         async def story(world: World) -> None:
             world.sandbox(wish())

@@ -1,4 +1,4 @@
-"""A token bucket with two classes of waiting: the urgent go first."""
+"""A token bucket with classes of waiting: the urgent go first."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import enum
 
 
 class Urgency(enum.IntEnum):
-    """Cleaning up comes before making more."""
+    """Cleaning up comes before making more, and what has just happened before looking at everything once."""
 
     URGENT = 0
     NORMAL = 1
+    BACKGROUND = 2
 
 
 class Pace:

@@ -17,7 +17,8 @@ from dayfly.kube.pace import Pace, Urgency
 
 K = TypeVar("K", bound=Hashable)
 
-_URGENT_IN_A_ROW = 4  # then one of the others: cleaning up comes first, but starves nobody
+# So often in a row more urgent keys may go first: nobody is starved.
+_PATIENCE = {Urgency.URGENT: 0, Urgency.NORMAL: 4, Urgency.BACKGROUND: 16}
 
 
 class QueueClosedError(Exception):
@@ -33,10 +34,11 @@ class Backoff:
 
 
 class WorkQueue(Generic[K]):
-    """De-duplicating, serial for each key, fair, with two urgencies.
+    """De-duplicating, serial for each key, fair, with urgencies.
 
     A key added while it is being worked on waits until that is done. First added is first served within an urgency;
-    after four urgent keys in a row a normal one goes. `retry` is for failures, `add(after=...)` for appointments.
+    after four urgent keys in a row a normal one goes, after sixteen of either one of the background. `retry` is for
+    failures, `add(after=...)` for appointments.
     """
 
     def __init__(self, backoff: Backoff | None = None, pace: Pace | None = None, *, seed: int | None = None) -> None:
@@ -53,7 +55,7 @@ class WorkQueue(Generic[K]):
         self._later: list[tuple[float, int, K, Urgency]] = []
         self._due: dict[K, tuple[float, int]] = {}
         self._order = 0
-        self._in_a_row = 0
+        self._passed_by: collections.Counter[Urgency] = collections.Counter()
         self._workers: collections.deque[asyncio.Future[None]] = collections.deque()
         self._timer: asyncio.TimerHandle | None = None
         self._paced: set[asyncio.Task[None]] = set()
@@ -63,9 +65,8 @@ class WorkQueue(Generic[K]):
         """Keys that wait for a worker now."""
         return sum(map(len, self._lines.values()))
 
-    def add(self, key: K, *, urgent: bool = False, after: float = 0.0) -> None:
+    def add(self, key: K, *, urgency: Urgency = Urgency.NORMAL, after: float = 0.0) -> None:
         """Have a key worked on, at once or in `after` seconds; of two appointments the earlier holds."""
-        urgency = Urgency.URGENT if urgent else Urgency.NORMAL
         if self._closed:
             return
         if after > 0:
@@ -103,12 +104,12 @@ class WorkQueue(Generic[K]):
         if key in self._again:
             self._line_up(key, self._again.pop(key))
 
-    def retry(self, key: K, *, urgent: bool = False) -> float:
+    def retry(self, key: K, *, urgency: Urgency = Urgency.NORMAL) -> float:
         """Have a key tried again after its own back-off; the seconds until then. Ends with `forget`."""
         ceiling = min(self._backoff.most, self._backoff.first * 2.0 ** min(self._failures[key], 60))
         self._failures[key] += 1
         wait = ceiling * self._random.uniform(0.5, 1.0)
-        task = asyncio.get_running_loop().create_task(self._retry_paced(key, urgent, wait))
+        task = asyncio.get_running_loop().create_task(self._retry_paced(key, urgency, wait))
         self._paced.add(task)
         task.add_done_callback(self._paced.discard)
         return wait
@@ -128,28 +129,29 @@ class WorkQueue(Generic[K]):
             if not turn.done():
                 turn.set_result(None)
 
-    async def _retry_paced(self, key: K, urgent: bool, wait: float) -> None:
+    async def _retry_paced(self, key: K, urgency: Urgency, wait: float) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time() + wait
-        await self._pace.take(Urgency.URGENT if urgent else Urgency.NORMAL)
-        self.add(key, urgent=urgent, after=due - loop.time())
+        await self._pace.take(urgency)
+        self.add(key, urgency=urgency, after=due - loop.time())
 
     def _line_up(self, key: K, urgency: Urgency) -> None:
         self._due.pop(key, None)
-        if key in self._lines[Urgency.URGENT]:
+        if any(key in line for each, line in self._lines.items() if each < urgency):
             return
-        if urgency is Urgency.URGENT:
-            self._lines[Urgency.NORMAL].pop(key, None)
+        for each, line in self._lines.items():
+            if each > urgency:
+                line.pop(key, None)
         self._lines[urgency].setdefault(key)
         self._wake()
 
     def _next(self) -> K:
-        urgent, normal = self._lines[Urgency.URGENT], self._lines[Urgency.NORMAL]
-        if urgent and (not normal or self._in_a_row < _URGENT_IN_A_ROW):
-            self._in_a_row += 1
-            return urgent.popitem(last=False)[0]
-        self._in_a_row = 0
-        return normal.popitem(last=False)[0]
+        waiting = [urgency for urgency, line in self._lines.items() if line]
+        overdue = (urgency for urgency in waiting[1:] if self._passed_by[urgency] >= _PATIENCE[urgency])
+        chosen = next(overdue, waiting[0])
+        self._passed_by[chosen] = 0
+        self._passed_by.update(urgency for urgency in waiting if urgency > chosen)
+        return self._lines[chosen].popitem(last=False)[0]
 
     def _wake(self) -> None:
         free = len(self)
@@ -181,7 +183,7 @@ class WorkQueue(Generic[K]):
             at, order, key, urgency = heapq.heappop(self._later)
             if self._due.get(key) == (at, order):
                 del self._due[key]
-                self.add(key, urgent=urgency is Urgency.URGENT)
+                self.add(key, urgency=urgency)
         self._arm()
 
 

@@ -15,12 +15,14 @@ from dayfly.kube.cache import Cache, Change, Reflector
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, AnnotatedMeta, Key, ObjectMeta, Pod, Resource, Slim
+from dayfly.kube.pace import Urgency
 from dayfly.kube.queue import WorkQueue
 from dayfly.operator.objects import (
     DOCUMENTS,
     PLUGINS,
     RUNS,
     SANDBOXES,
+    TARGET_FINALIZER,
     DocumentObject,
     PluginObject,
     RunObject,
@@ -59,6 +61,7 @@ class Cluster:
         self.baselines: Cache[Baseline] = Cache()
         self.services: Cache[Service] = Cache(labels=(names.RUN_LABEL,))
         self._forking = Forking()
+        self._whole = False
         self.ledger = Runs(client, self.runs)
         self.queue: WorkQueue[str] = WorkQueue(seed=seed)
         self.wishes: WorkQueue[Key] = WorkQueue(seed=seed)
@@ -91,6 +94,11 @@ class Cluster:
         """Until every cache has been whole once."""
         for reflector in self.reflectors:
             await reflector.wait_synced()
+        self._whole = True
+
+    def _when_found(self) -> Urgency:
+        """What was there before us is looked at once, after whatever is new, and whatever has pods."""
+        return Urgency.NORMAL if self._whole else Urgency.BACKGROUND
 
     def close(self) -> None:
         """Take no more work."""
@@ -110,7 +118,8 @@ class Cluster:
 
     def _run_changed(self, change: Change[RunObject]) -> None:
         self._forking.note(change)
-        self.queue.add(change.key.name, urgent=change.new is not None and change.new.ledger.closed is not None)
+        closed = change.new is not None and change.new.ledger.closed is not None
+        self.queue.add(change.key.name, urgency=Urgency.URGENT if closed else self._when_found())
 
     def _owned_changed(self, change: Change[Pod] | Change[Workload] | Change[Service]) -> None:
         seen = change.new or change.old
@@ -136,9 +145,11 @@ class Cluster:
         seen = change.new or change.old
         if seen is None or _only_spoken(change):
             return
-        self.wishes.add(change.key)
+        known = self._when_found() if finalized(seen.metadata, TARGET_FINALIZER) else Urgency.NORMAL
+        self.wishes.add(change.key, urgency=known)
         deleting = change.new is None or change.new.metadata.deletion_timestamp is not None
-        self.queue.add(names.run_name(seen.metadata.name, seen.metadata.uid), urgent=deleting)
+        run = names.run_name(seen.metadata.name, seen.metadata.uid)
+        self.queue.add(run, urgency=Urgency.URGENT if deleting else known)
 
     def _plugin_changed(self, change: Change[PluginObject]) -> None:
         self.published.add(change.key.name)

@@ -54,11 +54,42 @@ class DocumentObject(Slim, frozen=True, omit_defaults=False):
     kind: str = "ObjectLifecycleMethods"
 
 
+class SpokenCondition(Slim, frozen=True):
+    """Since when what is said holds."""
+
+    last_transition_time: str = ""
+
+
+class SpokenUnit(Slim, frozen=True):
+    """How a step or fork stands."""
+
+    id: str
+    state: str = ""
+    attempt: int = 0
+
+
+class Spoken(Slim, frozen=True):
+    """What a Sandbox's status says."""
+
+    observed_generation: int = 0
+    phase: str = ""
+    ready: bool = False
+    reason: str = ""
+    message: str = ""
+    progress: str = ""
+    conditions: tuple[SpokenCondition, ...] = ()
+    units: tuple[SpokenUnit, ...] = ()
+
+
 class SandboxObject(Slim, frozen=True):
-    """A Sandbox as its owner wrote it; `spec` is parsed by `spec.documents`, status is only spoken."""
+    """A Sandbox as its owner wrote it; `spec` is parsed by `spec.documents`.
+
+    Its status is only spoken. A process that begins looks at it once, so as not to say the same again.
+    """
 
     metadata: AnnotatedMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: Spoken | None = None
 
 
 class PluginObject(Slim, frozen=True):

@@ -11,7 +11,7 @@ from dayfly.kube import errors
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import ObjectReference
 from dayfly.operator.cluster import Cluster
-from dayfly.operator.objects import SANDBOXES, SandboxObject
+from dayfly.operator.objects import SANDBOXES, SandboxObject, Spoken
 from dayfly.operator.said import PROGRESS_MS, conditions, sentence, stamp, units_of
 from dayfly.operator.sandboxes import WaitingError, routing_key
 from dayfly.operator.values import namespace_of
@@ -36,7 +36,7 @@ class _Said(NamedTuple):
 
 
 class Speaker:
-    """Keeps what it said last, so that the same is not written twice; after a restart it says everything once."""
+    """Keeps what it said last, so that the same is not written twice; after a restart, what it finds said already."""
 
     def __init__(self, cluster: Cluster, events: Recorder) -> None:
         self._cluster = cluster
@@ -78,6 +78,8 @@ class Speaker:
         phase = phases.phase(begun=report is not None, closed=closed, ready=ready, reason=reason)
         standing = tuple((unit["id"], unit["state"], unit.get("attempt", 0)) for unit in units)
         said = (ready, reason, phase, meta.generation, message, progress, standing)
+        if meta.uid not in self._said and seen.status is not None:
+            self._recall(meta.uid, seen.status)
         last = self._said.get(meta.uid)
         if last == said:
             return 0.0
@@ -108,12 +110,23 @@ class Speaker:
             return AGAIN_S  # another Sandbox of that name is heard of by then, or it is said again
         if last is None or last[:2] != said[:2]:
             self._event(seen, reason, message)
-        self._said[meta.uid], self._said_at[meta.uid] = said, now
-        if reason in FROZEN:
-            self.frozen[meta.uid] = reason
-        else:
-            self.frozen.pop(meta.uid, None)
+        self._note(meta.uid, said, now)
         return 0.0
+
+    def _recall(self, uid: str, spoken: Spoken) -> None:
+        """Take what its status says for what we said: a process before this one did."""
+        standing = tuple((unit.id, unit.state, unit.attempt) for unit in spoken.units)
+        how = spoken.phase, spoken.observed_generation, spoken.message, spoken.progress
+        self._note(uid, (spoken.ready, spoken.reason, *how, standing), 0)
+        if spoken.conditions:
+            self._since[uid] = (spoken.ready, spoken.reason, spoken.conditions[0].last_transition_time)
+
+    def _note(self, uid: str, said: tuple[Any, ...], now: int) -> None:
+        self._said[uid], self._said_at[uid] = said, now
+        if said[1] in FROZEN:
+            self.frozen[uid] = said[1]
+        else:
+            self.frozen.pop(uid, None)
 
     def _event(self, seen: SandboxObject, reason: str, message: str, *, action: str = "Reconcile") -> None:
         meta = seen.metadata

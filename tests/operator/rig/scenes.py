@@ -101,8 +101,8 @@ async def gone(world: World) -> None:
     await world.quiet()
 
 
-def ready(world: World) -> bool:
-    return world.status().get("reason") == READY
+def ready(world: World, name: str = "box") -> bool:
+    return world.status(name).get("reason") == READY
 
 
 def runs(world: World, unit: str) -> bool:
