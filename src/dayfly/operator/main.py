@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
+from typing import Any, NamedTuple, TypeVar
 
 from dayfly import __version__
 from dayfly.execute.turn import Scene, turn
@@ -14,7 +14,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
 from dayfly.kube.lease import Elector, standing
 from dayfly.kube.objects import Key
-from dayfly.kube.queue import work
+from dayfly.kube.queue import WorkQueue, work
 from dayfly.operator import journal
 from dayfly.operator.cluster import Cluster, unix_ms
 from dayfly.operator.gather import PlanLostError
@@ -29,6 +29,7 @@ from dayfly.operator.speak import Speaker
 from dayfly.plan.decide import decide
 from dayfly.plan.status import Report, describe
 
+K = TypeVar("K", bound=Hashable)
 log = logging.getLogger(__name__)
 
 WORKERS = 16
@@ -107,8 +108,10 @@ class Operator:
         async with asyncio.TaskGroup() as tasks:
             sweeping = tasks.create_task(self._lifecycles.sweeper.run())
             working = [tasks.create_task(work(self.cluster.queue, self._take_turn)) for _ in range(WORKERS)]
-            working += [tasks.create_task(work(self.cluster.wishes, self._tend)) for _ in range(WORKERS)]
-            working.append(tasks.create_task(work(self.cluster.published, self._judge)))
+            wishes, published = self.cluster.wishes, self.cluster.published
+            tend = _handling(wishes, "sandbox", self._tend)
+            working += [tasks.create_task(work(wishes, tend)) for _ in range(WORKERS)]
+            working.append(tasks.create_task(work(published, _handling(published, "plugin", self._plugins.tend))))
             await asyncio.wait(working)
             sweeping.cancel()
 
@@ -175,31 +178,28 @@ class Operator:
             await self._speaker.waiting(seen, WaitingError("PlanLost", str(error)))
 
     async def _tend(self, key: Key) -> None:
-        try:
-            why = await self._sandboxes.tend(key)
-            seen = self.cluster.sandboxes.get(key.name, key.namespace)
-            if why is not None and seen is not None:
-                await self._speaker.waiting(seen, why)
-        except errors.ApiError as error:
-            log.warning("sandbox %s: %s", key, error)
-            self.cluster.wishes.retry(key)
-        except Exception:
-            log.exception("sandbox %s failed", key)
-            self.cluster.wishes.retry(key)
-        else:
-            self.cluster.wishes.forget(key)
+        why = await self._sandboxes.tend(key)
+        seen = self.cluster.sandboxes.get(key.name, key.namespace)
+        if why is not None and seen is not None:
+            await self._speaker.waiting(seen, why)
 
-    async def _judge(self, plugin: str) -> None:
+
+def _handling(queue: WorkQueue[K], what: str, handle: Callable[[K], Awaitable[None]]) -> Callable[[K], Awaitable[None]]:
+    """What goes wrong with one key stays visible and is tried again: it must not stop the others."""
+
+    async def handled(key: K) -> None:
         try:
-            await self._plugins.tend(plugin)
+            await handle(key)
         except errors.ApiError as error:
-            log.warning("plugin %s: %s", plugin, error)
-            self.cluster.published.retry(plugin)
+            log.warning("%s %s: %s", what, key, error)
+            queue.retry(key)
         except Exception:
-            log.exception("plugin %s failed", plugin)
-            self.cluster.published.retry(plugin)
+            log.exception("%s %s failed", what, key)
+            queue.retry(key)
         else:
-            self.cluster.published.forget(plugin)
+            queue.forget(key)
+
+    return handled
 
 
 class Place(NamedTuple):
