@@ -117,12 +117,12 @@ class TestRestart:
             world.sandbox(wish())
             await world.until(lambda: stands(world), "it is said")
             await world.rest(600)
-            status, events = world.status(), world.events()
+            said = world.status(), world.resource()["status"], world.events()
             await self.replace(world)
             began = len(world.writes)
             await world.rest(600)
-            assert [each for each in world.writes[began:] if "/sandboxes/" in each] == []
-            assert (world.status(), world.events()) == (status, events)
+            assert [each for each in world.writes[began:] if "/status" in each and "plugins" not in each] == []
+            assert (world.status(), world.resource()["status"], world.events()) == said
             world.delete()
             await gone(world)
 

@@ -11,9 +11,9 @@ from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import SECRETS, PartialObjectMetadata, Resource
+from dayfly.kube.objects import SECRETS, ObjectMeta, PartialObjectMetadata, Resource, Slim
 from dayfly.operator.cluster import Cluster
-from dayfly.operator.objects import GROUP, VERSION, RunObject
+from dayfly.operator.objects import GROUP, VERSION, RunObject, Spoken
 from dayfly.operator.said import PROGRESS_MS, conditions, stamp, steady, units_of
 from dayfly.operator.values import namespace_of, outputs_secret, owner, told
 from dayfly.plan.phases import ResourceStanding, of_resource
@@ -21,7 +21,16 @@ from dayfly.plan.status import Report
 from dayfly.spec.lifecycle import Lifecycle, unit_id
 from dayfly.spec.run import Phase, Result
 
-RESOURCES = Resource(GROUP, VERSION, "resources", "Resource", dict, namespaced=False).metadata_only()
+
+class ResourceObject(Slim, frozen=True):
+    """A Resource with what its status says, which a process that begins looks at once, so as not to say it again."""
+
+    metadata: ObjectMeta
+    status: Spoken | None = None
+
+
+SPOKEN = Resource(GROUP, VERSION, "resources", "Resource", ResourceObject, namespaced=False)
+RESOURCES = SPOKEN.metadata_only()
 
 
 class Resources:
@@ -66,7 +75,9 @@ class Resources:
         if last is not None and last[:2] == said[:2] and now < self._said_at[key] + PROGRESS_MS:
             return (self._said_at[key] + PROGRESS_MS - now) / 1000 + 0.001
         if key not in self._uids:
-            self._uids[key] = await self._make(run, document)
+            await self._make(run, document)
+            if self._said.get(key) == said:
+                return 0.0
         binding = await self._bind(run, document) if ready else ""
         before = self._since.get(key)
         if before is None or before[:2] != (ready, reason):
@@ -92,9 +103,9 @@ class Resources:
         self._said[key], self._said_at[key] = said, now
         return 0.0
 
-    async def _make(self, run: RunObject, document: Lifecycle) -> str:
-        """The UID of the Resource object, made if it is not there."""
-        target = run.ledger.target
+    async def _make(self, run: RunObject, document: Lifecycle) -> None:
+        """Make the Resource object, or find the one that is there, and what a process before this one said of it."""
+        target, key = run.ledger.target, (run.metadata.name, document.resource)
         body: dict[str, Any] = {
             "apiVersion": RESOURCES.api_version,
             "kind": RESOURCES.kind,
@@ -113,9 +124,14 @@ class Resources:
         }
         try:
             made: PartialObjectMetadata = await self._client.create(RESOURCES, body)
+            self._uids[key] = made.metadata.uid
         except (errors.AlreadyExists, errors.OutcomeUnknown):
-            made = await self._client.get(RESOURCES, body["metadata"]["name"])
-        return made.metadata.uid
+            found = await self._client.get(SPOKEN, body["metadata"]["name"])
+            self._uids[key] = found.metadata.uid
+            if key not in self._said and (spoken := found.status) is not None and spoken.conditions:
+                since = spoken.conditions[0].last_transition_time
+                self._since[key] = spoken.ready, spoken.reason, since
+                self._said[key], self._said_at[key] = (spoken.phase, spoken.reason, spoken.progress), 0
 
     def _plugin(self, run: RunObject, resource: str) -> str:
         target = run.ledger.target
