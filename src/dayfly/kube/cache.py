@@ -70,6 +70,10 @@ class Cache(Generic[T]):
         self._owned = _Index()
         self._labelled = {label: _Index() for label in labels}
         self._listeners: list[Callable[[Change[T]], None]] = []
+        self.begun = 0
+        """How many whole lists were begun."""
+        self.listed = 0
+        """Which of them is the newest that the cache has taken in."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -123,6 +127,7 @@ class Cache(Generic[T]):
             self.drop(key)
         for item in items:
             self.put(item)
+        self.listed = self.begun
 
     def _unindex(self, key: Key, item: T) -> None:
         for index, mark in self._marks(item):
@@ -216,6 +221,7 @@ class Reflector(Generic[T]):
             await asyncio.sleep(ceiling * self._random.uniform(0.5, 1.0) if failures else self._random.uniform(0, 0.1))
 
     async def _list(self) -> None:
+        self.cache.begun += 1
         listing = await self._client.list_all(self._resource, **self._where, limit=self._page)
         self.cache.replace(listing.items)
         self._version = listing.resource_version

@@ -1,15 +1,20 @@
 """The ledger in a cluster: Run objects, each changed only by compare-and-swap on its resource version."""
 
+import collections
+
 import msgspec
 
 from dayfly.kube import errors
-from dayfly.kube.cache import Cache
+from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.operator import journal
 from dayfly.operator.objects import RUNS, RunObject
 from dayfly.plan import table
 from dayfly.plan.actions import Move
 from dayfly.plan.sealed import Plan
+
+# Runs whose end is remembered, against late news of them.
+_REMEMBERED = 4096
 
 
 class Runs:
@@ -18,14 +23,21 @@ class Runs:
     def __init__(self, client: Client, cache: Cache[RunObject]) -> None:
         self._client = client
         self._cache = cache
-        self._written: dict[str, RunObject] = {}
-        # By name: the UID of a Run that is gone for certain, as long as the cache has not heard of it.
-        self._gone: dict[str, str] = {}
+        # What the server answered to us, each with the newest of the cache's lists that had begun by then.
+        self._written: dict[str, tuple[RunObject, int]] = {}
+        # By name: the UID of the last Run of that name that is gone for certain, whatever is heard of it afterwards.
+        self._gone: collections.OrderedDict[str, str] = collections.OrderedDict()
+        cache.listen(self._heard)
 
     def get(self, name: str) -> RunObject | None:
         """The newest form we have seen; it may be old already."""
-        cached, written = self._cached(name), self._written.get(name)
-        if cached is None or written is None or written.metadata.uid != cached.metadata.uid:
+        cached, (written, listing) = self._cached(name), self._written.get(name, (None, 0))
+        if written is None:
+            return cached
+        if cached is None and self._cache.listed > listing:
+            self._lost(written)  # a later list does not have it
+            return None
+        if cached is None or cached.metadata.uid != written.metadata.uid:
             return cached or written
         if cached.ledger.seq >= written.ledger.seq:
             del self._written[name]
@@ -34,23 +46,42 @@ class Runs:
 
     async def fresh(self, name: str) -> RunObject | None:
         """As it is now, by a quorum read."""
-        before = self._cached(name)
+        known, gone = self._cached(name) or self._written.get(name, (None, 0))[0], self._gone.get(name)
         try:
             found = await self._client.get(RUNS, name)
         except errors.NotFound:
-            self._written.pop(name, None)
-            if before is not None:
-                self._gone[name] = before.metadata.uid  # a UID never comes back
+            if known is not None:
+                self._lost(known)
             return None
-        self._written[name] = found
-        return found
+        if found.metadata.uid == gone:  # whoever said so was wrong
+            self._gone.pop(name, None)
+        return self._note(found)
 
     def _cached(self, name: str) -> RunObject | None:
         found = self._cache.get(name)
-        if found is not None and found.metadata.uid == self._gone.get(name):
+        return None if found is None or found.metadata.uid == self._gone.get(name) else found
+
+    def _note(self, found: RunObject) -> RunObject | None:
+        """Keep what the server has just answered; None if its end was heard of meanwhile."""
+        meta = found.metadata
+        if meta.uid == self._gone.get(meta.name):
             return None
-        self._gone.pop(name, None)
+        self._written[meta.name] = found, self._cache.begun
         return found
+
+    def _heard(self, change: Change[RunObject]) -> None:
+        if change.new is None and change.old is not None:
+            self._lost(change.old)
+
+    def _lost(self, run: RunObject) -> None:
+        """That very Run is gone: a UID never comes back."""
+        name, uid = run.metadata.name, run.metadata.uid
+        self._gone[name] = uid
+        self._gone.move_to_end(name)
+        if len(self._gone) > _REMEMBERED:
+            self._gone.popitem(last=False)
+        if name in self._written and self._written[name][0].metadata.uid == uid:
+            del self._written[name]
 
     async def birth(self, body: RunObject) -> RunObject:
         """Make the Run, open and without claims, or find the one that is there."""
@@ -58,7 +89,7 @@ class Runs:
             made = await self._client.create(RUNS, body)
         except (errors.AlreadyExists, errors.OutcomeUnknown):
             made = await self._client.get(RUNS, body.metadata.name)
-        self._written[made.metadata.name] = made
+        self._note(made)
         return made
 
     async def commit(self, run: RunObject, plan: Plan, moves: tuple[Move, ...]) -> bool:
@@ -79,7 +110,7 @@ class Runs:
         """Put a new form in the place of the one seen; false if somebody else was first."""
         name = before.metadata.name
         try:
-            self._written[name] = await self._client.update(RUNS, after, name)
+            self._note(await self._client.update(RUNS, after, name))
         except (errors.Conflict, errors.NotFound):
             self._written.pop(name, None)
             await self.fresh(name)
