@@ -96,7 +96,10 @@ class TestMemory:
 
 class TestPlace:
     def test_no_node_takes_it(self, operator, wishes, journal):
-        """The scheduler's own words, also once the schedule's clock has ended it, three times over."""
+        """The scheduler's own words, also once the schedule's clock has ended it, three times over.
+
+        It is proven that nothing ever ran, so nothing is cleaned up: the sandbox goes at once.
+        """
         overlay, scheduler = "spec: {nodeSelector: {disk: none}}", "0/1 nodes are available: 1 node(s) didn't match"
         operator.apply(
             wishes.plugin(overlay=overlay, timeouts={"schedule": "3s"}, retry={"backoff": "1s"}), wishes.sandbox()
@@ -105,9 +108,7 @@ class TestPlace:
         assert first["state"] == "running"
         failed = wait_failed(operator, wishes, "pair/first")
         assert failed["message"].startswith(f"StartDeadlineExceeded: was given no place to run within 3 s: {scheduler}")
-        operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
-        wait_said(operator, wishes, "pair/gone", scheduler)
-        give_up(operator, wishes)
+        operator.delete(wishes.name, wishes.namespace)
         assert said(journal) == []
 
 

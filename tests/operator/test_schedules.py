@@ -21,7 +21,7 @@ from dayfly.operator.forks import ForkKeeper
 from kube.fake import WRITE_HARMS, Fault
 from kube.fake.deployments import Rollout
 
-SEEDS = os.environ.get("DAYFLY_SEEDS", "1-240")
+SEEDS = os.environ.get("DAYFLY_SEEDS", "1-160")
 PLANS = {"chain": (CHAIN, CHAIN_UNITS), "retry": (RETRY, RETRY_UNITS)}
 
 
@@ -148,6 +148,8 @@ async def forks(world: World) -> None:
     await end(world, run)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize(("begin", "then"), [(born, story), (forking, forks)], ids=["steps", "forks"])
 def test_schedules(begin, then, part):

@@ -29,6 +29,7 @@ def test_there_is_a_bug_for_every_guard():
         *(f"plan/{name}.py" for name in ("decide", "desk", "opening", "closing", "retry", "sealed", "table")),
         "execute/turn.py",
         "spec/lifecycle.py",
+        "spec/run.py",
         "embedded/ledger.py",
     }
 
