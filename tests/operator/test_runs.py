@@ -1,0 +1,77 @@
+"""What an operator believes of a Run: its own last word, until there is news of its end by any way there is."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from rig.world import KINDS
+
+from dayfly.kube.cache import Cache
+from dayfly.kube.client import Client
+from dayfly.kube.objects import AnnotatedMeta, Key
+from dayfly.operator.objects import RUNS, RunObject
+from dayfly.operator.runs import Runs
+from dayfly.spec.lifecycle import Target
+from dayfly.spec.run import Run
+from kube.fake import FakeCluster
+
+TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
+BODY = RunObject(metadata=AnnotatedMeta(name="box"), ledger=Run(uid="u", target=TARGET, plan="sha256:0"))
+
+
+@pytest.fixture
+def client():
+    return Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+
+
+@pytest.fixture
+def cache():
+    return Cache()
+
+
+@pytest.fixture
+def runs(client, cache):
+    return Runs(client, cache)
+
+
+async def test_what_we_made_is_there_before_the_cache_has_it(runs, cache):
+    cache.begun += 1
+    made = await runs.birth(BODY)
+    cache.replace([])  # a list that had begun before
+    assert runs.get("box") == made
+
+
+async def test_a_later_list_without_it_is_its_end(runs, cache):
+    await runs.birth(BODY)
+    cache.begun += 1
+    cache.replace([])
+    assert runs.get("box") is None
+
+
+async def test_its_deletion_is_its_end_whatever_was_written_last(runs, cache):
+    made = await runs.birth(BODY)
+    cache.put(made)
+    later = msgspec.structs.replace(made.ledger, seq=1)
+    assert await runs.replace(made, msgspec.structs.replace(made, ledger=later))
+    cache.drop(Key("", "box"))
+    assert runs.get("box") is None
+
+
+async def test_late_news_of_one_that_is_gone_is_none(runs, cache, client):
+    """A quorum read knows more than a watch that is behind."""
+    made = await runs.birth(BODY)
+    cache.put(made)
+    await client.delete(RUNS, "box")
+    assert await runs.fresh("box") is None
+    assert runs.get("box") is None
+    again = await runs.birth(BODY)
+    assert again.metadata.uid != made.metadata.uid
+    assert runs.get("box") == again
+
+
+async def test_who_said_that_it_is_gone_may_have_been_wrong(runs, cache):
+    made = await runs.birth(BODY)
+    cache.put(made)
+    cache.drop(Key("", "box"))
+    assert await runs.fresh("box") == made
+    assert runs.get("box") == made
