@@ -55,7 +55,7 @@ mkdir -p "$cache" "$(dirname -- "$out")"
 # One build at a time: two would share zig's half-fetched compiler.
 exec 9>"$cache/lock"
 command -v flock >/dev/null 2>&1 && flock 9
-work=$(mktemp -d "$cache/work.XXXXXX")
+work=$(mktemp -d -p "$cache")
 trap 'rm -rf "$work"' EXIT INT TERM
 # As old as what is read from here on: a source edited meanwhile is newer than the stamp.
 printf '%s\n' "${arch:-native}" >"$work/stamp"

@@ -8,7 +8,6 @@ import click
 
 from dayfly.cli import hosts, options, show
 from dayfly.cli.exits import CliError, Exit
-from dayfly.spec.lifecycle import FORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +26,8 @@ class Chosen(NamedTuple):
 
     def takes(self, unit: str) -> bool:
         """Whether a unit, by its name within the run, is meant."""
+        from dayfly.spec.lifecycle import FORK
+
         if not self.resource:
             return True
         if self.step:

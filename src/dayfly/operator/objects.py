@@ -69,7 +69,7 @@ class SpokenUnit(Slim, frozen=True):
 
 
 class Spoken(Slim, frozen=True):
-    """What a Sandbox's status says."""
+    """What a status says, as far as a new process must know it: of `kinds.SandboxStatus`, the part that is compared."""
 
     observed_generation: int = 0
     phase: str = ""

@@ -11,10 +11,10 @@ from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import SECRETS, ObjectMeta, PartialObjectMetadata, Resource, Slim
+from dayfly.kube.objects import SECRETS, ObjectMeta, Resource, Slim
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.objects import GROUP, VERSION, RunObject, Spoken
-from dayfly.operator.said import PROGRESS_MS, conditions, stamp, steady, units_of
+from dayfly.operator.said import Told, conditions, steady, units_of
 from dayfly.operator.values import namespace_of, outputs_secret, owner, told
 from dayfly.plan.phases import ResourceStanding, of_resource
 from dayfly.plan.status import Report
@@ -29,8 +29,8 @@ class ResourceObject(Slim, frozen=True):
     status: Spoken | None = None
 
 
-SPOKEN = Resource(GROUP, VERSION, "resources", "Resource", ResourceObject, namespaced=False)
-RESOURCES = SPOKEN.metadata_only()
+RESOURCES = Resource(GROUP, VERSION, "resources", "Resource", ResourceObject, namespaced=False)
+_BARE = RESOURCES.metadata_only()
 
 
 class Resources:
@@ -39,10 +39,9 @@ class Resources:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._client = cluster.client
-        self._uids: dict[tuple[str, str], str] = {}
-        self._said: dict[tuple[str, str], tuple[Any, ...]] = {}
-        self._said_at: dict[tuple[str, str], int] = {}
-        self._since: dict[tuple[str, str], tuple[bool, str, str]] = {}
+        # By run and resource: the object's UID once it is known, and what was said of it.
+        self._uids: dict[str, dict[str, str]] = {}
+        self._told: dict[str, dict[str, Told]] = {}
 
     async def run(self, scene: Scene, run: RunObject, report: Report) -> float:
         """Say how the resources of one run stand; seconds after which to ask again, 0 if all is said.
@@ -58,30 +57,31 @@ class Resources:
 
     def forget(self, run: str) -> None:
         """The run is over."""
-        for memory in (self._uids, self._said, self._said_at, self._since):
-            for key in [key for key in memory if key[0] == run]:
-                del memory[key]
+        self._uids.pop(run, None)
+        self._told.pop(run, None)
 
     async def _resource(self, run: RunObject, document: Lifecycle, report: Report, now: int) -> float:
-        key = run.metadata.name, document.resource
-        units = [unit for unit in report.units if unit.resource == document.resource]
-        stands = of_resource(units, document.resource, closed=report.closed is not None)
+        name, resource = run.metadata.name, document.resource
+        uids, told = self._uids.setdefault(name, {}), self._told.setdefault(name, {}).setdefault(resource, Told())
+        units = [unit for unit in report.units if unit.resource == resource]
+        stands = of_resource(units, resource, closed=report.closed is not None)
         phase, ready, progress = stands.phase, stands.phase == "Ready", f"{stands.done}/{stands.total}"
         reason, message = _words(stands, now)
         # That a step is placed, pulls and runs is said of the Sandbox; here its end is enough.
-        said, last = (phase, reason, progress), self._said.get(key)
-        if last == said:
-            return 0.0
-        if last is not None and last[:2] == said[:2] and now < self._said_at[key] + PROGRESS_MS:
-            return (self._said_at[key] + PROGRESS_MS - now) / 1000 + 0.001
-        if key not in self._uids:
-            await self._make(run, document)
-            if self._said.get(key) == said:
-                return 0.0
+        news, rest = (phase, reason), (progress,)
+        if (wait := told.wait(news, rest, now)) is not None:
+            return wait
+        if resource not in uids:
+            made = await self._make(run, document)
+            uids[resource] = made.metadata.uid
+            if made.status is not None and not told.news:
+                spoken = made.status
+                told = Told.found(spoken, (spoken.phase, spoken.reason), (spoken.progress,))
+                self._told[name][resource] = told
+                if (wait := told.wait(news, rest, now)) is not None:
+                    return wait
         binding = await self._bind(run, document) if ready else ""
-        before = self._since.get(key)
-        if before is None or before[:2] != (ready, reason):
-            before = self._since[key] = (ready, reason, stamp(self._cluster.now()))
+        since = told.hold(ready, reason, now)
         status = {
             "observedGeneration": 1,
             "phase": phase,
@@ -91,21 +91,21 @@ class Resources:
             "progress": progress,
             "run": run.metadata.name,
             "binding": {"name": binding} if binding else None,
-            "conditions": conditions(ready, reason, message, 1, before[2]),
+            "conditions": conditions(ready, reason, message, 1, since),
             "units": units_of(units, now, {}),
         }
-        patch = {"metadata": {"uid": self._uids[key]}, "status": status}
+        patch = {"metadata": {"uid": uids[resource]}, "status": status}
         try:
-            await self._client.patch(RESOURCES, patch, _name(run, document), subresource="status")
+            await self._client.patch(_BARE, patch, _name(run, document), subresource="status")
         except (errors.NotFound, errors.Conflict):
-            del self._uids[key]  # somebody has taken it away: it is made again with the next news
+            del uids[resource]  # somebody has taken it away: it is made again with the next news
             return 0.0
-        self._said[key], self._said_at[key] = said, now
+        told.note(news, rest, now)
         return 0.0
 
-    async def _make(self, run: RunObject, document: Lifecycle) -> None:
-        """Make the Resource object, or find the one that is there, and what a process before this one said of it."""
-        target, key = run.ledger.target, (run.metadata.name, document.resource)
+    async def _make(self, run: RunObject, document: Lifecycle) -> ResourceObject:
+        """The Resource object: made, or found with what a process before this one has said of it."""
+        target = run.ledger.target
         body: dict[str, Any] = {
             "apiVersion": RESOURCES.api_version,
             "kind": RESOURCES.kind,
@@ -123,15 +123,9 @@ class Resources:
             },
         }
         try:
-            made: PartialObjectMetadata = await self._client.create(RESOURCES, body)
-            self._uids[key] = made.metadata.uid
+            return await self._client.create(RESOURCES, body)
         except (errors.AlreadyExists, errors.OutcomeUnknown):
-            found = await self._client.get(SPOKEN, body["metadata"]["name"])
-            self._uids[key] = found.metadata.uid
-            if key not in self._said and (spoken := found.status) is not None and spoken.conditions:
-                since = spoken.conditions[0].last_transition_time
-                self._since[key] = spoken.ready, spoken.reason, since
-                self._said[key], self._said_at[key] = (spoken.phase, spoken.reason, spoken.progress), 0
+            return await self._client.get(RESOURCES, body["metadata"]["name"])
 
     def _plugin(self, run: RunObject, resource: str) -> str:
         target = run.ledger.target

@@ -11,8 +11,8 @@ from dayfly.kube import errors
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import ObjectReference
 from dayfly.operator.cluster import Cluster
-from dayfly.operator.objects import SANDBOXES, SandboxObject, Spoken
-from dayfly.operator.said import PROGRESS_MS, conditions, sentence, stamp, units_of
+from dayfly.operator.objects import SANDBOXES, SandboxObject
+from dayfly.operator.said import Told, conditions, sentence, units_of
 from dayfly.operator.sandboxes import WaitingError, routing_key
 from dayfly.operator.values import namespace_of
 from dayfly.plan import phases
@@ -41,9 +41,7 @@ class Speaker:
     def __init__(self, cluster: Cluster, events: Recorder) -> None:
         self._cluster = cluster
         self._events = events
-        self._said: dict[str, tuple[Any, ...]] = {}
-        self._said_at: dict[str, int] = {}
-        self._since: dict[str, tuple[bool, str, str]] = {}
+        self._told: dict[str, Told] = {}
         self.frozen: dict[str, str] = {}
         """UIDs of Sandboxes of which nothing is done any more, and why: for metrics."""
 
@@ -67,8 +65,8 @@ class Speaker:
 
     def forget(self, uid: str) -> None:
         """The Sandbox is gone."""
-        for memory in (self._said, self._said_at, self._since, self.frozen):
-            memory.pop(uid, None)
+        self._told.pop(uid, None)
+        self.frozen.pop(uid, None)
 
     async def _say(self, seen: SandboxObject, ready: bool, reason: str, message: str, about: _Said | None) -> float:
         report, units = about or _Said(None, [])
@@ -76,18 +74,16 @@ class Speaker:
         progress = f"{report.done}/{report.total}" if report else "0/0"
         closed = report is not None and report.closed is not None
         phase = phases.phase(begun=report is not None, closed=closed, ready=ready, reason=reason)
-        standing = tuple((unit["id"], unit["state"], unit.get("attempt", 0)) for unit in units)
-        said = (ready, reason, phase, meta.generation, message, progress, standing)
-        if meta.uid not in self._said and seen.status is not None:
-            self._recall(meta.uid, seen.status)
-        last = self._said.get(meta.uid)
-        if last == said:
-            return 0.0
-        if last is not None and last[:4] == said[:4] and now < self._said_at[meta.uid] + PROGRESS_MS:
-            return (self._said_at[meta.uid] + PROGRESS_MS - now) / 1000 + 0.001
-        before = self._since.get(meta.uid)
-        if before is None or before[:2] != (ready, reason):
-            before = self._since[meta.uid] = (ready, reason, stamp(now))
+        news, rest = (ready, reason, phase, meta.generation), (message, progress, _standing(units))
+        if (told := self._told.get(meta.uid)) is None:
+            told = self._told[meta.uid] = _found(seen)
+        if reason in FROZEN:
+            self.frozen[meta.uid] = reason
+        else:
+            self.frozen.pop(meta.uid, None)
+        if (wait := told.wait(news, rest, now)) is not None:
+            return wait
+        since = told.hold(ready, reason, now)
         status = {
             "observedGeneration": meta.generation,
             "phase": phase,
@@ -96,7 +92,7 @@ class Speaker:
             "message": message,
             "progress": progress,
             "routingKey": routing_key(meta.uid),
-            "conditions": conditions(ready, reason, message, meta.generation, before[2]),
+            "conditions": conditions(ready, reason, message, meta.generation, since),
         }
         if report is not None:
             status["run"] = names.run_name(meta.name, meta.uid)
@@ -105,28 +101,14 @@ class Speaker:
         try:
             await self._cluster.client.patch(SANDBOXES, patch, meta.name, meta.namespace, subresource="status")
         except errors.NotFound:
+            self.forget(meta.uid)
             return 0.0
         except errors.Conflict:
             return AGAIN_S  # another Sandbox of that name is heard of by then, or it is said again
-        if last is None or last[:2] != said[:2]:
+        if told.news[:2] != news[:2]:
             self._event(seen, reason, message)
-        self._note(meta.uid, said, now)
+        told.note(news, rest, now)
         return 0.0
-
-    def _recall(self, uid: str, spoken: Spoken) -> None:
-        """Take what its status says for what we said: a process before this one did."""
-        standing = tuple((unit.id, unit.state, unit.attempt) for unit in spoken.units)
-        how = spoken.phase, spoken.observed_generation, spoken.message, spoken.progress
-        self._note(uid, (spoken.ready, spoken.reason, *how, standing), 0)
-        if spoken.conditions:
-            self._since[uid] = (spoken.ready, spoken.reason, spoken.conditions[0].last_transition_time)
-
-    def _note(self, uid: str, said: tuple[Any, ...], now: int) -> None:
-        self._said[uid], self._said_at[uid] = said, now
-        if said[1] in FROZEN:
-            self.frozen[uid] = said[1]
-        else:
-            self.frozen.pop(uid, None)
 
     def _event(self, seen: SandboxObject, reason: str, message: str, *, action: str = "Reconcile") -> None:
         meta = seen.metadata
@@ -139,6 +121,20 @@ class Speaker:
         )
         kind: Literal["Normal", "Warning"] = "Warning" if reason in _WARNINGS else "Normal"
         self._events.say(regarding, action, reason, message, kind)
+
+
+def _found(seen: SandboxObject) -> Told:
+    """What its status says: if not we, a process before this one has said it."""
+    spoken = seen.status
+    if spoken is None:
+        return Told()
+    news = spoken.ready, spoken.reason, spoken.phase, spoken.observed_generation
+    standing = tuple((unit.id, unit.state, unit.attempt) for unit in spoken.units)
+    return Told.found(spoken, news, (spoken.message, spoken.progress, standing))
+
+
+def _standing(units: list[dict[str, Any]]) -> tuple[tuple[str, str, int], ...]:
+    return tuple((unit["id"], unit["state"], unit.get("attempt", 0)) for unit in units)
 
 
 def _pods(scene: Scene, report: Report) -> dict[str, str]:

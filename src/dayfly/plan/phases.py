@@ -8,9 +8,10 @@ from dayfly.plan.words import Reason
 from dayfly.spec.lifecycle import CREATING
 
 # With these somebody has to do something before it goes on; the last three come from the operator.
-FAILURES = frozenset({Reason.RESOURCE_FAILED, Reason.HOOK_FAILED, "Refused", "LedgerLost", "PlanLost"})
+_FAILURES = frozenset({Reason.RESOURCE_FAILED, Reason.HOOK_FAILED, "Refused", "LedgerLost", "PlanLost"})
 _DONE = ("succeeded", "stopped")
-_WORST_FIRST = ("failed", "unknown", "retrying", "running")
+_TROUBLES = ("failed", "unknown", "retrying")
+_WORST_FIRST = (*_TROUBLES, "running")
 
 
 class ResourceStanding(NamedTuple):
@@ -24,7 +25,7 @@ class ResourceStanding(NamedTuple):
     @property
     def troubled(self) -> bool:
         """Whether `worst` is more than a step that waits or runs."""
-        return self.worst is not None and self.worst.state in ("failed", "unknown", "retrying")
+        return self.worst is not None and self.worst.state in _TROUBLES
 
 
 def phase(*, begun: bool, closed: bool, ready: bool, reason: str) -> str:
@@ -33,7 +34,7 @@ def phase(*, begun: bool, closed: bool, ready: bool, reason: str) -> str:
         return "Deleting"
     if ready:
         return "Ready"
-    if reason in FAILURES:
+    if reason in _FAILURES:
         return "Failed"
     return "Creating" if begun else "Pending"
 
