@@ -58,12 +58,41 @@ static void read_boot_id(int proc, char *text, size_t size) {
     if (text[0] == '\0') snprintf(text, size, "-");
 }
 
+/* When a living process began, in the kernel's ticks since the boot; 0 for one that is dead or not to be seen. */
+static unsigned long long began(int proc, int pid) {
+    char path[32], text[1024], state;
+    unsigned long long ticks;
+    snprintf(path, sizeof path, "%d/stat", pid);
+    int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    /* The command's name stands in parentheses and may itself hold any character. */
+    const char *behind = strrchr(text, ')');
+    const char *format = ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu";
+    if (behind == NULL || sscanf(behind, format, &state, &ticks) != 2) return 0;
+    return state == 'Z' || state == 'X' ? 0 : ticks;
+}
+
 enum gate gate_start(int dir, int proc, pid_t init, int64_t started_ms, struct fault *fault) {
     char text[256], boot[64];
     struct stat space;
     read_boot_id(proc, boot, sizeof boot);
     if (fstatat(proc, "self/ns/pid_for_children", &space, 0) < 0) space.st_ino = 0;
-    snprintf(text, sizeof text, "started\n%d\n%d\n%s\n%lld\n%llu\n", (int)getpid(), (int)init, boot,
-             (long long)started_ms, (unsigned long long)space.st_ino);
+    snprintf(text, sizeof text, "started\n%d\n%d\n%s\n%lld\n%llu\n%llu\n", (int)getpid(), (int)init, boot,
+             (long long)started_ms, (unsigned long long)space.st_ino, began(proc, init));
     return put(dir, text, fault);
+}
+
+void gate_settle(int dir, int proc) {
+    char *text, boot[64], marked[64];
+    size_t length;
+    int init;
+    unsigned long long ticks;
+    if (read_file(dir, "marker", 4096, &text, &length) < 0) return;
+    int read = sscanf(text, "started\n%*d\n%d\n%63s\n%*d\n%*u\n%llu", &init, marked, &ticks);
+    free(text);
+    read_boot_id(proc, boot, sizeof boot);
+    if (read != 3 || strcmp(boot, marked) != 0 || ticks == 0) return;
+    while (began(proc, init) == ticks) usleep(500);
 }

@@ -273,6 +273,7 @@ static int run(struct host *host) {
 /* Writes the receipt that the state of the gate calls for when the step is not to run. */
 static int seal_at_gate(struct host *host, enum gate gate) {
     if (gate == GATE_USED) {
+        gate_settle(host->dir, host->proc);
         fail(&host->receipt.detail, "An earlier launcher started this attempt and left no receipt.");
         return seal_unstarted(host, "lost");
     }

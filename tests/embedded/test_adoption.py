@@ -160,6 +160,34 @@ async def test_a_runner_that_was_killed_makes_a_lost_step(machine):
     assert machine.lines() == ["+ 1", "z []"]
 
 
+def _stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().split()
+
+
+async def test_a_step_is_not_over_while_its_first_process_dies(machine):
+    """With the lock free: the kernel lets it go before it kills those that had closed its descriptor."""
+    place = machine.host._place
+    folder = process.Folder(place, "x", "r/a", 1)
+    folder.write_order(b"nothing")
+    dying = await asyncio.create_subprocess_exec("sleep", "100")
+    began = _stat(dying.pid)[21]
+
+    def marked(boot: str, since: str) -> None:
+        Path(folder.path, "marker").write_text(f"started\n1\n{dying.pid}\n{boot}\n1\n1\n{since}\n")
+
+    marked(place.boot, began)
+    assert folder.locked()
+    marked(place.boot, str(int(began) + 1))
+    assert not folder.locked(), "another process has its number now"
+    marked("another", began)
+    assert not folder.locked(), "it has ended with its boot"
+    marked(place.boot, began)
+    dying.kill()
+    await dying.wait()
+    assert not folder.locked()
+    assert folder.release()
+
+
 async def test_a_killed_runner_without_namespaces_is_not_over_before_its_processes(machine):
     await machine.down()
     await machine.up(isolation="none")

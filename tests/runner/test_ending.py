@@ -4,7 +4,10 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -85,8 +88,40 @@ def test_a_killed_launcher_takes_its_step_with_it_and_frees_the_lock_last(attemp
     launcher.kill()
     launcher.wait(10)
     wait_until(one.is_free)
-    assert processes_with(mark) == []
     assert one.run().outcome == "lost"
+    assert processes_with(mark) == []
+
+
+@pytest.mark.root
+def test_a_killed_step_is_not_over_before_it_is_dead(attempt, place, mark):
+    """Its daemon has closed the lock's descriptor, and is kept from the only processor on which it could die."""
+    processor = str(min(os.sched_getaffinity(0)))
+    one = attempt().write(STUBBORN, isolation="root", env=f"MARK={mark}")
+    launcher = one.start()
+    one.wait_for_log("ready")
+    wait_until(lambda: len(_without_descriptors(mark)) == 3)
+    for pid in _without_descriptors(mark):
+        subprocess.run(["taskset", "--pid", "--cpu-list", processor, str(pid)], check=True, capture_output=True)
+        subprocess.run(["chrt", "--idle", "--pid", "0", str(pid)], check=True)
+    busy = place / "busy"
+    hog = f"import time; open({str(busy)!r}, 'x'); end = time.monotonic() + 0.7\nwhile time.monotonic() < end: pass"
+    first = ["taskset", "--cpu-list", processor, "chrt", "--fifo", "1"]
+    with subprocess.Popen([*first, sys.executable, "-c", hog]):
+        wait_until(busy.exists)
+        launcher.kill()
+        launcher.wait(10)
+        wait_until(one.is_free)
+        assert one.run().outcome == "lost"
+        assert processes_with(mark) == []
+
+
+def _without_descriptors(mark):
+    found = []
+    for pid in processes_with(mark):
+        with contextlib.suppress(FileNotFoundError):
+            if not any(Path(f"/proc/{pid}/fd").iterdir()):
+                found.append(pid)
+    return found
 
 
 def test_a_launcher_killed_at_any_instant_leaves_nothing_and_runs_nothing_twice(attempt, isolation, mark, place):
@@ -103,7 +138,6 @@ def test_a_launcher_killed_at_any_instant_leaves_nothing_and_runs_nothing_twice(
         launcher.kill()
         launcher.wait(10)
         wait_until(one.is_free)
-        assert processes_with(mark) == []
         effect = one.dir / "effect"
         started = (one.dir / "marker").exists()
         assert started or not effect.exists()
@@ -112,6 +146,7 @@ def test_a_launcher_killed_at_any_instant_leaves_nothing_and_runs_nothing_twice(
         if started:
             assert second.wait(10) == 0
             assert one.receipt().outcome == "lost"
+            assert processes_with(mark) == []
         else:
             wait_until(effect.exists)
             second.terminate()

@@ -22,13 +22,14 @@ def test_an_exited_script_leaves_receipt_log_and_marker(attempt, isolation):
     assert (receipt.fields["log-bytes"], receipt.fields["log-truncated"]) == ("8", "0")
     started, ended = int(receipt.fields["started-ms"]), int(receipt.fields["ended-ms"])
     assert before - 1 <= started <= ended <= time.time() * 1000 + 1
-    word, launcher, init, boot, since, space, rest = one.marker
+    word, launcher, init, boot, since, space, began, rest = one.marker
     assert (word, rest) == ("started", "")
     assert int(launcher) != int(init)
     assert boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert int(since) == started
     ours = Path("/proc/self/ns/pid").stat().st_ino
     assert (int(space) == ours) == (isolation == "none")
+    assert 0 < int(began) <= time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
     assert sorted(entry.name for entry in one.dir.iterdir()) == ["lock", "log", "marker", "receipt"]
 
 

@@ -23,6 +23,8 @@ MARGIN_MS = 60_000
 _SHARED = "/dev/shm"  # noqa: S108 - folders there are made with 0700, and refused if another's
 _OWN = {"epoch", "home"}
 _CHUNK = 1 << 16
+# The marker's line that tells when the step's first process began; markers of older runners have none.
+_BEGAN = 6
 
 
 class Place(NamedTuple):
@@ -172,7 +174,7 @@ class Folder:
         for _ in range(2):
             if data := _slurp(f"{self.path}/receipt"):
                 return receipt(data, nonce=nonce, unit=unit)
-            marker = _slurp(f"{self.path}/marker").decode(errors="replace").split("\n")
+            marker = self._marker()
             if marker[0] == "void":
                 return NeverRan(reason="Void", message="it was fenced before it started")
             if marker[0] != "started":
@@ -199,11 +201,26 @@ class Folder:
 
     def locked(self) -> bool:
         """Whether anything of the step may still live."""
-        return _locked(f"{self.path}/lock")
+        return _locked(f"{self.path}/lock") or self._dying()
+
+    def _dying(self) -> bool:
+        """Whether the step's first process is there, with the lock free: it is being killed.
+
+        It lets go of the lock before the kernel kills what is left in its namespace and had closed the lock's
+        descriptor; it is itself dead only after them (`do_exit` in Linux: `exit_files` comes before `exit_notify`).
+        """
+        marker = self._marker()
+        if len(marker) < _BEGAN + 1 or marker[3] != self._place.boot:
+            return False
+        state, began = _process(marker[2])
+        return state not in ("", "Z", "X") and began == marker[_BEGAN]
+
+    def _marker(self) -> list[str]:
+        return _slurp(f"{self.path}/marker").decode(errors="replace").split("\n")
 
     def watch(self) -> int | None:
         """A pidfd of the runner that holds the lock, ready to read once it has ended; None if none does."""
-        marker = _slurp(f"{self.path}/marker").decode(errors="replace").split("\n")
+        marker = self._marker()
         if marker[0] != "started":
             return None
         try:
@@ -355,6 +372,14 @@ def _locked(path: str) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def _process(pid: str) -> tuple[str, str]:
+    """State and beginning of a process, in the kernel's words; empty if there is none."""
+    with contextlib.suppress(OSError, IndexError):
+        fields = _slurp(f"/proc/{pid}/stat").decode(errors="replace").rpartition(")")[2].split()
+        return fields[0], fields[19]
+    return "", ""
 
 
 def _slurp(path: str) -> bytes:
