@@ -12,7 +12,7 @@ import pytest
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.client import Client
-from dayfly.kube.objects import SECRETS, Key
+from dayfly.kube.objects import SECRETS, Key, ObjectMeta, Secret
 from dayfly.kube.watch import Bookmark, Patience, watch
 from kube.fake import FakeCluster, Fault, Harm, at_random, run
 
@@ -256,3 +256,73 @@ class TestWatch:
                 await anext(watch(client, SECRETS, "1"))
 
         run(main())
+
+
+class TestAdvance:
+    """What the server answered to our own change is taken in before the watch brings it."""
+
+    @staticmethod
+    def kept(version: int, uid: str = "u", mark: str = "1") -> Secret:
+        meta = ObjectMeta(name="a", namespace="default", uid=uid, resource_version=str(version), labels={"x": mark})
+        return Secret(metadata=meta)
+
+    def begin(self, version: int) -> tuple[Cache[Secret], list[tuple[int, int]]]:
+        """A cache with one object, and what is told of it from then on, as versions before and after."""
+        cache: Cache[Secret] = Cache(("x",))
+        told: list[tuple[int, int]] = []
+        cache.put(self.kept(version))
+        cache.listen(lambda change: told.append(tuple(self.version(each) for each in (change.old, change.new))))
+        told.clear()
+        return cache, told
+
+    @staticmethod
+    def version(seen: Secret | None) -> int:
+        return int(seen.metadata.resource_version) if seen else 0
+
+    def test_nobody_is_told_of_it_twice(self):
+        cache, told = self.begin(3)
+        cache.advance(self.kept(5, mark="2"))
+        assert self.version(cache.get("a", "default")) == 5
+        assert [len(cache.labelled("x", mark)) for mark in "12"] == [0, 1]
+        cache.put(self.kept(5, mark="2"))
+        assert told == []
+        cache.put(self.kept(6))
+        assert told == [(5, 6)]
+
+    def test_what_came_between_is_told_and_changes_nothing(self):
+        """Somebody else's change from before ours: it is in our answer, and nobody has heard of it."""
+        cache, told = self.begin(3)
+        cache.advance(self.kept(5))
+        cache.put(self.kept(4, mark="2"))
+        assert told == [(5, 5)]
+        assert self.version(cache.get("a", "default")) == 5
+        cache.put(self.kept(5))
+        cache.put(self.kept(4))  # a server from a backup: the watch has caught up, so it is believed again
+        assert told == [(5, 5), (5, 4)]
+
+    def test_an_answer_that_comes_late_brings_nothing_back(self):
+        cache, told = self.begin(3)
+        cache.put(self.kept(6))
+        cache.advance(self.kept(5))
+        assert self.version(cache.get("a", "default")) == 6
+        cache.drop(Key("default", "a"))
+        cache.advance(self.kept(7))
+        assert cache.get("a", "default") is None
+        cache.put(self.kept(8, uid="another"))
+        cache.advance(self.kept(9))
+        assert self.version(cache.get("a", "default")) == 8
+        assert told == [(3, 6), (6, 0), (0, 8)]
+
+    def test_the_last_change_of_all_has_the_version_before_it(self):
+        """Who takes the last finalizer off a deleted object is answered with it as it was, but without."""
+        cache, told = self.begin(3)
+        cache.advance(self.kept(3, mark="2"))
+        assert cache.labelled("x", "2")
+        cache.drop(Key("default", "a"))
+        assert told == [(3, 0)]
+
+    def test_a_list_is_believed_even_if_it_is_older(self):
+        cache, _ = self.begin(3)
+        cache.advance(self.kept(5))
+        cache.replace([self.kept(4)])
+        assert self.version(cache.get("a", "default")) == 4

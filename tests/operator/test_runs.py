@@ -6,13 +6,15 @@ import msgspec
 import pytest
 from rig.world import KINDS
 
-from dayfly.kube.cache import Cache
+from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.objects import RUNS, RunObject
 from dayfly.operator.runs import Runs
+from dayfly.plan.actions import Close
+from dayfly.plan.sealed import seal
 from dayfly.spec.lifecycle import Target
-from dayfly.spec.run import Run
+from dayfly.spec.run import Request, Run
 from kube.fake import FakeCluster
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
@@ -75,3 +77,41 @@ async def test_who_said_that_it_is_gone_may_have_been_wrong(runs, cache):
     cache.drop(Key("", "box"))
     assert await runs.fresh("box") == made
     assert runs.get("box") == made
+
+
+class TestOwn:
+    """Of our own commits the watch brings no news; of anything else that came with them it does."""
+
+    PLAN = seal(())
+    CLOSE = Close(request=Request(at=1, reason="Deleted", message="deleted"))
+
+    async def committed(self, runs: Runs, cache: Cache[RunObject]) -> tuple[RunObject, RunObject]:
+        """A Run in the cache, and what our commit has made of it at the server."""
+        made = await runs.birth(BODY)
+        cache.put(made)
+        assert await runs.commit(made, self.PLAN, (self.CLOSE,))
+        return made, runs.get("box")
+
+    async def test_a_commit_is_known_once(self, runs, cache):
+        made, after = await self.committed(runs, cache)
+        assert after.ledger.closed
+        assert runs.is_own(Change(Key("", "box"), made, after))
+        assert not runs.is_own(Change(Key("", "box"), made, after)), "then it is something else"
+
+    async def test_a_birth_is_news(self, runs, cache):
+        made = await runs.birth(BODY)
+        assert not runs.is_own(Change(Key("", "box"), None, made))
+
+    async def test_a_commit_of_somebody_else_is_news(self, runs, cache, client):
+        made, after = await self.committed(runs, cache)
+        other = msgspec.structs.replace(after, ledger=msgspec.structs.replace(after.ledger, born_at=7))
+        assert not runs.is_own(Change(Key("", "box"), made, other))
+
+    @pytest.mark.parametrize(
+        "mark", [{"finalizers": ["x"]}, {"annotations": {"a": "b"}}, {"deletion_timestamp": "now"}]
+    )
+    async def test_what_came_with_it_is_news(self, runs, cache, mark):
+        """A list tells only of the newest form: our commit, and what was done after it."""
+        made, after = await self.committed(runs, cache)
+        marked = msgspec.structs.replace(after, metadata=msgspec.structs.replace(after.metadata, **mark))
+        assert not runs.is_own(Change(Key("", "box"), made, marked))

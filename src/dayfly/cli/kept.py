@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dayfly.kube.client import Client
 
 # The operator writes down what has ended within seconds; after so many there is nothing more to come.
-_COMING_MS = 15_000
+_COMING_MS = 25_000
 _AGAIN_S = 0.5
 # The splitter keeps the end of what it is fed; in pieces of this size it keeps all.
 _PIECE = 32 * 1024

@@ -62,7 +62,7 @@ class _Index:
 
 
 class Cache(Generic[T]):
-    """Objects by key, by the UID of their owners and by chosen labels. Filled by a `Reflector` alone."""
+    """Objects by key, by the UID of their owners and by chosen labels. Filled by a `Reflector`."""
 
     def __init__(self, labels: tuple[str, ...] = ()) -> None:
         """An empty one; `labels` are the label keys that are looked up."""
@@ -70,6 +70,7 @@ class Cache(Generic[T]):
         self._owned = _Index()
         self._labelled = {label: _Index() for label in labels}
         self._listeners: list[Callable[[Change[T]], None]] = []
+        self._ahead: set[Key] = set()
         self.begun = 0
         """How many whole lists were begun."""
         self.listed = 0
@@ -105,16 +106,30 @@ class Cache(Generic[T]):
         if old is not None and old.metadata.uid != item.metadata.uid:
             self.drop(key)
             old = None
-        if old is not None:
-            if old.metadata.resource_version == item.metadata.resource_version:
-                return
-            self._unindex(key, old)
-        self._items[key] = item
-        for index, mark in self._marks(item):
-            index.add(mark, key)
-        self._tell(Change(key, old, item))
+        if old is not None and old.metadata.resource_version == item.metadata.resource_version:
+            self._ahead.discard(key)
+        elif old is not None and key in self._ahead and not _is_newer(item, old):
+            self._tell(Change(key, old, old))
+        else:
+            self._ahead.discard(key)
+            self._set(key, old, item)
+            self._tell(Change(key, old, item))
+
+    def advance(self, item: T) -> None:
+        """Take in what the server has answered to a change of ours, before the watch brings it, and tell nobody of it.
+
+        Only of an object that is there and no newer: the watch may have been faster, and have seen its end. What the
+        watch still brings from before is in this already; it is reported as a change from `old` to the same object, for
+        nobody has heard of it. The change with which an object goes is answered with the version that it had before.
+        """
+        key = Key.of(item)
+        old = self._items.get(key)
+        if old is not None and old.metadata.uid == item.metadata.uid and not _is_newer(old, item):
+            self._ahead.add(key)
+            self._set(key, old, item)
 
     def drop(self, key: Key) -> None:
+        self._ahead.discard(key)
         old = self._items.pop(key, None)
         if old is not None:
             self._unindex(key, old)
@@ -123,11 +138,19 @@ class Cache(Generic[T]):
     def replace(self, items: list[T]) -> None:
         """Make this the whole content; what is missing from it was deleted unseen, and is reported so."""
         present = {Key.of(item) for item in items}
+        self._ahead.clear()
         for key in [key for key in self._items if key not in present]:
             self.drop(key)
         for item in items:
             self.put(item)
         self.listed = self.begun
+
+    def _set(self, key: Key, old: T | None, item: T) -> None:
+        if old is not None:
+            self._unindex(key, old)
+        self._items[key] = item
+        for index, mark in self._marks(item):
+            index.add(mark, key)
 
     def _unindex(self, key: Key, item: T) -> None:
         for index, mark in self._marks(item):
@@ -145,6 +168,11 @@ class Cache(Generic[T]):
     def _tell(self, change: Change[T]) -> None:
         for listener in self._listeners:
             listener(change)
+
+
+def _is_newer(item: HasMeta, than: HasMeta) -> bool:
+    """By resource version, a number that counts up (Kubernetes' API concepts, "Resource versions")."""
+    return int(item.metadata.resource_version) > int(than.metadata.resource_version)
 
 
 class Reflector(Generic[T]):

@@ -29,6 +29,10 @@ from dayfly.operator.objects import (
     SandboxObject,
 )
 from dayfly.operator.runs import Runs
+from dayfly.spec.run import State
+
+# What nothing waits for is looked at together with the next news, or after so many seconds.
+COMPANY_S = 2.0
 
 
 def unix_ms() -> int:
@@ -118,13 +122,30 @@ class Cluster:
 
     def _run_changed(self, change: Change[RunObject]) -> None:
         self._forking.note(change)
+        if self.ledger.is_own(change):
+            return
         closed = change.new is not None and change.new.ledger.closed is not None
         self.queue.add(change.key.name, urgency=Urgency.URGENT if closed else self._when_found())
 
     def _owned_changed(self, change: Change[Pod] | Change[Workload] | Change[Service]) -> None:
         seen = change.new or change.old
-        if seen is not None and (run := (seen.metadata.labels or {}).get(names.RUN_LABEL)):
-            self.queue.add(run)
+        run = (seen.metadata.labels or {}).get(names.RUN_LABEL) if seen is not None else None
+        if run and (after := self._looked_at(run, change)) is not None:
+            self.queue.add(run, after=after)
+
+    def _looked_at(self, run: str, change: Change[Pod] | Change[Workload] | Change[Service]) -> float | None:
+        """Seconds after which a run is to be looked at for this; None if nothing can follow from it."""
+        found, new, seen = self.ledger.get(run), change.new, change.new or change.old
+        if found is None or found.ledger.closed is not None or not isinstance(seen, Pod):
+            return 0.0
+        over = (State.DONE, State.VOID)
+        if any(unit.ref == seen.metadata.uid and unit.state in over for unit in found.ledger.units.values()):
+            # What it told is in the ledger. It is on its way out: only a finalizer that stayed would be ours to take.
+            return COMPANY_S if new is not None and names.FINALIZER in (new.metadata.finalizers or ()) else None
+        placed = isinstance(change.old, Pod) and change.old.spec.node_name != seen.spec.node_name
+        if new is change.old or (placed and not seen.status.container_statuses):
+            return COMPANY_S
+        return 0.0
 
     def _baseline_changed(self, change: Change[Baseline]) -> None:
         """Forks follow their baseline's spec; its status is no news."""
@@ -143,7 +164,7 @@ class Cluster:
 
     def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
         seen = change.new or change.old
-        if seen is None or _only_spoken(change):
+        if seen is None or _only_ours(change):
             return
         known = self._when_found() if finalized(seen.metadata, TARGET_FINALIZER) else Urgency.NORMAL
         self.wishes.add(change.key, urgency=known)
@@ -222,12 +243,16 @@ def _baselines(run: RunObject | None) -> set[Key]:
     return {Key(of.namespace, of.name) for of in wished}
 
 
-def _only_spoken(change: Change[SandboxObject]) -> bool:
-    """Whether only its status has changed: that is what we say, and nothing to us."""
+def _only_ours(change: Change[SandboxObject]) -> bool:
+    """Whether only its status has changed, or our finalizer has come: that is what we do, and nothing to us."""
     old, new = change.old, change.new
     if old is None or new is None:
         return False
-    before = msgspec.structs.replace(old.metadata, resource_version=new.metadata.resource_version)
+    finalizers = old.metadata.finalizers
+    if finalized(new.metadata, TARGET_FINALIZER) and not finalized(old.metadata, TARGET_FINALIZER):
+        finalizers = [*(finalizers or ()), TARGET_FINALIZER]
+    version = new.metadata.resource_version
+    before = msgspec.structs.replace(old.metadata, resource_version=version, finalizers=finalizers)
     return (before, old.spec) == (new.metadata, new.spec)
 
 

@@ -32,7 +32,7 @@ class Lifecycles:
         self._targets = Targets(cluster)
         self.followers = Followers(cluster.client, cluster.queue.add)
         self._values = Values(cluster.client)
-        self._refusals, pods = Refusals(), Pods(cluster.client)
+        self._refusals, pods = Refusals(), Pods(cluster.client, cluster.pods.advance)
         self.logs = Logs(cluster)
         self._forks = ForkKeeper(cluster, self._refusals)
         self.sweeper = Sweeper(cluster, pods, self._targets, self._forks)

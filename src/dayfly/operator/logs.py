@@ -20,6 +20,7 @@ from dayfly.kube import errors
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.objects import STEP_LOGS, RunObject, StepLogsObject
+from dayfly.operator.told import SILENT_MS, due
 from dayfly.operator.values import LOG_KEY, namespace_of, owner
 from dayfly.plan.status import Report
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
@@ -28,10 +29,8 @@ from dayfly.spec.run import Phase, State
 
 log = logging.getLogger(__name__)
 
-# While something runs, what has ended waits so long for company.
-TOGETHER_MS = 5_000
 # What nobody has written by then was forgotten by an operator that crashed; what is older than that stays forgotten.
-ABANDONED_MS, RECENT_MS = 10_000, 15 * 60_000
+ABANDONED_MS, RECENT_MS = 20_000, 15 * 60_000
 # In one object: so many are below the server's limit even if all are base64.
 MOST_IN_ONE = 8
 # Of a step that is tried without end, so many attempts' logs are kept.
@@ -77,7 +76,9 @@ class Logs:
             return 0.0
         now = self._cluster.now()
         waiting, forgotten = self._waiting.get(name, {}), self._forgotten(run, now)
-        dues = [now if _rests(report) else ended + TOGETHER_MS for ended in self._ends(run, waiting, now)]
+        # While something runs, what has ended waits for company.
+        ends = self._ends(run, waiting, now)
+        dues = [] if not ends else [now] if _rests(report) else [due(min(ends), max(ends))]
         dues += [ended + ABANDONED_MS for ended in forgotten.values()]
         if not dues:
             return 0.0
@@ -97,8 +98,7 @@ class Logs:
     def _ends(self, run: RunObject, waiting: dict[_Attempt, StepLog], now: int) -> list[int]:
         records = {unit: run.ledger.unit(unit) for unit, _ in waiting}
         return [
-            records[unit].ended_at if records[unit].attempt == attempt else now - TOGETHER_MS
-            for unit, attempt in waiting
+            records[unit].ended_at if records[unit].attempt == attempt else now - SILENT_MS for unit, attempt in waiting
         ]
 
     def _forgotten(self, run: RunObject, now: int) -> dict[_Attempt, int]:

@@ -26,6 +26,7 @@ from dayfly.operator.resources import Resources
 from dayfly.operator.sandboxes import Sandboxes, WaitingError
 from dayfly.operator.serve import serving
 from dayfly.operator.speak import Speaker
+from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.status import Report, describe
 
@@ -120,9 +121,12 @@ class Operator:
         try:
             decision = await turn(run, self._lifecycles)
             await self._lifecycles.keep(run)
+            scene = self._lifecycles.last(run)
+            if scene is not None and decision is not None:
+                decision = self._follow_up(run, scene, decision)
             if decision is not None and (after := self._lifecycles.again(run, decision.wake_at)):
                 self.cluster.queue.add(run, after=after)
-            await self._tell(run)
+            await self._tell(run, scene)
             if decision is not None and decision.rests:
                 self._lifecycles.rest(run)
             result = "done"
@@ -144,9 +148,18 @@ class Operator:
         self.metrics.turns.labels(result).inc()
         self.metrics.turn_seconds.observe(time.perf_counter() - began)
 
-    async def _tell(self, run: str) -> None:
+    def _follow_up(self, run: str, scene: Scene, made: Decision) -> Decision:
+        """What is decided with the moves of `made` in the ledger: the watch brings no news of our own commits."""
+        if not made.moves:
+            return made
+        decision = decide(scene.plan, scene.world, scene.now)
+        if decision.moves or any(effect not in made.effects for effect in decision.effects):
+            self.cluster.queue.add(run)
+        return decision
+
+    async def _tell(self, run: str, scene: Scene | None) -> None:
         """Say how the run stands, of its Sandbox and of each resource."""
-        scene, found = self._lifecycles.last(run), self.cluster.ledger.get(run)
+        found = self.cluster.ledger.get(run)
         if scene is None or found is None:
             self._resources.forget(run)
             self._lifecycles.logs.forget(run)

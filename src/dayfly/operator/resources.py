@@ -14,7 +14,8 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, ObjectMeta, Resource, Slim
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.objects import GROUP, VERSION, RunObject, Spoken
-from dayfly.operator.said import Told, conditions, steady, units_of
+from dayfly.operator.said import conditions, steady, units_of
+from dayfly.operator.told import Told
 from dayfly.operator.values import namespace_of, outputs_secret, owner, told
 from dayfly.plan.phases import ResourceStanding, of_resource
 from dayfly.plan.status import Report
@@ -33,12 +34,18 @@ RESOURCES = Resource(GROUP, VERSION, "resources", "Resource", ResourceObject, na
 _BARE = RESOURCES.metadata_only()
 
 
+# So long nobody asks again for Secrets in a namespace that has refused them.
+BARRED_MS = 10_000
+
+
 class Resources:
     """Says of each resource how it stands, when that has changed, and hands its outputs out."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._client = cluster.client
+        # Namespaces in which we may not look at Secrets, and until when that is taken for granted.
+        self._barred: dict[str, int] = {}
         # By run and resource: the object's UID once it is known, and what was said of it.
         self._uids: dict[str, dict[str, str]] = {}
         self._told: dict[str, dict[str, Told]] = {}
@@ -140,10 +147,17 @@ class Resources:
 
     async def _bind(self, run: RunObject, document: Lifecycle) -> str:
         """The name of the Secret in the Sandbox's namespace; empty if there are no outputs, or it may not be made."""
+        namespace, now = run.ledger.target.namespace, self._cluster.now()
+        if now < self._barred.get(namespace, 0):
+            return ""
         try:
-            return await bind(self._client, run, document, run.ledger.target.namespace)
-        except (errors.Forbidden, errors.NotFound, CannotRenderError):
-            return ""  # the administrator has not granted this namespace: whoever asks for the outputs gets none
+            return await bind(self._client, run, document, namespace)
+        except errors.Forbidden:
+            # The administrator has not granted this namespace: whoever asks for the outputs gets none.
+            self._barred[namespace] = now + BARRED_MS
+        except (errors.NotFound, CannotRenderError):
+            pass
+        return ""
 
 
 async def bind(client: Client, run: RunObject, document: Lifecycle, namespace: str) -> str:

@@ -12,6 +12,7 @@ from dayfly.operator.objects import RUNS, RunObject
 from dayfly.plan import table
 from dayfly.plan.actions import Move
 from dayfly.plan.sealed import Plan
+from dayfly.spec.run import Run
 
 # Runs whose end is remembered, against late news of them.
 _REMEMBERED = 4096
@@ -27,7 +28,19 @@ class Runs:
         self._written: dict[str, tuple[RunObject, int]] = {}
         # By name: the UID of the last Run of that name that is gone for certain, whatever is heard of it afterwards.
         self._gone: collections.OrderedDict[str, str] = collections.OrderedDict()
+        # By name and number: our commits of which the watch has not told yet.
+        self._committed: dict[str, dict[int, Run]] = {}
         cache.listen(self._heard)
+
+    def is_own(self, change: Change[RunObject]) -> bool:
+        """Whether this is one of our commits and no more: the turn that made it has seen to what follows from it."""
+        old, new = change.old, change.new
+        if old is None or new is None:
+            return False
+        committed = self._committed.get(change.key.name, {}).pop(new.ledger.seq, None)
+        marks = {"resource_version": new.metadata.resource_version, "generation": new.metadata.generation}
+        before = msgspec.structs.replace(old.metadata, **marks)
+        return (committed, old.spec, before) == (new.ledger, new.spec, new.metadata)
 
     def get(self, name: str) -> RunObject | None:
         """The newest form we have seen; it may be old already."""
@@ -76,6 +89,7 @@ class Runs:
     def _lost(self, run: RunObject) -> None:
         """That very Run is gone: a UID never comes back."""
         name, uid = run.metadata.name, run.metadata.uid
+        self._committed.pop(name, None)
         self._gone[name] = uid
         self._gone.move_to_end(name)
         if len(self._gone) > _REMEMBERED:
@@ -101,6 +115,8 @@ class Runs:
         """
         after = table.apply(run.ledger, moves, lambda unit: unit not in plan.steps or plan.steps[unit].creates)
         moved = msgspec.structs.replace(run, ledger=after)
+        # Before it is sent: the watch may be faster than the answer.
+        self._committed.setdefault(run.metadata.name, {})[after.seq] = after
         if not await self.replace(run, moved):
             return False
         journal.moved(moved, moves)
@@ -124,3 +140,4 @@ class Runs:
     def forget(self, name: str) -> None:
         """It is gone."""
         self._written.pop(name, None)
+        self._committed.pop(name, None)

@@ -4,57 +4,13 @@ A status is written when something has changed, so a clock in a sentence would b
 the moment in its place ("tries again at ..."), `lively` makes a clock of it again for whoever reads it now.
 """
 
-import dataclasses
 import datetime as dt
 import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dayfly.operator.objects import Spoken
 from dayfly.plan.status import Report, UnitReport
 from dayfly.plan.words import span
-
-# A change of phase or reason is said at once, mere progress at most so often: each saying is a write to the server.
-PROGRESS_MS = 5_000
-
-
-@dataclasses.dataclass(slots=True)
-class Told:
-    """What was said last of one object, so that the same is not written twice.
-
-    `news` is what people wait for and is said at once, `rest` at most every few seconds.
-    """
-
-    news: tuple[Any, ...] = ()
-    rest: tuple[Any, ...] = ()
-    at: int = 0
-    holds: tuple[bool, str] | None = None
-    since: str = ""
-
-    @classmethod
-    def found(cls, spoken: Spoken, news: tuple[Any, ...], rest: tuple[Any, ...]) -> "Told":
-        """What a process before this one has said: the object's status."""
-        since = spoken.conditions[0].last_transition_time if spoken.conditions else ""
-        return cls(news, rest, 0, (spoken.ready, spoken.reason) if since else None, since)
-
-    def wait(self, news: tuple[Any, ...], rest: tuple[Any, ...], now: int) -> float | None:
-        """None where this is to be said now, else the seconds after which to ask again: 0 if it was said already."""
-        if self.news != news:
-            return None
-        if self.rest == rest:
-            return 0.0
-        left = self.at + PROGRESS_MS - now
-        return left / 1000 + 0.001 if left > 0 else None
-
-    def hold(self, ready: bool, reason: str, now: int) -> str:
-        """Since when the condition is as it is."""
-        if self.holds != (ready, reason):
-            self.holds, self.since = (ready, reason), stamp(now)
-        return self.since
-
-    def note(self, news: tuple[Any, ...], rest: tuple[Any, ...], now: int) -> None:
-        """It is said."""
-        self.news, self.rest, self.at = news, rest, now
 
 
 @functools.lru_cache(maxsize=1024)  # the same moments stand in one saying after the other

@@ -12,8 +12,9 @@ from dayfly.kube.events import Recorder
 from dayfly.kube.objects import ObjectReference
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.objects import SANDBOXES, SandboxObject
-from dayfly.operator.said import Told, conditions, sentence, units_of
+from dayfly.operator.said import conditions, sentence, units_of
 from dayfly.operator.sandboxes import WaitingError, routing_key
+from dayfly.operator.told import Told
 from dayfly.operator.values import namespace_of
 from dayfly.plan import phases
 from dayfly.plan.status import Report

@@ -1,5 +1,6 @@
 """What is done to pods: created behind the gate, let go, removed, released. Each change names the UID it means."""
 
+from collections.abc import Callable
 from typing import Any
 
 from dayfly.execute.pod import names
@@ -20,8 +21,10 @@ class ForeignPodError(Exception):
 class Pods:
     """Pods of exec units, in whatever namespace their runner has."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, heard: Callable[[Pod], None] = lambda _: None) -> None:
+        """`heard` is told how the server says that a pod is after a change of ours."""
         self._client = client
+        self._heard = heard
 
     async def prepare(self, manifest: dict[str, Any]) -> dict[str, Any] | None:
         """Create a gated pod; the pod as it is stored. None if an earlier try, of ours or a peer's, has created it.
@@ -89,7 +92,8 @@ class Pods:
 
     async def _json(self, pod: Pod, operations: list[dict[str, Any]]) -> None:
         try:
-            await self._client.patch(PODS, operations, pod.metadata.name, pod.metadata.namespace, style=Style.JSON)
+            name, namespace = pod.metadata.name, pod.metadata.namespace
+            self._heard(await self._client.patch(PODS, operations, name, namespace, style=Style.JSON))
         except (errors.NotFound, errors.Conflict, errors.Invalid):
             # Gone, another one, or done already: the next turn sees which.
             return

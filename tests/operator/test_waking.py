@@ -1,0 +1,102 @@
+"""What wakes the operator, and what nobody waits for."""
+
+from __future__ import annotations
+
+import pytest
+from rig.world import KINDS
+
+from dayfly.execute.pod import names
+from dayfly.kube.client import Client
+from dayfly.kube.objects import AnnotatedMeta, ContainerStatus, Key, ObjectMeta, Pod, PodSpec, PodStatus
+from dayfly.operator.cluster import COMPANY_S, TARGET_FINALIZER, Cluster
+from dayfly.operator.objects import RunObject, SandboxObject
+from dayfly.spec.lifecycle import Target
+from dayfly.spec.run import Request, Run, State, UnitRecord
+from kube.fake import FakeCluster
+
+TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
+
+
+def pod(version: int, *, node: str = "", seen: bool = False, held: bool = True) -> Pod:
+    meta = ObjectMeta(
+        name="p",
+        namespace="runners",
+        uid="pod",
+        resource_version=str(version),
+        labels={names.RUN_LABEL: "box"},
+        finalizers=[names.FINALIZER] if held else [],
+    )
+    statuses = [ContainerStatus(name="main")] if seen else None
+    return Pod(metadata=meta, spec=PodSpec(node_name=node), status=PodStatus(container_statuses=statuses))
+
+
+@pytest.fixture
+def woken():
+    """How soon the run was to be looked at, each time it was asked for."""
+    return []
+
+
+@pytest.fixture
+def cluster(woken, monkeypatch):
+    made = Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
+    monkeypatch.setattr(made.queue, "add", lambda key, urgency=0, after=0.0: woken.append(after))
+    return made
+
+
+def begin(cluster: Cluster, state: State, *, closed: bool = False) -> None:
+    """The cluster knows one run with one attempt, whose pod waits for its node."""
+    request = Request(at=1, reason="Deleted", message="deleted") if closed else None
+    units = {"db/make": UnitRecord(state=state, attempt=1, ref="pod")}
+    ledger = Run(uid="u", target=TARGET, plan="sha256:0", units=units, closed=request)
+    cluster.runs.put(RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger))
+    cluster.pods.put(pod(1))
+
+
+def test_what_a_running_step_tells_is_looked_at_at_once(cluster, woken):
+    begin(cluster, State.CLAIMED)
+    woken.clear()
+    cluster.pods.put(pod(2, node="n"))
+    assert woken == [COMPANY_S], "nothing waits for its node"
+    cluster.pods.put(pod(3, node="n", seen=True))
+    assert woken == [COMPANY_S, 0.0]
+
+
+def test_a_running_steps_pod_that_goes_is_looked_at_at_once(cluster, woken):
+    begin(cluster, State.CLAIMED)
+    woken.clear()
+    cluster.pods.drop(Key("runners", "p"))
+    assert woken == [0.0]
+
+
+def test_of_a_recorded_steps_pod_only_our_finalizer_matters(cluster, woken):
+    begin(cluster, State.DONE)
+    woken.clear()
+    cluster.pods.put(pod(2, node="n", seen=True))
+    assert woken == [COMPANY_S]
+    cluster.pods.put(pod(3, node="n", seen=True, held=False))
+    cluster.pods.drop(Key("runners", "p"))
+    assert woken == [COMPANY_S]
+
+
+def test_a_closed_run_waits_for_whatever_goes(cluster, woken):
+    begin(cluster, State.DONE, closed=True)
+    woken.clear()
+    cluster.pods.put(pod(2, node="n", seen=True, held=False))
+    cluster.pods.drop(Key("runners", "p"))
+    assert woken == [0.0, 0.0]
+
+
+def box(version: int, *, finalizers: list[str], **spec: str) -> SandboxObject:
+    meta = AnnotatedMeta(name="box", namespace="shop", uid="u", resource_version=str(version), finalizers=finalizers)
+    return SandboxObject(metadata=meta, spec=spec)
+
+
+def test_our_finalizer_on_a_sandbox_is_no_news(cluster, woken):
+    cluster.sandboxes.put(box(1, finalizers=["theirs"]))
+    woken.clear()
+    cluster.sandboxes.put(box(2, finalizers=["theirs", TARGET_FINALIZER]))
+    assert woken == []
+    cluster.sandboxes.put(box(3, finalizers=["theirs"]))
+    assert woken == [0.0], "somebody has taken it off"
+    cluster.sandboxes.put(box(4, finalizers=["theirs", TARGET_FINALIZER], cluster="other"))
+    assert woken == [0.0, 0.0], "with another spec"
