@@ -13,19 +13,20 @@ import sys
 import time
 from collections import Counter
 from contextlib import AsyncExitStack, ExitStack, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from bench.cluster import floor, wishes
 from bench.cluster.audit import FIRST_REFUSAL, Audit, named
-from bench.cluster.place import HOME, RUNNERS, client, cpu_seconds, operator, place
+from bench.cluster.model import Model, model
+from bench.cluster.place import HOME, OPERATOR, RUNNERS, client, cpu_seconds, operator, place
 from bench.cluster.seen import watching
 from bench.cluster.steps import recorded
 from bench.rows import ROOT, Row
 from dayfly.execute.pod.names import run_name
 from dayfly.kube.objects import PODS
-from dayfly.operator.objects import RUNS, SANDBOXES
+from dayfly.operator.objects import RUNS, SANDBOXES, SandboxObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +38,7 @@ WAVES, OF = 4, 250
 NODES = 5
 STEPS = len(floor.STEPS)
 POSTING = 16
+ALONE = "the-one-and-only"
 AIM_RATE, AIM_CPU = 0.9, 1.5
 # Once, or by the clock: nothing that a sandbox costs.
 _NOT_OF_SANDBOXES = frozenset({"namespaces", "configmaps", "leases", "resourceplugins"})
@@ -72,6 +74,7 @@ def compare(waves: int = WAVES, of: int = OF) -> tuple[Took, Took]:
     """The operator goes first with each wave: what it asked for is what the loop is told to ask for."""
     ours: list[Took] = []
     bare: list[Took] = []
+    said = _model()
     with ExitStack() as stack:
         first = stack.enter_context(place(kwok_nodes=NODES))
         second = stack.enter_context(place(kwok_nodes=NODES))
@@ -79,11 +82,10 @@ def compare(waves: int = WAVES, of: int = OF) -> tuple[Took, Took]:
         process = stack.enter_context(_floor(second))
         loop = Side(second, process.pid)
         for side in (running, loop):
-            body = wishes.plugin("bulk", STEPS, chained=STEPS - 1)
-            side.where.cluster.kubectl("create", "--filename=-", stdin=json.dumps(body))
+            _publish(side.where)
         for number in range(waves):
             took = asyncio.run(_wave(running, number, of))
-            _tell(process, floor.Order(of, dict(took.changes)))
+            _tell(process, floor.Order(of, dict(took.changes), said))
             ours.append(took)
             bare.append(asyncio.run(_wave(loop, number, of)))
     return Took.of(ours), Took.of(bare)
@@ -112,6 +114,42 @@ def rows(ours: Took, bare: Took, sandboxes: int) -> list[Row]:
             cost <= AIM_CPU,
         ),
     ]
+
+
+def _publish(where: Place) -> None:
+    body = wishes.plugin("bulk", STEPS, chained=STEPS - 1)
+    where.cluster.kubectl("create", "--filename=-", stdin=json.dumps(body))
+
+
+def _model() -> Model:
+    """What the operator says for one sandbox that has a cluster to itself."""
+    with place(kwok_nodes=1, everything=True) as where, operator(where):
+        _publish(where)
+        uid = asyncio.run(_alone(where))
+        events = Audit(where.cluster.audit_log).events()
+        return model(
+            ALONE, uid, (event for event in events if event["user"]["username"] == OPERATOR and _counts(event))
+        )
+
+
+async def _alone(where: Place) -> str:
+    async with (
+        client(where.cluster.kubeconfig) as asking,
+        watching(asking, RUNS) as runs,
+        watching(asking, PODS.metadata_only(), RUNNERS) as pods,
+        watching(asking, SANDBOXES, HOME) as sandboxes,
+    ):
+        made = await asking.create(SANDBOXES, wishes.sandbox(ALONE, "bulk"), HOME)
+        await runs.until(run_name(ALONE, made.metadata.uid), lambda seen: recorded(seen, STEPS))
+        await sandboxes.until(
+            ALONE, lambda seen: seen is not None and seen.status is not None and seen.status.ready, HOME
+        )
+        await pods.until_none()
+    return made.metadata.uid
+
+
+def _is_ready(seen: SandboxObject | None) -> bool:
+    return seen is not None and seen.status is not None and seen.status.ready
 
 
 @contextmanager
@@ -147,12 +185,14 @@ async def _wave(side: Side, number: int, of: int) -> Took:
         ended = time.perf_counter()
         await pods.until_none()
         used = cpu_seconds(side.pid) - used
-    changes = Counter(
-        named(event)
-        for event in audit.events()
-        if event["responseStatus"]["code"] < FIRST_REFUSAL and event["objectRef"]["resource"] not in _NOT_OF_SANDBOXES
-    )
+    changes = Counter(named(event) for event in audit.events() if _counts(event))
     return Took(ended - began, used, changes)
+
+
+def _counts(event: dict[str, Any]) -> bool:
+    """Whether a request of the audit log was granted, and is what a sandbox costs."""
+    granted: bool = event["responseStatus"]["code"] < FIRST_REFUSAL
+    return granted and event["objectRef"]["resource"] not in _NOT_OF_SANDBOXES
 
 
 async def _post(asking: Client, names: list[str]) -> list[str]:

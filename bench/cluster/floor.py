@@ -1,9 +1,10 @@
 """The yardstick of `bulk`: a bare loop that asks the API server for as many changes as the operator did, and no more.
 
-It makes for each Sandbox the same kinds of objects in the same order (documents, Run, pods behind their gates, claims,
-Secrets, records), sees pods end through the same kind of watch, and speaks the same client, without bound. It compiles,
-validates, decides, checks and recovers nothing. How often each kind is written is told to it: what its own order of
-work does not need (statuses, Events, further versions of the Run) it writes beside it, spread over the steps.
+It makes for each Sandbox the same objects in the same order (documents, Run, pods behind their gates, claims, Secrets,
+records), word for word as the operator makes them (`model`), sees pods end through the same kind of watch, and speaks
+the same client, without bound. It compiles, validates, decides, checks and recovers nothing. How often each kind is
+written is told to it: what its own order of work does not need (statuses, Events, further versions of the Run) it
+writes beside it, spread over the steps.
 
 Started by `bulk` as a process of its own: `python -m bench.cluster.floor KUBECONFIG`, with an order for each wave of
 sandboxes as a line on standard input; it answers `ready` to each.
@@ -12,9 +13,6 @@ sandboxes as a line on standard input; it answers `ready` to each.
 from __future__ import annotations
 
 import asyncio
-import base64
-import datetime as dt
-import hashlib
 import math
 import os
 import sys
@@ -23,39 +21,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from testcluster import images
 
+from bench.cluster.model import Model, Words
 from bench.cluster.place import HOME, RUNNERS, client
 from bench.cluster.seen import watching
-from bench.cluster.wishes import SCRIPT
-from dayfly.execute.pod.names import NONCE_ANNOTATION, RUN_LABEL, run_name
+from dayfly.kube import objects as kinds
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Style
-from dayfly.kube.objects import PODS, Pod, Resource, anything
-from dayfly.operator.objects import SANDBOXES, SandboxObject
-from dayfly.spec.identity import nonce
+from dayfly.kube.objects import ObjectMeta, Pod, Resource, Slim
+from dayfly.operator import objects
+from dayfly.operator.objects import SandboxObject
+from dayfly.operator.resources import RESOURCES as _RESOURCES
 
 if TYPE_CHECKING:
     from bench.cluster.seen import Seen
     from dayfly.kube.cache import Change
 
-Object = dict[str, Any]
 
-API = "dayfly.dev/v1alpha1"
-DOCUMENTS = anything(API, "ObjectLifecycleMethods", "objectlifecyclemethods", namespaced=False)
-RUNS = anything(API, "Run", "runs", namespaced=False)
-RESOURCES = anything(API, "Resource", "resources", namespaced=False)
-SECRETS = anything("v1", "Secret", "secrets")
-WHOLE_PODS = anything("v1", "Pod", "pods")
-EVENTS = anything("events.k8s.io/v1", "Event", "events")
+class Made(Slim, frozen=True):
+    """All that a bare loop reads of an answer."""
+
+    metadata: ObjectMeta
+
+
+DOCUMENTS, RUNS, RESOURCES = objects.DOCUMENTS.read_as(Made), objects.RUNS.read_as(Made), _RESOURCES.read_as(Made)
+SANDBOXES, SECRETS, EVENTS = objects.SANDBOXES.read_as(Made), kinds.SECRETS.read_as(Made), kinds.EVENTS.read_as(Made)
+PODS = kinds.PODS.read_as(Made)
 # As many as the operator has workers for runs and for wishes.
 IN_FLIGHT = 32
 STEPS = ("db/s0", "db/s1", "db/s2")
 AT_ONCE, THEN = ("db/s0", "db/s2"), "db/s1"
-NONE = "sha256:" + "0" * 64
-VALUE = b"x\n"  # as stages.yaml has it
-OUTPUTS = {"o": base64.b64encode(VALUE).decode(), "log.tail": ""}
-OUTPUT = {"digest": f"sha256:{hashlib.sha256(VALUE).hexdigest()}", "size": len(VALUE)}
 # How often the loop's own work asks for what, for each sandbox; of documents and Resources it makes as many as ordered.
 OWN = Counter(
     {
@@ -69,35 +64,14 @@ OWN = Counter(
     }
 )
 AS_ORDERED = ("create objectlifecyclemethods", "create resources")
-POD: Object = {
-    "restartPolicy": "Never",
-    "schedulingGates": [{"name": "dayfly.dev/claim"}],
-    "automountServiceAccountToken": False,
-    "enableServiceLinks": False,
-    "securityContext": {
-        "runAsNonRoot": True,
-        "runAsUser": 65532,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    },
-    "nodeSelector": {"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"},
-    "containers": [
-        {
-            "name": "main",
-            "image": images.SHELL,
-            "command": ["/dayfly/runner", "pod"],
-            "volumeMounts": [{"name": "dayfly", "mountPath": "/dayfly", "readOnly": True}],
-            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        }
-    ],
-    "volumes": [{"name": "dayfly", "configMap": {"name": "dayfly-runner"}}],
-}
 
 
 class Order(msgspec.Struct):
-    """How many sandboxes will come, and how often each kind of change is to be asked for, for all of them together."""
+    """How many sandboxes will come, how often each change is to be asked for, for all of them together, and how."""
 
     sandboxes: int
     changes: dict[str, int]
+    model: Model
 
 
 class Floor:
@@ -105,7 +79,7 @@ class Floor:
 
     def __init__(self, asking: Client, pods: Seen[Pod]) -> None:
         self._client = asking
-        self._order = Order(0, {})
+        self._order: Order | None = None
         self._begun = 0
         self._turns = asyncio.Semaphore(IN_FLIGHT)
         self._lives: set[asyncio.Task[None]] = set()
@@ -118,12 +92,14 @@ class Floor:
 
     def sandbox_changed(self, change: Change[SandboxObject]) -> None:
         """Begin the life of a new one."""
-        if change.old is None and change.new is not None:
-            number, of = self._begun, self._order.sandboxes
+        if change.old is None and change.new is not None and (order := self._order) is not None:
+            number, of = self._begun, order.sandboxes
             self._begun += 1
             # Each its share, so that all together are asked for as often as ordered.
-            due = {kind: (number + 1) * all_ // of - number * all_ // of for kind, all_ in self._order.changes.items()}
-            task = asyncio.create_task(Life(self, change.new, Counter(due)).live())
+            due = {kind: (number + 1) * all_ // of - number * all_ // of for kind, all_ in order.changes.items()}
+            meta = change.new.metadata
+            words = Words(order.model, meta.name, meta.uid)
+            task = asyncio.create_task(Life(self, meta, Counter(due), words).live())
             self._lives.add(task)
             task.add_done_callback(self._lived)
 
@@ -141,15 +117,15 @@ class Floor:
         """Until the watch tells that the pod has succeeded."""
         await self._ended.setdefault(pod, asyncio.Event()).wait()
 
-    async def create(self, resource: Resource[Object], body: Object, namespace: str = "") -> Object:
+    async def create(self, resource: Resource[Made], body: Any, namespace: str = "") -> ObjectMeta:
         async with self._turns:
-            return await self._client.create(resource, body, namespace)
+            return (await self._client.create(resource, body, namespace)).metadata
 
-    async def update(self, resource: Resource[Object], body: Object) -> Object:
+    async def update(self, resource: Resource[Made], body: Any, name: str) -> ObjectMeta:
         async with self._turns:
-            return await self._client.update(resource, body, body["metadata"]["name"])
+            return (await self._client.update(resource, body, name)).metadata
 
-    async def patch(self, resource: Resource[Any], patch: Any, name: str, namespace: str = "", **how: Any) -> None:
+    async def patch(self, resource: Resource[Made], patch: Any, name: str, namespace: str = "", **how: Any) -> None:
         async with self._turns:
             await self._client.patch(resource, patch, name, namespace, **how)
 
@@ -159,16 +135,19 @@ class Floor:
 
 
 class Life:
-    """One sandbox from its first document until its last pod is let go."""
+    """One sandbox from its first document until its last pod is let go, in the words of the model."""
 
-    def __init__(self, floor: Floor, sandbox: SandboxObject, due: Counter[str]) -> None:
+    def __init__(self, floor: Floor, meta: ObjectMeta, due: Counter[str], words: Words) -> None:
         self._floor = floor
-        self._meta = sandbox.metadata
+        self._meta = meta
         self._due = due
-        self._run: Object = {}
+        self._words = words
+        self._run = meta
+        self._resource = ""
+        self._sequence = 0
         self._changed = False
         self._writing = asyncio.Lock()
-        self._pods: dict[str, Object] = {}
+        self._pods: dict[str, ObjectMeta] = {}
         beside = due - OWN - Counter({kind: due[kind] for kind in AS_ORDERED})
         self._beside = sorted(beside.elements())
         self._steps_left = len(STEPS)
@@ -176,52 +155,53 @@ class Life:
     async def live(self) -> None:
         """All of it: steps 0 and 2 at once, step 1 when the outputs of 0 are kept."""
         await self._birth()
-        for unit in STEPS:  # behind their gates: which one goes is the ledger's to say
-            self._pods[unit] = (await self._floor.create(WHOLE_PODS, self._pod(unit), RUNNERS))["metadata"]
-        await self._put(*((unit, {"state": "claimed"}) for unit in AT_ONCE))
+        for name in self._words.names("create pods"):  # behind their gates: which one goes is the ledger's to say
+            [unit] = [unit for unit in STEPS if name.startswith(f"r-{unit.replace('/', '-')}-")]
+            self._pods[unit] = await self._make("create pods", PODS, RUNNERS)
+        await self._put()
         await asyncio.gather(*(self._step(unit) for unit in AT_ONCE))
 
     async def _birth(self) -> None:
-        meta = self._meta
-        for number in range(self._due["create objectlifecyclemethods"]):
-            await self._floor.create(DOCUMENTS, _document(f"{meta.name}-{number}", meta.uid))
-        target = {"apiVersion": API, "kind": "Sandbox", "namespace": HOME, "name": meta.name, "uid": meta.uid}
-        ledger = {"uid": meta.uid, "target": target, "plan": NONE, "seq": 0, "phase": "open", "units": {}}
-        run = _object(API, "Run", run_name(meta.name, meta.uid), ledger=ledger, spec={})
-        run["metadata"]["finalizers"] = ["dayfly.dev/run"]
-        self._run = await self._floor.create(RUNS, run)
-        held = {"metadata": {"uid": meta.uid, "finalizers": ["dayfly.dev/lifecycle"]}}
-        await self._floor.patch(SANDBOXES, held, meta.name, HOME)
+        for _ in range(self._due["create objectlifecyclemethods"]):
+            await self._make("create objectlifecyclemethods", DOCUMENTS)
+        self._run = await self._make("create runs", RUNS)
+        held = self._words.next("patch sandboxes", version=self._meta.resource_version)
+        await self._floor.patch(SANDBOXES, held, self._meta.name, HOME)
         for _ in range(self._due["create resources"]):
-            wish = {"name": "db", "sandbox": {"namespace": HOME, "name": meta.name, "uid": meta.uid}}
-            await self._floor.create(RESOURCES, _object(API, "Resource", f"{meta.name}-db", spec=wish))
+            self._resource = (await self._make("create resources", RESOURCES)).name
+
+    async def _make(self, request: str, resource: Resource[Made], namespace: str = "") -> ObjectMeta:
+        """Make what the model has made next by such a request."""
+        names = self._words.names(request)
+        body, number = self._words.next(request), self._words.times(request) - 1
+        made = await self._floor.create(resource, body, namespace)
+        self._words.made(names[min(number, len(names) - 1)], made.uid)
+        return made
 
     async def _step(self, unit: str) -> None:
         pod = self._pods[unit]
-        await self._json(pod, {"op": "remove", "path": "/spec/schedulingGates/0"})
-        await self._floor.ended(pod["name"])
+        await self._json(pod, "/spec/schedulingGates/0/name", "dayfly.dev/claim", "/spec/schedulingGates/0")
+        await self._floor.ended(pod.name)
         await self._speak()
-        secret = _object("v1", "Secret", f"o-{pod['name']}", immutable=True, type="dayfly.dev/outputs", data=OUTPUTS)
-        await self._floor.create(SECRETS, secret, RUNNERS)
-        done = {"state": "done", "outcome": "succeeded", "startedAt": 1, "endedAt": 2, "outputs": {"o": OUTPUT}}
-        following = [(THEN, {"state": "claimed"})] if unit == STEPS[0] else []
-        await self._put((unit, done), *following)
-        await asyncio.gather(self._release(pod), *(self._step(each) for each, _ in following))
+        await self._make("create secrets", SECRETS, RUNNERS)
+        await self._put()
+        following = [THEN] if unit == STEPS[0] else []
+        await asyncio.gather(self._release(pod), *(self._step(each) for each in following))
 
-    async def _release(self, pod: Object) -> None:
-        await self._floor.delete(pod["name"], pod["uid"])
-        await self._json(pod, {"op": "remove", "path": "/metadata/finalizers/0"})
+    async def _release(self, pod: ObjectMeta) -> None:
+        await self._floor.delete(pod.name, pod.uid)
+        await self._json(pod, "/metadata/finalizers/0", "dayfly.dev/record", "/metadata/finalizers/0")
 
-    async def _json(self, pod: Object, operation: Object) -> None:
-        same = {"op": "test", "path": "/metadata/uid", "value": pod["uid"]}
-        await self._floor.patch(PODS, [same, operation], pod["name"], RUNNERS, style=Style.JSON)
+    async def _json(self, pod: ObjectMeta, path: str, value: str, removed: str) -> None:
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+            {"op": "test", "path": path, "value": value},
+            {"op": "remove", "path": removed},
+        ]
+        await self._floor.patch(PODS, operations, pod.name, RUNNERS, style=Style.JSON)
 
-    async def _put(self, *moves: tuple[str, Object]) -> None:
-        """Write the ledger; moves that come while it is being written go together in the next writing."""
-        units = self._run["ledger"].setdefault("units", {})
-        for unit, record in moves:
-            before = units.get(unit, {"attempt": 1, "ref": self._pods[unit]["uid"], "claimedAt": 1})
-            units[unit] = before | record
+    async def _put(self) -> None:
+        """Write the ledger; what comes while it is being written goes together in the next writing."""
         self._changed = True
         async with self._writing:
             if self._changed:
@@ -229,71 +209,34 @@ class Life:
                 await self._write()
 
     async def _write(self) -> None:
-        self._run["ledger"]["seq"] += 1
-        written = await self._floor.update(RUNS, self._run)
-        self._run["metadata"] = written["metadata"]
+        self._sequence += 1
+        body = self._words.next("update runs", version=self._run.resource_version, sequence=self._sequence)
+        self._run = await self._floor.update(RUNS, body, self._run.name)
 
     async def _speak(self) -> None:
         """This step's share of what the operator wrote and a bare loop has no need of."""
         share = math.ceil(len(self._beside) / self._steps_left)
         self._steps_left -= 1
         for _ in range(share):
-            kind = self._beside.pop()
-            number, meta = len(self._beside), self._meta
-            said = {"status": {"phase": "Creating", "message": f"{number} are left", "progress": "1/3"}}
-            match kind:
+            match kind := self._beside.pop():
                 case "update runs":
                     async with self._writing:
                         await self._write()
                 case "patch sandboxes/status":
-                    await self._floor.patch(SANDBOXES, said, meta.name, HOME, subresource="status")
+                    said = self._words.next(kind)
+                    await self._floor.patch(SANDBOXES, said, self._meta.name, HOME, subresource="status")
                 case "patch resources/status":
-                    await self._floor.patch(RESOURCES, said, f"{meta.name}-db", subresource="status")
-                case _:  # whatever else it was: something new, about as large as an Event
-                    await self._floor.create(EVENTS, _event(meta.name, meta.uid, number), HOME)
-
-    def _pod(self, unit: str) -> Object:
-        pod = _object("v1", "Pod", f"{self._meta.name}-{unit.rpartition('/')[2]}", spec=POD)
-        pod["metadata"] |= {
-            "finalizers": ["dayfly.dev/record"],
-            "labels": {RUN_LABEL: self._run["metadata"]["name"]},
-            "annotations": {NONCE_ANNOTATION: nonce(self._meta.uid, unit, 1), "dayfly.dev/order": SCRIPT},
-        }
-        return pod
-
-
-def _object(api_version: str, kind: str, name: str, **fields: Any) -> Object:
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **fields}
-
-
-def _document(name: str, uid: str) -> Object:
-    step = {"kind": "exec", "exec": {"script": SCRIPT, "image": images.SHELL}}
-    steps = [step | {"name": unit.rpartition("/")[2]} for unit in STEPS]
-    target = {"kind": "Sandbox", "name": name, "uid": uid}
-    return _object(API, DOCUMENTS.kind, name, spec={"target": target, "preStart": steps})
-
-
-def _event(name: str, uid: str, number: int) -> Object:
-    return _object(
-        "events.k8s.io/v1",
-        "Event",
-        f"{name}.{number}",
-        eventTime=dt.datetime.now(dt.UTC).isoformat(timespec="microseconds"),
-        reportingController="dayfly.dev/bench",
-        reportingInstance="floor",
-        action="Reconcile",
-        reason="ResourcesPending",
-        type="Normal",
-        note=f"{number} are left",
-        regarding={"apiVersion": API, "kind": "Sandbox", "namespace": HOME, "name": name, "uid": uid},
-    )
+                    said = self._words.next(kind)
+                    await self._floor.patch(RESOURCES, said, self._resource, subresource="status")
+                case _:  # whatever else it was: something new, as large as an Event
+                    await self._make("create events", EVENTS, HOME)
 
 
 async def main(kubeconfig: Path) -> None:
     """Begin a life for each sandbox that comes, until there are no more orders."""
-    async with client(kubeconfig) as asking, watching(asking, PODS, RUNNERS) as pods:
+    async with client(kubeconfig) as asking, watching(asking, kinds.PODS, RUNNERS) as pods:
         floor = Floor(asking, pods)
-        async with watching(asking, SANDBOXES, HOME) as sandboxes:
+        async with watching(asking, objects.SANDBOXES, HOME) as sandboxes:
             sandboxes.cache.listen(floor.sandbox_changed)
             while line := await asyncio.to_thread(sys.stdin.readline):
                 floor.take(msgspec.json.decode(line, type=Order))

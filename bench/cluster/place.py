@@ -38,7 +38,7 @@ PATIENCE_S = 120
 GOODBYE_S = 30
 # Ours alone: no figure is to be bound by how fast this side may ask.
 UNBOUND = Limits(rate=100_000.0, burst=100_000)
-# On a real node: every change with its answer, which tells whether it was stored; of reading, who follows which log.
+# Every change with its answer, which tells whether it was stored; of reading, who follows which log.
 _EVERYTHING = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -109,12 +109,15 @@ def cpu_seconds(pid: int) -> float:
 
 
 @contextmanager
-def place(*, kwok_nodes: int = 0) -> Iterator[Place]:
-    """Start a cluster, with a real node or with KWOK's, and install all of Dayfly's manifest but its Deployment."""
+def place(*, kwok_nodes: int = 0, everything: bool = False) -> Iterator[Place]:
+    """Start a cluster, with a real node or with KWOK's, and install all of Dayfly's manifest but its Deployment.
+
+    Its audit log tells `everything` on a real node, and of KWOK's if it is asked to.
+    """
     owner = os.pidfd_open(os.getpid())  # a killed bench leaves no cluster behind
     try:
         stages = _STAGES.read_text(encoding="utf-8")
-        audit = _OURS if kwok_nodes else _EVERYTHING
+        audit = _OURS if kwok_nodes and not everything else _EVERYTHING
         own = clusters.up(kubelet=not kwok_nodes, kwok_nodes=kwok_nodes, stages=stages, audit=audit, owner=owner)
     finally:
         os.close(owner)
