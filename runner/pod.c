@@ -256,9 +256,19 @@ static int run(struct pod *pod, const struct step *step) {
     return seal(pod, NULL);
 }
 
+/* Whether who made the pod has called the step off since. The variable is made with the container, of the same version
+ * of the pod as its image: a container of another image cannot have missed it. It is none of the script's business. */
+static bool take_recall(void) {
+    const char *word = getenv(POD_RECALLED);
+    bool recalled = word != NULL && word[0] != '\0';
+    unsetenv(POD_RECALLED);
+    return recalled;
+}
+
 static int attempt(struct pod *pod) {
     struct fault *fault = &pod->receipt.detail;
     struct step step;
+    bool recalled = take_recall();
     int legible = read_order(pod, fault);
     enum gate seen = gate_look(pod->state);
     if (seen != GATE_OPEN) {
@@ -267,6 +277,10 @@ static int attempt(struct pod *pod) {
         return seal(pod, seen == GATE_VOID ? "void" : "lost");
     }
     if (legible < 0) return seal_unstarted(pod, "refused");
+    if (recalled) {
+        fail(fault, "The step was recalled before it started.");
+        return seal_unstarted(pod, "void");
+    }
     if (pod->order.start_before_ms > 0 && now_ms() >= pod->order.start_before_ms) {
         fail(fault, "The step came too late: it was to start before %lld (Unix time in ms).",
              (long long)pod->order.start_before_ms);

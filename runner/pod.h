@@ -7,6 +7,8 @@
 #define POD_UID "/dayfly/uid"
 #define POD_STATE "/dayfly-state"
 #define POD_MESSAGE "/dev/termination-log"
+/* A variable of the container: other than empty it says that the step may not start any more. */
+#define POD_RECALLED "DAYFLY_RECALLED"
 
 /* Returns the container's exit code: the script's own, 128 + signal, 127 not executable, 3 another instance is at it,
  * 125 everything else. */

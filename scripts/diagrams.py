@@ -90,6 +90,8 @@ def clocks() -> str:
         lines.append(f"| {' | '.join(cells)} |")
     first, most = span(retry.FORK_BACKOFF_MS), span(retry.FORK_BACKOFF_MAX_MS)
     lines.append(f"| a fork | without end | {first}, doubled up to {most} | | | |")
+    asked = f"{span(retry.RECALL_MS)}, to say that it never began"
+    lines.append(f"| a `create` step that is recalled (in a cluster) | 1 | | | {asked} | | |")
     return "\n".join(lines)
 
 

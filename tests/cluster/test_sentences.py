@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.installed import SYSTEM, Installed
+from cluster.installed import RUNNERS, SYSTEM, Installed
 from cluster.people import administrator
 from cluster.test_faults import said, unit
 from cluster.wishes import Wishes
 
 SOON_S = 10
+GONE_S = 60
 MEMORY = "spec: {containers: [{name: main, resources: {limits: {memory: 24Mi}}}]}"
 HUNGRY = "word=xxxxxxxxxxxxxxxx; while :; do word=$word$word; done"
 ADVICE = "raise resources.limits.memory of container main in the plugin's podTemplateOverlay"
@@ -114,15 +115,34 @@ class TestPlace:
 
 class TestImage:
     def test_missing(self, operator, wishes, journal, why):
-        """What the kubelet says of an image is the step's sentence, at the cleanup too, where `why` tells the way out.
-
-        That the step never ran is likely and not proven, so a cleanup is owed, and its image is the same one: it goes on
-        when the image comes, or its owner gives it up.
+        """What the kubelet says of an image is the step's sentence. Deleted, the sandbox goes by itself: the step's pod gets
+        the operator's image, in which the runner says that the step never began, so no cleanup is owed.
         """
         image = "127.0.0.1:9/no-such-image:1"
         operator.apply(wishes.plugin(image=image), wishes.sandbox())
         wait_said(operator, wishes, "pair/first", image)
         assert "let the cluster's nodes pull that image" in why()
+        began = time.monotonic()
+        operator.delete(wishes.name, wishes.namespace)
+        assert time.monotonic() - began < GONE_S
+        assert said(journal) == []
+        mine = f"{wishes.namespace}/{wishes.name}"
+        told = [line for line in lines(operator, operator.leader()) if line.get("sandbox") == mine]
+        assert [(line["event"], line.get("unit", "")) for line in told] == [
+            ("claimed", "pair/first"),
+            ("closed", ""),
+            ("voided", "pair/first"),
+            ("ended", ""),
+        ]
+
+    def test_deleted_with_its_pod(self, operator, wishes, journal, why):
+        """Whoever deletes the pod as well takes the proof: a cleanup is owed, lacks the same image, and `why` tells."""
+        image = "127.0.0.1:9/no-such-image:1"
+        operator.apply(wishes.plugin(image=image), wishes.sandbox())
+        wait_said(operator, wishes, "pair/first", image)
+        [pod] = operator.pods("pair/first")
+        operator.own.kubectl("delete", "pod", pod["metadata"]["name"], "-n", RUNNERS, "--wait=false")
+        wait_failed(operator, wishes, "pair/first")
         operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
         wait_said(operator, wishes, "pair/gone", image)
         first = unit(operator.status(wishes.name, wishes.namespace), "pair/first")
@@ -132,19 +152,40 @@ class TestImage:
         give_up(operator, wishes)
         assert said(journal) == []
 
+    def test_recalled_while_it_runs(self, operator, wishes, journal):
+        """A recall that meets a script: the kubelet ends it, and makes a container that tells of the first one."""
+        journal.hold("create first")
+        operator.apply(wishes.plugin(), wishes.sandbox())
+        journal.wait_for("create first")
+        pod = operator.pod("pair/first")
+        image = operator.replicas()[0]["spec"]["containers"][0]["image"]
+        patch = [
+            {"op": "replace", "path": "/spec/containers/0/image", "value": image},
+            {"op": "add", "path": "/metadata/labels/dayfly.dev~1recalled", "value": "1"},
+        ]
+        whom = "--as=system:serviceaccount:dayfly-system:dayfly-operator"
+        name = pod["metadata"]["name"]
+        operator.own.kubectl("patch", "pod", name, "-n", RUNNERS, whom, "--type=json", "-p", json.dumps(patch))
+        first = wait_failed(operator, wishes, "pair/first")
+        assert first["reason"] in ("Cancelled", "Lost")
+        operator.delete(wishes.name, wishes.namespace)
+        assert said(journal) == ["create first", "delete gone"]
+
     def test_registry_that_does_not_answer(self, operator, wishes, journal):
-        """Nothing is wrong yet as far as the kubelet can tell: it pulls. The pull's clock ends it."""
+        """Nothing is wrong yet as far as the kubelet can tell: it pulls. The pull's clock ends it, with proof as well.
+
+        It takes the kubelet half a minute to give that pull up and to see that it is to pull something else.
+        """
         with silent(operator.own.network.host) as registry:
             image = f"{registry}/slow:1"
             operator.apply(wishes.plugin(image=image, timeouts={"pull": "15s"}), wishes.sandbox())
             first = wait_said(operator, wishes, "pair/first", f"pulls the image {image} since ")
             assert (first["state"], first["reason"]) == ("running", "Pulling")
-            failed = wait_failed(operator, wishes, "pair/first")
-            assert failed["reason"] == "StartDeadlineExceeded"
-            assert "was placed and did not start within 15 s: its node has no record" in failed["message"]
-            operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
-            wait_said(operator, wishes, "pair/gone", f"pulls the image {image} since ")
-            give_up(operator, wishes)
+            proof = "attempt 1 never ran (StartDeadlineExceeded: was placed and did not start within 15 s"
+            operator.wait_status(
+                wishes.name, wishes.namespace, lambda status: proof in unit(status, "pair/first")["message"], proof
+            )
+            operator.delete(wishes.name, wishes.namespace)
         assert said(journal) == []
 
 

@@ -17,7 +17,7 @@ DIAGRAMS = runpy.run_path(str(ROOT / "scripts" / "diagrams.py"))
 # What can be said on one machine. The words of pods and nodes are not on this page.
 ROOMS = ("plan", "embedded", "execute/process", "execute/receipt.py", "execute/order.py", "control", "spec/wire.py")
 # Said only where an attempt is prepared behind a gate before it is claimed: in a cluster.
-_GATED = {Reason.FOREIGN}
+_GATED = {Reason.FOREIGN, Reason.RECALLED}
 _WORD = re.compile(r"[A-Z][A-Za-z]+")
 
 

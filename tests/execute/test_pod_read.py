@@ -1,5 +1,7 @@
 """Which words of the kubelet prove that a step never ran, which that it ended, and which prove nothing."""
 
+import base64
+
 import msgspec
 import pytest
 
@@ -7,6 +9,7 @@ from dayfly.execute.pod import read
 from dayfly.execute.pod.names import GATE
 from dayfly.kube.objects import Pod
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Unclear, Waiting
+from dayfly.spec.frames import encode
 from dayfly.spec.lifecycle import Exec, Unit
 from dayfly.spec.run import State, UnitRecord
 
@@ -15,11 +18,12 @@ NOW = "1970-01-01T00:00:02Z"
 RECORD = UnitRecord(attempt=1, state=State.CLAIMED, ref="p", claimed_at=1_000)
 
 
-def seen(*, main=None, phase="Running", node="n", gates=(), deleted="", reason="", restarts=0, **told):
+def seen(*, main=None, phase="Running", node="n", gates=(), deleted="", reason="", restarts=0, recalled=0, **told):
     """The fact of a pod whose main container's state is `main`, with whatever else is told of that container."""
     statuses = [{"name": "main", "state": main, "restartCount": restarts, **told}] if main is not None else []
+    labels = {"dayfly.dev/recalled": str(recalled)} if recalled else {}
     pod = {
-        "metadata": {"name": "r", "uid": "p", **({"deletionTimestamp": deleted} if deleted else {})},
+        "metadata": {"name": "r", "uid": "p", **({"deletionTimestamp": deleted} if deleted else {}), "labels": labels},
         "spec": {"nodeName": node, "schedulingGates": [{"name": gate} for gate in gates]},
         "status": {"phase": phase, "reason": reason, "containerStatuses": statuses},
     }
@@ -46,6 +50,55 @@ def test_an_unknown_end_is_no_proof_that_it_never_began():
     assert isinstance(fact, Ended)
     assert (fact.result.outcome, fact.result.reason) == ("failed", "ContainerStatusUnknown")
     assert "whether it ever began cannot be told" in fact.result.message
+
+
+def sealed(outcome):
+    """The end of a container with the runner's receipt in its message."""
+    records = [("nonce", b"n"), ("attempt", b"1"), ("outcome", outcome.encode()), ("code", b"0")]
+    coded = base64.b64encode(encode("dayfly-receipt", records)).decode()
+    return ended(message=f"dayfly-receipt 1 {outcome} 0\n{coded}")
+
+
+@pytest.mark.parametrize("reason", sorted(read.NO_IMAGE))
+def test_a_step_without_its_image_can_be_recalled_until_its_pod_is_deleted(reason):
+    waiting = {"waiting": {"reason": reason, "message": "no"}}
+    assert seen(main=waiting, phase="Pending").recallable
+    assert not seen(main=waiting, phase="Pending", deleted=NOW).recallable
+    assert seen(main=waiting, phase="Pending", recalled=5_000).recalled == 5_000
+
+
+@pytest.mark.parametrize("reason", ["ContainerCreating", "CreateContainerConfigError", "CrashLoopBackOff"])
+def test_a_step_that_waits_for_something_else_cannot_be_recalled(reason):
+    assert not seen(main={"waiting": {"reason": reason}}, phase="Pending").recallable
+
+
+@pytest.mark.parametrize(
+    ("since", "reason"), [(600_999, "Void"), (601_000, "StartDeadlineExceeded"), (700_000, "StartDeadlineExceeded")]
+)
+def test_what_a_recalled_step_seals_is_proof_and_says_why_it_was_asked(since, reason):
+    fact = seen(main=sealed("void"), phase="Failed", recalled=since)
+    assert isinstance(fact, NeverRan)
+    assert fact.reason == reason
+    assert ("did not start within 10 min" in fact.message) == (reason == "StartDeadlineExceeded")
+
+
+def test_a_recalled_step_that_could_not_look_for_its_marker_proves_nothing():
+    """In the new image its runner may have another user, whom the first one's files are closed to."""
+    assert isinstance(seen(main=sealed("refused"), phase="Failed"), NeverRan)
+    assert isinstance(seen(main=sealed("refused"), phase="Failed", recalled=5_000), Ended)
+
+
+@pytest.mark.parametrize("outcome", ["cancelled", "lost", "exited"])
+def test_a_recalled_step_that_was_quicker_says_so_and_counts_as_run(outcome):
+    assert isinstance(seen(main=sealed(outcome), phase="Failed", recalled=5_000), Ended)
+
+
+@pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun", "ContainerStatusUnknown"])
+def test_of_a_recalled_step_no_word_of_the_kubelet_is_proof(reason):
+    """It may be about the container in the new image; the one in the old image may have been quicker."""
+    assert isinstance(seen(main=ended(reason=reason), phase="Failed", recalled=5_000), Ended)
+    assert isinstance(seen(main={"waiting": {"reason": "ErrImagePull"}}, phase="Failed", recalled=5_000), Unclear)
+    assert isinstance(seen(main={"waiting": {"reason": "ErrImagePull"}}, phase="Failed"), NeverRan)
 
 
 def test_an_end_with_a_start_and_without_a_receipt_is_lost_or_what_the_kernel_said():

@@ -22,6 +22,8 @@ UNKNOWN = Case("one", 2, ("LOSE_STATUS", "FAIL_CREATE"))
 STRIPPED = Case("one", 2, ("STRIP",), uids=2)
 RETRIED = Case("chain", 2, ("FAIL_CREATE",))
 FORKED = Case("drain", 2, ("STRIP",), uids=2)
+LACKING = Case("one", 2, ("LACK_IMAGES",))
+SPARELESS = Case("one", 2, ("LACK_IMAGES", "LACK_SPARE"))
 DRAINED = Case("drain", 2, ())
 
 
@@ -63,6 +65,18 @@ MUTANTS = (
     _operator("nothing sweeps up", "NO_SWEEP", PLAIN, "STUCK"),
     _operator("a receipt in the log is the end", "SEALED_IS_ENDED", PLAIN, "ORDER"),
     _operator("a target outlives its run", "TARGET_LEFT", REBORN._replace(faults=("EXPIRE",)), "TWICE"),
+    _operator("what is recalled never ran", "RECALL_IS_VOID", LACKING, "LEAK"),
+    _operator("a recalled container that cannot be started is proof", "REFUSED_IS_VOID", LACKING, "LEAK"),
+    _operator("a recalled container does not look at the marker", "MARKER_UNREAD", LACKING, "LEAK"),
+    _operator("a recall does not reach the runner", "RECALL_UNTOLD", LACKING, "WRONG_IMAGE"),
+    _core(
+        "a recall is waited for without end",
+        opening.recall,
+        "return desk.now < due",
+        "return due > 0",
+        SPARELESS,
+        "STUCK",
+    ),
     _core(
         "the deadline of what is unclear is not waited for",
         decide._doubt,

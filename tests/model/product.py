@@ -11,7 +11,8 @@ import msgspec
 
 from dayfly.plan import decide as deciding
 from dayfly.plan import table
-from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Prepare, Release
+from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Prepare, Recall, Release
+from dayfly.plan.retry import RECALL_MS
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting, Wish, World
 from dayfly.spec.run import Phase, Request, Result, Run, State, UnitRecord
@@ -95,6 +96,9 @@ class Product:
             CONST["FACT_HELD"]: Held(ref=ref),
             CONST["FACT_NEVER_RAN"]: NeverRan(reason="Deleted"),
             CONST["FACT_WAITING"]: Waiting(since=since, reason="Starting"),
+            CONST["FACT_LACKS"]: Waiting(since=since, reason="ErrImagePull", recallable=True),
+            CONST["FACT_RECALLED"]: Waiting(since=since, reason="ErrImagePull", recalled=NOW),
+            CONST["FACT_MUTE"]: Waiting(since=since, reason="ErrImagePull", recalled=NOW - RECALL_MS),
             CONST["FACT_RUNNING"]: Running(since=since),
             CONST["FACT_SEALED_OK"]: Sealed(result=GOOD),
             CONST["FACT_SEALED_FAIL"]: Sealed(result=BAD),
@@ -121,6 +125,8 @@ class Product:
                 case Fence(unit=unit, attempt=attempt) | Cancel(unit=unit, attempt=attempt):
                     if seen.get((unit, attempt)):
                         writes.append(("DELETE", self._pod(seen, unit, attempt)))
+                case Recall(unit=unit, attempt=attempt):
+                    writes.append(("RECALL", self._pod(seen, unit, attempt)))
                 case Release(unit=unit, attempt=attempt):
                     if seen.get((unit, attempt)):
                         pod = self._pod(seen, unit, attempt)

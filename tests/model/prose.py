@@ -20,6 +20,7 @@ VIOLATIONS = {
         "ILLEGAL": "the table holds no such move",
         "TWO_STARTS": "one container runs twice",
         "NOT_CLOSED": "the run is closed, and a create unit is claimed",
+        "WRONG_IMAGE": "a script runs in an image that is not its own",
         "STUCK": "from here the end cannot be reached any more",
     }.items()
 }
@@ -32,6 +33,7 @@ WHAT = {
     "EFFECT_TARGET_UNFINALIZE": "takes the finalizer off the target",
     "EFFECT_RUN_UNFINALIZE": "takes the finalizer off the Run",
     "EFFECT_RUN_DELETE": "deletes the Run",
+    "EFFECT_RECALL": "recalls {pod}",
     "EFFECT_UNBORN": "deletes the Run, which it believes empty",
     "EFFECT_UNBORN_UNFINALIZE": "takes the finalizer off the Run, if it is empty still",
 }
@@ -50,6 +52,11 @@ WORLD = {
     "STEP_STATUS": "the kubelet reports on {pod}",
     "STEP_STATUS_LOST": "the kubelet reports {pod} as ended and knows no more of it: ContainerStatusUnknown",
     "STEP_REFUSE": "the kubelet reports that {pod} never started",
+    "STEP_LACK": "the kubelet reports that the image of {pod} is missing",
+    "STEP_VOID": "the runner of {pod}, in its new image, seals that it never began",
+    "STEP_AGAIN_VOID": "the kubelet makes {pod} a container in its new image, which seals that it never began",
+    "STEP_AGAIN_REFUSED": "the kubelet cannot start a container of {pod} in its new image, and says so",
+    "STEP_START_SPARE": "the script of {pod} starts in its new image",
     "STEP_NODE_LOST": "the node of {pod} falls silent",
     "STEP_DEAD_BY": "the time is over by which {pod} is dead, whatever it was",
     "STEP_COLLECT": "the garbage collector deletes {pod}, whose Run is gone",

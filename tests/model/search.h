@@ -13,13 +13,13 @@ enum Role { ROLE_CREATE, ROLE_FORK, ROLE_PRE_STOP, ROLE_POST_STOP };
 /* Facts about one attempt, as `plan.world` names them. */
 enum Fact {
     FACT_NONE, FACT_HELD, FACT_NEVER_RAN, FACT_WAITING, FACT_RUNNING, FACT_SEALED_OK, FACT_SEALED_FAIL,
-    FACT_ENDED_OK, FACT_ENDED_FAIL, FACT_UNCLEAR, FACT_DEAD_BY
+    FACT_ENDED_OK, FACT_ENDED_FAIL, FACT_UNCLEAR, FACT_DEAD_BY, FACT_LACKS, FACT_RECALLED, FACT_MUTE
 };
 
 /* Effects, each one write to the API server; an effect of `plan.actions` is one or several of them. */
 enum Effect {
     EFFECT_PREPARE, EFFECT_LAUNCH, EFFECT_DELETE, EFFECT_UNFINALIZE, EFFECT_TARGET_DELETE, EFFECT_TARGET_UNFINALIZE,
-    EFFECT_RUN_UNFINALIZE, EFFECT_RUN_DELETE, EFFECT_UNBORN, EFFECT_UNBORN_UNFINALIZE
+    EFFECT_RUN_UNFINALIZE, EFFECT_RUN_DELETE, EFFECT_UNBORN, EFFECT_UNBORN_UNFINALIZE, EFFECT_RECALL
 };
 
 /* Guards of the protocol. A set bit takes the guard away. */
@@ -42,7 +42,11 @@ enum Mutation {
     SEALED_IS_ENDED = 1 << 15,     /* a receipt in the log proves the end of every container */
     TARGET_LEFT = 1 << 16,         /* a run that ended by its time to live leaves its target there */
     UNKNOWN_IS_VOID = 1 << 17,     /* an end that the kubelet knows nothing of, not even a start, is no start */
-    UNBORN_BLINDLY = 1 << 18       /* an empty Run that goes is not looked at again */
+    UNBORN_BLINDLY = 1 << 18,      /* an empty Run that goes is not looked at again */
+    RECALL_IS_VOID = 1 << 19,      /* a recalled pod of which no start is reported never ran, whatever it seals */
+    REFUSED_IS_VOID = 1 << 20,     /* that a recalled pod's container could not be started is proof, as of any other */
+    MARKER_UNREAD = 1 << 21,       /* a container that hears of a recall does not look whether one before it started */
+    RECALL_UNTOLD = 1 << 22        /* a recall changes the image and does not reach the runner in it */
 };
 
 /* What users and the weather may do. A set bit allows it. */
@@ -55,18 +59,22 @@ enum Fault {
     FAIL_CREATE = 1 << 5,   /* create scripts may fail */
     FAIL_STOP = 1 << 6,     /* stop scripts may fail */
     CRASH = 1 << 7,         /* operators crash and lose answers */
-    LOSE_STATUS = 1 << 8    /* a kubelet finds no trace of a container any more, and says ContainerStatusUnknown */
+    LOSE_STATUS = 1 << 8,   /* a kubelet finds no trace of a container any more, and says ContainerStatusUnknown */
+    LACK_IMAGES = 1 << 9,   /* images are missing, and may come; deleted meanwhile, an end tells nothing of a start */
+    LACK_SPARE = 1 << 10    /* so is the one that a recalled pod is given, for ever */
 };
 
 enum Violation {
-    FINE, TWO_ALIVE, TWICE, NO_CLAIM, ORDER, AFTER_END, LEAK, VANISHED, LEDGER_LOST, ILLEGAL, TWO_STARTS, NOT_CLOSED, STUCK
+    FINE, TWO_ALIVE, TWICE, NO_CLAIM, ORDER, AFTER_END, LEAK, VANISHED, LEDGER_LOST, ILLEGAL, TWO_STARTS, NOT_CLOSED,
+    WRONG_IMAGE, STUCK
 };
 
 /* Labels of steps: kind, operator, pod and detail, for the prose. */
 enum Step {
     STEP_BIRTH, STEP_FENCE, STEP_DECIDE, STEP_COMMIT, STEP_EFFECT, STEP_CRASH, STEP_ERROR, STEP_SWEEP, STEP_USER_STOP,
     STEP_TTL, STEP_USER_DELETE, STEP_STRIP, STEP_BIND, STEP_START, STEP_SEAL, STEP_END, STEP_KILL, STEP_STATUS,
-    STEP_REFUSE, STEP_NODE_LOST, STEP_DEAD_BY, STEP_COLLECT, STEP_AGAIN, STEP_STATUS_LOST, STEP_STRIP_TARGET
+    STEP_REFUSE, STEP_NODE_LOST, STEP_DEAD_BY, STEP_COLLECT, STEP_AGAIN, STEP_STATUS_LOST, STEP_STRIP_TARGET,
+    STEP_LACK, STEP_VOID, STEP_AGAIN_VOID, STEP_AGAIN_REFUSED, STEP_START_SPARE
 };
 
 /* A ledger as the search sees it; Python keeps the real one under the same number. */
@@ -138,10 +146,11 @@ enum { RUN_THERE = 1, RUN_FINAL = 2, RUN_GOING = 4, RUN_BORN = 4 /* shift */ };
 enum { TARGET_GOING = 1, TARGET_GONE = 2, TARGET_FINAL = 4, TARGET_EXPIRED = 8 };
 enum {
     POD_THERE = 1, POD_GATED = 2, POD_GOING = 4, POD_BOUND = 8, POD_FINAL = 16, POD_STATUS = 5 /* shift */,
-    POD_TRUTH = 8 /* shift */, POD_MADE = 1 << 11, POD_CLAIMED = 1 << 12, POD_EXPIRED = 1 << 13, POD_OWNER = 1 << 14
+    POD_TRUTH = 8 /* shift */, POD_MADE = 1 << 11, POD_CLAIMED = 1 << 12, POD_EXPIRED = 1 << 13, POD_OWNER = 1 << 14,
+    POD_RECALLED = 1 << 15
 };
 /* What the API server says of the container, and what is true of it. */
-enum { STATUS_NONE, STATUS_RUNNING, STATUS_OK, STATUS_FAIL, STATUS_LOST, STATUS_NEVER, STATUS_UNKNOWN };
+enum { STATUS_NONE, STATUS_LACKS, STATUS_RUNNING, STATUS_OK, STATUS_FAIL, STATUS_LOST, STATUS_NEVER, STATUS_UNKNOWN };
 enum { TRUTH_NONE, TRUTH_ALIVE, TRUTH_SEALED_OK, TRUTH_SEALED_FAIL, TRUTH_OK, TRUTH_FAIL, TRUTH_KILLED, TRUTH_NEVER };
 
 typedef int (*Decide)(const Question *question, Decision *answer);

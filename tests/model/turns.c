@@ -19,6 +19,8 @@ static int idle_effect(const State *s, int kind, int at)
         return !(s->pod[at] & POD_THERE) || s->pod[at] & POD_GOING;
     case EFFECT_UNFINALIZE:
         return !(s->pod[at] & POD_THERE) || !(s->pod[at] & POD_FINAL);
+    case EFFECT_RECALL:
+        return !(s->pod[at] & POD_THERE) || s->pod[at] & POD_RECALLED;
     case EFFECT_TARGET_DELETE:
         return (s->target & (TARGET_GOING | TARGET_GONE)) != 0;
     case EFFECT_TARGET_UNFINALIZE:
@@ -136,6 +138,9 @@ static void effect(const State *s, int op)
         next.pod[at] |= POD_GOING;
         wrong = settle_pod(&next, at) ? VANISHED : wrong;
         break;
+    case EFFECT_RECALL: /* Pods.recall: the patch tests the UID */
+        next.pod[at] |= POD_RECALLED;
+        break;
     case EFFECT_UNFINALIZE: /* Pods.release, its second write */
         next.pod[at] &= (uint16_t)~POD_FINAL;
         wrong = settle_pod(&next, at);
@@ -202,9 +207,13 @@ static int read_pod(uint16_t pod)
     }
     if (pod & POD_GOING && !(pod & POD_BOUND))
         return FACT_NEVER_RAN;
-    if (has(PENDING_IS_VOID) && pod & POD_GOING && status_of(pod) == STATUS_NONE)
+    if (has(PENDING_IS_VOID) && pod & POD_GOING && status_of(pod) <= STATUS_LACKS)
         return FACT_NEVER_RAN;
-    return status_of(pod) == STATUS_RUNNING ? FACT_RUNNING : FACT_WAITING;
+    if (status_of(pod) == STATUS_RUNNING)
+        return FACT_RUNNING;
+    if (pod & POD_RECALLED)
+        return has(RECALL_IS_VOID) ? FACT_NEVER_RAN : FACT_RECALLED;
+    return status_of(pod) == STATUS_LACKS && !(pod & POD_GOING) ? FACT_LACKS : FACT_WAITING;
 }
 
 typedef struct { uint8_t fact, seen; } Sight;
@@ -220,7 +229,9 @@ static int sights_of_claimed(const State *s, const Ledger *ledger, int name, int
     }
     out[count++] = (Sight){(uint8_t)read_pod(s->pod[pod]), (uint8_t)ref};
     int truth = truth_of(s->pod[pod]);
-    if (out[0].fact == FACT_RUNNING || out[0].fact == FACT_WAITING) { /* gather.py, `_sealed`: the followed log */
+    if (out[0].fact == FACT_RECALLED) /* how long ago is a question of time */
+        out[count++] = (Sight){FACT_MUTE, (uint8_t)ref};
+    if (out[0].fact >= FACT_LACKS || out[0].fact == FACT_RUNNING || out[0].fact == FACT_WAITING) { /* gather.py, `_sealed`: the followed log */
         if (truth == TRUTH_SEALED_OK || truth == TRUTH_OK)
             out[count++] = (Sight){has(SEALED_IS_ENDED) ? FACT_ENDED_OK : FACT_SEALED_OK, (uint8_t)ref};
         if (truth == TRUTH_SEALED_FAIL || truth == TRUTH_FAIL)
@@ -288,7 +299,8 @@ static void look_around(Look *look, int at)
         const State *s = look->state;
         int timed = 0;
         for (int name = 0; name < MAX_NAMES; name++)
-            timed |= look->question.fact[name] == FACT_WAITING || look->question.fact[name] == FACT_RUNNING;
+            timed |= look->question.fact[name] == FACT_WAITING || look->question.fact[name] == FACT_RUNNING ||
+                     look->question.fact[name] >= FACT_LACKS;
         look->question.expired = (s->target & TARGET_EXPIRED) != 0;
         for (int stop = 0; stop <= ((s->target & (TARGET_GOING | TARGET_GONE)) != 0); stop++) {
             look->question.stop = (uint8_t)stop;

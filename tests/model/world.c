@@ -96,7 +96,7 @@ static void forget_object(State *s, int pod)
     int open = *it & POD_BOUND && (truth_of(*it) == TRUTH_NONE || alive(*it)); /* the node may know it still */
     if (truth_of(*it) == TRUTH_NONE && !open)
         set_truth(it, TRUTH_NEVER);
-    *it &= (uint16_t)~(POD_THERE | POD_GATED | POD_GOING | POD_FINAL | POD_OWNER | (open ? 0 : POD_BOUND));
+    *it &= (uint16_t)~(POD_THERE | POD_GATED | POD_GOING | POD_FINAL | POD_OWNER | POD_RECALLED | (open ? 0 : POD_BOUND));
     set_status(it, STATUS_NONE);
 }
 
@@ -139,6 +139,26 @@ static void pod_step(const State *s, int pod, uint16_t it, int kind, int wrong, 
     emit(&next, kind, 0, pod, 0, wrong ? wrong : settled, fault);
 }
 
+/* A recalled pod's new container, in an image that can be had. Was one started in the old image, the kubelet has ended it,
+ * since the image is not the same, and its marker tells the new one. */
+static void recalled(const State *s, int pod)
+{
+    uint16_t it = s->pod[pod], next = it;
+    int truth = truth_of(it);
+    if (!(it & POD_THERE) || !(it & POD_RECALLED) || it & POD_GOING || final_status(it) || may(LACK_SPARE))
+        return;
+    if (truth == TRUTH_NONE && has(RECALL_UNTOLD)) {
+        set_truth(&next, TRUTH_ALIVE);
+        pod_step(s, pod, next, STEP_START_SPARE, WRONG_IMAGE, 0);
+    } else if (truth == TRUTH_NONE) {
+        set_truth(&next, TRUTH_NEVER);
+        pod_step(s, pod, next, STEP_VOID, FINE, 0);
+    } else if (truth == TRUTH_KILLED && (has(MARKER_UNREAD) || has(REFUSED_IS_VOID))) {
+        set_status(&next, STATUS_NEVER);
+        pod_step(s, pod, next, has(MARKER_UNREAD) ? STEP_AGAIN_VOID : STEP_AGAIN_REFUSED, FINE, 0);
+    }
+}
+
 static void kubelet(const State *s, int pod)
 {
     uint16_t it = s->pod[pod], next = it;
@@ -150,9 +170,24 @@ static void kubelet(const State *s, int pod)
     }
     if (!(it & POD_BOUND))
         return;
-    if (truth == TRUTH_NONE && status != STATUS_NEVER && !(it & POD_EXPIRED)) {
+    if (truth == TRUTH_NONE && status != STATUS_NEVER && status != STATUS_UNKNOWN && !(it & POD_EXPIRED)) {
+        /* Of a recalled pod too: a kubelet that has not heard of it yet may find the old image. Nobody may count on it. */
+        State after = *s;
         set_truth(&next, TRUTH_ALIVE);
-        pod_step(s, pod, next, STEP_START, wrong_start(s, pod), 0);
+        after.pod[pod] = next;
+        emit(&after, STEP_START, 0, pod, 0, wrong_start(s, pod), status == STATUS_LACKS && role == ROLE_CREATE);
+    }
+    recalled(s, pod);
+    if (may(LACK_IMAGES) && truth == TRUTH_NONE && there && status == STATUS_NONE) {
+        next = it;
+        set_status(&next, STATUS_LACKS);
+        pod_step(s, pod, next, STEP_LACK, FINE, 0);
+    }
+    if (truth == TRUTH_NONE && there && it & POD_GOING && status == STATUS_LACKS) {
+        next = it;
+        set_truth(&next, TRUTH_NEVER);
+        set_status(&next, STATUS_UNKNOWN);
+        pod_step(s, pod, next, STEP_STATUS_LOST, FINE, 0);
     }
     if (truth == TRUTH_NONE && there && it & POD_GOING && status == STATUS_NONE) {
         next = it;
@@ -179,13 +214,15 @@ static void kubelet(const State *s, int pod)
         set_truth(&next, truth + (TRUTH_OK - TRUTH_SEALED_OK));
         pod_step(s, pod, next, STEP_END, FINE, 0);
     }
-    if (truth == TRUTH_ALIVE && (!there || it & POD_GOING || status == STATUS_LOST)) {
+    if (truth == TRUTH_ALIVE && (!there || it & (POD_GOING | POD_RECALLED) || status == STATUS_LOST)) {
         next = it;
         set_truth(&next, TRUTH_KILLED);
         pod_step(s, pod, next, STEP_KILL, FINE, 0);
     }
     if (there && status <= STATUS_RUNNING && truth != TRUTH_NONE) {
-        int told = alive(it) ? STATUS_RUNNING : truth == TRUTH_OK ? STATUS_OK : STATUS_FAIL;
+        int told = truth == TRUTH_NEVER ? STATUS_NEVER : STATUS_FAIL;
+        if (alive(it) || truth == TRUTH_OK)
+            told = alive(it) ? STATUS_RUNNING : STATUS_OK;
         next = it;
         set_status(&next, told);
         if (told != status)

@@ -207,7 +207,7 @@ def test_image_that_hangs_is_said_within_ten_seconds_and_ended_at_its_deadline()
         )
         [unit] = [unit for unit in world.status()["units"] if unit["id"] == "db/make"]
         assert unit["reason"] == "Pulling"
-        await world.until(lambda: world.status()["reason"] == "ResourceFailed", "the end of its pull clock", 700)
+        await world.until(lambda: world.status()["reason"] == "ResourceFailed", "the end of its pull clock", 800)
         assert world.cluster.time() > 600
         assert "StartDeadlineExceeded: was placed and did not start within 10 min: its node has no" in message(world)
         world.delete()

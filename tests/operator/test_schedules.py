@@ -31,7 +31,7 @@ def seeds(part: int, parts: int) -> list[int]:
 
 
 def born(seed: int) -> World:
-    """Scripts that take their time, fail, ignore signals; nodes that report late."""
+    """Scripts that take their time, fail, ignore signals; nodes that report late; images that are missing."""
     dice = random.Random(seed)
     plugin, units = PLANS[dice.choice(list(PLANS))]
     scripts = {
@@ -45,6 +45,9 @@ def born(seed: int) -> World:
         )
         for unit in units
     }
+    for unit in [unit for unit in units if unit != "db/drop"]:
+        scripts[unit].image_missing = "no such image" if dice.random() < 0.15 else ""
+        scripts[unit].spare_missing = dice.random() < 0.3
     return Scene(plugin, units, chain, scripts).world(seed)
 
 
@@ -57,7 +60,7 @@ def forking(seed: int) -> World:
 
 async def interfere(world: World, dice: random.Random) -> None:
     """A user's or an administrator's hand: delete or evict a pod, delete the sandbox, blind an operator for a while."""
-    act = dice.choice(("delete pod", "evict", "blind", "blind", "kill", "compact"))
+    act = dice.choice(("delete pod", "evict", "blind", "blind", "kill", "compact", "image comes"))
     pods = world.pods()
     if act in ("delete pod", "evict") and pods:
         meta = dice.choice(pods)["metadata"]
@@ -75,6 +78,9 @@ async def interfere(world: World, dice: random.Random) -> None:
         world.start()
     elif act == "compact":
         world.cluster.store.compact()
+    elif act == "image comes":
+        for script in world.kubelet.scripts.values():
+            script.image_missing = ""
 
 
 def harm(world: World, dice: random.Random) -> None:

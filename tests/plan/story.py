@@ -15,6 +15,7 @@ from dayfly.plan.actions import (
     Launch,
     Move,
     Prepare,
+    Recall,
     Record,
     Release,
     Void,
@@ -193,5 +194,5 @@ def _say(action: Move | Effect) -> str:
             return "finish"
         case Dissolve():
             return "dissolve"
-        case Claim() | Launch() | Prepare() | Release():
+        case Claim() | Launch() | Prepare() | Recall() | Release():
             return f"{type(action).__name__.lower()} {_name(action)}"

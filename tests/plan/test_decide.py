@@ -6,6 +6,7 @@ import pytest
 
 from dayfly.plan.actions import Finish, GiveUp
 from dayfly.plan.decide import BELT_MS, decide
+from dayfly.plan.retry import RECALL_MS
 from dayfly.plan.world import (
     Ended,
     Held,
@@ -48,6 +49,14 @@ GENERATION = PLAN.forks["fork:shop/app"].generation
 UNSEEN = Unclear(since=NOW - 5_000, reason="NodeLost", message="its node is gone", dead_by=NOW + 60_000)
 GONE = NeverRan(reason="Void", message="fenced before it started")
 LATE = Waiting(since=NOW - 600_000, reason="Starting", message="fetching its image")
+LACKS = Waiting(since=NOW - 9_000, reason="ErrImagePull", message="no such image", recallable=True)
+LACKED = Waiting(since=NOW - 600_000, reason="ErrImagePull", message="no such image", recallable=True)
+ASKED = Waiting(since=NOW - 600_000, reason="ErrImagePull", message="no such image", recalled=NOW - 1_000)
+MUTE = Waiting(since=NOW - 800_000, reason="ErrImagePull", message="no such image", recalled=NOW - RECALL_MS)
+ASKING = (
+    "attempt 1 lacks its image (no such image), so in another one our runner is to say that it never began; "
+    "if it does not within 2 min, it is ended and cleaned up as if it had begun"
+)
 UNPLACED = Waiting(since=NOW - 600_000, reason="Unschedulable", message="0/3 nodes", placed=False)
 MAKE, SEED, DROP, APP = "db/make", "db/seed", "db/drop", "fork:shop/app"
 
@@ -120,6 +129,71 @@ ROWS = (
         "fence db/make#1 (was placed and did not start within 10 min)",
         {MAKE: "attempt 1 is starting: fetching its image", SEED: "needs an output of db/make"},
         {(MAKE, 1): LATE},
+    ),
+    Row(
+        "its image is missing, and it has time",
+        CLAIMED,
+        "",
+        {MAKE: "attempt 1 is starting: no such image", SEED: "needs an output of db/make"},
+        {(MAKE, 1): LACKS},
+    ),
+    Row(
+        "its image is missing, and its time is over",
+        ledger(PLAN, claim(MAKE)),
+        "recall db/make#1",
+        {MAKE: "attempt 1 is starting: no such image", SEED: "needs an output of db/make"},
+        {(MAKE, 1): LACKED},
+    ),
+    Row(
+        "recalled",
+        ledger(PLAN, claim(MAKE)),
+        "",
+        {MAKE: ASKING, SEED: "needs an output of db/make"},
+        {(MAKE, 1): ASKED},
+    ),
+    Row(
+        "recalled, and mute",
+        ledger(PLAN, claim(MAKE)),
+        "fence db/make#1 (was placed and did not start within 10 min)",
+        {MAKE: "attempt 1 is starting: no such image", SEED: "needs an output of db/make"},
+        {(MAKE, 1): MUTE},
+    ),
+    Row(
+        "closed, and its image is missing",
+        closed(CLAIMED),
+        "recall db/make#1",
+        {MAKE: "attempt 1 is starting: no such image"},
+        {(MAKE, 1): LACKS},
+    ),
+    Row("closed and recalled", closed(CLAIMED), "", {MAKE: ASKING}, {(MAKE, 1): ASKED}),
+    Row(
+        "closed, recalled, and mute",
+        closed(CLAIMED),
+        "fence db/make#1 (asked to end: deleted by ada)",
+        {MAKE: "asked to end: deleted by ada"},
+        {(MAKE, 1): MUTE},
+    ),
+    Row(
+        "closed, and it says that it never began",
+        closed(CLAIMED),
+        "void db/make#1 (Void), finish, release db/make#1",
+        {},
+        {(MAKE, 1): GONE},
+    ),
+    Row(
+        "abandoned while its image is missing",
+        after(PLAN, closed(CLAIMED), GiveUp(request=ABANDON)),
+        "fence db/make#1 (asked to end: the cloud account is gone)",
+        {MAKE: "asked to end: the cloud account is gone"},
+        {(MAKE, 1): LACKS},
+    ),
+    Row(
+        "a cleanup's image is missing, and its time is over: no proof is worth a wait",
+        after(PAIR, DROPPING, claim(DROP)),
+        "fence db/drop#1 (was placed and did not start within 10 min)",
+        {DROP: "attempt 1 is starting: no such image"},
+        {(DROP, 1): LACKED},
+        PAIR,
     ),
     Row(
         "no node takes it",
@@ -449,6 +523,8 @@ def test_decision(row):
     [
         (CLAIMED, {(MAKE, 1): Running(since=NOW)}, Wish(), NOW + 3_610_000 + BELT_MS),
         (CLAIMED, {(MAKE, 1): Waiting(since=NOW, reason="Starting")}, Wish(), NOW + 600_000),
+        (closed(CLAIMED), {(MAKE, 1): ASKED}, Wish(), ASKED.recalled + RECALL_MS),
+        (ledger(PLAN, claim(MAKE)), {(MAKE, 1): ASKED}, Wish(), ASKED.recalled + RECALL_MS),
         (born(PLAN), {}, Wish(), NOW + 1_200_000),
         (born(PLAN), {}, Wish(expires_at=NOW + 7), NOW + 7),
         (born(PLAN), {}, Wish(lease_until=NOW + 9, expires_at=NOW + 70), NOW + 9),

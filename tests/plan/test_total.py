@@ -43,7 +43,7 @@ results = st.builds(Result, outcome=st.sampled_from(["succeeded", "failed"]), st
 facts = st.one_of(
     st.builds(Held, ref=st.sampled_from(["", "uid-1", "uid-2"])),
     st.builds(Stalled, since=moments),
-    st.builds(Waiting, since=moments, reason=words),
+    st.builds(Waiting, since=moments, reason=words, recallable=st.booleans(), recalled=moments),
     st.builds(Running, since=moments, ready=st.booleans()),
     st.builds(Sealed, result=results),
     st.builds(Ended, result=results),

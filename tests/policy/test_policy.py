@@ -38,6 +38,9 @@ REFUSED = [
     (spec(securityContext={"seccompProfile": None}), "seccompProfile must be RuntimeDefault here or for the pod"),
     (spec(securityContext={"$patch": "replace"}), "runAsNonRoot must be true here or for the pod"),
     (spec(securityContext={"sysctls": [{"name": "a", "value": "b"}]}), "spec.securityContext.sysctls must be empty"),
+    (main(env=[{"name": "DAYFLY_RECALLED", "value": "1"}]), "container main: env must leave DAYFLY_RECALLED as Dayfly"),
+    (main(env=[{"name": "DAYFLY_RECALLED", "$patch": "delete"}]), "container main: env must leave DAYFLY_RECALLED"),
+    ({"metadata": {"labels": {"dayfly.dev/recalled": "1"}}}, "metadata.labels[dayfly.dev/recalled] is Dayfly's own"),
     (spec(hostNetwork=True), "spec.hostNetwork must be false"),
     (spec(hostPID=True), "spec.hostPID must be false"),
     (spec(hostIPC=True), "spec.hostIPC must be false"),
@@ -208,7 +211,7 @@ class TestStored:
         pod = self.stored()
         main = pod["spec"]["containers"][0]
         main["image"] = "mirror.example/x:1"
-        main["env"] = [{"name": "PROXY", "value": "x"}]
+        main["env"].append({"name": "PROXY", "value": "x"})
         main["volumeMounts"].append({"name": "certificates", "mountPath": "/etc/ssl/extra"})
         pod["spec"]["volumes"].append({"name": "certificates", "configMap": {"name": "c"}})
         pod["spec"]["containers"].append({"name": "istio-proxy", "image": "p"})
@@ -235,6 +238,8 @@ class TestStored:
             (lambda pod, main: pod["spec"]["volumes"].pop(), "spec.volumes (dayfly-state)"),
             (lambda pod, main: main.update(command=["sh"]), "container main: command"),
             (lambda pod, main: main.update(args=["x"]), "container main: args"),
+            (lambda pod, main: main["env"].clear(), "container main: env"),
+            (lambda pod, main: main["env"].append({"name": "DAYFLY_RECALLED"}), "container main: env"),
             (lambda pod, main: main.update(lifecycle={"postStart": {}}), "container main: lifecycle"),
             (lambda pod, main: main["securityContext"].update(allowPrivilegeEscalation=True), "container main: securi"),
             (lambda pod, main: main["volumeMounts"].pop(), "container main: volumeMounts"),

@@ -200,6 +200,50 @@ def test_too_late_is_void(container):
     assert (ended.receipt.outcome, ended.code, ended.log) == ("void", 125, b"")
 
 
+def test_what_is_recalled_is_void_and_leaves_nothing(container):
+    one = container()
+    one.environment.append("DAYFLY_RECALLED=1767225600000")
+    ended = one.run("#!/bin/sh\necho x > /tmp/effects\n")
+    assert (ended.receipt.outcome, ended.code, ended.log) == ("void", 125, b"")
+    assert ended.receipt.fields["nonce"] == "n-1"
+    one.environment.pop()
+    (one.root / "dayfly-state/receipt").unlink()
+    assert one.run().receipt.outcome == "void"
+    assert not (one.root / "tmp/effects").exists()
+
+
+@pytest.mark.parametrize(
+    ("killed", "outcome"), [(signal.SIGTERM, "cancelled"), (signal.SIGKILL, "lost")], ids=["asked", "killed"]
+)
+def test_what_started_before_its_recall_says_so(container, mark, killed, outcome):
+    """The kubelet ends a container whose image is changed, and makes another one, which hears of the recall."""
+    one = container().write("#!/bin/sh\necho x >> /tmp/effects; exec sleep 100\n", env=f"MARK={mark}")
+    first = one.start()
+    wait_until((one.root / "tmp/effects").exists)
+    os.kill(first_process(first), killed)
+    first.communicate(timeout=30)
+    wait_until(lambda: processes_with(mark) == [])
+    one.environment.append("DAYFLY_RECALLED=1767225600000")
+    assert one.run().receipt.outcome == outcome
+    assert (one.root / "tmp/effects").read_text() == "x\n"
+
+
+def test_recalled_as_another_user_it_does_not_say_that_it_never_began(container):
+    """The first container was root's; in the other image the user is another, and may not read what that one left."""
+    one = container().write("#!/bin/sh\necho x > /tmp/effects\n")
+    one.run()
+    one.user = 65532
+    one.environment.append("DAYFLY_RECALLED=1767225600000")
+    told = one.run().receipt
+    assert (told.outcome, told.fields["nonce"]) == ("refused", "")
+
+
+def test_a_script_does_not_see_that_it_could_be_recalled(container):
+    one = container()
+    one.environment.append("DAYFLY_RECALLED=")
+    assert one.run("#!/bin/sh\nset -u; echo ${DAYFLY_RECALLED-none}\n").log == b"none\n"
+
+
 def test_secrets_become_variables_and_files(container):
     one = container(user=65532)
     one.environment += ["FROM_POD=pod", "BOTH=pod", "TOKEN=pod"]

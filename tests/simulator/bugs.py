@@ -251,6 +251,7 @@ BUGS: tuple[Bug, ...] = (
         13,
         host="cluster",
     ),
+    _bug("a recall is waited for without end", OPENING, "return desk.now < due", "return due > 0", 13, host="cluster"),
     _bug("what runs is not cancelled", OPENING, "case Running():", "case Running() if desk.now < 0:", 13),
     # --- closing ---
     _bug(

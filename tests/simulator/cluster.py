@@ -6,7 +6,9 @@ believed only after asking afresh, and of attempts that the ledger has recorded 
 """
 
 from dayfly.execute.turn import Scene
+from dayfly.plan.retry import RECALL_MS
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
+from dayfly.spec.lifecycle import CREATING
 from dayfly.spec.run import Phase, Result, Run, UnitRecord
 from simulator.oracle import Violation
 from simulator.server import ALIVE as HOPED
@@ -18,6 +20,7 @@ MARGIN = 10_000  # by how much clocks may differ
 START_WINDOW = 30_000  # the runner refuses to start a pod that is older
 RUN, GRACE = 60_000, 5_000
 DEAD_BY = START_WINDOW + RUN + GRACE + 2 * MARGIN
+ACTIVE = 600_000  # how long a kubelet lets a pod be, started or not
 NEVER = Result(outcome="")
 
 
@@ -33,14 +36,16 @@ class Pod:
             "deleting",
             "gated",
             "kill_at",
+            "lacks",
             "lost",
             "nowhere",
             "reads",
             "ready",
+            "recalled",
             "result",
             "shown",
         ),
-        *("started", "state", "uid", "unit"),
+        *("spareless", "started", "state", "uid", "unit"),
     )
 
     def __init__(self, unit: str, attempt: int, uid: str, now: int) -> None:
@@ -54,6 +59,9 @@ class Pod:
         self.bound = False
         self.clings = False  # it lives on for a while after its receipt
         self.nowhere = False  # no node takes it
+        self.lacks = False  # its image is missing
+        self.recalled = 0  # since when it has another image, in which its runner says that it never began
+        self.spareless = False  # that one is missing too
         self.lost = False  # its node is cut off: it reports nothing
         self.state = NONE
         self.shown = NONE  # the state that the API tells
@@ -176,7 +184,14 @@ class Cluster(Simulation):
             return Sealed(result=pod.result)
         if pod.shown == ALIVE:
             return Running(since=pod.started, ready=pod.ready)
-        return Waiting(since=pod.created, reason="Pending", message="is being placed")
+        recallable = pod.lacks and pod.bound and not pod.deleting
+        return Waiting(
+            since=pod.created,
+            reason="Pending",
+            message="is being placed",
+            recallable=recallable,
+            recalled=pod.recalled,
+        )
 
     # --- what a server does -------------------------------------------------------------------------------------------
 
@@ -201,6 +216,8 @@ class Cluster(Simulation):
             pod = self.pods[unit, attempt] = Pod(unit, attempt, f"uid-{self.uids}", self.now)
             pod.reads = reads
             pod.nowhere = self.rng.random() < 0.04 and self.scenario.shapes[unit].event is not None
+            pod.lacks = self.rng.random() < 0.08 and self.scenario.shapes[unit].event in CREATING
+            pod.spareless = pod.lacks and self.rng.random() < 0.3
             self.known_refs.add(pod.uid)
             self.news()
 
@@ -216,6 +233,14 @@ class Cluster(Simulation):
 
     def fence(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
         self._delete(self._seen(server, unit, attempt))
+
+    def recall(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
+        pod = self._seen(server, unit, attempt)
+        if pod is not None and not pod.recalled and not self._lost_request():
+            pod.recalled = server.now
+            if pod.state == ALIVE:  # its kubelet ends what runs in the old image
+                pod.kill_at = min(pod.kill_at or 1 << 60, self.now + GRACE)
+            self.news()
 
     def cancel(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
         self._delete(self._seen(server, unit, attempt))
@@ -262,13 +287,35 @@ class Cluster(Simulation):
             return (pod.deleting and not shape.deaf) or not self.hangs(pod.unit)
         if pod.state == SEALED:
             return not pod.clings
-        return pod.state == NONE and not pod.gated and (pod.bound or not (pod.deleting or pod.nowhere))
+        if pod.state != NONE or pod.gated:
+            return False
+        if not pod.bound:
+            return not (pod.deleting or pod.nowhere)
+        return not pod.lacks or pod.deleting or (pod.recalled > 0 and not pod.spareless) or self._overdue(pod)
+
+    def _overdue(self, pod: Pod) -> bool:
+        return self.now >= pod.created + ACTIVE
+
+    def _check_forsaken(self, pod: Pod) -> None:
+        """What was recalled and cannot say a word is to be fenced long before its kubelet ends it."""
+        record = self.oracle.run.unit(pod.unit)
+        awaited = record.state in HOPED and record.ref == pod.uid and not (self.faulty or self.oracle.gone)
+        if awaited and not pod.deleting and 0 < pod.recalled < self.now - RECALL_MS - MARGIN:
+            raise Violation(13, f"{pod.unit}#{pod.attempt} is waited for long after its recall")
 
     def _move(self, pod: Pod) -> None:
         shape = self.scenario.shapes[pod.unit]
         match pod.state:
             case 0 if not pod.bound:
                 pod.bound = True
+            case 0 if pod.lacks and (pod.deleting or self._overdue(pod)):
+                self._check_forsaken(pod)
+                # Its kubelet would say the same of one that ran.
+                pod.result = Result(outcome="failed", reason="ContainerStatusUnknown")
+                self._dead(pod)
+            case 0 if pod.recalled and not pod.spareless and (pod.lacks or self.rng.random() < 0.5):
+                self.say(f"{pod.unit}#{pod.attempt}", "seals that it never began")
+                self._dead(pod)
             case 0 if pod.deleting or (shape.event is not None and self.now >= pod.created + START_WINDOW):
                 self._dead(pod)
             case 0:
@@ -319,7 +366,8 @@ class Cluster(Simulation):
 
     def deadlines(self) -> list[int]:
         every = (*self.pods.values(), *self.orphans)
-        return [pod.kill_at for pod in every if pod.state in (ALIVE, SEALED) and pod.kill_at]
+        lacking = [pod.created + ACTIVE for pod in every if pod.state == NONE and pod.bound and pod.lacks]
+        return lacking + [pod.kill_at for pod in every if pod.state in (ALIVE, SEALED) and pod.kill_at]
 
     def tick(self) -> None:
         for pod in (*self.pods.values(), *self.orphans):
@@ -340,6 +388,11 @@ class Cluster(Simulation):
             pod, chance = self.rng.choice(ending), 1.0
             pod.clings = True
         kept = self.scenario.shapes[pod.unit].event is None
+        if pod.lacks and pod.state == NONE and chance < 0.3:
+            pod.lacks = False
+            self.say("the image", f"of {pod.unit}#{pod.attempt} comes")
+            self.news()
+            return
         if kept and pod.state == ALIVE and chance < 0.7:
             self._seal(pod, "")
             self.news()

@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dayfly.execute.turn import Scene
-from dayfly.plan.actions import Cancel, Decision, Dissolve, Effect, Fence, Launch, Move, Prepare, Record, Release
+from dayfly.plan.actions import (
+    Cancel,
+    Decision,
+    Dissolve,
+    Effect,
+    Fence,
+    Launch,
+    Move,
+    Prepare,
+    Recall,
+    Record,
+    Release,
+)
 from dayfly.plan.world import AttemptKey, Fact, World
 from dayfly.spec.run import Phase, Run, State
 from simulator.oracle import Violation
@@ -146,6 +158,8 @@ class Server:
             case Fence(unit=unit, attempt=attempt):
                 self._stopping(effect)
                 sim.fence(self, scene, unit, attempt)
+            case Recall(unit=unit, attempt=attempt):
+                sim.recall(self, scene, unit, attempt)
             case Cancel(unit=unit, attempt=attempt):
                 self._stopping(effect)
                 sim.cancel(self, scene, unit, attempt)

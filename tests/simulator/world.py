@@ -88,6 +88,9 @@ class Simulation:
     def fence(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
         raise NotImplementedError
 
+    def recall(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
+        raise NotImplementedError
+
     def cancel(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
         raise NotImplementedError
 

@@ -40,10 +40,24 @@ _SYSTEM = "dayfly-system"
     "the server has its own way of sharing itself out.",
 )
 @click.option(
+    "--void-image",
+    metavar="IMAGE",
+    default="",
+    envvar="DAYFLY_VOID_IMAGE",
+    help="An image that every node can have without a pull secret, in which the runner says of a step whose own image "
+    "is missing that it never began. Default: $DAYFLY_VOID_IMAGE, or the operator's own.",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
 def command(
-    context: str | None, runner: Path | None, port: int, lease: bool, rate: float | None, log_level: str
+    context: str | None,
+    runner: Path | None,
+    port: int,
+    lease: bool,
+    rate: float | None,
+    void_image: str,
+    log_level: str,
 ) -> None:
     """Run the operator in the foreground until it is asked to end (SIGTERM, Ctrl-C). Logs are JSON lines on stderr."""
     try:
@@ -64,8 +78,9 @@ def command(
             Exit.USAGE, f"cannot read the runner program {runner}: {error.strerror}", "see --runner"
         ) from None
     journal.to_stderr(log_level)
-    identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
-    place = Place(identity, os.environ.get("POD_NAMESPACE") or _SYSTEM, port, lease)
+    pod = os.environ.get("POD_NAME", "")
+    identity = pod or f"{socket.gethostname()}-{os.getpid()}"
+    place = Place(identity, os.environ.get("POD_NAMESPACE") or _SYSTEM, port, lease, pod, void_image)
     asyncio.run(_operate(context, program, place, rate))
 
 

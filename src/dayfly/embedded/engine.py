@@ -19,7 +19,20 @@ from dayfly.embedded.scene import OBJECTIONS, Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.run import folders
 from dayfly.execute.turn import Scene, turn
-from dayfly.plan.actions import Cancel, Claim, Decision, Dissolve, Effect, Fence, Launch, Move, Prepare, Record, Release
+from dayfly.plan.actions import (
+    Cancel,
+    Claim,
+    Decision,
+    Dissolve,
+    Effect,
+    Fence,
+    Launch,
+    Move,
+    Prepare,
+    Recall,
+    Record,
+    Release,
+)
 from dayfly.plan.words import Reason
 from dayfly.plan.world import Fact, Running
 from dayfly.spec.run import Phase, State
@@ -285,6 +298,8 @@ class Engine:
                 await self._dissolve(live)
             case Prepare():
                 raise AssertionError("this host has no gate before the claim")
+            case Recall():
+                raise AssertionError("this host says of no attempt that it could be recalled")
             case _:
                 assert_never(effect)
 

@@ -29,7 +29,7 @@ def understand(records: Iterable[tuple[str, bytes]], *, nonce: str, unit: Unit) 
     detail = fields.get("detail", "").removesuffix(".")  # the runner speaks in sentences, we put them into our own
     outcome = fields.get("outcome", "")
     if outcome == "void":
-        return NeverRan(reason="Void", message=detail or "it was fenced before it started")
+        return NeverRan(reason=Reason.VOID, message=detail or "it was fenced before it started")
     if outcome == "refused":
         return NeverRan(reason="CannotPrepare", message=detail)
     states = [value.decode(errors="replace").split("\0") for key, value in records if key == "output"]

@@ -8,6 +8,7 @@ from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import ForeignPodError, Pods
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
+from dayfly.kube.objects import Pod
 from dayfly.operator import reads
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.follow import Followers
@@ -17,8 +18,9 @@ from dayfly.operator.grants import NotGrantedError
 from dayfly.operator.making import Maker, RefusedPodError
 from dayfly.operator.objects import RUN_FINALIZER, RUNS
 from dayfly.operator.refusals import Refusals
+from dayfly.operator.spare import Spare
 from dayfly.operator.targets import Targets
-from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Prepare, Release
+from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.world import NeverRan, Objection
 from dayfly.spec.lifecycle import FORK
 
@@ -36,6 +38,7 @@ class Effects:
         refusals: Refusals,
         maker: Maker,
         forks: ForkKeeper,
+        spare: Spare,
     ) -> None:
         self._cluster = cluster
         self._client = cluster.client
@@ -45,6 +48,7 @@ class Effects:
         self._refusals = refusals
         self._maker = maker
         self._forks = forks
+        self._spare = spare
 
     async def perform(self, scene: Scene, sight: Sight, effect: Effect) -> None:
         """Bring one effect about, or begin to."""
@@ -57,18 +61,26 @@ class Effects:
                     await self._prepare(sight, scene, unit, attempt, ahead=ahead)
             case Launch(unit=unit, attempt=attempt):
                 await self._pods.let_go(sight.pods[unit, attempt])
-            case Fence(unit=unit, attempt=attempt) | Cancel(unit=unit, attempt=attempt):
-                if pod := sight.pods.get((unit, attempt)):
-                    await self._pods.remove(pod)
-            case Release(unit=unit, attempt=attempt):
-                if pod := sight.pods.get((unit, attempt)):
-                    self._followers.forget(pod.metadata.uid)
-                    self._maker.forget(pod.metadata.uid)
-                    await self._pods.release(pod)
+            case Fence() | Recall() | Cancel() | Release():
+                if pod := sight.pods.get((effect.unit, effect.attempt)):
+                    await self._end(pod, effect)
             case Dissolve():
                 await self._dissolve(sight)
             case _:
                 assert_never(effect)
+
+    async def _end(self, pod: Pod, effect: Fence | Recall | Cancel | Release) -> None:
+        match effect:
+            case Fence() | Cancel():
+                await self._pods.remove(pod)
+            case Recall():
+                image = await self._spare.image()
+                if not (image and await self._pods.recall(pod, image, self._cluster.now())):
+                    await self._pods.remove(pod)
+            case Release():
+                self._followers.forget(pod.metadata.uid)
+                self._maker.forget(pod.metadata.uid)
+                await self._pods.release(pod)
 
     async def _free(self, sight: Sight, scene: Scene, effect: Prepare) -> bool:
         """Take away a pod of that name that waits for what will never be recorded, or has waited for too long."""
@@ -109,7 +121,9 @@ class Effects:
         if isinstance(said, NeverRan):
             self._cluster.queue.add(run.metadata.name)
 
-    async def _fork(self, scene: Scene, sight: Sight, effect: Prepare | Launch | Fence | Cancel | Release) -> None:
+    async def _fork(
+        self, scene: Scene, sight: Sight, effect: Prepare | Launch | Fence | Recall | Cancel | Release
+    ) -> None:
         """The same for a fork. What a fork tells lies in nothing that would have to be released."""
         seen = sight.forks.seen.get(effect.unit)
         match effect:

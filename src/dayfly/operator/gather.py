@@ -23,7 +23,7 @@ from dayfly.operator.targets import Targets
 from dayfly.operator.values import Values, namespace_of, told
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.words import Reason
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, Objection, Sealed, Waiting, World
+from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Waiting, World
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import FORK, Unit, digest
 from dayfly.spec.run import Phase, Result, State
@@ -160,6 +160,8 @@ class Gathering:
                 self._cluster.queue.add(sight.run.metadata.name, after=self._hints.again_in(pod, seen.fact))
             return fact
         self._hints.forget(pod.metadata.uid)
+        if isinstance(seen.fact, NeverRan) and read.recalled(pod):
+            return await self._hints.last_words(pod, seen.fact)
         current = attempt == record.attempt and record.state is not State.DONE
         if not isinstance(seen.fact, (Ended, Sealed)) or not current:
             return seen.fact

@@ -3,6 +3,7 @@ image that is being pulled, and, once the pod has ended without a start, still o
 """
 
 from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -12,8 +13,10 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import EVENTS, Event, Pod
 from dayfly.operator.said import stamp
 from dayfly.plan import words
-from dayfly.plan.world import Waiting
+from dayfly.plan.world import NeverRan, Waiting
 from dayfly.spec.run import Result
+
+End = TypeVar("End", Result, NeverRan)
 
 # Most pods start within that; those that do not are asked about again and again.
 PATIENCE_MS, AGAIN_MS = 3_000, 10_000
@@ -22,13 +25,21 @@ _PULLING, _PULLED = "Pulling", "Pulled"
 _ORDER = {_PULLING: 1, "Failed": 2, _PULLED: 3}
 
 
+class _Said(NamedTuple):
+    """The kubelet's latest word, and whether it is that it fetches the image."""
+
+    reason: str
+    message: str
+    pulls: bool
+
+
 class Hints:
     """The latest warnings about waiting pods, asked for when one has waited in silence."""
 
     def __init__(self, client: Client, now: Callable[[], int]) -> None:
         self._client = client
         self._now = now
-        self._heard: dict[str, tuple[int, Waiting | None]] = {}
+        self._heard: dict[str, tuple[int, _Said | None]] = {}
 
     async def explain(self, pod: Pod, fact: Waiting) -> Waiting:
         """The same fact, with the kubelet's own words where it has any. Not being allowed to ask is no trouble."""
@@ -37,9 +48,12 @@ class Hints:
         uid, now = pod.metadata.uid, self._now()
         due, said = self._heard.get(uid, (fact.since + PATIENCE_MS, None))
         if now >= due:
-            said = await self._ask(pod, fact)
+            said = await self._ask(pod, fact.reason)
             self._heard[uid] = now + AGAIN_MS, said
-        return said or fact
+        if said is None:
+            return fact
+        recallable = said.pulls and not pod.metadata.deletion_timestamp
+        return msgspec.structs.replace(fact, reason=said.reason, message=said.message, recallable=recallable)
 
     def again_in(self, pod: Pod, fact: Waiting) -> float:
         """Seconds after which a silent pod is to be asked about."""
@@ -50,24 +64,23 @@ class Hints:
         """The pod has started, or is gone."""
         self._heard.pop(uid, None)
 
-    async def last_words(self, pod: Pod, result: Result) -> Result:
-        """The same end, of a container that nobody has a record of, with the last that its kubelet had against it."""
+    async def last_words(self, pod: Pod, end: End) -> End:
+        """The same end, of a container that may not have begun, with the last that its kubelet had against it."""
         warnings = [event for event in await self._events(pod) if event.type == "Warning" and not _bare(event)]
         if not warnings:
-            return result
-        said = words.last_words(result.message, max(warnings, key=_when).note)
-        return msgspec.structs.replace(result, message=said)
+            return end
+        said = words.last_words(end.message, max(warnings, key=_when).note)
+        return msgspec.structs.replace(end, message=said)
 
-    async def _ask(self, pod: Pod, fact: Waiting) -> Waiting | None:
+    async def _ask(self, pod: Pod, reason: str) -> _Said | None:
         known = [event for event in await self._events(pod) if event.type == "Warning" or event.reason in _ORDER]
         latest = max(known, key=_when, default=None)
         if latest is None or latest.reason == _PULLED:
             return None
-        message = latest.note
-        if latest.reason == _PULLING:
-            image = message.removeprefix("Pulling image ").strip('"')
-            message = words.pulls(image, stamp(_when(latest)[0]))
-        return msgspec.structs.replace(fact, reason=latest.reason or fact.reason, message=message)
+        if latest.reason != _PULLING:
+            return _Said(latest.reason or reason, latest.note, pulls=False)
+        image = latest.note.removeprefix("Pulling image ").strip('"')
+        return _Said(_PULLING, words.pulls(image, stamp(_when(latest)[0])), pulls=True)
 
     async def _events(self, pod: Pod) -> list[Event]:
         try:

@@ -16,6 +16,7 @@ from dayfly.operator.grants import Grants, Runner
 from dayfly.operator.logs import Logs
 from dayfly.operator.making import Maker
 from dayfly.operator.refusals import Refusals
+from dayfly.operator.spare import Spare
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets import Targets
 from dayfly.operator.values import Values, namespace_of
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 class Lifecycles:
     """The host of turns in a cluster. Any number may be active at once."""
 
-    def __init__(self, cluster: Cluster, *, runner: Runner) -> None:
+    def __init__(self, cluster: Cluster, *, runner: Runner, spare: Spare) -> None:
         self._cluster = cluster
         self._targets = Targets(cluster)
         self.followers = Followers(cluster.client, cluster.queue.add)
@@ -55,6 +56,7 @@ class Lifecycles:
             refusals=self._refusals,
             maker=maker,
             forks=self._forks,
+            spare=spare,
         )
         self._sights: dict[str, Sight] = {}
         self._scenes: dict[str, Scene] = {}

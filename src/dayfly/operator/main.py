@@ -25,6 +25,7 @@ from dayfly.operator.plugins import Plugins
 from dayfly.operator.resources import Resources
 from dayfly.operator.sandboxes import Sandboxes, WaitingError
 from dayfly.operator.serve import serving
+from dayfly.operator.spare import Spare
 from dayfly.operator.speak import Speaker
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
@@ -46,6 +47,7 @@ class Operator:
         client: Client,
         *,
         runner: Runner,
+        spare: Spare | None = None,
         elector: Elector | None = None,
         identity: str = "operator",
         now: Callable[[], int] = unix_ms,
@@ -53,7 +55,7 @@ class Operator:
     ) -> None:
         self.cluster = Cluster(client, now=now, seed=seed)
         self._elector = elector
-        self._lifecycles = Lifecycles(self.cluster, runner=runner)
+        self._lifecycles = Lifecycles(self.cluster, runner=runner, spare=spare or Spare(client))
         self._plugins = Plugins(self.cluster)
         self._events = Recorder(client, "dayfly.dev/operator", identity)
         self._speaker = Speaker(self.cluster, self._events)
@@ -216,19 +218,25 @@ def _handling(queue: WorkQueue[K], what: str, handle: Callable[[K], Awaitable[No
 
 
 class Place(NamedTuple):
-    """Who this process is and where: for the Lease, and for the port on which it answers."""
+    """Who this process is and where: for the Lease, for the port on which it answers, and for a spare image.
+
+    `pod` is the name of its own pod in that namespace, if it runs in one; `void_image` is used rather than that pod's.
+    """
 
     identity: str
     namespace: str
     port: int = 8080
     lease: bool = True
+    pod: str = ""
+    void_image: str = ""
 
 
 async def operate(client: Client, runner: Runner, place: Place, stop: asyncio.Event) -> None:
     """Run an operator until `stop` is set, then end gracefully: another one takes over at once."""
     began = time.monotonic()
     elector = Elector(client, "dayfly-operator", place.namespace, place.identity) if place.lease else None
-    operator = Operator(client, runner=runner, elector=elector, identity=place.identity)
+    spare = Spare(client, place.void_image, (place.namespace, place.pod) if place.pod else None)
+    operator = Operator(client, runner=runner, spare=spare, elector=elector, identity=place.identity)
     watched = ", ".join(operator.cluster.watched)
     journal.say(
         f"dayfly {__version__} begins as {place.identity}: it watches {watched} in all namespaces",

@@ -96,6 +96,13 @@ class Fence(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     message: str
 
 
+class Recall(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """Have an attempt that cannot start say itself that it did not: a fence of it would leave that open for ever."""
+
+    unit: str
+    attempt: int
+
+
 class Cancel(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     """Ask a running attempt to end, and force it after its grace."""
 
@@ -116,7 +123,7 @@ class Dissolve(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     """Nothing is left to do: let the target go, then the ledger."""
 
 
-Effect = Prepare | Launch | Fence | Cancel | Release | Dissolve
+Effect = Prepare | Launch | Fence | Recall | Cancel | Release | Dissolve
 
 
 class Wait(_Action, frozen=True, kw_only=True, gc=False, tag=True):

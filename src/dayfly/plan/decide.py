@@ -89,7 +89,9 @@ def _start_deadline(desk: Desk, name: str, record: UnitRecord, fact: Waiting) ->
         return
     limit = limits.pull_ms if fact.placed else limits.schedule_ms
     due = max(record.claimed_at, fact.since) + limit
-    if desk.now >= due:
+    if desk.now < due:
+        desk.wake(due)
+    elif not opening.recall(desk, name, fact):
         desk.effects.append(
             Fence(
                 unit=name,
@@ -98,8 +100,6 @@ def _start_deadline(desk: Desk, name: str, record: UnitRecord, fact: Waiting) ->
                 message=words.start_deadline(limit, placed=fact.placed),
             )
         )
-    else:
-        desk.wake(due)
 
 
 def _run_deadline(desk: Desk, name: str, record: UnitRecord, since: int) -> None:

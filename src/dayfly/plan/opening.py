@@ -1,9 +1,9 @@
 """An open run: preStart units as their inputs appear, then the forks, then postStart units."""
 
 from dayfly.plan import words
-from dayfly.plan.actions import Cancel, Fence, Wait
+from dayfly.plan.actions import Cancel, Fence, Recall, Wait
 from dayfly.plan.desk import Desk
-from dayfly.plan.retry import FORK_BACKOFF_MAX_MS, FORK_BACKOFF_MS, Standing, again_at, backoff, standing
+from dayfly.plan.retry import FORK_BACKOFF_MAX_MS, FORK_BACKOFF_MS, RECALL_MS, Standing, again_at, backoff, standing
 from dayfly.plan.sealed import ForkStep, Step
 from dayfly.plan.words import Reason
 from dayfly.plan.world import Held, Running, Unclear, Waiting
@@ -105,6 +105,9 @@ def _alive(name: str, record: UnitRecord, fact: object, now: int) -> Wait:
             return Wait(
                 unit=name, reason=Reason.RUNNING, message=words.running(record.attempt, now - since), since=since
             )
+        case Waiting(recalled=since, message=message) if since and now < since + RECALL_MS:
+            text = words.recalled(record.attempt, message, RECALL_MS)
+            return Wait(unit=name, reason=Reason.RECALLED, message=text, since=since, until=since + RECALL_MS)
         case Waiting(since=since, reason=reason, message=message):
             return Wait(unit=name, reason=reason, message=words.starting(record.attempt, message), since=since)
         case _:
@@ -174,10 +177,29 @@ def _dismiss(desk: Desk) -> None:
             desk.wait(ending(desk, name))
 
 
+def recall(desk: Desk, name: str, fact: Waiting) -> bool:
+    """Whether an attempt that is to be fenced is asked for proof first, and has time left to give it.
+
+    Proof is worth it for create steps alone: what may have run is owed a cleanup, which may lack the same image.
+    """
+    if not desk.creates(name) or desk.abandon is not None:
+        return False
+    if not fact.recalled:
+        if fact.recallable:
+            desk.effects.append(Recall(unit=name, attempt=desk.unit(name).attempt))
+        return fact.recallable
+    due = fact.recalled + RECALL_MS
+    desk.wake(due)
+    return desk.now < due
+
+
 def end(desk: Desk, name: str, record: UnitRecord, reason: str, message: str) -> None:
     """Ask an attempt that the ledger believes alive to end: fence what has not started, cancel what runs."""
     fact = desk.fact(name)
     match fact:
+        case Waiting() if recall(desk, name, fact):
+            desk.wait(_alive(name, record, fact, desk.now))
+            return
         case Held() | Waiting():
             desk.effects.append(Fence(unit=name, attempt=record.attempt, reason=reason, message=message))
         case Running():

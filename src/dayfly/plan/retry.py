@@ -14,6 +14,8 @@ from dayfly.spec.run import State, UnitRecord
 STUCK_AFTER: Final = 5
 VOID_LIMIT: Final = 3
 BACKOFF_MAX_MS: Final = 600_000
+# So long an attempt may take to say that it never began: a kubelet notices only once its try at the old image is over.
+RECALL_MS: Final = 120_000
 FORK_BACKOFF_MS: Final = 1_000
 FORK_BACKOFF_MAX_MS: Final = 60_000
 

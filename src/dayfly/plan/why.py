@@ -35,6 +35,7 @@ _ADVICE: dict[str, str] = {
     "delete the sandbox and apply it again",
     _PULL_OF_CLEANUP: "let the cluster's nodes pull that image: it goes on by itself then. If no create step ever ran, "
     "or what they made is gone for certain: `dayfly abandon {sandbox} --reason ...`",
+    Reason.RECALLED: "nothing: it goes on by itself, with that word or without it",
     Reason.WAITING_TO_RETRY: "{look}; it is tried again by itself",
     Reason.RUNNING: "watch it with `{logs} -f`",
     Reason.NOT_ANSWERING: "see whether its process listens on the port in PORT: `{logs}`",

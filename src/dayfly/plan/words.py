@@ -31,6 +31,7 @@ class Reason(enum.StrEnum):
     RUNNING = "Running"
     STARTING = "Starting"
     NO_NEWS = "NoNews"
+    RECALLED = "Recalled"
     STOPPING = "Stopping"
     FOREIGN = "Foreign"
     NOT_ANSWERING = "NotAnswering"
@@ -48,6 +49,7 @@ class Reason(enum.StrEnum):
     OOM_KILLED = "OOMKilled"
     NO_RECORD = "ContainerStatusUnknown"
     STALLED = "Stalled"
+    VOID = "Void"
 
 
 def span(milliseconds: int) -> str:
@@ -158,6 +160,17 @@ def no_record() -> str:
 
 def last_words(message: str, note: str) -> str:
     return f"{message}; the last that was heard: {note}"
+
+
+def recalled(attempt: int, message: str, wait_ms: int) -> str:
+    return (
+        f"attempt {attempt} lacks its image{f' ({message})' if message else ''}, so in another one our runner is to "
+        f"say that it never began; if it does not within {span(wait_ms)}, it is ended and cleaned up as if it had begun"
+    )
+
+
+def never_began() -> str:
+    return "was recalled before it began"
 
 
 def pulls(image: str, since: str) -> str:

@@ -22,12 +22,18 @@ class Stalled(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Waiting(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """Let go, not yet started: being `placed`, or, once it is, fetching its image; `since` when it does that."""
+    """Let go, not yet started: being `placed`, or, once it is, fetching its image; `since` when it does that.
+
+    `recallable`: it lacks its image, and the host can have it say instead that it never began; `recalled` since when it
+    is asked to (0: it is not).
+    """
 
     since: int
     reason: str
     message: str = ""
     placed: bool = True
+    recallable: bool = False
+    recalled: int = 0
 
 
 class Running(_Fact, frozen=True, kw_only=True, gc=False, tag=True):

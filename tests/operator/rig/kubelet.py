@@ -40,6 +40,7 @@ class Script:
     pull: float = 0.2
     unschedulable: str = ""
     image_missing: str = ""
+    spare_missing: bool = False  # so is the image that its pod gets when it is recalled
     mount_missing: str = ""  # said in an Event alone
     hangs: bool = False  # its image's registry does not answer: an Event says that it is pulled, and no more is heard
     silent: bool = False  # its node is cut off: nothing is told, neither log nor status
@@ -54,6 +55,7 @@ class _Box:
     key: Key
     uid: str
     stop: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    image: str = ""  # in which its script runs
     status: Object = dataclasses.field(default_factory=dict)
 
 
@@ -102,8 +104,9 @@ class Kubelet:
         if uid not in self._boxes:
             box = self._boxes[uid] = _Box(Key(meta["namespace"], meta["name"]), uid)
             self._tasks[uid] = asyncio.create_task(self._play(box))
-        if meta.get("deletionTimestamp"):
-            self._boxes[uid].stop.set()
+        box = self._boxes[uid]
+        if meta.get("deletionTimestamp") or (box.image and box.image != _image(pod)):
+            box.stop.set()
 
     def _pod(self, box: _Box) -> Object | None:
         pod = self._cluster.store.get(self._cluster.kind("pods"), box.key)
@@ -129,9 +132,10 @@ class Kubelet:
             return
         order = runner.order(pod)
         fields, started = runner.fields(order), self._ms()
-        if started >= int(fields.get("start-before-ms", 1 << 60)):
+        if _recalled(pod) or started >= int(fields.get("start-before-ms", 1 << 60)):
             self._end(box, script, runner.Receipt(box.uid, fields, {}, "void", 0, 0, started))
             return
+        box.image = _image(pod)
         run = pod["metadata"]["ownerReferences"][0]["uid"]
         run = self._ledger(run)
         attempt = int(fields["attempt"])
@@ -183,7 +187,7 @@ class Kubelet:
                 )
                 if not pulling:
                     pulling = self._say(box, "Normal", "Pulling", 'Pulling image "busybox:1"')
-            elif script.image_missing:
+            elif script.image_missing and (script.spare_missing or not _recalled(pod)):
                 if not pulling:
                     pulling = self._say(box, "Normal", "Pulling", 'Pulling image "busybox:1"')
                     self._say(box, "Warning", "Failed", f"Failed to pull: {script.image_missing}")
@@ -296,6 +300,15 @@ class Kubelet:
 
     def _now(self) -> str:
         return self._cluster._writer.stamp()
+
+
+def _recalled(pod: Object) -> bool:
+    return names.RECALLED_LABEL in pod["metadata"]["labels"]
+
+
+def _image(pod: Object) -> str:
+    [container] = pod["spec"]["containers"]
+    return str(container["image"])
 
 
 def _main(state: Object) -> Object:

@@ -275,6 +275,15 @@ async def fork_abroad(world: World) -> None:
     await gone(world)
 
 
+async def recalled(world: World) -> None:
+    """Deleted while the first step's image is missing: that it never began is proven, so nothing is cleaned up."""
+    world.sandbox(wish())
+    await world.until(lambda: "no such image" in world.status().get("message", ""), "the missing image to be said")
+    world.delete()
+    await gone(world)
+    assert not world.cloud.log, "no step ever runs, so no cleanup either"
+
+
 SCENES = {
     "chain": Scene(CHAIN, CHAIN_UNITS, chain),
     "failing": Scene(CHAIN, CHAIN_UNITS, failing, {"db/seed": Script(fails=9)}),
@@ -285,6 +294,7 @@ SCENES = {
     "again": Scene(RETRY, RETRY_UNITS, again),
     "abandoned": Scene(RETRY, RETRY_UNITS, abandoned, {"db/drop": Script(fails=99)}, clean=False),
     "expired": Scene(RETRY, RETRY_UNITS, expired),
+    "recalled": Scene(CHAIN, CHAIN_UNITS, recalled, {"db/make": Script(image_missing="no such image")}),
     "fork-revised": Scene(RETRY, RETRY_UNITS, revised, baseline=True),
     "fork-midway": Scene(RETRY, RETRY_UNITS, fork_midway, baseline=True),
     "fork-deleted": Scene(RETRY, RETRY_UNITS, fork_deleted, baseline=True),

@@ -16,6 +16,7 @@ from dayfly.kube.objects import Key
 from dayfly.kube.transport import Answer, Request
 from dayfly.operator.grants import Runner
 from dayfly.operator.main import Operator
+from dayfly.operator.spare import Spare
 from kube.fake import Call, Crash, FakeCluster, FakeTransport, Fault, custom, run
 from rig import history
 from rig.cloud import Cloud, Object
@@ -65,7 +66,9 @@ class Process:
     def __init__(self, world: World, name: str, seed: int) -> None:
         self.name = name
         self.transport = Paused(world.cluster, name)
-        self.operator = Operator(Client(self.transport, seed=seed), runner=world.runner, now=world.now, seed=seed)
+        client = Client(self.transport, seed=seed)
+        spare = Spare(client, world.spare)
+        self.operator = Operator(client, runner=world.runner, spare=spare, now=world.now, seed=seed)
         self.task = asyncio.create_task(self.operator.run(), name=name)
 
     async def end(self) -> None:
@@ -99,6 +102,7 @@ class World:
             self.cloud.knows(name, creates=unit.creates, once=unit.once, reads=reads)
         self.seed = seed
         self.runner = RUNNER
+        self.spare = "dayfly.test/spare:1"
         self.processes: list[Process] = []
         self.respawn = True
         self.late = 300.0

@@ -1,8 +1,8 @@
 """From a pod, as the API server tells of it, to a fact. Pure.
 
-Only proof makes `NeverRan` (still gated and being deleted, never bound, or the kubelet's final report without a start)
-and only the kubelet's word on every container makes `Ended`. A pod in phase Pending proves nothing: the kubelet reports
-late.
+Only proof makes `NeverRan` (still gated and being deleted, never bound, the runner's sealed word, or the kubelet's
+final report without a start) and only the kubelet's word on every container makes `Ended`. A pod in phase Pending
+proves nothing: the kubelet reports late.
 """
 
 import base64
@@ -15,7 +15,7 @@ from dayfly.execute import receipt
 from dayfly.execute.pod import names
 from dayfly.execute.pod.render import MAIN
 from dayfly.kube.objects import Condition, ContainerStatus, Pod, StateTerminated
-from dayfly.plan.words import Reason, no_record, out_of_memory, start_deadline
+from dayfly.plan.words import Reason, never_began, no_record, out_of_memory, start_deadline
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Unit
@@ -35,7 +35,26 @@ SKEW_MS = 300_000
 # and a node may come back under its old name on an empty disk. It then ends the pod with these very words. Taken for
 # proof, a create step would run twice, or what it made would be left over: so whatever was let go and ends like that
 # is cleaned up as if it had begun.
+#
+# Where the image is missing there is a proof for the asking, as long as the pod has not been deleted. A recall
+# (`Pods.recall`) is one patch that gives the pod an image that can be had, and the label of which our runner is told in
+# a variable. The kubelet makes image and variables of a container from one copy of the pod (`generateContainerConfig`;
+# pkg/kubelet/config/config.go hands out whole copies), so no container has the one without the other: in the new image
+# the script cannot start. (The mounted order would not do: it may be a moment older than the image.) What that
+# container seals is `void`, unless the state volume has the marker of a container that was quicker with the old image:
+# then the kubelet ends that one, since the image is not the same, and the next one repeats its receipt, or says `lost`.
+# So the label and the new image prove nothing; only a sealed `void` is read. Of a pod that is recalled no word of the
+# kubelet is proof any more, for it may be about the second container, nor is `refused`: a runner of another user may be
+# kept from the first one's marker. Like every `void` it rests on the pod's state volume staying what it was, as long as
+# the pod is bound to its node.
 _NEVER_BEGAN = frozenset({"StartError", "ContainerCannotRun", "CreateContainerError", "CreateContainerConfigError"})
+# What the kubelet says of a container whose image it cannot get. More than one word may be said of one image in turn.
+NO_IMAGE = frozenset(
+    {
+        *("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"),
+        *("RegistryUnavailable", "SignatureValidationFailed"),
+    }
+)
 _BY_NODE_LOSS = frozenset({"NodeLost", "DeletionByPodGC", "DeletionByTaintManager"})
 
 
@@ -92,6 +111,12 @@ def began(seen: Pod) -> bool:
     return main is not None and main.state.waiting is None
 
 
+def recalled(seen: Pod) -> int:
+    """Since when it is asked to say that its step never began, in unix milliseconds; 0 if it is not."""
+    said = (seen.metadata.labels or {}).get(names.RECALLED_LABEL, "")
+    return int(said) if said.isdecimal() else 0
+
+
 def gated(seen: Pod) -> bool:
     """Whether our gate still holds it."""
     return any(gate.name == names.GATE for gate in seen.spec.scheduling_gates or ())
@@ -130,11 +155,14 @@ def _refused_by_scheduler(seen: Pod) -> Condition | None:
 def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRecord, nonce: str) -> Seen:
     records = _message(terminated.message)
     if records is None:
-        if terminated.reason in _NEVER_BEGAN and not milliseconds(terminated.started_at):
+        never = terminated.reason in _NEVER_BEGAN and not milliseconds(terminated.started_at)
+        if never and not recalled(seen):
             return _never(terminated.reason or "CannotStart", terminated.message or "its container never started")
         fact: Fact = Ended(result=_without_receipt(seen, terminated, record, unit.timeouts.pull_ms))
     else:
         fact = receipt.understand(records, nonce=nonce, unit=unit)
+    if isinstance(fact, NeverRan) and (since := recalled(seen)):
+        fact = _never_began(fact, seen, record, unit, since)
     if isinstance(fact, Ended) and not _all_ended(seen):
         fact = Sealed(result=fact.result)
     said = records or []
@@ -145,6 +173,16 @@ def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRe
         in_log=tuple(value.decode() for key, value in said if key == "output-in-log"),
         log_digest=next((value.decode() for key, value in said if key == "log-document"), ""),
     )
+
+
+def _never_began(fact: NeverRan, seen: Pod, record: UnitRecord, unit: Unit, since: int) -> NeverRan | Ended:
+    """Why a recalled step that says itself that it never began was asked."""
+    if fact.reason != Reason.VOID:
+        return receipt.lost(fact.message)
+    due = max(record.claimed_at, milliseconds(seen.status.start_time)) + unit.timeouts.pull_ms
+    if since < due:
+        return NeverRan(reason=fact.reason, message=never_began())
+    return NeverRan(reason=Reason.START_DEADLINE, message=start_deadline(unit.timeouts.pull_ms, placed=True))
 
 
 def _message(message: str) -> list[tuple[str, bytes]] | None:
@@ -208,8 +246,8 @@ def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
             fact=Unclear(since=record.claimed_at, reason="NodeLost", message=message, dead_by=dead_by(record, unit))
         )
     main = _main(seen)
-    if main is not None and (main.state.running is not None or main.restart_count):
-        message = "its pod is over, and the last word on its container is that it runs"
+    if recalled(seen) or (main is not None and (main.state.running is not None or main.restart_count)):
+        message = "its pod is over, and no last word on its container is known"
         return Seen(
             fact=Unclear(since=record.claimed_at, reason="PodOver", message=message, dead_by=dead_by(record, unit))
         )
@@ -233,11 +271,20 @@ def _waiting(seen: Pod, main: ContainerStatus | None) -> Waiting:
         since = milliseconds(refused.last_transition_time) or created
         return Waiting(since=since, reason=refused.reason or "Unschedulable", message=refused.message, placed=False)
     since = milliseconds(seen.status.start_time) or created
+    asked = recalled(seen)
     if main is not None and main.state.waiting is not None:
         waiting = main.state.waiting
-        return Waiting(since=since, reason=waiting.reason or Reason.STARTING, message=waiting.message)
+        return Waiting(
+            since=since,
+            reason=waiting.reason or Reason.STARTING,
+            message=waiting.message,
+            recallable=waiting.reason in NO_IMAGE and not seen.metadata.deletion_timestamp,
+            recalled=asked,
+        )
     placed = bool(seen.spec.node_name)
-    return Waiting(since=since, reason=Reason.STARTING, message="is being placed on a node", placed=placed)
+    return Waiting(
+        since=since, reason=Reason.STARTING, message="is being placed on a node", placed=placed, recalled=asked
+    )
 
 
 def milliseconds(stamp: str | None) -> int:

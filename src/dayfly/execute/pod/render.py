@@ -29,6 +29,11 @@ MAIN = "main"
 VOLUME = "dayfly"
 STATE_VOLUME = "dayfly-state"
 MOUNT = "/dayfly"
+# Told by the pod's own label: kubelets make the variables and the image of a container from one version of the pod.
+RECALLED = {
+    "name": "DAYFLY_RECALLED",
+    "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{names.RECALLED_LABEL}']"}},
+}
 # Kubernetes takes 256 KiB of annotations; the order shares them with little else.
 ORDER_LIMIT = 240 * 1024
 USER = 65532
@@ -164,6 +169,7 @@ def _template(unit: Unit, attempt: PodAttempt, files: dict[SecretKey, str]) -> d
         "name": MAIN,
         "image": unit.exec.image,
         "command": [f"{MOUNT}/runner", "pod"],
+        "env": [RECALLED],
         "terminationMessagePolicy": "File",
         "volumeMounts": [
             {"name": VOLUME, "mountPath": MOUNT, "readOnly": True},

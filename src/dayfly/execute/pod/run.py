@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from dayfly.execute.pod import names
+from dayfly.execute.pod import names, policy
 from dayfly.execute.pod.logs import Splitter
 from dayfly.execute.pod.render import MAIN
 from dayfly.kube import errors
@@ -75,6 +75,34 @@ class Pods:
             )
         except (errors.NotFound, errors.Conflict):
             return
+
+    async def recall(self, pod: Pod, image: str, now: int) -> bool:
+        """Give it an image that can be had, and our runner in it the word that the step may not start any more.
+
+        Done twice it is done once, and the first moment stays. False if there is no such way: its runner would not hear
+        of it, it lacks that very image, or the cluster does not admit the change.
+        """
+        stored = await self.whole(pod)
+        if stored is None or names.RECALLED_LABEL in stored["metadata"]["labels"]:
+            return True
+        containers = stored["spec"]["containers"]
+        at = next((place for place, each in enumerate(containers) if each["name"] == MAIN), -1)
+        if at < 0 or not policy.hears(containers[at]) or containers[at]["image"] == image:
+            return False
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
+            {"op": "test", "path": f"/spec/containers/{at}/name", "value": MAIN},
+            {"op": "replace", "path": f"/spec/containers/{at}/image", "value": image},
+            {"op": "add", "path": f"/metadata/labels/{names.RECALLED_LABEL.replace('/', '~1')}", "value": str(now)},
+        ]
+        try:
+            # Not `heard`: that the watch tells of it is what the next turn begins with, and its clock.
+            await self._client.patch(PODS, operations, pod.metadata.name, pod.metadata.namespace, style=Style.JSON)
+        except (errors.NotFound, errors.Conflict):
+            return True
+        except errors.Refused:
+            return False
+        return True
 
     async def release(self, pod: Pod) -> None:
         """Its result is recorded: let it vanish."""

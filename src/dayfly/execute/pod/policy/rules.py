@@ -9,7 +9,7 @@ import msgspec
 from dayfly.execute.pod import names
 from dayfly.execute.pod.policy.rows import Problem, exactly, record
 from dayfly.execute.pod.policy.shape import METADATA, MOST_CONTAINERS, SPEC
-from dayfly.execute.pod.render import MAIN, MOUNT, STATE_VOLUME, VOLUME
+from dayfly.execute.pod.render import MAIN, MOUNT, RECALLED, STATE_VOLUME, VOLUME
 
 Level = Literal["restricted", "baseline"]
 OURS = "dayfly.dev/"
@@ -205,6 +205,13 @@ def _runner(main: dict[str, Any]) -> Iterator[Problem]:
         yield f"{here}: terminationMessagePolicy", "must stay File"
     if not all(holds(mount, main.get("volumeMounts")) for mount in MOUNTS):
         yield f"{here}: volumeMounts", f"lack {MOUNT} or /dayfly-state"
+    if not hears(main):
+        yield f"{here}: env", f"must leave {RECALLED['name']} as Dayfly sets it"
+
+
+def hears(main: dict[str, Any]) -> bool:
+    """Whether a recall would reach the runner: its variable is there once, and as we made it."""
+    return [each for each in main.get("env") or [] if each.get("name") == RECALLED["name"]] == [RECALLED]
 
 
 def holds(mount: dict[str, Any], mounts: Iterable[dict[str, Any]] | None) -> bool:

@@ -1,0 +1,188 @@
+"""Steps whose image is missing are given up with proof: their pods get another image, and say that they never began."""
+
+import msgspec
+import pytest
+from rig.kubelet import Script
+from rig.scenes import gone, play, ready
+from rig.world import World
+
+from dayfly.kube.client import Client
+from dayfly.kube.transport import Request
+from dayfly.operator.spare import Spare
+from kube.fake import FakeCluster, Refusal, run
+
+SAID = 'Back-off pulling image "busybox:1"'
+LABEL = "dayfly.dev/recalled"
+
+
+def missing(**more) -> Script:
+    return Script(image_missing=SAID, **more)
+
+
+def message(world: World) -> str:
+    return world.status().get("message", "")
+
+
+def unit(world: World, name: str = "db/make") -> dict:
+    return next(each for each in world.status()["units"] if each["id"] == name)
+
+
+def made(world: World, name: str) -> int:
+    """So many pods of a step were ever made."""
+    pods = versions(world)
+    return len({pod["metadata"]["uid"] for pod in pods if pod["metadata"]["annotations"]["dayfly.dev/unit"] == name})
+
+
+def versions(world: World) -> list[dict]:
+    """Every pod as it ever was."""
+    return [write.new for write in world.cluster.store.after(world.cluster.kind("pods"), 0) if write.new]
+
+
+async def missed(world: World) -> None:
+    await world.until(lambda: SAID in message(world), "the missing image to be said", 30)
+
+
+def test_deleted_while_its_image_is_missing_it_goes_at_once_without_a_cleanup():
+    async def story(world: World) -> None:
+        await missed(world)
+        world.delete()
+        began = world.cluster.time()
+        await world.until(lambda: not world.leftovers(), "everything to go", 20)
+        assert world.cluster.time() - began < 10
+        await gone(world)
+
+    world = play(story, make=missing())
+    assert not world.cloud.log
+    assert (made(world, "db/make"), made(world, "db/drop")) == (1, 0)
+
+
+def test_what_happens_is_said_until_it_has():
+    """The spare image is missing too, at first."""
+
+    async def story(world: World) -> None:
+        await missed(world)
+        world.delete()
+        await world.until(lambda: unit(world)["reason"] == "Recalled", "the recall", 30)
+        assert "in another one our runner is to say that it never began; if it does not within 2 min" in message(world)
+        await world.rest(60)
+        world.kubelet.scripts["db/make"].spare_missing = False
+        await world.until(lambda: not world.leftovers(), "everything to go", 20)
+
+    assert not play(story, make=missing(spare_missing=True)).cloud.log
+
+
+def test_what_does_not_say_so_in_time_is_cleaned_up_as_if_it_had_begun():
+    async def story(world: World) -> None:
+        world.cloud.lossy = True
+        await missed(world)
+        world.delete()
+        began = world.cluster.time()
+        await gone(world)
+        [dropped] = [event.at for event in world.cloud.log if event.what == "start"]
+        assert 120 < dropped - began < 150
+
+    world = play(story, make=missing(spare_missing=True))
+    assert world.cloud.starts("db/drop") == 1
+
+
+@pytest.mark.parametrize("why", ["none is known", "it is the missing one", "the cluster does not admit it"])
+def test_without_a_spare_image_it_is_cleaned_up_at_once_as_if_it_had_begun(why):
+    def refused(operation, _kind, old, new):
+        if operation == "UPDATE" and LABEL in new["metadata"].get("labels", {}):
+            raise Refusal(403, "images come from our own registry alone")
+
+    async def story(world: World) -> None:
+        world.cloud.lossy = True
+        if why == "the cluster does not admit it":
+            world.cluster.admission.append(refused)
+        else:
+            world.spare = "" if why == "none is known" else "busybox:1"
+            await world.processes.pop().end()
+            world.start()
+        await missed(world)
+        world.delete()
+        await world.until(lambda: world.cloud.starts("db/drop"), "the cleanup", 30)
+        await gone(world)
+
+    assert play(story, make=missing()).cloud.starts("db/drop") == 1
+
+
+def test_its_pull_clock_ends_it_with_proof_so_it_is_made_again_three_times_and_owes_nothing():
+    async def story(world: World) -> None:
+        await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure", 2400)
+        said = unit(world)["message"]
+        assert said.startswith("StartDeadlineExceeded: was placed and did not start within 10 min; the last that was")
+        assert said.endswith("Failed to pull: " + SAID)
+        world.delete()
+        await world.until(lambda: not world.leftovers(), "everything to go", 20)
+
+    world = play(story, make=missing())
+    assert not world.cloud.log
+    assert made(world, "db/make") == 3
+
+
+def test_image_that_comes_just_after_its_pull_clock_is_used_by_the_next_attempt():
+    async def story(world: World) -> None:
+        await world.until(lambda: made(world, "db/make") == 2, "the second attempt", 900)
+        world.kubelet.scripts["db/make"].image_missing = ""
+        await world.until(lambda: ready(world), "ready", 60)
+        world.delete()
+        await gone(world)
+
+    world = play(story, make=missing())
+    assert world.cloud.starts("db/make") == world.cloud.starts("db/drop") == 1
+
+
+def test_script_that_was_quicker_than_its_recall_counts_as_run():
+    """The image comes while the recall is under way. The kubelet ends the script, whose receipt stands."""
+
+    async def story(world: World) -> None:
+        def pause(request: Request) -> float:
+            if LABEL.replace("/", "~1").encode() not in (request.body or b""):
+                return 0.0
+            world.kubelet.scripts["db/make"].image_missing = ""
+            return 5.0
+
+        await missed(world)
+        world.processes[0].transport.pause = pause
+        world.delete()
+        await gone(world)
+
+    world = play(story, make=missing(runs=600))
+    assert world.cloud.starts("db/make") == world.cloud.starts("db/drop") == 1
+    assert any(LABEL in pod["metadata"]["labels"] for pod in versions(world)), "a recall met a script that ran"
+
+
+def test_the_spare_image_is_the_operators_own_unless_another_is_named():
+    cluster = FakeCluster(seed=1)
+    client = Client(cluster.transport("operator"), seed=1)
+    containers = [{"name": "mesh", "image": "mesh:1"}, {"name": "operator", "image": "mine:2"}]
+    body = msgspec.json.encode({"metadata": {"name": "me"}, "spec": {"containers": containers}})
+
+    async def asked() -> list[str]:
+        assert cluster.answer(Request("POST", "/api/v1/namespaces/default/pods", {}, body)).status == 201
+        spares = (
+            Spare(client, pod=("default", "me")),
+            Spare(client, "other:3", ("default", "me")),
+            Spare(client, pod=("default", "nobody")),
+            Spare(client),
+        )
+        return [await spare.image() for spare in spares]
+
+    assert run(asked()) == ["mine:2", "other:3", "", ""]
+
+
+def test_of_an_older_operators_pod_that_would_not_hear_of_it_nothing_is_recalled():
+    """In another image its runner would start the script after all."""
+
+    async def story(world: World) -> None:
+        world.cloud.lossy = True
+        await missed(world)
+        [pod] = world.pods("db/make")
+        pod["spec"]["containers"][0].pop("env")
+        world.delete()
+        await gone(world)
+
+    world = play(story, make=missing())
+    assert world.cloud.starts("db/drop") == 1
+    assert not any(LABEL in pod["metadata"]["labels"] for pod in versions(world))
