@@ -72,6 +72,29 @@ class TestQueue:
 
         run(main())
 
+    def test_what_a_worker_was_cancelled_at_waits_for_the_next_one(self):
+        """A process that stops leading ends its workers in the middle of their turns, and may lead again."""
+
+        async def main():
+            queue, begun, done = WorkQueue(), [], []
+
+            async def handle(key):
+                begun.append(key)
+                await asyncio.sleep(1)
+                done.append(key)
+
+            queue.add("a")
+            first = asyncio.create_task(work(queue, handle))
+            await asyncio.sleep(0.5)
+            first.cancel()
+            await asyncio.wait([first])
+            second = asyncio.create_task(work(queue, handle))
+            await asyncio.sleep(2)
+            assert (begun, done) == (["a", "a"], ["a"])
+            second.cancel()
+
+        run(main())
+
     def test_deletes_go_first_but_starve_nobody(self):
         """Four urgent keys, then a normal one; a waiting key can become urgent."""
 

@@ -22,6 +22,7 @@ from dayfly.operator.grants import Runner
 from dayfly.operator.journal import JsonLines
 from dayfly.operator.main import Operator, Place, operate
 from dayfly.operator.metrics import Metrics
+from dayfly.operator.resources import BARRED_MS
 from dayfly.operator.serve import serving
 from kube.fake import FakeCluster, Refusal
 
@@ -93,6 +94,36 @@ class TestResources:
             assert not world.resource()["status"].get("binding")
             world.delete()
             await gone(world)
+
+        play(story)
+
+    def test_a_namespace_that_refused_is_asked_again_after_a_while_only(self):
+        """Of many sandboxes in it one asks, and what was granted meanwhile is found by the next ones."""
+
+        async def story(world: World) -> None:
+            granted = False
+
+            def forbid(operation, kind, old, new):
+                if kind.plural == "secrets" and new and new["metadata"]["namespace"] == "shop" and not granted:
+                    raise Refusal(403, "secrets is forbidden")
+
+            def asked() -> int:
+                return world.writes.count("POST /api/v1/namespaces/shop/secrets")
+
+            async def one_more(name: str) -> None:
+                world.sandbox(wish(), name)
+                await world.until(lambda: world.status(name).get("ready"), f"{name} is ready")
+
+            world.cluster.admission.append(forbid)
+            await one_more("box")
+            world.sandbox(wish(), "second")
+            await one_more("third")
+            assert asked() == 1
+            granted = True
+            await world.rest(BARRED_MS / 1000)
+            await one_more("fourth")
+            assert asked() == 2
+            assert [s["metadata"]["namespace"] for s in world.cluster.objects("secrets")].count("shop") == 1
 
         play(story)
 

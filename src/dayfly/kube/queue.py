@@ -188,7 +188,9 @@ class WorkQueue(Generic[K]):
 
 
 async def work(queue: WorkQueue[K], handle: Callable[[K], Awaitable[None]]) -> None:
-    """One worker: take keys until the queue is closed. Whatever `handle` raises ends it, but gives the key back."""
+    """One worker: take keys until the queue is closed. Whatever `handle` raises ends it, and its key waits again: what
+    it was taken for is not done, and nobody else may know of it.
+    """
     while True:
         try:
             key = await queue.take()
@@ -196,5 +198,8 @@ async def work(queue: WorkQueue[K], handle: Callable[[K], Awaitable[None]]) -> N
             return
         try:
             await handle(key)
+        except BaseException:
+            queue.add(key)
+            raise
         finally:
             queue.done(key)
