@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dayfly.operator.told import SETTLED_MS, SILENT_MS, Told
+from dayfly.operator.told import SETTLED_MS, SILENT_MS, TROUBLE_SETTLED_MS, TROUBLE_SILENT_MS, Told
 
 NEWS, NONE = ("Creating",), ()
 
@@ -40,6 +40,16 @@ def test_progress_that_goes_on_is_said_once_in_ten_seconds():
             told.note(NEWS, (f"{second}/9",), second * 1000)
             writes.append(second)
     assert writes == [10, 20, 30]
+
+
+def test_trouble_is_said_soon_also_where_it_goes_on():
+    told, writes = said(0), []
+    assert told.wait(NEWS, ("no node",), 500, troubled=True) == TROUBLE_SETTLED_MS / 1000 + 0.001
+    for tenth in range(5, 101, 5):
+        if told.wait(NEWS, (f"try {tenth}",), tenth * 100, troubled=True) is None:
+            told.note(NEWS, (f"try {tenth}",), tenth * 100)
+            writes.append(tenth * 100)
+    assert writes == [TROUBLE_SILENT_MS, 2 * TROUBLE_SILENT_MS, 3 * TROUBLE_SILENT_MS]
 
 
 def test_each_progress_settles_anew_after_a_saying():

@@ -7,8 +7,19 @@ from rig.world import KINDS
 
 from dayfly.execute.pod import names
 from dayfly.kube.client import Client
-from dayfly.kube.objects import AnnotatedMeta, ContainerStatus, Key, ObjectMeta, Pod, PodSpec, PodStatus
-from dayfly.operator.cluster import COMPANY_S, TARGET_FINALIZER, Cluster
+from dayfly.kube.objects import (
+    AnnotatedMeta,
+    ContainerState,
+    ContainerStatus,
+    Key,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+    StateRunning,
+    StateWaiting,
+)
+from dayfly.operator.cluster import ALONE_S, COMPANY_S, TARGET_FINALIZER, Cluster
 from dayfly.operator.objects import RunObject, SandboxObject
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Request, Run, State, UnitRecord
@@ -17,7 +28,7 @@ from kube.fake import FakeCluster
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 
 
-def pod(version: int, *, node: str = "", seen: bool = False, held: bool = True) -> Pod:
+def pod(version: int, *, node: str = "", seen: bool = False, runs: bool = False, held: bool = True) -> Pod:
     meta = ObjectMeta(
         name="p",
         namespace="runners",
@@ -26,8 +37,10 @@ def pod(version: int, *, node: str = "", seen: bool = False, held: bool = True) 
         labels={names.RUN_LABEL: "box"},
         finalizers=[names.FINALIZER] if held else [],
     )
-    statuses = [ContainerStatus(name="main")] if seen else None
-    return Pod(metadata=meta, spec=PodSpec(node_name=node), status=PodStatus(container_statuses=statuses))
+    state = ContainerState(running=StateRunning()) if runs else ContainerState(waiting=StateWaiting())
+    statuses = [ContainerStatus(name="main", state=state)] if seen or runs else None
+    status = PodStatus(phase="Running" if runs else "Pending", container_statuses=statuses)
+    return Pod(metadata=meta, spec=PodSpec(node_name=node), status=status)
 
 
 @pytest.fixture
@@ -61,6 +74,18 @@ def test_what_a_running_step_tells_is_looked_at_at_once(cluster, woken):
     assert woken == [COMPANY_S, 0.0]
 
 
+@pytest.mark.parametrize("heeded", [True, False])
+def test_a_start_is_looked_at_at_once_where_its_log_can_be_followed(cluster, woken, heeded):
+    cluster.heeds = lambda pod: heeded
+    begin(cluster, State.CLAIMED)
+    cluster.pods.put(pod(2, node="n", seen=True))
+    woken.clear()
+    cluster.pods.put(pod(3, node="n", runs=True))
+    assert woken == [0.0 if heeded else COMPANY_S]
+    cluster.pods.put(pod(4, node="n", runs=True, held=False))
+    assert woken[1:] == [0.0], "whatever else becomes of it is"
+
+
 def test_a_running_steps_pod_that_goes_is_looked_at_at_once(cluster, woken):
     begin(cluster, State.CLAIMED)
     woken.clear()
@@ -72,10 +97,10 @@ def test_of_a_recorded_steps_pod_only_our_finalizer_matters(cluster, woken):
     begin(cluster, State.DONE)
     woken.clear()
     cluster.pods.put(pod(2, node="n", seen=True))
-    assert woken == [COMPANY_S]
+    assert woken == [ALONE_S]
     cluster.pods.put(pod(3, node="n", seen=True, held=False))
     cluster.pods.drop(Key("runners", "p"))
-    assert woken == [COMPANY_S]
+    assert woken == [ALONE_S]
 
 
 def test_a_closed_run_waits_for_whatever_goes(cluster, woken):

@@ -9,7 +9,7 @@ import msgspec
 
 from dayfly.execute.fork.read import Service, Workload
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
-from dayfly.execute.pod import names
+from dayfly.execute.pod import names, read
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change, Reflector
 from dayfly.kube.client import Client
@@ -31,8 +31,9 @@ from dayfly.operator.objects import (
 from dayfly.operator.runs import Runs
 from dayfly.spec.run import State
 
-# What nothing waits for is looked at together with the next news, or after so many seconds.
-COMPANY_S = 2.0
+# What nothing waits for is looked at together with the next news, or after so many seconds; what should need no look
+# at all, after more.
+COMPANY_S, ALONE_S = 2.0, 15.0
 
 
 def unix_ms() -> int:
@@ -64,6 +65,8 @@ class Cluster:
         self.forks: Cache[Workload] = Cache(labels=(names.RUN_LABEL,))
         self.baselines: Cache[Baseline] = Cache()
         self.services: Cache[Service] = Cache(labels=(names.RUN_LABEL,))
+        self.heeds: Callable[[Pod], bool] = lambda _: True
+        """Whether something begins when the step of a pod does: its log can be followed from then on."""
         self._forking = Forking()
         self._whole = False
         self.ledger = Runs(client, self.runs)
@@ -141,10 +144,14 @@ class Cluster:
         over = (State.DONE, State.VOID)
         if any(unit.ref == seen.metadata.uid and unit.state in over for unit in found.ledger.units.values()):
             # What it told is in the ledger. It is on its way out: only a finalizer that stayed would be ours to take.
-            return COMPANY_S if new is not None and names.FINALIZER in (new.metadata.finalizers or ()) else None
-        placed = isinstance(change.old, Pod) and change.old.spec.node_name != seen.spec.node_name
-        if new is change.old or (placed and not seen.status.container_statuses):
+            return ALONE_S if new is not None and names.FINALIZER in (new.metadata.finalizers or ()) else None
+        if new is change.old:
             return COMPANY_S
+        if isinstance(change.old, Pod) and new is not None:
+            placed = change.old.spec.node_name != seen.spec.node_name and not seen.status.container_statuses
+            started = read.began(seen) and not read.began(change.old) and seen.status.phase == "Running"
+            if placed or (started and not self.heeds(seen)):
+                return COMPANY_S
         return 0.0
 
     def _baseline_changed(self, change: Change[Baseline]) -> None:

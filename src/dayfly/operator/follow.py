@@ -34,12 +34,17 @@ class Followers:
 
     def follow(self, pod: Pod, run: str) -> None:
         """Begin, unless it is followed already, too many are, or its node is known to be silent."""
-        uid = pod.metadata.uid
-        if uid in self._heard or len(self._tasks) >= MOST or self.nodes.pause(pod.spec.node_name):
+        if not self.wants(pod):
             return
+        uid = pod.metadata.uid
         splitter = self._heard[uid] = Splitter()
         task = self._tasks[uid] = asyncio.create_task(self._follow(pod, run, splitter))
         task.add_done_callback(lambda _: self._tasks.pop(uid, None))
+
+    def wants(self, pod: Pod) -> bool:
+        """Whether its log would be followed, and is not."""
+        silent = self.nodes.pause(pod.spec.node_name)
+        return pod.metadata.uid not in self._heard and len(self._tasks) < MOST and not silent
 
     def sealed(self, uid: str) -> Splitter | None:
         """The log of that very pod, if its receipt was seen whole and names it."""

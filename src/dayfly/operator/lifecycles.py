@@ -32,6 +32,7 @@ class Lifecycles:
         self._cluster = cluster
         self._targets = Targets(cluster)
         self.followers = Followers(cluster.client, cluster.queue.add)
+        cluster.heeds = self.followers.wants
         self._values = Values(cluster.client)
         self._refusals, pods = Refusals(), Pods(cluster.client, cluster.pods.advance)
         self.logs = Logs(cluster)

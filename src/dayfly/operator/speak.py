@@ -76,13 +76,14 @@ class Speaker:
         closed = report is not None and report.closed is not None
         phase = phases.phase(begun=report is not None, closed=closed, ready=ready, reason=reason)
         news, rest = (ready, reason, phase, meta.generation), (message, progress, _standing(units))
+        troubled = report is not None and phases.troubled(report.units)
         if (told := self._told.get(meta.uid)) is None:
             told = self._told[meta.uid] = _found(seen)
         if reason in FROZEN:
             self.frozen[meta.uid] = reason
         else:
             self.frozen.pop(meta.uid, None)
-        if (wait := told.wait(news, rest, now)) is not None:
+        if (wait := told.wait(news, rest, now, troubled=troubled)) is not None:
             return wait
         since = told.hold(ready, reason, now)
         status = {

@@ -9,6 +9,8 @@ from dayfly.operator.said import stamp
 # Each saying is a write to the server. A change of phase or reason is said at once. Mere progress is said at once after
 # a time of silence; while there is more and more of it, when it has settled, or when the last saying is so long ago.
 SETTLED_MS, SILENT_MS = 5_000, 10_000
+# The same of trouble, which somebody has to see: a sentence that changes with each try must not hide behind the others.
+TROUBLE_SETTLED_MS, TROUBLE_SILENT_MS = 1_000, 3_000
 
 
 @dataclasses.dataclass(slots=True)
@@ -29,7 +31,7 @@ class Told:
         since = spoken.conditions[0].last_transition_time if spoken.conditions else ""
         return cls(news, rest, 0, (spoken.ready, spoken.reason) if since else None, since)
 
-    def wait(self, news: tuple[Any, ...], rest: tuple[Any, ...], now: int) -> float | None:
+    def wait(self, news: tuple[Any, ...], rest: tuple[Any, ...], now: int, *, troubled: bool = False) -> float | None:
         """None where this is to be said now, else the seconds after which to ask again: 0 if it was said already."""
         if self.news != news:
             return None
@@ -37,7 +39,7 @@ class Told:
             return 0.0
         if self.untold[0] != rest:
             self.untold = rest, now
-        left = due(self.at, self.untold[1]) - now
+        left = due(self.at, self.untold[1], troubled=troubled) - now
         return left / 1000 + 0.001 if left > 0 else None
 
     def hold(self, ready: bool, reason: str, now: int) -> str:
@@ -51,6 +53,8 @@ class Told:
         self.news, self.rest, self.at, self.untold = news, rest, now, ((), 0)
 
 
-def due(begun: int, changed: int) -> int:
+def due(begun: int, changed: int, *, troubled: bool = False) -> int:
     """When mere progress is to be written, of which nothing was since `begun`, and which has changed last then."""
+    if troubled:
+        return min(begun + TROUBLE_SILENT_MS, changed + TROUBLE_SETTLED_MS)
     return min(begun + SILENT_MS, changed + SETTLED_MS)

@@ -12,6 +12,23 @@ _FAILURES = frozenset({Reason.RESOURCE_FAILED, Reason.HOOK_FAILED, "Refused", "L
 _DONE = ("succeeded", "stopped")
 _TROUBLES = ("failed", "unknown", "retrying")
 _WORST_FIRST = (*_TROUBLES, "running")
+# What a step that goes well has as its reason, one after the other; the last ones are the kubelet's.
+_ORDINARY = frozenset(
+    {
+        "",
+        Reason.WAITING_FOR_INPUT,
+        Reason.WAITING_FOR_FORKS,
+        Reason.WAITING_FOR_READERS,
+        Reason.WAITING_FOR_SLOT,
+        Reason.STARTING,
+        Reason.RUNNING,
+        Reason.STOPPING,
+        Reason.NO_NEWS,
+        "ContainerCreating",
+        "PodInitializing",
+        "Pulling",
+    }
+)
 
 
 class ResourceStanding(NamedTuple):
@@ -51,6 +68,14 @@ def of_resource(units: Iterable[UnitReport], resource: str, *, closed: bool) -> 
     failed = worst is not None and worst.state == "failed"
     word = "Deleting" if closed else "Failed" if failed else "Creating" if pending else "Ready"
     return ResourceStanding(word, len(counted) - len(pending), len(counted), worst)
+
+
+def troubled(units: Iterable[UnitReport]) -> bool:
+    """Whether something stands in the way of one of them, or has."""
+    return any(
+        unit.state in _TROUBLES or (unit.state in ("waiting", "running") and unit.reason not in _ORDINARY)
+        for unit in units
+    )
 
 
 def _rank(unit: UnitReport) -> int:
