@@ -28,7 +28,9 @@ from kube.fake import FakeCluster
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 
 
-def pod(version: int, *, node: str = "", seen: bool = False, runs: bool = False, held: bool = True) -> Pod:
+def pod(
+    version: int, *, node: str = "", seen: bool = False, runs: bool = False, held: bool = True, goes: bool = False
+) -> Pod:
     meta = ObjectMeta(
         name="p",
         namespace="runners",
@@ -36,6 +38,7 @@ def pod(version: int, *, node: str = "", seen: bool = False, runs: bool = False,
         resource_version=str(version),
         labels={names.RUN_LABEL: "box"},
         finalizers=[names.FINALIZER] if held else [],
+        deletion_timestamp="2026-01-01T00:00:00Z" if goes else None,
     )
     state = ContainerState(running=StateRunning()) if runs else ContainerState(waiting=StateWaiting())
     statuses = [ContainerStatus(name="main", state=state)] if seen or runs else None
@@ -93,14 +96,17 @@ def test_a_running_steps_pod_that_goes_is_looked_at_at_once(cluster, woken):
     assert woken == [0.0]
 
 
-def test_of_a_recorded_steps_pod_only_our_finalizer_matters(cluster, woken):
+def test_a_recorded_steps_pod_is_let_go_when_it_has_ended(cluster, woken):
+    """Its receipt may be known before its end; after that only a finalizer that stayed is ours to see to."""
     begin(cluster, State.DONE)
     woken.clear()
     cluster.pods.put(pod(2, node="n", seen=True))
-    assert woken == [ALONE_S]
-    cluster.pods.put(pod(3, node="n", seen=True, held=False))
+    assert woken == [0.0]
+    cluster.pods.put(pod(3, node="n", seen=True, goes=True))
+    assert woken == [0.0, ALONE_S]
+    cluster.pods.put(pod(4, node="n", seen=True, goes=True, held=False))
     cluster.pods.drop(Key("runners", "p"))
-    assert woken == [ALONE_S]
+    assert woken == [0.0, ALONE_S]
 
 
 def test_a_closed_run_waits_for_whatever_goes(cluster, woken):
@@ -116,7 +122,18 @@ def box(version: int, *, finalizers: list[str], **spec: str) -> SandboxObject:
     return SandboxObject(metadata=meta, spec=spec)
 
 
+def test_a_sandbox_without_a_run_wakes_none(cluster, woken):
+    cluster.sandboxes.put(box(1, finalizers=[]))
+    assert woken == []
+    assert len(cluster.wishes) == 1
+    cluster.sandboxes.drop(Key("shop", "box"))
+    assert woken == [0.0], "something of a run may be left"
+
+
 def test_our_finalizer_on_a_sandbox_is_no_news(cluster, woken):
+    ledger = Run(uid="u", target=TARGET, plan="sha256:0")
+    name = names.run_name("box", "u")
+    cluster.runs.put(RunObject(metadata=AnnotatedMeta(name=name, uid="r"), ledger=ledger))
     cluster.sandboxes.put(box(1, finalizers=["theirs"]))
     woken.clear()
     cluster.sandboxes.put(box(2, finalizers=["theirs", TARGET_FINALIZER]))

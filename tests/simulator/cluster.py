@@ -90,6 +90,7 @@ class Cluster(Simulation):
         self.orphans: list[Pod] = []  # processes whose pod is gone from the API
         self.views: dict[str, dict[AttemptKey, Pod]] = {}
         self.uids = 0
+        self.calmed = 0  # since when nothing harms anybody any more
         super().__init__(*args, **kwargs)
         self.known_refs = set()
 
@@ -104,6 +105,7 @@ class Cluster(Simulation):
 
     def calm(self) -> None:
         super().calm()
+        self.calmed = self.now
         if self.rng.random() < 0.7:  # mostly one operator is left
             self.servers = self.servers[:1]
         for pod in self.pods.values():
@@ -300,6 +302,7 @@ class Cluster(Simulation):
         """What was recalled and cannot say a word is to be fenced long before its kubelet ends it."""
         record = self.oracle.run.unit(pod.unit)
         awaited = record.state in HOPED and record.ref == pod.uid and not (self.faulty or self.oracle.gone)
+        awaited = awaited and pod.created + ACTIVE > self.calmed  # before that operators may have had no turn
         if awaited and not pod.deleting and 0 < pod.recalled < self.now - RECALL_MS - MARGIN:
             raise Violation(13, f"{pod.unit}#{pod.attempt} is waited for long after its recall")
 

@@ -143,8 +143,11 @@ class Cluster:
             return 0.0
         over = (State.DONE, State.VOID)
         if any(unit.ref == seen.metadata.uid and unit.state in over for unit in found.ledger.units.values()):
-            # What it told is in the ledger. It is on its way out: only a finalizer that stayed would be ours to take.
-            return ALONE_S if new is not None and names.FINALIZER in (new.metadata.finalizers or ()) else None
+            # What it told is in the ledger. Its own end may be to come, before which it is not let go. Once it is on
+            # its way out, only a finalizer that stayed would be ours to take.
+            if new is None or names.FINALIZER not in (new.metadata.finalizers or ()):
+                return None
+            return ALONE_S if new.metadata.deletion_timestamp else 0.0
         if new is change.old:
             return COMPANY_S
         if isinstance(change.old, Pod) and new is not None:
@@ -177,7 +180,8 @@ class Cluster:
         self.wishes.add(change.key, urgency=known)
         deleting = change.new is None or change.new.metadata.deletion_timestamp is not None
         run = names.run_name(seen.metadata.name, seen.metadata.uid)
-        self.queue.add(run, urgency=Urgency.URGENT if deleting else known)
+        if deleting or self.ledger.get(run) is not None:  # one that is yet to be born is looked at after its birth
+            self.queue.add(run, urgency=Urgency.URGENT if deleting else known)
 
     def _plugin_changed(self, change: Change[PluginObject]) -> None:
         self.published.add(change.key.name)

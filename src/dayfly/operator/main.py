@@ -123,12 +123,12 @@ class Operator:
         try:
             decision = await turn(run, self._lifecycles)
             await self._lifecycles.keep(run)
-            scene = self._lifecycles.last(run)
-            if scene is not None and decision is not None:
-                decision = self._follow_up(run, scene, decision)
+            scene, then = self._lifecycles.last(run), None
+            if scene is not None and decision is not None and decision.moves:
+                decision = then = self._follow_up(run, scene, decision)
             if decision is not None and (after := self._lifecycles.again(run, decision.wake_at)):
                 self.cluster.queue.add(run, after=after)
-            await self._tell(run, scene)
+            await self._tell(run, scene, then)
             if decision is not None and decision.rests:
                 self._lifecycles.rest(run)
             result = "done"
@@ -152,21 +152,19 @@ class Operator:
 
     def _follow_up(self, run: str, scene: Scene, made: Decision) -> Decision:
         """What is decided with the moves of `made` in the ledger: the watch brings no news of our own commits."""
-        if not made.moves:
-            return made
         decision = decide(scene.plan, scene.world, scene.now)
         if decision.moves or any(effect not in made.effects for effect in decision.effects):
             self.cluster.queue.add(run)
         return decision
 
-    async def _tell(self, run: str, scene: Scene | None) -> None:
-        """Say how the run stands, of its Sandbox and of each resource."""
+    async def _tell(self, run: str, scene: Scene | None, decided: Decision | None) -> None:
+        """Say how the run stands, of its Sandbox and of each resource; `decided` is what follows from the scene."""
         found = self.cluster.ledger.get(run)
         if scene is None or found is None:
             self._resources.forget(run)
             self._lifecycles.logs.forget(run)
             return
-        report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
+        report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now))
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
             if after := await self._resources.run(scene, found, report):

@@ -3,7 +3,7 @@
 A change of reason is said at once, anything else at most every few seconds: what is over sooner is not worth a write.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
@@ -31,11 +31,6 @@ _WARNINGS = frozenset(
 FROZEN = frozenset({"LedgerLost", "PlanLost"})
 
 
-class _Said(NamedTuple):
-    report: Report | None
-    units: list[dict[str, Any]]
-
-
 class Speaker:
     """Keeps what it said last, so that the same is not written twice; after a restart, what it finds said already."""
 
@@ -53,8 +48,7 @@ class Speaker:
         if seen is None or seen.metadata.uid != target.uid:
             self.forget(target.uid)
             return 0.0
-        said = _Said(report, units_of(report.units, scene.now, _pods(scene, report)))
-        return await self._say(seen, report.ready, report.reason, sentence(report, scene.now), said)
+        return await self._say(seen, report.ready, report.reason, sentence(report, scene.now), (scene, report))
 
     async def waiting(self, seen: SandboxObject, why: WaitingError) -> None:
         """Say why nothing is done for a Sandbox."""
@@ -69,21 +63,24 @@ class Speaker:
         self._told.pop(uid, None)
         self.frozen.pop(uid, None)
 
-    async def _say(self, seen: SandboxObject, ready: bool, reason: str, message: str, about: _Said | None) -> float:
-        report, units = about or _Said(None, [])
+    async def _say(
+        self, seen: SandboxObject, ready: bool, reason: str, message: str, about: tuple[Scene, Report] | None
+    ) -> float:
+        report = about[1] if about else None
+        units = report.units if report else ()
         meta, now = seen.metadata, self._cluster.now()
         progress = f"{report.done}/{report.total}" if report else "0/0"
         closed = report is not None and report.closed is not None
         phase = phases.phase(begun=report is not None, closed=closed, ready=ready, reason=reason)
-        news, rest = (ready, reason, phase, meta.generation), (message, progress, _standing(units))
-        troubled = report is not None and phases.troubled(report.units)
+        standing = tuple((unit.id, unit.state, unit.attempt) for unit in units)
+        news, rest = (ready, reason, phase, meta.generation), (message, progress, standing)
         if (told := self._told.get(meta.uid)) is None:
             told = self._told[meta.uid] = _found(seen)
         if reason in FROZEN:
             self.frozen[meta.uid] = reason
         else:
             self.frozen.pop(meta.uid, None)
-        if (wait := told.wait(news, rest, now, troubled=troubled)) is not None:
+        if (wait := told.wait(news, rest, now, troubled=phases.troubled(units))) is not None:
             return wait
         since = told.hold(ready, reason, now)
         status = {
@@ -96,9 +93,9 @@ class Speaker:
             "routingKey": routing_key(meta.uid),
             "conditions": conditions(ready, reason, message, meta.generation, since),
         }
-        if report is not None:
+        if about:
             status["run"] = names.run_name(meta.name, meta.uid)
-            status["units"] = units
+            status["units"] = units_of(units, about[0].now, _pods(*about))
         patch = {"metadata": {"uid": meta.uid}, "status": status}
         try:
             await self._cluster.client.patch(SANDBOXES, patch, meta.name, meta.namespace, subresource="status")
@@ -133,10 +130,6 @@ def _found(seen: SandboxObject) -> Told:
     news = spoken.ready, spoken.reason, spoken.phase, spoken.observed_generation
     standing = tuple((unit.id, unit.state, unit.attempt) for unit in spoken.units)
     return Told.found(spoken, news, (spoken.message, spoken.progress, standing))
-
-
-def _standing(units: list[dict[str, Any]]) -> tuple[tuple[str, str, int], ...]:
-    return tuple((unit["id"], unit["state"], unit.get("attempt", 0)) for unit in units)
 
 
 def _pods(scene: Scene, report: Report) -> dict[str, str]:
