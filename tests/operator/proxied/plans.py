@@ -47,11 +47,11 @@ RETRY = plugin(
     [step("make", outputs=("url",), idempotent=True, backoff="1s")], [step("drop", reads=("make.url",), backoff="1s")]
 )
 LIVES = {
-    "chain": Life(CHAIN, CHAIN_UNITS, 48),
-    "retry": Life(RETRY, RETRY_UNITS, 48, {"db/make": dataclasses.replace(QUICK, fails=1)}),
-    "midway": Life(CHAIN, CHAIN_UNITS, 34, {"db/make": dataclasses.replace(QUICK, runs=2.0)}, ends=End.STARTED),
-    "follow": Life(RETRY, RETRY_UNITS, 60, forks=True, ends=End.FOLLOWED),
-    "scaled": Life(RETRY, RETRY_UNITS, 44, forks=True, ends=End.CLAIMED),
+    "chain": Life(CHAIN, CHAIN_UNITS, 42),
+    "retry": Life(RETRY, RETRY_UNITS, 44, {"db/make": dataclasses.replace(QUICK, fails=1)}),
+    "midway": Life(CHAIN, CHAIN_UNITS, 32, {"db/make": dataclasses.replace(QUICK, runs=2.0)}, ends=End.STARTED),
+    "follow": Life(RETRY, RETRY_UNITS, 56, forks=True, ends=End.FOLLOWED),
+    "scaled": Life(RETRY, RETRY_UNITS, 42, forks=True, ends=End.CLAIMED),
 }
 
 
