@@ -344,6 +344,37 @@ class TestEnd:
 
         play(story, operators=2)
 
+    @pytest.mark.parametrize("replicas", [0, 1])
+    @pytest.mark.parametrize("wished", [True, False])
+    def test_another_of_the_same_name_takes_the_place_of_the_claimed_one(self, wished, replicas):
+        """A paused peer prepares a fork that has gone since, or somebody replaces it by force.
+
+        Nobody claimed that one, and what it makes must not be taken for what is left of the one that was claimed.
+        """
+
+        async def story(world: World) -> None:
+            def is_there(uid: str) -> bool:
+                return uid in {each["metadata"]["uid"] for each in world.forks.all()}
+
+            found = await made(world)
+            world.cloud.forgiven = replicas > 0  # the test itself gives pods to what nobody claimed
+            world.forks.player.usual = Rollout(ends=20)
+            world.forks.delete(found["metadata"]["name"])
+            if not wished:
+                world.delete()
+                await world.rest(1)
+            same = {key: found["metadata"][key] for key in ("name", "labels", "annotations", "ownerReferences")}
+            body = {"metadata": same, "spec": found["spec"] | {"replicas": replicas}}
+            world.ask("POST", "/apis/apps/v1/namespaces/shop/deployments", body)
+            other = world.forks.all()[0]["metadata"]["uid"]
+            if wished:
+                await world.until(lambda: ready(world) and not is_there(other), "one that is claimed", 60)
+                world.delete()
+            await gone(world)
+            assert world.cloud.starts("db/drop") == 1
+
+        play(story, operators=2)
+
     def test_forks_of_a_run_that_is_gone(self):
         """A paused peer made them too late: the sweeper takes them away, and lets lie what is not ours."""
 

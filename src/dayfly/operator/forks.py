@@ -109,7 +109,8 @@ class ForkKeeper:
         """
         wished = plan.forks if run.ledger.closed is None else {}
         alive = {name for name, record in run.ledger.units.items() if name.startswith(FORK) and record.state in _ALIVE}
-        await self._tidy(run, {_own_name(run, name) for name in (*wished, *alive)})
+        coming = {_own_name(run, name) for name in wished.keys() - alive}
+        await self._tidy(run, coming, coming | {_own_name(run, name) for name in alive})
         for name in alive & wished.keys():
             seen, fact = sight.seen.get(name), sight.facts.get((name, run.ledger.unit(name).attempt))
             if seen is not None and not isinstance(fact, Held) and not seen.metadata.deletion_timestamp:
@@ -209,15 +210,19 @@ class ForkKeeper:
             fresh = before is None or before.message != said.message
             self._cluster.queue.add(run.metadata.name, after=0.0 if fresh else AGAIN_S)
 
-    async def _tidy(self, run: RunObject, kept: set[str]) -> None:
-        """Take away Services and never claimed Deployments of forks that nobody wishes for any more."""
+    async def _tidy(self, run: RunObject, coming: set[str], kept: set[str]) -> None:
+        """Take away Services that are not kept, and never claimed Deployments but of forks that are yet to be claimed.
+
+        One may bear the name of a fork that is claimed: made too late by a paused peer, or by somebody who replaced
+        ours. Were it left there, its ReplicaSet could not be told from what is left of the claimed one.
+        """
         services = _ours(self._cluster.services, run.metadata.name)
         unwanted = [each for each in services if each.metadata.name not in kept]
         refs = {record.ref for record in run.ledger.units.values()}
         left = [
             found
             for found in self._deployments(run)
-            if found.metadata.name not in kept and found.metadata.uid not in refs
+            if found.metadata.name not in coming and found.metadata.uid not in refs
         ]
         if (unwanted or left) and await self._is_newest(run):
             for each in unwanted:

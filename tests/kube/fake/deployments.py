@@ -1,7 +1,8 @@
 """Plays the Deployment controller, and the nodes for its pods: pods come, answer, are replaced, and take time to end.
 
-A pod belongs to its Deployment directly; the ReplicaSet that lies between them in a real cluster is left out. As there,
-a Deployment that is being deleted gets no pods any more, and foreground deletion waits until the last of them is gone.
+A pod belongs to its Deployment directly; the ReplicaSet that lies between them in a real cluster is there, also where
+no pod is wished for, but does nothing. As there, a Deployment that is being deleted gets no pods any more, and foreground
+deletion waits until the last of them is gone.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class Deployments:
         living = [pod for pod in self.pods(meta["uid"]) if "deletionTimestamp" not in pod["metadata"]]
         mark = hashlib.sha256(msgspec.json.encode(spec["template"], order="deterministic")).hexdigest()[:8]
         if "deletionTimestamp" not in meta:
+            self._make_set(deployment, mark)
             new = [pod for pod in living if pod["metadata"]["labels"].get(HASH) == mark]
             for _ in range(spec["replicas"] - len(new)):
                 self._make(deployment, mark)
@@ -97,17 +99,27 @@ class Deployments:
             patch = {"metadata": {"uid": meta["uid"]}, "status": status}
             self._ask("PATCH", path, patch, "application/merge-patch+json")
 
+    def _make_set(self, deployment: Object, mark: str) -> None:
+        """The ReplicaSet for this template, unless it, or another of that name, is there."""
+        meta, template = deployment["metadata"], deployment["spec"]["template"]
+        name = f"{meta['name']}-{mark}"
+        if self._cluster.store.get(self._cluster.kind("replicasets"), Key(meta["namespace"], name)) is None:
+            labels = {**template["metadata"].get("labels", {}), HASH: mark}
+            metadata = {"name": name, "labels": labels, "ownerReferences": [_reference(meta)]}
+            spec = {"selector": {"matchLabels": labels}, "template": template, "replicas": deployment["spec"]["replicas"]}
+            path = f"/apis/apps/v1/namespaces/{meta['namespace']}/replicasets"
+            self._ask("POST", path, {"metadata": metadata, "spec": spec})
+
     def _make(self, deployment: Object, mark: str) -> None:
         self._count += 1
         meta, template = deployment["metadata"], deployment["spec"]["template"]
-        reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": meta["name"], "uid": meta["uid"]}
         copied = {key: template["metadata"].get(key) for key in ("annotations", "finalizers")}
         labels = {**template["metadata"].get("labels", {}), HASH: mark}
         metadata = {
             **{key: value for key, value in copied.items() if value},
             "name": f"{meta['name']}-{mark}-{self._count}",
             "labels": labels,
-            "ownerReferences": [reference | {"controller": True, "blockOwnerDeletion": True}],
+            "ownerReferences": [_reference(meta)],
         }
         path = f"/api/v1/namespaces/{meta['namespace']}/pods"
         self._ask("POST", path, {"metadata": metadata, "spec": template["spec"]})
@@ -164,6 +176,11 @@ def owner(pod: Object) -> str:
     """The UID of the Deployment to which a pod belongs; empty if to none."""
     owners = pod["metadata"].get("ownerReferences", [])
     return next((each["uid"] for each in owners if each["kind"] == "Deployment"), "")
+
+
+def _reference(meta: Object) -> Object:
+    named = {"apiVersion": "apps/v1", "kind": "Deployment", "name": meta["name"], "uid": meta["uid"]}
+    return named | {"controller": True, "blockOwnerDeletion": True}
 
 
 def _answers(pod: Object) -> bool:
