@@ -106,7 +106,11 @@ class Deployments:
         if self._cluster.store.get(self._cluster.kind("replicasets"), Key(meta["namespace"], name)) is None:
             labels = {**template["metadata"].get("labels", {}), HASH: mark}
             metadata = {"name": name, "labels": labels, "ownerReferences": [_reference(meta)]}
-            spec = {"selector": {"matchLabels": labels}, "template": template, "replicas": deployment["spec"]["replicas"]}
+            spec = {
+                "selector": {"matchLabels": labels},
+                "template": template,
+                "replicas": deployment["spec"]["replicas"],
+            }
             path = f"/apis/apps/v1/namespaces/{meta['namespace']}/replicasets"
             self._ask("POST", path, {"metadata": metadata, "spec": spec})
 
