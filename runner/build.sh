@@ -2,16 +2,18 @@
 # Builds the runner program. Usage: build.sh OUT [ARCH]
 # Without ARCH: for this machine, with its own C compiler if that can link statically (a second, nothing fetched).
 # With ARCH (x86_64 or aarch64), or without a compiler: with zig's, which makes the small portable program that goes
-# into clusters. Zig is fetched once (hash-locked, about 440 MB unpacked) into .cache/runner/zig; once it is there it
-# serves this machine too: what it makes starts 0.3 ms sooner (musl asks the processor for no features, which is slow
-# in a virtual machine).
+# into clusters. Zig is fetched once for all checkouts (hash-locked, about 440 MB unpacked) into ~/.cache/dayfly/runner,
+# or $DAYFLY_CACHE/runner; once it is there it serves this machine too: what it makes starts 0.3 ms sooner (musl asks the
+# processor for no features, which is slow in a virtual machine).
 # A result is kept under the hash of what it is made of; a call that finds OUT newer than that reads nothing more.
 set -eu
 out=${1:?usage: build.sh OUT [ARCH]}
 arch=${2:-}
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 root=${here%/*}
-cache=${DAYFLY_RUNNER_CACHE:-$root/.cache/runner}
+home=${DAYFLY_CACHE:-${HOME:+$HOME/.cache/dayfly}}
+cache=${home:-$root/.cache}/runner
+mkdir -p "$cache" 2>/dev/null && [ -w "$cache" ] || cache=$root/.cache/runner
 stamp="$out.made-for"
 
 fresh() {
@@ -35,8 +37,8 @@ links_statically() {
 }
 
 wish="$root/requirements/zig.txt"
-venv="$cache/zig"
-zig_is_there() { [ -e "$venv/.stamp" ] && [ ! "$wish" -nt "$venv/.stamp" ]; }
+venv="$cache/zig-$(sha256sum <"$wish" | cut -c1-16)"
+zig_is_there() { [ -e "$venv/.stamp" ]; }
 
 zig() {
     if ! zig_is_there; then
@@ -46,7 +48,7 @@ zig() {
         "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$wish" >&2
         touch "$venv/.stamp"
     fi
-    # Its own cache stays beside it, never in the caller's home.
+    # Its own cache stays beside it.
     ZIG_GLOBAL_CACHE_DIR="$cache/zig-cache" ZIG_LOCAL_CACHE_DIR="$cache/zig-cache" \
         "$venv/bin/python" -m ziglang cc -target "$arch-linux-musl" "$@"
 }
@@ -75,7 +77,8 @@ if [ ! -x "$kept" ]; then
     # shellcheck disable=SC2086 # the flags are words
     "$compiler" $flags -o "$work/dayfly-runner" "$here"/*.c
     chmod 755 "$work/dayfly-runner"
-    rm -f "$cache/dayfly-runner-$arch-$compiler-"*  # what older sources gave
+    # What older sources gave, but not what another checkout is likely to ask for again.
+    find "$cache" -maxdepth 1 -name "dayfly-runner-$arch-$compiler-*" -mtime +7 -delete
     mv -f "$work/dayfly-runner" "$kept"
 fi
 # By rename: a program that runs just now cannot be written to.
