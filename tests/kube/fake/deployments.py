@@ -151,7 +151,7 @@ class Deployments:
                 said = {"phase": "Running", "conditions": [ready], "containerStatuses": [_main({"running": {}})]}
                 self._status(pod, said)
         while self._is_living(pod):
-            await self._cluster.store.change()
+            await self._cluster.store.change(self._cluster.kind("pods"))
         await asyncio.sleep(rollout.ends if not rollout.waits else 0)
         self.told("end", pod)
         if self._now(pod) is not None:

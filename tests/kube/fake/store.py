@@ -35,7 +35,7 @@ class Store:
         """Whether anything was written that the cluster's own controllers care for: an end, or an owner."""
         self._now: dict[Kind, dict[Key, Object]] = {}
         self._log: dict[Kind, list[Write]] = {}
-        self._changed = asyncio.Event()
+        self._changed: dict[Kind | None, asyncio.Event] = {}
 
     def get(self, kind: Kind, key: Key, *, at: int | None = None) -> Object | None:
         if at is None:
@@ -74,8 +74,9 @@ class Store:
         else:
             del self._now[kind][key]
         self._log.setdefault(kind, []).append(Write(self.version, key, old, new, at))
-        self._changed.set()
-        self._changed = asyncio.Event()
+        for of in (kind, None):
+            if waiting := self._changed.pop(of, None):
+                waiting.set()
         return new
 
     def after(self, kind: Kind, version: int) -> list[Write]:
@@ -86,6 +87,6 @@ class Store:
         """Forget how it came to this: watches and pages from earlier versions end with 410."""
         self.horizon = self.version
 
-    async def change(self) -> None:
-        """Wait for the next write."""
-        await self._changed.wait()
+    async def change(self, of: Kind | None = None) -> None:
+        """Wait for the next write, to that kind or to any."""
+        await self._changed.setdefault(of, asyncio.Event()).wait()
