@@ -27,8 +27,8 @@ run: setup  ## the main job, once, from nothing to nothing, in about ten seconds
 test: dev  ## every test, with real databases, a real Kubernetes and real clients
 	@scripts/test-deps.sh
 	@failed=0; \
-	$(PY) -m pytest -n 2 --dist loadfile -m 'not cluster' || failed=1; \
-	$(PY) -m pytest -n 2 --dist loadfile -m cluster || failed=1; \
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not cluster' || failed=1; \
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m cluster || failed=1; \
 	exit $$failed
 
 bench: setup  ## measure speed and memory beside their yardsticks, and write docs/performance.md

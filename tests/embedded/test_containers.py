@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -53,12 +54,15 @@ def podman(*arguments, **more):
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """A podman of the tests' own with one image in it; says why if it cannot run a container on this kernel."""
+def store():
+    """A podman of the tests' own with one image in it; says why if it cannot run a container on this kernel.
+
+    Its folder has a short name: below a long one, podman 4.3 waits for 20 s before it believes that a container ended.
+    """
     if reason := missing():
         pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("podman")
-    with pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory(prefix="podman-") as place, pytest.MonkeyPatch.context() as patch:
+        folder = Path(place)
         for name, text in (("CONTAINERS_CONF", SETTINGS), ("CONTAINERS_STORAGE_CONF", STORAGE)):
             (folder / name).write_text(text.format(folder))
             patch.setenv(name, str(folder / name))
