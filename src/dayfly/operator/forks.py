@@ -136,8 +136,7 @@ class ForkKeeper:
 
     def _deployments(self, run: RunObject) -> list[read.Workload]:
         """Those in the cache that belong to that very run."""
-        found, uid = _ours(self._cluster.forks, run.metadata.name), run.metadata.uid
-        return [item for item in found if uid in {each.uid for each in item.metadata.owner_references or ()}]
+        return [item for item in _ours(self._cluster.forks, run.metadata.name) if _belongs(item, run)]
 
     async def _claimed(
         self, sight: ForkSight, run: RunObject, name: str, found: read.Workload | None, now: int
@@ -151,10 +150,12 @@ class ForkKeeper:
             known = self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name)
             sight.facts[name, record.attempt] = read.fork(found, [pod for pod in known if _is_of(pod, own)], now)
         else:
+            # One of ours that nobody claimed goes first (`_tidy`): what it makes looks like what is left of the other.
+            stray = found is not None and _belongs(found, run)
             sets, pods = await self._forks.left(own, namespace)
             if sets:
                 self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)  # nobody tells us when they go
-            sight.facts[name, record.attempt] = read.gone(record, left=sets + pods, now=now)
+            sight.facts[name, record.attempt] = read.gone(record, left=stray + sets + pods, now=now)
 
     def _hold(self, sight: ForkSight, run: RunObject, name: str, unit: Unit) -> None:
         """Say what a fork that is wished for lacks: a baseline before it is made, the form that is wished for after."""
@@ -213,8 +214,7 @@ class ForkKeeper:
     async def _tidy(self, run: RunObject, coming: set[str], kept: set[str]) -> None:
         """Take away Services that are not kept, and never claimed Deployments but of forks that are yet to be claimed.
 
-        One may bear the name of a fork that is claimed: made too late by a paused peer, or by somebody who replaced
-        ours. Were it left there, its ReplicaSet could not be told from what is left of the claimed one.
+        One may bear the name of a fork that is claimed: made too late by a paused peer, or put in the place of ours.
         """
         services = _ours(self._cluster.services, run.metadata.name)
         unwanted = [each for each in services if each.metadata.name not in kept]
@@ -275,6 +275,11 @@ def _ours(cache: Cache[T], run: str) -> list[T]:
         for item in cache.labelled(names.RUN_LABEL, run)
         if any(each.kind == "Run" and each.name == run for each in item.metadata.owner_references or ())
     ]
+
+
+def _belongs(item: HasMeta, run: RunObject) -> bool:
+    """Whether that very run owns it."""
+    return run.metadata.uid in {each.uid for each in item.metadata.owner_references or ()}
 
 
 def _baseline(name: str) -> Baseline:

@@ -82,7 +82,7 @@ def fork(seen: Workload, pods: Sequence[Pod], now: int) -> Fact:
 
 
 def gone(record: UnitRecord, *, left: int, now: int) -> Fact:
-    """A quorum read has found no workload of the claimed UID; so many of its ReplicaSets and pods are still there."""
+    """A quorum read has found no workload of the claimed UID; so many things that it may have made are still there."""
     if left:
         return Running(since=record.claimed_at, ready=False)
     result = Result(
