@@ -44,7 +44,7 @@ uninstall: setup  ## drain that cluster, take Dayfly out of it and end it
 	$(PY) deploy/trial.py down
 
 check: lint  ## lint and the quick tests
-	$(PY) -m pytest -m 'not slow' -n 2
+	$(PY) -m pytest -n 2 --dist loadfile -m 'not slow and not cluster'
 
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh

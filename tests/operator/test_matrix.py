@@ -105,13 +105,7 @@ PEERS = {
 RIVALS = {f"peer_{each.name.lower()}": beside(each) for each in (Harm.LOST_ANSWER, Harm.TROUBLE_AFTER, Harm.CONFLICT)}
 SOLE = {each.name.lower(): alone(each) for each in WRITE_HARMS}
 HARMS = {**SOLE, "late_view": late_view, **PEERS, **RIVALS}
-# Lives with forks are long, and longest where somebody is late.
-CELLS = [
-    pytest.param(scene, kind, marks=pytest.mark.slow if SCENES[scene].baseline and kind not in SOLE else ())
-    for scene in SCENES
-    for kind in HARMS
-    if kind not in RIVALS or SCENES[scene].baseline
-]
+CELLS = [(scene, kind) for scene in SCENES for kind in HARMS if kind not in RIVALS or SCENES[scene].baseline]
 
 
 def play(scene: Scene, prepare: Callable[[World], None], seed: int = 0) -> World:
@@ -157,6 +151,7 @@ def changes() -> Callable[[str, int], int]:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("name", "kind"), CELLS)
 def test_every_change(name, kind, changes):
