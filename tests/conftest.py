@@ -1,10 +1,17 @@
-"""For all tests: in which order they run."""
+"""For all tests: in which order they run, and with which signals."""
 
 from __future__ import annotations
 
 import collections
+import signal
 
 import pytest
+
+# A shell's `&`, and nohup, have these ignored, and so would everything that a test starts. It starts with the defaults
+# where there is a handler, and the tests themselves stay as deaf as they were meant to be.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -93,9 +93,7 @@ def test_a_signal_goes_to_the_command_once_and_its_answer_counts(served: Cli, pl
         "time.sleep(0.3)\n"
         "sys.exit(40 + len(got))\n"
     )
-    outside = signal.signal(number, signal.SIG_DFL)  # what nohup ignores would be ignored by the command too
     process = served.start("with", "-f", plugin, "--", sys.executable, "-c", program)
-    signal.signal(number, outside)
     until((served.folder / "started").exists)
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
