@@ -1,5 +1,6 @@
 """A fork of a real Deployment: reached over its own Service, with what a step made in its environment."""
 
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -135,6 +136,33 @@ class TestForks:
         operator.check_nothing_left()
         shop.wait_answer(shop.name, " live debug\n")
         record_property("took", f"fork ready {ready:.1f} s after its baseline came")
+
+    def test_replaced_by_force(self, operator, wishes, shop):
+        """Nobody claimed the new one, with pods or without: it goes, and is not taken for what is left of the old one."""
+
+        def forks() -> list[dict[str, Any]]:
+            return operator.items(f"/apis/apps/v1/deployments?labelSelector={FORK_LABEL}")
+
+        def replace(replicas: int) -> str:
+            (found,) = forks()
+            kept = ("name", "namespace", "labels", "annotations", "ownerReferences")
+            meta = {key: found["metadata"][key] for key in kept}
+            new = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta}
+            body = json.dumps(new | {"spec": found["spec"] | {"replicas": replicas}})
+            operator.own.kubectl("delete", "deployment", meta["name"], "-n", meta["namespace"], "--wait=false")
+            return operator.own.kubectl("create", "-f", "-", "-o", "jsonpath={.metadata.uid}", stdin=body)
+
+        operator.apply(*shop.baseline("info"), wishes.plugin(), shop.sandbox("forked"))
+        operator.wait_ready(wishes.name, wishes.namespace)
+        other = replace(1)
+        eventually(
+            lambda: [each for each in forks() if each["metadata"]["uid"] != other], "a fork of the operator's own"
+        )
+        operator.wait_ready(wishes.name, wishes.namespace)
+        shop.wait_answer(shop.fork(), "hello forked info\n")
+        replace(0)
+        operator.delete(wishes.name, wishes.namespace)
+        operator.check_nothing_left()
 
     def test_another_namespaces_workloads_need_its_leave(self, operator, wishes, shop, namespace):
         """Without the label there a Sandbox reaches into no other namespace; with it, and the rights, it may."""
