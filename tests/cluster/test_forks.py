@@ -14,6 +14,8 @@ from cluster.patience import eventually
 from cluster.wishes import Wishes
 
 FORK_LABEL = "dayfly.dev/fork"
+ACCOUNT = "system:serviceaccount:dayfly-system:dayfly-operator"
+UID = "jsonpath={.metadata.uid}"
 SAYS = 'while true; do echo "$WORD $MODE $LEVEL" | nc -l -p 8080; done'
 
 
@@ -137,30 +139,33 @@ class TestForks:
         shop.wait_answer(shop.name, " live debug\n")
         record_property("took", f"fork ready {ready:.1f} s after its baseline came")
 
-    def test_replaced_by_force(self, operator, wishes, shop):
-        """Nobody claimed the new one, with pods or without: it goes, and is not taken for what is left of the old one."""
+    def test_made_again_too_late(self, operator, wishes, shop):
+        """A paused operator may do that (nobody else: see the policies). What nobody claimed goes, with pods or without.
+
+        Its ReplicaSet is not taken for something that is left of the fork that was claimed.
+        """
 
         def forks() -> list[dict[str, Any]]:
             return operator.items(f"/apis/apps/v1/deployments?labelSelector={FORK_LABEL}")
 
-        def replace(replicas: int) -> str:
+        def make_again(replicas: int) -> str:
             (found,) = forks()
             kept = ("name", "namespace", "labels", "annotations", "ownerReferences")
             meta = {key: found["metadata"][key] for key in kept}
             new = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta}
             body = json.dumps(new | {"spec": found["spec"] | {"replicas": replicas}})
             operator.own.kubectl("delete", "deployment", meta["name"], "-n", meta["namespace"], "--wait=false")
-            return operator.own.kubectl("create", "-f", "-", "-o", "jsonpath={.metadata.uid}", stdin=body)
+            return operator.own.kubectl("create", f"--as={ACCOUNT}", "-f", "-", "-o", UID, stdin=body)
 
         operator.apply(*shop.baseline("info"), wishes.plugin(), shop.sandbox("forked"))
         operator.wait_ready(wishes.name, wishes.namespace)
-        other = replace(1)
+        other = make_again(1)
         eventually(
             lambda: [each for each in forks() if each["metadata"]["uid"] != other], "a fork of the operator's own"
         )
         operator.wait_ready(wishes.name, wishes.namespace)
         shop.wait_answer(shop.fork(), "hello forked info\n")
-        replace(0)
+        make_again(0)
         operator.delete(wishes.name, wishes.namespace)
         operator.check_nothing_left()
 

@@ -347,7 +347,7 @@ class TestEnd:
     @pytest.mark.parametrize("replicas", [0, 1])
     @pytest.mark.parametrize("wished", [True, False])
     def test_another_of_the_same_name_takes_the_place_of_the_claimed_one(self, wished, replicas):
-        """A paused peer prepares a fork that has gone since, or somebody replaces it by force.
+        """A paused peer prepares a fork that has gone since, or somebody whom no policy hinders replaces it by force.
 
         Nobody claimed that one, and what it makes must not be taken for what is left of the one that was claimed.
         """
