@@ -208,12 +208,10 @@ def _home() -> Path:
 def _reserve() -> tuple[Cluster, int]:
     """A fresh cluster folder and its held lock, which is to live on in the processes that inherit it."""
     _home().mkdir(parents=True, exist_ok=True)
-    taken = {cluster.name for cluster in all_known()}
-    names = (host.name_of(number, build.cache()) for number in host.free_numbers())
-    name = next((name for name in names if name not in taken), None)
-    if name is None:
+    number = next(host.free_numbers(), None)
+    if number is None:
         raise StartError(f"no free addresses: {host.MOST} clusters run, or routes of this machine cover 10.128-191")
-    cluster = Cluster(_home() / name)
+    cluster = Cluster(_home() / host.new_name(number))
     cluster.folder.mkdir(mode=0o700)
     lock = os.open(cluster.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,15 +1,16 @@
 """The few things a cluster has on the host's side of its namespaces: one network link, and control groups.
 
-All of them carry the cluster's name, so that they can be found and removed without any record. Names are unique on
-the machine: they hold a number, which decides the addresses, and a digest of the cache that the cluster belongs to.
+All of them carry the cluster's name, so that they can be found and removed without any record. It holds a number,
+which decides the addresses and is used again, and chance, for no name may ever mean another cluster: who ends one, or
+kept the path of its KUBECONFIG, would else do so to its successor.
 """
 
 import contextlib
 import fcntl
-import hashlib
 import ipaddress
 import json
 import os
+import secrets
 import subprocess
 import time
 from collections.abc import Iterator
@@ -36,9 +37,9 @@ class Network:
         self.dns = f"10.{second}.128.10"
 
 
-def name_of(number: int, cache: Path) -> str:
-    """The name of a cluster, of its link and of its control groups."""
-    return f"{PREFIX}{number}-{hashlib.sha256(os.fsencode(cache.resolve())).hexdigest()[:5]}"
+def new_name(number: int) -> str:
+    """A name for a cluster with these addresses, for its link and its control groups, that none had before."""
+    return f"{PREFIX}{number}-{secrets.token_hex(3)}"
 
 
 def network_of(name: str) -> Network:

@@ -135,6 +135,13 @@ class TestLife:
         finally:
             clusters.down(one)
 
+    def test_no_name_is_used_again(self):
+        """The addresses are; but who still holds the name of a cluster that has ended must not mean its successor."""
+        names = {host.new_name(host.MOST - 1) for _ in range(20)}
+        assert len(names) == 20
+        assert {host.network_of(name).number for name in names} == {host.MOST - 1}
+        assert max(map(len, names)) <= 15, "the kernel's bound for the name of a link"
+
     def test_ends_with_its_owner(self):
         """A cluster tied to a process ends with it, and what it left is swept away."""
         owner = subprocess.Popen(["sleep", "1000"])
