@@ -12,6 +12,7 @@ import pytest
 
 from dayfly.embedded.host import HomeBusyError
 from dayfly.execute.process import run as process
+from dayfly.execute.process.place import open_place
 from dayfly.plan.world import Running, Stalled
 from embedded import documents as doc
 from embedded.machine import until
@@ -127,8 +128,8 @@ async def test_folders_that_a_killed_server_left_are_removed(machine):
     go(machine)
     await machine.ready()
     await machine.down()
-    process.Folder(process.open_place(machine.home), "u", "r/a", 1).write_order(b"recorded long ago")
-    process.Folder(process.open_place(machine.home), "nobody", "r/a", 1).write_order(b"of a run that is over")
+    process.Folder(open_place(machine.home), "u", "r/a", 1).write_order(b"recorded long ago")
+    process.Folder(open_place(machine.home), "nobody", "r/a", 1).write_order(b"of a run that is over")
     await machine.up()
     await until(lambda: not machine.folders(), "no folders")
 
@@ -194,9 +195,12 @@ async def test_a_killed_runner_without_namespaces_is_not_over_before_its_process
     await machine.host.offer(doc.offer(slow()))
     await machine.wrote("+ 1")
     [marker] = machine.work.glob("*/marker")
-    # The runner, and the step's first process, which would have ended the others.
-    for pid in marker.read_text().split("\n")[1:3]:
-        os.kill(int(pid), signal.SIGKILL)
+    runner, first = map(int, marker.read_text().split("\n")[1:3])
+    # Halted, for at the runner's end the step's first process would end the others.
+    os.kill(first, signal.SIGSTOP)
+    await until(lambda: _stat(first)[2] == "T", "the first process's halt")
+    for pid in (runner, first):
+        os.kill(pid, signal.SIGKILL)
     await asyncio.sleep(0.3)
     assert machine.unit("r/a").state == "running"
     await machine.finish()
@@ -241,10 +245,9 @@ async def test_another_boot_means_that_what_ran_then_has_ended(machine, monkeypa
     os.kill(pid, signal.SIGKILL)
     await until(lambda: not _lives(pid), "the runner's end")
     shutil.rmtree(machine.work)
-    opened = process.open_place
 
     def rebooted(home):
-        place = opened(home)
+        place = open_place(home)
         return place._replace(boot="another", ref=place.ref.replace(place.boot, "another"))
 
     monkeypatch.setattr("dayfly.embedded.host.open_place", rebooted)
