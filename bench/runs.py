@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dayfly.cli import runner
 from dayfly.embedded.host import EmbeddedHost
-from dayfly.execute.process.run import open_place
+from dayfly.execute.process.place import open_place
 from dayfly.plan.words import Reason
 from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Output, Ref, Target, Unit
 from dayfly.spec.wire import Offer

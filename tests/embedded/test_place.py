@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.execute.process import run as process
+from dayfly.execute.process import place as process
 from embedded.machine import work_of
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dayfly.execute.process.place import Place
 from dayfly.execute.process.resident import Resident, UnansweredError
-from dayfly.execute.process.run import Folder, Place
+from dayfly.execute.process.run import Folder
 from dayfly.execute.process.start import Processes
 from dayfly.spec.lifecycle import Exec, Unit
 from embedded.machine import until

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from dayfly.embedded.clock import now_ms
 from dayfly.execute import receipt
 from dayfly.execute.process import run
+from dayfly.execute.process.place import Place
 from dayfly.execute.process.resident import UnansweredError
 from dayfly.execute.process.start import Starter
 from dayfly.plan.words import Reason
@@ -50,7 +51,7 @@ class Watched(NamedTuple):
 class Attempts:
     """Facts of all attempts in flight. `news(run)` is called whenever one of them has changed."""
 
-    def __init__(self, place: run.Place, starter: Starter) -> None:
+    def __init__(self, place: Place, starter: Starter) -> None:
         self.place = place
         self.values: dict[Key, dict[str, bytes]] = {}
         self._starter = starter

@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 
 from dayfly.execute.order import CannotRenderError
+from dayfly.execute.process.place import Place
 from dayfly.execute.process.render import Attempt, service_order
-from dayfly.execute.process.run import Place, slug
+from dayfly.execute.process.run import slug
 from dayfly.plan.sealed import ForkStep, Plan
 from dayfly.spec.lifecycle import Baseline, EnvChange, Unit, digest, fork_id
 from dayfly.spec.workload import Workload

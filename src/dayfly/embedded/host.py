@@ -21,8 +21,9 @@ from dayfly.embedded.ledger import Hook, Ledger, Stored
 from dayfly.embedded.runs import Runs
 from dayfly.embedded.scene import Scenes
 from dayfly.embedded.writer import Writer
+from dayfly.execute.process.place import leave_place, open_place, sweep_places
 from dayfly.execute.process.render import overlay_entries
-from dayfly.execute.process.run import Folder, forget, leave_place, logged, open_place, sweep_places
+from dayfly.execute.process.run import Folder, forget, logged
 from dayfly.execute.process.start import Containers, Processes
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide

@@ -5,13 +5,11 @@ import errno
 import fcntl
 import hashlib
 import os
-import secrets
 import shutil
 import signal
-import stat
-from pathlib import Path
-from typing import NamedTuple
 
+from dayfly.execute.process.files import locked, private, slurp
+from dayfly.execute.process.place import Place
 from dayfly.execute.receipt import lost, receipt
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.lifecycle import Unit
@@ -20,90 +18,8 @@ from dayfly.spec.run import UnitRecord
 Seen = Ended | NeverRan | Running | Stalled | Unclear
 # What may pass between a deadline of the runner and the end of the last process it ended.
 MARGIN_MS = 60_000
-_SHARED = "/dev/shm"  # noqa: S108 - folders there are made with 0700, and refused if another's
-_OWN = {"epoch", "home"}
-_CHUNK = 1 << 16
 # The marker's line that tells when the step's first process began; markers of older runners have none.
 _BEGAN = 6
-
-
-class Place(NamedTuple):
-    """Where attempts work and where their logs stay.
-
-    `ref` names this boot and this very folder: a claim binds it. If either is another one later, that a marker is not
-    there proves nothing.
-    """
-
-    work: str
-    logs: str
-    boot: str
-    ref: str
-
-    def note(self, name: str, number: int) -> None:
-        """Remember a number as long as this boot lasts."""
-        _put(f"{self.work}/{name}", str(number))
-
-    def noted(self, name: str) -> int:
-        """What `note` kept; 0 if nothing."""
-        return int(_slurp(f"{self.work}/{name}") or 0)
-
-
-def open_place(home: Path) -> Place:
-    """The home's place: remembered, or chosen now. Memory serves if programs may be started there, else the disk.
-
-    An attempt's folder sees a dozen small files come and go and need not survive the machine's end, so it is not worth
-    a journal; logs are.
-    """
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    work = os.fsdecode(_slurp(f"{home}/place"))
-    if not os.path.isabs(work):
-        # Not remembered yet, or cut short by the end of a machine whose disk had not heard of it.
-        work = _choose(home)
-    os.makedirs(work, mode=0o700, exist_ok=True)
-    if not _is_ours(work):
-        raise OSError(errno.EPERM, "belongs to somebody else; remove it", work)
-    epoch = _slurp(f"{work}/epoch").decode(errors="replace")
-    if not epoch:
-        epoch = secrets.token_hex(8)
-        _put(f"{work}/epoch", epoch)
-    _put(f"{work}/home", str(home.resolve()))
-    _put(f"{home}/place", work)
-    (home / "logs").mkdir(mode=0o700, exist_ok=True)
-    return Place(work, f"{home}/logs", boot, f"{boot} {epoch}")
-
-
-def leave_place(place: Place) -> None:
-    """Remove the work folder of a home without runs. One in which something is left stays."""
-    if set(os.listdir(place.work)) <= _OWN:
-        shutil.rmtree(place.work)
-
-
-def sweep_places() -> None:
-    """Remove work folders in memory whose home is gone, as long as nothing in them may still live."""
-    for entry in os.scandir(_SHARED):
-        if not entry.name.startswith(f"dayfly-{os.geteuid()}-") or not _is_ours(entry.path):
-            continue
-        home = _slurp(f"{entry.path}/home").decode(errors="replace")
-        attempts = [folder.path for folder in os.scandir(entry.path) if folder.is_dir()]
-        if home and not os.path.isdir(home) and not any(_locked(f"{path}/lock") for path in attempts):
-            shutil.rmtree(entry.path, ignore_errors=True)
-
-
-def _choose(home: Path) -> str:
-    name = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]
-    shared = f"{_SHARED}/dayfly-{os.geteuid()}-{name}"
-    with contextlib.suppress(OSError):
-        os.mkdir(shared, mode=0o700)
-        room = os.statvfs(shared)
-        if not room.f_flag & os.ST_NOEXEC and room.f_bavail * room.f_frsize >= 64 << 20:
-            return shared
-        os.rmdir(shared)
-    return f"{home}/attempts"
-
-
-def _is_ours(path: str) -> bool:
-    seen = os.lstat(path)
-    return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid() and not seen.st_mode & 0o077
 
 
 class Folder:
@@ -129,7 +45,7 @@ class Folder:
         """
         self._make()
         self._make_logs()
-        with open(f"{self.path}/order", "xb", opener=_private) as file:
+        with open(f"{self.path}/order", "xb", opener=private) as file:
             file.write(order)
 
     def exists(self) -> bool:
@@ -139,24 +55,24 @@ class Folder:
     def say(self, sentence: str) -> None:
         """Begin the log with a line of our own."""
         self._make_logs()
-        with open(self.log, "a", encoding="utf-8", opener=_private) as file:
+        with open(self.log, "a", encoding="utf-8", opener=private) as file:
             file.write(f"[dayfly: {sentence}]\n")
 
     def complaint(self) -> str:
         """The last line of what the starter said, or nothing."""
-        lines = _slurp(self.said).decode(errors="replace").strip().splitlines()
+        lines = slurp(self.said).decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def fence(self) -> bool:
         """Link `void` into the marker's place; false if the step was first. After true it can never start."""
         self._make()
         draft = f"{self.path}/void.tmp"
-        with open(draft, "wb", opener=_private) as file:
+        with open(draft, "wb", opener=private) as file:
             file.write(b"void\n")
         try:
             os.link(draft, f"{self.path}/marker")
         except FileExistsError:
-            return _slurp(f"{self.path}/marker").startswith(b"void")
+            return slurp(f"{self.path}/marker").startswith(b"void")
         finally:
             os.unlink(draft)
         return True
@@ -172,7 +88,7 @@ class Folder:
     def observe(self, record: UnitRecord, *, unit: Unit, nonce: str, now: int) -> Seen:
         """Look at an attempt that the ledger believes alive, whoever started it."""
         for _ in range(2):
-            if data := _slurp(f"{self.path}/receipt"):
+            if data := slurp(f"{self.path}/receipt"):
                 return receipt(data, nonce=nonce, unit=unit)
             marker = self._marker()
             if marker[0] == "void":
@@ -201,7 +117,7 @@ class Folder:
 
     def locked(self) -> bool:
         """Whether anything of the step may still live."""
-        return _locked(f"{self.path}/lock") or self._dying()
+        return locked(f"{self.path}/lock") or self._dying()
 
     def _dying(self) -> bool:
         """Whether the step's first process is there, with the lock free: it is being killed.
@@ -216,7 +132,7 @@ class Folder:
         return state not in ("", "Z", "X") and began == marker[_BEGAN]
 
     def _marker(self) -> list[str]:
-        return _slurp(f"{self.path}/marker").decode(errors="replace").split("\n")
+        return slurp(f"{self.path}/marker").decode(errors="replace").split("\n")
 
     def watch(self) -> int | None:
         """A pidfd of the runner that holds the lock, ready to read once it has ended; None if none does."""
@@ -250,7 +166,7 @@ class Folder:
         Raises:
             ValueError: they are not those that the receipt was sealed over.
         """
-        data = _slurp(f"{self.path}/out.{output}")
+        data = slurp(f"{self.path}/out.{output}")
         if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
             raise ValueError(f"the bytes of output {output} differ from those in the receipt")
         return data
@@ -359,52 +275,9 @@ def _is_same(path: str, file: os.stat_result) -> bool:
         return False
 
 
-def _locked(path: str) -> bool:
-    """Whether somebody holds the lock."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
 def _process(pid: str) -> tuple[str, str]:
     """State and beginning of a process, in the kernel's words; empty if there is none."""
     with contextlib.suppress(OSError, IndexError):
-        fields = _slurp(f"/proc/{pid}/stat").decode(errors="replace").rpartition(")")[2].split()
+        fields = slurp(f"/proc/{pid}/stat").decode(errors="replace").rpartition(")")[2].split()
         return fields[0], fields[19]
     return "", ""
-
-
-def _slurp(path: str) -> bytes:
-    """The bytes of a plain file; none if it is not there. By the kernel's own calls: each step has a few of them."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return b""
-    try:
-        data = chunk = os.read(descriptor, _CHUNK)
-        while len(chunk) == _CHUNK:
-            chunk = os.read(descriptor, _CHUNK)
-            data += chunk
-    finally:
-        os.close(descriptor)
-    return data
-
-
-def _put(path: str, text: str) -> None:
-    """Write it whole or not at all, whenever we are killed: a path that is cut short names another folder."""
-    draft = f"{path}.tmp"
-    with open(draft, "w", encoding="utf-8", errors="surrogateescape", opener=_private) as file:
-        file.write(text)
-    os.replace(draft, path)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)

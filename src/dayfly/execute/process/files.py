@@ -1,0 +1,51 @@
+"""Small files by the kernel's own calls: read, put in place whole, locked."""
+
+import fcntl
+import os
+from pathlib import Path
+
+_CHUNK = 1 << 16
+
+
+def locked(path: str) -> bool:
+    """Whether somebody holds the lock."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def slurp(path: str) -> bytes:
+    """The bytes of a plain file; none if it is not there. By the kernel's own calls: each step has a few of them."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b""
+    try:
+        data = chunk = os.read(descriptor, _CHUNK)
+        while len(chunk) == _CHUNK:
+            chunk = os.read(descriptor, _CHUNK)
+            data += chunk
+    finally:
+        os.close(descriptor)
+    return data
+
+
+def put(path: str, text: str) -> None:
+    """Write it whole or not at all, whenever we are killed: a path that is cut short names another folder."""
+    draft = f"{path}.tmp"
+    with open(draft, "w", encoding="utf-8", errors="surrogateescape", opener=private) as file:
+        file.write(text)
+    Path(draft).replace(path)
+
+
+def private(path: str, flags: int) -> int:
+    """An opener (see `open`) of files for nobody but us."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,95 @@
+"""Where the attempts of one home work: a folder in memory or on disk that the home remembers."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from dayfly.execute.process.files import locked, put, slurp
+
+_SHARED = "/dev/shm"  # noqa: S108 - folders there are made with 0700, and refused if another's
+_OWN = {"epoch", "home"}
+
+
+class Place(NamedTuple):
+    """Where attempts work and where their logs stay.
+
+    `ref` names this boot and this very folder: a claim binds it. If either is another one later, that a marker is not
+    there proves nothing.
+    """
+
+    work: str
+    logs: str
+    boot: str
+    ref: str
+
+    def note(self, name: str, number: int) -> None:
+        """Remember a number as long as this boot lasts."""
+        put(f"{self.work}/{name}", str(number))
+
+    def noted(self, name: str) -> int:
+        """What `note` kept; 0 if nothing."""
+        return int(slurp(f"{self.work}/{name}") or 0)
+
+
+def open_place(home: Path) -> Place:
+    """The home's place: remembered, or chosen now. Memory serves if programs may be started there, else the disk.
+
+    An attempt's folder sees a dozen small files come and go and need not survive the machine's end, so it is not worth
+    a journal; logs are.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    work = os.fsdecode(slurp(f"{home}/place"))
+    if not Path(work).is_absolute():
+        # Not remembered yet, or cut short by the end of a machine whose disk had not heard of it.
+        work = _choose(home)
+    Path(work).mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_ours(work):
+        raise OSError(errno.EPERM, "belongs to somebody else; remove it", work)
+    epoch = slurp(f"{work}/epoch").decode(errors="replace")
+    if not epoch:
+        epoch = secrets.token_hex(8)
+        put(f"{work}/epoch", epoch)
+    put(f"{work}/home", str(home.resolve()))
+    put(f"{home}/place", work)
+    (home / "logs").mkdir(mode=0o700, exist_ok=True)
+    return Place(work, f"{home}/logs", boot, f"{boot} {epoch}")
+
+
+def leave_place(place: Place) -> None:
+    """Remove the work folder of a home without runs. One in which something is left stays."""
+    if {entry.name for entry in os.scandir(place.work)} <= _OWN:
+        shutil.rmtree(place.work)
+
+
+def sweep_places() -> None:
+    """Remove work folders in memory whose home is gone, as long as nothing in them may still live."""
+    for entry in os.scandir(_SHARED):
+        if not entry.name.startswith(f"dayfly-{os.geteuid()}-") or not _is_ours(entry.path):
+            continue
+        home = slurp(f"{entry.path}/home").decode(errors="replace")
+        attempts = [folder.path for folder in os.scandir(entry.path) if folder.is_dir()]
+        if home and not Path(home).is_dir() and not any(locked(f"{path}/lock") for path in attempts):
+            shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _choose(home: Path) -> str:
+    name = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]
+    shared = Path(f"{_SHARED}/dayfly-{os.geteuid()}-{name}")
+    with contextlib.suppress(OSError):
+        shared.mkdir(mode=0o700)
+        room = os.statvfs(shared)
+        if not room.f_flag & os.ST_NOEXEC and room.f_bavail * room.f_frsize >= 64 << 20:
+            return str(shared)
+        shared.rmdir()
+    return f"{home}/attempts"
+
+
+def _is_ours(path: str) -> bool:
+    seen = os.lstat(path)
+    return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid() and not seen.st_mode & 0o077
