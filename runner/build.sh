@@ -11,9 +11,6 @@ out=${1:?usage: build.sh OUT [ARCH]}
 arch=${2:-}
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 root=${here%/*}
-home=${DAYFLY_CACHE:-${HOME:+$HOME/.cache/dayfly}}
-cache=${home:-$root/.cache}/runner
-mkdir -p "$cache" 2>/dev/null && [ -w "$cache" ] || cache=$root/.cache/runner
 stamp="$out.made-for"
 
 fresh() {
@@ -25,6 +22,10 @@ fresh() {
     return 0
 }
 fresh && exit 0
+
+home=${DAYFLY_CACHE:-${HOME:+$HOME/.cache/dayfly}}
+cache=${home:-$root/.cache}/runner
+mkdir -p "$cache" 2>/dev/null && [ -w "$cache" ] || cache=$root/.cache/runner
 
 say() { printf 'dayfly: %s\n' "$1" >&2; }
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from testcluster import build, images
 from testcluster import cluster as clusters
 
-from cluster.installed import Installed
+from cluster.installed import ACCOUNT, Installed
 from cluster.journal import Journal
 from cluster.wishes import Wishes
 
@@ -103,7 +103,7 @@ def operator(cluster: DisposableCluster) -> Installed:
     installed = Installed(cluster.own)
     installed.install()
     cluster.kubectl("create", "namespace", TEAM)
-    grant = ["--clusterrole=dayfly-forks", "--serviceaccount=dayfly-system:dayfly-operator"]
+    grant = ["--clusterrole=dayfly-forks", f"--serviceaccount={ACCOUNT}"]
     cluster.kubectl("create", "rolebinding", "dayfly-forks", "-n", TEAM, *grant)
     return installed
 

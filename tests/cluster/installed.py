@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SYSTEM, RUNNERS = "dayfly-system", "dayfly-runners"
 API = "dayfly.dev/v1alpha1"
 RUN_LABEL = "dayfly.dev/run"
+ACCOUNT = "dayfly-system:dayfly-operator"  # the operator's, as a RoleBinding wants it
+AS_OPERATOR = f"--as=system:serviceaccount:{ACCOUNT}"
 
 
 class Installed:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from testcluster import images
 
-from cluster.installed import Installed
+from cluster.installed import ACCOUNT, AS_OPERATOR, Installed
 from cluster.patience import eventually
 from cluster.wishes import Wishes
 
 FORK_LABEL = "dayfly.dev/fork"
-ACCOUNT = "system:serviceaccount:dayfly-system:dayfly-operator"
 UID = "jsonpath={.metadata.uid}"
 SAYS = 'while true; do echo "$WORD $MODE $LEVEL" | nc -l -p 8080; done'
 
@@ -27,7 +26,6 @@ class Shop:
         self.wishes = wishes
         self.name = f"{wishes.name}-shop"
         self._core = f"/api/v1/namespaces/{wishes.namespace}"
-        self._apps = f"/apis/apps/v1/namespaces/{wishes.namespace}/deployments"
 
     def baseline(self, level: str, namespace: str = "") -> list[dict[str, Any]]:
         """What everybody uses; it says its environment to whoever connects."""
@@ -61,8 +59,13 @@ class Shop:
 
     def fork(self) -> str:
         """The name of the fork's Deployment, and of its Service."""
-        (found,) = self.operator.items(f"{self._apps}?labelSelector={FORK_LABEL}")
+        (found,) = self.forks()
         return found["metadata"]["name"]
+
+    def forks(self, besides: str = "") -> list[dict[str, Any]]:
+        """All Deployments that are forks, but the one of that UID."""
+        found = self.operator.items(f"/apis/apps/v1/deployments?labelSelector={FORK_LABEL}")
+        return [each for each in found if each["metadata"]["uid"] != besides]
 
     def pods(self, labels: str = FORK_LABEL) -> list[dict[str, Any]]:
         """Those of the fork, or with other labels."""
@@ -117,14 +120,9 @@ class TestForks:
         shop.wait_answer(fork, "hello forked debug\n")
         operator.apply(shop.sandbox("again"))
         shop.wait_answer(fork, "hello again debug\n")
-        (before,) = operator.items(f"/apis/apps/v1/deployments?labelSelector={FORK_LABEL}")
+        (before,) = shop.forks()
         operator.own.kubectl("delete", "deployment", fork, "-n", wishes.namespace, "--wait=false")
-
-        def again() -> bool:
-            found = operator.items(f"/apis/apps/v1/deployments?labelSelector={FORK_LABEL}")
-            return [each for each in found if each["metadata"]["uid"] != before["metadata"]["uid"]] != []
-
-        eventually(again, "another fork")
+        eventually(lambda: shop.forks(besides=before["metadata"]["uid"]), "another fork")
         operator.wait_ready(wishes.name, wishes.namespace)
         shop.wait_answer(fork, "hello again debug\n")
         shop.check_apart()
@@ -132,7 +130,7 @@ class TestForks:
         journal.hold("delete gone")
         operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
         journal.wait_for("delete gone")
-        assert (shop.pods(), operator.items(f"/apis/apps/v1/deployments?labelSelector={FORK_LABEL}")) == ([], [])
+        assert (shop.pods(), shop.forks()) == ([], [])
         journal.let_go()
         operator.wait_gone(wishes.name, wishes.namespace)
         operator.check_nothing_left()
@@ -145,24 +143,19 @@ class TestForks:
         Its ReplicaSet is not taken for something that is left of the fork that was claimed.
         """
 
-        def forks() -> list[dict[str, Any]]:
-            return operator.items(f"/apis/apps/v1/deployments?labelSelector={FORK_LABEL}")
-
         def make_again(replicas: int) -> str:
-            (found,) = forks()
+            (found,) = shop.forks()
             kept = ("name", "namespace", "labels", "annotations", "ownerReferences")
             meta = {key: found["metadata"][key] for key in kept}
             new = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta}
             body = json.dumps(new | {"spec": found["spec"] | {"replicas": replicas}})
             operator.own.kubectl("delete", "deployment", meta["name"], "-n", meta["namespace"], "--wait=false")
-            return operator.own.kubectl("create", f"--as={ACCOUNT}", "-f", "-", "-o", UID, stdin=body)
+            return operator.own.kubectl("create", AS_OPERATOR, "-f", "-", "-o", UID, stdin=body)
 
         operator.apply(*shop.baseline("info"), wishes.plugin(), shop.sandbox("forked"))
         operator.wait_ready(wishes.name, wishes.namespace)
         other = make_again(1)
-        eventually(
-            lambda: [each for each in forks() if each["metadata"]["uid"] != other], "a fork of the operator's own"
-        )
+        eventually(lambda: shop.forks(besides=other), "a fork of the operator's own")
         operator.wait_ready(wishes.name, wishes.namespace)
         shop.wait_answer(shop.fork(), "hello forked info\n")
         make_again(0)
@@ -180,7 +173,7 @@ class TestForks:
         says("an administrator can label it dayfly.dev/sandboxes-from=")
         operator.own.kubectl("label", "namespace", namespace, f"dayfly.dev/sandboxes-from={wishes.namespace}")
         says("an administrator can bind the ClusterRole dayfly-forks")
-        grant = ["--clusterrole=dayfly-forks", "--serviceaccount=dayfly-system:dayfly-operator"]
+        grant = ["--clusterrole=dayfly-forks", f"--serviceaccount={ACCOUNT}"]
         operator.own.kubectl("create", "rolebinding", "dayfly-forks", "-n", namespace, *grant)
         operator.wait_ready(wishes.name, wishes.namespace)
         secrets = operator.items(f"/api/v1/namespaces/{namespace}/secrets?fieldSelector=type%3Ddayfly.dev%2Foutputs")

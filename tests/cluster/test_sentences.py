@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.installed import RUNNERS, SYSTEM, Installed
+from cluster.installed import AS_OPERATOR, RUNNERS, SYSTEM, Installed
 from cluster.people import administrator
 from cluster.test_faults import said, unit
 from cluster.wishes import Wishes
@@ -163,9 +163,8 @@ class TestImage:
             {"op": "replace", "path": "/spec/containers/0/image", "value": image},
             {"op": "add", "path": "/metadata/labels/dayfly.dev~1recalled", "value": "1"},
         ]
-        whom = "--as=system:serviceaccount:dayfly-system:dayfly-operator"
         name = pod["metadata"]["name"]
-        operator.own.kubectl("patch", "pod", name, "-n", RUNNERS, whom, "--type=json", "-p", json.dumps(patch))
+        operator.own.kubectl("patch", "pod", name, "-n", RUNNERS, AS_OPERATOR, "--type=json", "-p", json.dumps(patch))
         first = wait_failed(operator, wishes, "pair/first")
         assert first["reason"] in ("Cancelled", "Lost")
         operator.delete(wishes.name, wishes.namespace)

@@ -23,6 +23,7 @@ from dayfly.operator.fork_maker import KIND, ForkMaker
 from dayfly.operator.grants import NotGrantedError
 from dayfly.operator.objects import RunObject
 from dayfly.operator.refusals import Refusals
+from dayfly.operator.values import owned
 from dayfly.plan import words
 from dayfly.plan.sealed import ForkStep, Plan
 from dayfly.plan.words import Reason
@@ -136,7 +137,7 @@ class ForkKeeper:
 
     def _deployments(self, run: RunObject) -> list[read.Workload]:
         """Those in the cache that belong to that very run."""
-        return [item for item in _ours(self._cluster.forks, run.metadata.name) if _belongs(item, run)]
+        return [item for item in _ours(self._cluster.forks, run.metadata.name) if owned(item.metadata, run)]
 
     async def _claimed(
         self, sight: ForkSight, run: RunObject, name: str, found: read.Workload | None, now: int
@@ -151,7 +152,7 @@ class ForkKeeper:
             sight.facts[name, record.attempt] = read.fork(found, [pod for pod in known if _is_of(pod, own)], now)
         else:
             # One of ours that nobody claimed goes first (`_tidy`): what it makes looks like what is left of the other.
-            stray = found is not None and _belongs(found, run)
+            stray = found is not None and owned(found.metadata, run)
             sets, pods = await self._forks.left(own, namespace)
             if sets:
                 self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)  # nobody tells us when they go
@@ -275,11 +276,6 @@ def _ours(cache: Cache[T], run: str) -> list[T]:
         for item in cache.labelled(names.RUN_LABEL, run)
         if any(each.kind == "Run" and each.name == run for each in item.metadata.owner_references or ())
     ]
-
-
-def _belongs(item: HasMeta, run: RunObject) -> bool:
-    """Whether that very run owns it."""
-    return run.metadata.uid in {each.uid for each in item.metadata.owner_references or ()}
 
 
 def _baseline(name: str) -> Baseline:

@@ -7,7 +7,7 @@ from typing import Any
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import SECRETS, AnnotatedMeta
+from dayfly.kube.objects import SECRETS, ObjectMeta
 from dayfly.operator.objects import RunObject
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import Result
@@ -50,7 +50,7 @@ class Values:
                 raise fault from None
             if told(found.data or {}, result) is not None:
                 return
-            if not _owned(found.metadata, run):
+            if not owned(found.metadata, run):
                 raise ForeignSecretError(f"Secret {namespace}/{name} exists and is not ours; delete it") from None
             await self._client.delete(SECRETS, name, namespace, uid=found.metadata.uid)
             await self._client.create(SECRETS, body, namespace)
@@ -104,5 +104,6 @@ def owner(run: RunObject) -> dict[str, Any]:
     }
 
 
-def _owned(meta: AnnotatedMeta, run: RunObject) -> bool:
+def owned(meta: ObjectMeta, run: RunObject) -> bool:
+    """Whether that very run is an owner, not another of its name."""
     return any(reference.uid == run.metadata.uid for reference in meta.owner_references or ())
