@@ -85,7 +85,7 @@ def _unfinished(desk: Desk, resource: str) -> tuple[Step, ...]:
         return ()
     return tuple(
         step
-        for step in desk.plan.of(resource, Event.POST_STOP)
+        for step in desk.plan.parts[resource][Event.POST_STOP]
         if standing(step, desk.unit(step.id)) is not Standing.SUCCEEDED or desk.lingers(step.id)
     )
 
@@ -97,7 +97,7 @@ def owed(desk: Desk, resource: str) -> bool:
     surround everything. The proof that allows another attempt of what may run once only (`NeverRan`) is proof enough
     that there is nothing to undo: cleanup would wait for the very node or image that the step never got.
     """
-    own = [step for step in desk.plan.steps.values() if step.creates and step.resource == resource]
+    own = desk.plan.creators(resource)
     if resource and own:
         return any(desk.unit(step.id).may_have_run for step in own)
     return any(

@@ -32,20 +32,21 @@ class ForkStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What a run will do for create and delete, by digest, and the forks its target wishes for at this revision.
 
-    `readers` names, for a resource, the documents ('' is the target's own) whose units read its outputs: their
-    postStop comes first.
+    `parts` has the units of each document by its resource ('' is the target's own). `readers` names, for a resource,
+    the documents whose units read its outputs: their postStop comes first.
     """
 
     documents: tuple[Lifecycle, ...]
     digest: str
     steps: dict[str, Step]
     events: dict[Event, tuple[Step, ...]]
+    parts: dict[str, dict[Event, tuple[Step, ...]]]
     forks: dict[str, ForkStep]
     readers: dict[str, frozenset[str]]
 
-    def of(self, resource: str, event: Event) -> tuple[Step, ...]:
-        """The units of one document's event."""
-        return tuple(step for step in self.events[event] if step.resource == resource)
+    def creators(self, resource: str) -> tuple[Step, ...]:
+        """The units of one document that create."""
+        return tuple(step for event in CREATING for step in self.parts[resource][event])
 
 
 def seal(documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...] = ()) -> Plan:
@@ -55,6 +56,7 @@ def seal(documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...] = ()) -> Plan
     """
     steps: dict[str, Step] = {}
     readers: dict[str, set[str]] = {document.resource: set() for document in documents}
+    parts: dict[str, dict[Event, tuple[Step, ...]]] = {document.resource: {} for document in documents}
     where = {
         unit_id(document.resource, unit.name): event
         for document in documents
@@ -63,17 +65,18 @@ def seal(documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...] = ()) -> Plan
     }
     for event in Event:
         for document in documents:
-            for unit in document.units(event):
-                step = _step(document.resource, unit, event, where)
-                steps[step.id] = step
-                for ref in references(unit):
-                    if ref.resource and ref.resource != document.resource:
-                        readers.setdefault(ref.resource, set()).add(document.resource)
+            own = tuple(_step(document.resource, unit, event, where) for unit in document.units(event))
+            parts[document.resource][event] = own
+            steps |= {step.id: step for step in own}
+            for ref in (ref for step in own for ref in references(step.unit)):
+                if ref.resource and ref.resource != document.resource:
+                    readers.setdefault(ref.resource, set()).add(document.resource)
     return Plan(
         documents=documents,
         digest=digest(documents),
         steps=steps,
         events={event: tuple(step for step in steps.values() if step.event is event) for event in Event},
+        parts=parts,
         forks={step.id: step for step in map(_fork, forks)},
         readers={name: frozenset(who) for name, who in readers.items()},
     )
