@@ -26,6 +26,7 @@ run: setup  ## the main job, once, from nothing to nothing, in about ten seconds
 
 test: dev  ## every test, with real databases, a real Kubernetes and real clients
 	@scripts/test-deps.sh
+	@$(PY) tests/tools.py
 	@failed=0; \
 	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not cluster' || failed=1; \
 	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m cluster || failed=1; \
@@ -44,6 +45,7 @@ uninstall: setup  ## drain that cluster, take Dayfly out of it and end it
 	$(PY) deploy/trial.py down
 
 check: lint  ## lint and the quick tests
+	@$(PY) tests/tools.py runner versitygw awscli
 	$(PY) -m pytest -n 2 --dist loadfile -m 'not slow and not cluster'
 
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)

@@ -1,0 +1,55 @@
+"""Makes what the tests drive and no registry has ready: once, before the clock of any test runs (`make test`).
+
+The first time takes minutes, for Kubernetes is built from source; then all of it is found in ~/.cache/dayfly, or in
+$DAYFLY_CACHE. With names it makes only those. What cannot be made here is said; the tests that need it then say so too, and fail where CI is set.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+
+from testcluster import build  # noqa: E402 - the path comes first
+
+from examples import outside  # noqa: E402 - the path comes first
+
+
+def kubernetes() -> None:
+    """The programs of a cluster, and of its played nodes."""
+    build.check_machine()
+    build.kubernetes()
+    build.kwok()
+
+
+def runner() -> None:
+    """The compiler for both architectures, and what it makes."""
+    with tempfile.TemporaryDirectory() as folder:
+        for architecture in ("x86_64", "aarch64"):
+            subprocess.run([ROOT / "runner" / "build.sh", Path(folder, architecture), architecture], check=True)
+
+
+TOOLS: dict[str, Callable[[], object]] = {
+    each.__name__: each for each in (kubernetes, runner, outside.versitygw, outside.awscli)
+}
+
+
+def make(name: str) -> None:
+    """One of them, or a line that says why not."""
+    try:
+        TOOLS[name]()
+    except (build.UnavailableError, OSError, subprocess.CalledProcessError, pytest.skip.Exception) as problem:
+        sys.stderr.write(f"dayfly: {name} for the tests could not be made: {problem}\n")
+    except pytest.fail.Exception as problem:
+        sys.exit(f"dayfly: {problem}")
+
+
+if __name__ == "__main__":
+    with ThreadPoolExecutor() as pool:  # one builds while another downloads
+        list(pool.map(make, sys.argv[1:] or TOOLS))
