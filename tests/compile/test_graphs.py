@@ -140,7 +140,7 @@ def _check_preview(seen, plan):
         if stage.what == Event.POST_STOP:
             for name in stage.units:
                 readers = plan.readers[plan.steps[name].resource]
-                owed = {step.id for reader in readers for step in plan.of(reader, Event.POST_STOP)}
+                owed = {step.id for reader in readers for step in plan.parts[reader][Event.POST_STOP]}
                 assert owed <= cleaned
             cleaned |= set(stage.units)
 

@@ -50,9 +50,10 @@ def versitygw() -> Path:
             need("go", "install Go, with which the S3 server for the test is built")
             part = target.with_suffix(".part")
             flags = ["-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", str(part)]
-            subprocess.run(
-                ["nice", "go", "build", *flags, "github.com/versity/versitygw/cmd/versitygw"], cwd=folder, check=True
-            )
+            build = ["nice", "go", "build", *flags, "github.com/versity/versitygw/cmd/versitygw"]
+            built = subprocess.run(build, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if built.returncode:
+                missing(f"an S3 server, which could not be built:\n{built.stdout[-2000:]}")
             part.rename(target)
     return target
 
