@@ -54,15 +54,18 @@ class Cluster:
         return self.folder / components.AUDIT_LOG
 
     def alive(self) -> bool:
-        """Whether any process of it is left: they hold a lock on a file in the folder."""
+        """Whether any process of it is left. Process 1 and its parent hold a lock on a file in the folder.
+
+        Killed both, they let go of it before the kernel has killed the rest of the namespaces; process 1 ends last.
+        """
         try:
             with (self.folder / "lock").open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return host.ending(int((self.folder / "pid").read_text()))
         except FileNotFoundError:
             return False
         except BlockingIOError:
             return True
-        return False
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
         """What kubectl says on standard output, as an administrator.

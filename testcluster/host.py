@@ -20,6 +20,7 @@ PREFIX = "dayfly"  # a link's name has at most 15 characters
 MOST = 64  # clusters side by side
 CGROUPS = Path("/sys/fs/cgroup")
 _INTERFACES = Path("/sys/class/net")
+_EXITING = 0x4  # among the flags in /proc/PID/stat: PF_EXITING of linux/sched.h
 
 
 class Network:
@@ -115,6 +116,16 @@ def traces(name: str) -> list[str]:
     if (_INTERFACES / name).exists():
         found.append(f"link {name}")
     return found
+
+
+def ending(pid: int) -> bool:
+    """Whether a process is on its way out and not gone yet. Any of its threads may be the one that is waited for."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it is gone by now
+            state, *rest = stat.read_text().rpartition(") ")[2].split()
+            if state not in "XZ" and int(rest[5]) & _EXITING:
+                return True
+    return False
 
 
 def _cgroup_roots(name: str) -> list[Path]:

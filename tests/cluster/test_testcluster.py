@@ -1,5 +1,6 @@
 """The test cluster itself: pods, Services and logs are real, and it leaves nothing behind."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -114,7 +115,7 @@ class TestLife:
                     os.kill(process.pid, signal.SIGKILL)
         finally:
             clusters.down(own)
-        assert not [process for process in family if lives(process)]
+        assert not {process: name for process, name in family.items() if lives(process)}
         assert not own.folder.exists()
         assert host.traces(own.name) == []
         assert before == machine_state()
@@ -154,6 +155,23 @@ class TestLife:
         clusters.sweep()
         assert not own.folder.exists()
         assert host.traces(own.name) == []
+
+    def test_lives_as_long_as_a_process_of_it(self):
+        """Killed both, process 1 and its parent let go of the lock while others of the namespaces are still to go."""
+        own = clusters.up(kubelet=False)
+        first = int((own.folder / "pid").read_text())
+        inside = subprocess.Popen(["nsenter", f"--target={first}", "--pid", "sleep", "1000"])
+        try:
+            eventually(lambda: "sleep" in processes_of(own, inside.pid).values())
+            inside.send_signal(signal.SIGSTOP)  # it does not take note of the end of what it has put there
+            os.kill(int(stat_of(first)[1][1]), signal.SIGKILL)
+            with (own.folder / "lock").open() as lock:
+                eventually(lambda: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB) is None)
+            assert own.alive()
+        finally:
+            inside.kill()
+            inside.wait()
+            clusters.down(own)
 
     def test_killed_component_is_started_again(self):
         """The API server comes back after a kill, with all objects: a client can be tested for it."""
@@ -259,8 +277,11 @@ class Process(NamedTuple):
     began: int
 
 
-def processes_of(own: clusters.Cluster) -> dict[Process, str]:
-    """All processes of a cluster by their names, its pods' among them, as this machine sees them."""
+def processes_of(own: clusters.Cluster, *besides: int) -> dict[Process, str]:
+    """All processes of a cluster by their names, its pods' among them, as this machine sees them.
+
+    And those below other processes that have put some of theirs into the cluster.
+    """
     parents, names, known = {}, {}, {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -270,7 +291,7 @@ def processes_of(own: clusters.Cluster) -> dict[Process, str]:
         pid = int(entry.name)
         parents[pid], names[pid], known[pid] = int(rest[1]), name, Process(pid, int(rest[19]))
     node = int((own.folder / "pid").read_text())
-    family = {parents[node]: "unshare", node: "node"}
+    family = {parents[node]: "unshare", node: "node"} | {pid: names[pid] for pid in besides}
     while more := {pid: names[pid] for pid, parent in parents.items() if parent in family and pid not in family}:
         family |= more
     return {known[pid]: name for pid, name in family.items()}
