@@ -25,7 +25,7 @@ from kube.fake.cluster import FakeTransport
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "operator"))
 
 from rig.scenes import Scene
-from rig.world import Script, World, live
+from rig.world import KINDS, Script, World, live
 
 FLAGS = " --context kind -n shop"
 
@@ -136,3 +136,15 @@ def changed(scene: Scene, **scripts: Mapping[str, object]) -> Scene:
         for unit, how in scripts.items()
     }
     return dataclasses.replace(scene, scripts={**scene.scripts, **made})
+
+
+def still(**status) -> FakeCluster:
+    """A cluster without an operator, with a Sandbox whose status somebody has left."""
+    world = World.__new__(World)
+    world.cluster = FakeCluster(extra=KINDS, time=lambda: 0.0)
+    world.namespace("shop")
+    world.sandbox({"resources": []})
+    if status:
+        path = "/apis/dayfly.dev/v1alpha1/namespaces/shop/sandboxes/box/status"
+        world.ask("PATCH", path, status, "application/merge-patch+json")
+    return world.cluster

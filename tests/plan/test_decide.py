@@ -1,7 +1,5 @@
 """Worlds in, decisions out: each row one world, what is asked for, and why everything else waits."""
 
-from typing import Any, NamedTuple
-
 import pytest
 
 from dayfly.plan.actions import Finish, GiveUp
@@ -10,7 +8,6 @@ from dayfly.plan.retry import RECALL_MS
 from dayfly.plan.world import (
     Ended,
     Held,
-    NeverRan,
     Objection,
     Running,
     Sealed,
@@ -20,76 +17,48 @@ from dayfly.plan.world import (
     Wish,
 )
 from dayfly.spec.run import Request
+from plan.rows import (
+    APP,
+    ASKED,
+    ASKING,
+    CLAIMED,
+    DROP,
+    DROPPING,
+    GONE,
+    LACKED,
+    LACKS,
+    LATE,
+    MAKE,
+    MUTE,
+    NOW,
+    PAIR,
+    PAIR_CLAIMED,
+    PLAN,
+    SEED,
+    UNKNOWN,
+    UNPLACED,
+    UNSEEN,
+    Row,
+    check,
+    closed,
+    ledger,
+    up,
+)
 from plan.story import phrase
 from plan.worlds import (
     ABANDON,
-    STOP,
     after,
     born,
     claim,
-    close,
     database,
-    document,
     done,
-    doubt,
     failed,
-    fork,
     plan_of,
     record,
     succeeded,
-    unit,
     void,
     world,
 )
-
-NOW = 10_000_000
-PLAN = plan_of(database(), forks=(fork(),))
-PAIR = plan_of(document(pre_start=(unit("make"), unit("other")), post_stop=(unit("drop"),)))
-GENERATION = PLAN.forks["fork:shop/app"].generation
-UNSEEN = Unclear(since=NOW - 5_000, reason="NodeLost", message="its node is gone", dead_by=NOW + 60_000)
-GONE = NeverRan(reason="Void", message="fenced before it started")
-LATE = Waiting(since=NOW - 600_000, reason="Starting", message="fetching its image")
-LACKS = Waiting(since=NOW - 9_000, reason="ErrImagePull", message="no such image", recallable=True)
-LACKED = Waiting(since=NOW - 600_000, reason="ErrImagePull", message="no such image", recallable=True)
-ASKED = Waiting(since=NOW - 600_000, reason="ErrImagePull", message="no such image", recalled=NOW - 1_000)
-MUTE = Waiting(since=NOW - 800_000, reason="ErrImagePull", message="no such image", recalled=NOW - RECALL_MS)
-ASKING = (
-    "attempt 1 lacks its image (no such image), so in another one our runner is to say that it never began; "
-    "if it does not within 2 min, it is ended and cleaned up as if it had begun"
-)
-UNPLACED = Waiting(since=NOW - 600_000, reason="Unschedulable", message="0/3 nodes", placed=False)
-MAKE, SEED, DROP, APP = "db/make", "db/seed", "db/drop", "fork:shop/app"
-
-
-def ledger(plan, *moves):
-    return after(plan, born(plan), *moves)
-
-
-def up(plan=PLAN):
-    """Created, with its fork claimed."""
-    return after(plan, done(plan, born(plan), MAKE, SEED), claim(APP, generation=GENERATION))
-
-
-def closed(run, plan=PLAN):
-    return after(plan, run, close())
-
-
-class Row(NamedTuple):
-    """One world: its ledger, its news, what is decided, and who waits with which words."""
-
-    name: str
-    run: Any
-    asked: str
-    waits: dict[str, str] = {}
-    facts: dict[Any, Any] = {}
-    plan: Any = PLAN
-    fields: dict[str, Any] = {}
-
-
-CLAIMED = ledger(PLAN, claim(MAKE, at=NOW - 9_000))
-UNKNOWN = ledger(PLAN, claim(MAKE), doubt(MAKE))
-PAIR_CLAIMED = ledger(PAIR, claim(MAKE))
-DROPPING = closed(done(PAIR, born(PAIR), MAKE, "db/other"), PAIR)
 
 ROWS = (
     Row("nothing has happened", born(PLAN), "claim and launch db/make#1", {SEED: "needs an output of db/make"}),
@@ -317,131 +286,6 @@ ROWS = (
         {(APP, 1): Sealed(result=failed())},
         plan_of(database()),
     ),
-    # --- closed ---
-    Row(
-        "deleted before anything was claimed",
-        born(PLAN),
-        "close (deleted by ada), finish",
-        fields={"wish": Wish(stop=STOP)},
-    ),
-    Row(
-        "deleted while a create runs",
-        CLAIMED,
-        "close (deleted by ada), cancel db/make#1 (asked to end: deleted by ada)",
-        {MAKE: "asked to end: deleted by ada"},
-        {(MAKE, 1): Running(since=NOW)},
-        PAIR,
-        {"wish": Wish(stop=STOP)},
-    ),
-    Row(
-        "its result comes with the delete",
-        CLAIMED,
-        "close (deleted by ada), record db/make#1 succeeded, claim and launch db/drop#1, release db/make#1",
-        {},
-        {(MAKE, 1): Ended(result=succeeded())},
-        fields={"wish": Wish(stop=STOP)},
-    ),
-    Row(
-        "a create that failed is cleaned up",
-        closed(ledger(PLAN, claim(MAKE), record(MAKE, failed()))),
-        "claim and launch db/drop#1",
-    ),
-    Row(
-        "of a create that never ran nothing is cleaned up",
-        closed(ledger(PLAN, claim(MAKE), void(MAKE))),
-        "finish",
-    ),
-    Row(
-        "a create that failed before it never ran is cleaned up",
-        closed(ledger(PLAN, claim(MAKE), record(MAKE, failed()), claim(MAKE, 2), void(MAKE, 2))),
-        "claim and launch db/drop#1",
-    ),
-    Row(
-        "a create is unknown, and cleanup waits",
-        closed(UNKNOWN),
-        "",
-        {
-            MAKE: "attempt 1 may have run and its outcome is not known (its node is gone); it is certain to have ended in 1 min, then cleanup can go on. Nothing is started again meanwhile"
-        },
-        {(MAKE, 1): UNSEEN},
-    ),
-    Row(
-        "recorded, and still ending",
-        DROPPING,
-        "",
-        {MAKE: "the result of attempt 1 is known, its processes are still ending"},
-        {(MAKE, 1): Sealed(result=succeeded())},
-        PAIR,
-    ),
-    Row(
-        "recorded, and seen running",
-        DROPPING,
-        "",
-        {MAKE: "the result of attempt 1 is known, its processes are still ending"},
-        {(MAKE, 1): Running(since=0)},
-        PAIR,
-    ),
-    Row(
-        "recorded, and out of sight",
-        DROPPING,
-        "",
-        {MAKE: "the result of attempt 1 is known, its processes are still ending"},
-        {(MAKE, 1): UNSEEN},
-        PAIR,
-    ),
-    Row(
-        "recorded, out of sight, its deadline over",
-        DROPPING,
-        "claim and launch db/drop#1, release db/make#1",
-        {},
-        {(MAKE, 1): Unclear(since=0, reason="NodeLost", message="", dead_by=NOW)},
-        PAIR,
-    ),
-    Row(
-        "recorded, and prepared again by a peer",
-        DROPPING,
-        "claim and launch db/drop#1, release db/make#1",
-        {},
-        {(MAKE, 1): Held(ref="uid-9")},
-        PAIR,
-    ),
-    Row(
-        "all is clean",
-        after(PAIR, DROPPING, claim(DROP)),
-        "record db/drop#1 succeeded, finish, release db/drop#1",
-        {},
-        {(DROP, 1): Ended(result=succeeded())},
-        PAIR,
-    ),
-    Row("finished", after(PAIR, done(PAIR, DROPPING, DROP), Finish(at=1)), "dissolve", plan=PAIR),
-    Row(
-        "abandoned at once",
-        up(),
-        "close (the cloud account is gone), give up (the cloud account is gone, by ada), cancel fork:shop/app#1 (asked to end: the cloud account is gone)",
-        {APP: "asked to end: the cloud account is gone"},
-        {(APP, 1): Running(since=0)},
-        fields={"wish": Wish(abandon=ABANDON)},
-    ),
-    Row("abandoned with nothing alive", after(PAIR, DROPPING, GiveUp(request=ABANDON)), "finish", plan=PAIR),
-    Row(
-        "abandoned while one is unknown",
-        after(PLAN, closed(UNKNOWN), GiveUp(request=ABANDON)),
-        "finish",
-        {},
-        {(MAKE, 1): UNSEEN},
-    ),
-    Row(
-        "its time to live is over",
-        born(PLAN),
-        "close (its time to live is over), finish",
-        fields={"wish": Wish(expires_at=NOW)},
-    ),
-    Row(
-        "its lease has lapsed",
-        born(PLAN),
-        "close (nobody renewed its lease: whoever used it is gone), finish",
-        fields={"wish": Wish(lease_until=NOW)},
-    ),
     # --- gated ---
     Row(
         "nothing is held",
@@ -513,9 +357,7 @@ ROWS = (
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_decision(row):
-    decision = decide(row.plan, world(row.run, facts=row.facts, **row.fields), NOW)
-    assert phrase(decision) == row.asked
-    assert {wait.unit: wait.message for wait in decision.waits if wait.unit} == row.waits
+    check(row)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,176 @@
+"""Logs of a cluster's steps: kept by the operator, or followed while they come."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from cli.clusters import FLAGS, Stage, stage, still
+from cli.command import refused
+from cli.moments import LIFE, LINE, NEVER_GOES, SLOW, running, stuck, up
+from dayfly.cli import cluster as subject
+from dayfly.cli import kept
+from dayfly.cli.logs import Tail
+from dayfly.execute.fork.render import fork_name
+from dayfly.kube.client import Client
+from kube.fake import Fault, Harm
+
+from rig.scenes import ready, wish  # isort: skip
+from rig.world import World  # isort: skip
+
+__all__ = ["stage"]
+
+
+class TestLogs:
+    def test_they_outlive_their_pods(self, stage: Stage):
+        asked = stage(LIFE, up)
+        assert asked.cluster.objects("pods") == []
+        done = asked("logs", "box")
+        assert (done.code, done.err) == (0, "")
+        assert done.out == f"db/make | {LINE}db/seed | {LINE}"
+        assert asked("logs", "box", "db", "seed").out == LINE
+        assert asked("logs", "box", "db", "seed", "-f").out == LINE
+
+    def test_a_viewer_of_the_namespace_reads_them(self, stage: Stage):
+        asked = stage(LIFE, up)
+        asked.denied = ("/runs", "/objectlifecyclemethods", "/secrets", "/pods", "/dayfly-runners")
+        assert asked("logs", "box", "db", "make").out == LINE
+        assert asked("why", "box").code == asked("get").code == 0
+
+    def test_every_attempt(self, stage: Stage):
+        asked = stage(NEVER_GOES, stuck)
+        assert asked("logs", "box", "db", "drop", "--attempt", "1").out == LINE
+        refused(asked("logs", "box", "db", "drop", "--attempt", "7"), 3, "db/drop has no attempt 7; there is 1")
+        refused(asked("logs", "box", "dbx"), 3, '"box" has no dbx; there is db/make, db/drop')
+
+    def test_what_was_cut_is_said(self, stage: Stage):
+        async def long(world: World) -> None:
+            world.sandbox(wish())
+            await world.until(lambda: world.cloud.starts("db/make"), "the first step")
+            [pod] = world.pods("db/make")
+            world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners").write(b"x" * 99_999 + b"\n")
+            await world.until(lambda: ready(world), "ready")
+            await world.rest(5)
+
+        done = stage(LIFE, long)("logs", "box", "db", "make")
+        assert done.err == f"db/make: attempt 1 printed {100_000 + len(LINE)} bytes, of which the last 65536 are kept\n"
+        assert len(done.out) == 65536
+
+    def test_of_a_running_step_as_far_as_it_has_come(self, stage: Stage):
+        async def talking(world: World) -> None:
+            await running(world)
+            [pod] = world.pods("db/make")
+            world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners").write(b"so far\n")
+
+        asked = stage(SLOW, talking)
+        assert asked("logs", "box", "db", "make").out == "so far\n"
+        asked.denied = ("/log",)
+        done = asked("logs", "box", "db", "make")
+        assert (done.code, done.out) == (0, "")
+        assert 'db/make: its log cannot be shown while it runs: User "ada" cannot get' in done.err
+        assert "it can be read here within seconds of its end" in done.err
+
+    def test_following_shows_what_comes_and_ends_with_the_step(self, stage: Stage):
+        """In the cluster's own time: live while it runs, without the runner's own lines, and the next step after it."""
+        pieces = []
+
+        async def followed(world: World) -> None:
+            world.kubelet.scripts["db/make"].runs = 30
+            await running(world)
+            client = Client(world.cluster.transport("ada"), seed=1)
+            logs = kept.Logs(client, "shop")
+            host = subject.Cluster.__new__(subject.Cluster)
+            host._client, host._namespace, host._met, host.flags = client, "shop", {}, FLAGS
+            [pod] = world.pods("db/make")
+            out = world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners")
+            for number in range(3):
+                out.write(f"line {number}\n".encode())
+                await world.rest(1)
+                await logs.attempts(lambda: host._fetch("box"), world.now, follow=True)
+                await world.rest(0.1)
+                pieces.append(logs.text("db/make", 1))
+            await world.until(lambda: ready(world), "ready")
+            found = await logs.attempts(lambda: host._fetch("box"), world.now, follow=True)
+            pieces.append(logs.text("db/make", 1))
+            assert {(info["unit"], info["sealed"]) for info in found} >= {("db/make", True)}
+            world.delete()
+            await world.until(lambda: world.box() is None, "the end")
+            assert all(
+                each["sealed"] for each in await logs.attempts(lambda: host._living("box"), world.now, follow=True)
+            )
+            await logs.close()
+
+        stage(LIFE, followed)
+        assert pieces == [
+            b"line 0\n",
+            b"line 0\nline 1\n",
+            b"line 0\nline 1\nline 2\n",
+            b"line 0\nline 1\nline 2\n" + LINE.encode(),
+        ]
+
+    @pytest.mark.parametrize("long", [0, 80_000])
+    def test_a_connection_that_breaks_hides_nothing(self, stage: Stage, capsys, long: int):
+        """Once the pod is gone, what the operator has kept goes on where it broke, or it is said what is missing."""
+        told = []
+
+        async def broken(world: World) -> None:
+            world.kubelet.scripts["db/make"].runs = 30
+            await running(world)
+
+            def breaks(_, call):
+                follows = call.client == "ada" and call.request.path.endswith("/log")
+                return Fault(Harm.BREAK, after=1) if follows else None
+
+            world.hook = breaks
+            client = Client(world.cluster.transport("ada"), seed=1)
+            logs = kept.Logs(client, "shop")
+            host = subject.Cluster.__new__(subject.Cluster)
+            host._client, host._namespace, host._met, host.flags = client, "shop", {}, FLAGS
+            [pod] = world.pods("db/make")
+            out = world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners")
+            out.write(b"line 0\n")
+            await world.rest(1)
+            await logs.attempts(lambda: host._fetch("box"), world.now, follow=True)
+            await world.rest(0.2)
+            told.append(logs.text("db/make", 1))
+            out.write(b"x" * long + b"line 1\n")
+            await world.until(lambda: ready(world), "ready")
+            await world.rest(10)
+            [info] = [
+                each
+                for each in await logs.attempts(lambda: host._fetch("box"), world.now, follow=True)
+                if each["unit"] == "db/make"
+            ]
+            tail = Tail(info)
+            tail.offset = len(told[0])
+            tail.pour(SimpleNamespace(read=lambda _, *where: logs.text(*where)), "box", "", info)
+            assert (info["sealed"], info["size"]) == (True, tail.offset)
+            await logs.close()
+
+        stage(LIFE, broken)
+        whole = "line 0\n" + "x" * long + "line 1\n" + LINE
+        assert told == [b"line 0\n"]
+        missing = max(len(whole) - 7 - 65_536, 0)
+        out, err = capsys.readouterr()
+        assert out == whole[7 + missing :]
+        assert err == (f"db/make: {missing} bytes are missing here\n" if missing else "")
+
+    def test_of_a_fork_the_command_is_named_that_shows_its_pods(self, stage: Stage):
+        asked = stage.at(
+            still(
+                status={
+                    "units": [
+                        {"id": "fork:shop/web", "kind": "fork", "event": "start", "state": "running", "attempt": 1}
+                    ]
+                }
+            ),
+            1_767_225_601_000,
+        )
+        uid = asked.cluster.objects("sandboxes")[0]["metadata"]["uid"]
+        done = asked("logs", "box", "web")
+        assert (done.code, done.out) == (0, "")
+        label = f"dayfly.dev/fork={fork_name('box', uid, 'shop', 'web')}"
+        assert (
+            done.err == f"the logs of forks are those of their pods: kubectl --context kind logs -n shop -l {label}\n"
+        )

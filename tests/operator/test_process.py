@@ -1,0 +1,159 @@
+"""The process: hot standby, beginning and end, health, and what it says before it can begin."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+
+import aiohttp
+import pytest
+from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, ready, wish
+from rig.world import KINDS, RUNNER, World, live
+
+from dayfly import __version__
+from dayfly.cli.verbs import run
+from dayfly.kube.client import Client
+from dayfly.kube.lease import Elector
+from dayfly.kube.objects import anything
+from dayfly.operator.grants import Runner
+from dayfly.operator.journal import JsonLines
+from dayfly.operator.main import Operator, Place, operate
+from dayfly.operator.metrics import Metrics
+from dayfly.operator.serve import serving
+from kube.fake import FakeCluster
+
+NAMESPACES = anything("v1", "Namespace", "namespaces", namespaced=False)
+LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
+
+
+def play(story, **start) -> World:
+    async def begin(world: World) -> None:
+        world.start(**start)
+        await story(world)
+
+    return live(LIFE.world, begin)
+
+
+class TestLease:
+    def test_standby_does_nothing_and_takes_over(self):
+        """The Lease saves work: one works, the other one's caches are hot; when the first dies it goes on."""
+
+        async def story(world: World) -> None:
+            world.respawn = False
+            electors = []
+            for number, process in enumerate(world.processes):
+                client = Client(process.transport, seed=number)
+                elector = Elector(client, "dayfly-operator", "dayfly-runners", process.name, seed=number)
+                process.task.cancel()
+                await asyncio.gather(process.task, return_exceptions=True)
+                process.operator = Operator(client, runner=RUNNER, elector=elector, now=world.now, seed=number)
+                process.task = asyncio.create_task(process.operator.run())
+                electors.append(elector)
+            world.sandbox(wish())
+            await world.until(lambda: world.cloud.starts("db/make"), "the first step")
+            [leader] = [process for process, elector in zip(world.processes, electors, strict=True) if elector.leading]
+            working = {call.client for call in world.cluster.calls if call.write and "/leases" not in call.request.path}
+            assert working == {leader.name}
+            world.processes.remove(leader)
+            await leader.end()
+            await world.until(lambda: ready(world), "ready", 60)
+            world.delete()
+            await world.until(lambda: not world.leftovers(), "everything to go")
+
+        play(story, count=2)
+
+    def test_graceful_end_releases_the_lease_at_once(self):
+        async def story(world: World) -> None:
+            [process] = world.processes
+            await process.end()
+            world.processes.clear()
+            client = Client(world.cluster.transport("one"), seed=1)
+            elector = Elector(client, "dayfly-operator", "dayfly-runners", "one", seed=1)
+            operator = Operator(client, runner=RUNNER, elector=elector, now=world.now, seed=1)
+            task = asyncio.create_task(operator.run())
+            await elector.led()
+            world.sandbox(wish())
+            await world.until(lambda: world.cloud.starts("db/make"), "the first step")
+            before = world.cluster.time()
+            operator.stop()
+            await task
+            assert world.cluster.time() - before < 5
+            [lease] = world.cluster.objects("leases")
+            assert not lease["spec"].get("holderIdentity")
+
+        play(story)
+
+
+class TestProcess:
+    async def test_it_answers_until_it_is_asked_to_end(self, caplog):
+        """Alive at once, ready once the caches are whole, and gone within a moment of being asked."""
+        caplog.set_level(logging.INFO, "dayfly.operator")
+        cluster = FakeCluster(extra=KINDS)
+        namespace = {"metadata": {"name": "dayfly-system"}}
+        await Client(cluster.transport("admin")).create(NAMESPACES, namespace)
+        stop, port = asyncio.Event(), _free_port()
+        place = Place("one", "dayfly-system", port)
+        client = Client(cluster.transport("operator"), seed=1)
+        process = asyncio.create_task(operate(client, Runner.of(b"program"), place, stop))
+        async with aiohttp.ClientSession() as session:
+            status = 0
+            while status != 200:
+                assert not process.done()
+                try:
+                    async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+                        status = answer.status
+                except aiohttp.ClientConnectorError:
+                    await asyncio.sleep(0.02)
+            async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
+                assert answer.status == 200
+            async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                assert "dayfly_queue_depth" in await answer.text()
+        first = json.loads(JsonLines().format(caplog.records[0]))
+        assert (first["event"], first["version"], first["identity"]) == ("begun", __version__, "one")
+        assert {"pods", "runs", "sandboxes"} < set(first["watches"].split(", "))
+        stop.set()
+        async with asyncio.timeout(5):
+            await process
+
+    async def test_silence_is_unhealthy(self):
+        """An operator that hears nothing from its server for minutes says so, and is started again by its kubelet."""
+        cluster = FakeCluster(extra=KINDS)
+        operator = Operator(Client(cluster.transport("operator"), seed=1), runner=RUNNER)
+        figures = Metrics(operator.cluster)
+        port = _free_port()
+        async with (
+            serving(port, age=lambda: 181.0, started=lambda: 900.0, metrics=figures),
+            aiohttp.ClientSession() as session,
+        ):
+            for path in ("healthz", "readyz"):
+                async with session.get(f"http://127.0.0.1:{port}/{path}") as answer:
+                    assert answer.status == 503
+
+
+class TestCommand:
+    @pytest.mark.parametrize(
+        ("arguments", "code", "said"),
+        [
+            ([], 2, "no runner program is named"),
+            (["--runner", "/nonexistent"], 2, "cannot read the runner program /nonexistent"),
+            (["--runner", "/bin/true"], 1, "no way into a cluster"),
+        ],
+    )
+    def test_what_is_missing_is_said_before_anything_begins(self, arguments, code, said, capsys, monkeypatch):
+        monkeypatch.delenv("DAYFLY_RUNNER", raising=False)
+        monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+        logger = logging.getLogger()
+        before = logger.handlers[:], logger.level
+        try:
+            assert run(["operator", *arguments]) == code
+        finally:
+            logger.handlers[:], logger.level = before
+        assert said in capsys.readouterr().err
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
