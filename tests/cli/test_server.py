@@ -80,6 +80,7 @@ def test_two_homes_are_strangers(cli: Cli, tmp_path: Path):
         key = (cli.home / "key").read_text().strip()
         found = other("sandbox", "list", DAYFLY_URL=(cli.home / "url").read_text().strip(), DAYFLY_API_KEY=key)
         assert "demo" in found.out
+        assert cli("sandbox", "delete", "demo").code == 0  # a home that still has one keeps its place in memory
     finally:
         for each in (cli, other):
             assert each("down").code == 0
@@ -96,6 +97,8 @@ def test_running_steps_are_carried_on_by_the_next_server(cli: Cli, journal: Path
     try:
         assert cli("sandbox", "apply", "-f", "s.yaml").code == 0
         assert journal.read_text().split() == ["provision", "slept", "seed"]
+        (name,) = cli.sandboxes()
+        assert cli("sandbox", "delete", name).code == 0
     finally:
         assert cli("down").code == 0
 
