@@ -1,7 +1,8 @@
 """Makes what the tests drive and no registry has ready: once, before the clock of any test runs (`make test`).
 
 The first time takes minutes, for Kubernetes is built from source; then all of it is found in ~/.cache/dayfly, or in
-$DAYFLY_CACHE. With names it makes only those. What cannot be made here is said; the tests that need it then say so too, and fail where CI is set.
+$DAYFLY_CACHE. With names it makes only those. What cannot be made here is said; the tests that need it then say so
+too, and fail where CI is set.
 """
 
 import subprocess

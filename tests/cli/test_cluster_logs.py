@@ -22,6 +22,15 @@ from rig.world import World  # isort: skip
 __all__ = ["stage"]
 
 
+def following(world: World):
+    """Ada's view of a sandbox's logs, the cluster that she asks, and what db/make prints just now."""
+    client = Client(world.cluster.transport("ada"), seed=1)
+    host = subject.Cluster.__new__(subject.Cluster)
+    host._client, host._namespace, host._met, host.flags = client, "shop", {}, FLAGS
+    [pod] = world.pods("db/make")
+    return kept.Logs(client, "shop"), host, world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners")
+
+
 class TestLogs:
     def test_they_outlive_their_pods(self, stage: Stage):
         asked = stage(LIFE, up)
@@ -78,12 +87,7 @@ class TestLogs:
         async def followed(world: World) -> None:
             world.kubelet.scripts["db/make"].runs = 30
             await running(world)
-            client = Client(world.cluster.transport("ada"), seed=1)
-            logs = kept.Logs(client, "shop")
-            host = subject.Cluster.__new__(subject.Cluster)
-            host._client, host._namespace, host._met, host.flags = client, "shop", {}, FLAGS
-            [pod] = world.pods("db/make")
-            out = world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners")
+            logs, host, out = following(world)
             for number in range(3):
                 out.write(f"line {number}\n".encode())
                 await world.rest(1)
@@ -123,12 +127,7 @@ class TestLogs:
                 return Fault(Harm.BREAK, after=1) if follows else None
 
             world.hook = breaks
-            client = Client(world.cluster.transport("ada"), seed=1)
-            logs = kept.Logs(client, "shop")
-            host = subject.Cluster.__new__(subject.Cluster)
-            host._client, host._namespace, host._met, host.flags = client, "shop", {}, FLAGS
-            [pod] = world.pods("db/make")
-            out = world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners")
+            logs, host, out = following(world)
             out.write(b"line 0\n")
             await world.rest(1)
             await logs.attempts(lambda: host._fetch("box"), world.now, follow=True)

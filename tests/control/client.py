@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import http.client
 import json
 import socket
@@ -110,3 +111,8 @@ def serving(path: Path, hosts: Mapping[str, Host]) -> Iterator[Client]:
         thread.join(20)
         store.close()
         assert not thread.is_alive()
+
+
+def parsed(time_: str) -> float:
+    """A timestamp of an answer, in seconds since 1970."""
+    return dt.datetime.fromisoformat(time_).timestamp()

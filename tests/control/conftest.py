@@ -35,6 +35,13 @@ def client(tmp_path: Path, blank: Path, host: FakeHost) -> Iterator[Client]:
         yield found
 
 
+@pytest.fixture
+def db(client: Client) -> Client:
+    """A client whose server knows the plugin `db`."""
+    client.put("resource-plugins/db", wishes.plugin())
+    return client
+
+
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory, blank: Path) -> Iterator[Client]:
     """For tests that change nothing: a server with one of each."""

@@ -188,3 +188,9 @@ def _report(uid: str, phase: Phase) -> Report:
         reason, message = Reason.READY, "All desired workloads are available."
     ready = reason is Reason.READY
     return Report(uid=uid, phase=phase, ready=ready, reason=reason, message=message, done=1, total=1, units=())
+
+
+def uid_of(host: FakeHost) -> str:
+    """The one sandbox that it was offered."""
+    (uid,) = host.offers
+    return uid

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import sqlite3
 import time
 
 import pytest
 
 from control import wishes
+from control.client import parsed
+from control.fake_host import uid_of
 from dayfly.spec.wire import Endpoint
-
-
-@pytest.fixture
-def db(client):
-    client.put("resource-plugins/db", wishes.plugin())
-    return client
-
-
-def uid_of(host):
-    (uid,) = host.offers
-    return uid
-
-
-def parsed(time_: str) -> float:
-    return dt.datetime.fromisoformat(time_).timestamp()
 
 
 def test_a_sandbox_that_ends_by_itself_leaves_the_store(db, host):

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from control import wishes
+from control.fake_host import uid_of
 from dayfly.plan.status import Report, UnitReport
 from dayfly.plan.words import Reason
 from dayfly.spec.wire import HistoryEntry, Value
@@ -31,8 +32,7 @@ UNIT = UnitReport(
 def sb1(client, host):
     client.put("resource-plugins/db", wishes.plugin())
     client.put("sandboxes/sb1", wishes.sandbox())
-    (uid,) = host.offers
-    return uid
+    return uid_of(host)
 
 
 def test_the_report_is_the_hosts_with_names(client, host, sb1):

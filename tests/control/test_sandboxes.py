@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,23 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from control import wishes
+from control.client import parsed
+from control.fake_host import uid_of
 from dayfly.plan.words import Reason
 from dayfly.spec.lifecycle import digest
-
-
-@pytest.fixture
-def db(client):
-    client.put("resource-plugins/db", wishes.plugin())
-    return client
-
-
-def uid_of(host):
-    (uid,) = host.offers
-    return uid
-
-
-def parsed(time_: str) -> float:
-    return dt.datetime.fromisoformat(time_).timestamp()
 
 
 def test_a_sandbox_is_stored_and_offered_to_its_host(db, host):

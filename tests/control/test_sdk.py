@@ -14,6 +14,7 @@ import pytest
 
 from control import wishes
 from control.client import KEY
+from control.fake_host import uid_of
 from dayfly.plan.words import Reason
 from dayfly.spec.wire import Endpoint
 
@@ -62,7 +63,7 @@ def test_a_sandbox_lives_and_ends(sdk, client, host, monkeypatch):
         """The host: works a while, is ready; once it is told to stop, cleans up a while."""
         while not host.offers:
             time.sleep(0.01)
-        (uid,) = host.offers
+        uid = uid_of(host)
         time.sleep(0.3)
         host.say(uid, ready=True, reason=Reason.READY, message="All desired workloads are available.")
         while uid not in host.closed:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 
-from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain, gone, ready, wish
-from rig.world import World, live
+from rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, chain, gone, ready, wish
+from rig.world import World
 
 from dayfly.execute.pod.logs import TAIL_LIMIT
 from dayfly.kube.client import Client
@@ -16,16 +16,7 @@ from dayfly.operator.logs import MOST_ATTEMPTS, MOST_IN_ONE
 from dayfly.operator.nodes import FIRST_S, PATIENCE
 from kube.fake import FakeCluster, Fault, Harm, Refusal, run
 
-LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
 LINE = "a line of its own\n"
-
-
-def play(story, scene: Scene = LIFE) -> World:
-    async def begin(world: World) -> None:
-        world.start()
-        await story(world)
-
-    return live(scene.world, begin)
 
 
 def bundles(world: World) -> list:
@@ -54,7 +45,7 @@ def test_steps_of_one_go_are_written_together_beside_the_sandbox():
         await gone(world)
         assert bundles(world) == []
 
-    play(story)
+    at_work(story)
 
 
 def test_what_a_long_step_runs_beside_does_not_wait_for_its_end():
@@ -69,7 +60,7 @@ def test_what_a_long_step_runs_beside_does_not_wait_for_its_end():
         world.delete()
         await gone(world)
 
-    play(story)
+    at_work(story)
 
 
 def test_long_logs_are_cut_and_it_is_said_how_much():
@@ -88,7 +79,7 @@ def test_long_logs_are_cut_and_it_is_said_how_much():
         world.delete()
         await gone(world)
 
-    play(story)
+    at_work(story)
 
 
 def test_bytes_that_are_no_text_are_kept_as_they_are():
@@ -104,7 +95,7 @@ def test_bytes_that_are_no_text_are_kept_as_they_are():
         world.delete()
         await gone(world)
 
-    play(story)
+    at_work(story)
 
 
 def test_a_crash_before_they_are_written_loses_none():
@@ -128,7 +119,7 @@ def test_a_crash_before_they_are_written_loses_none():
         world.delete()
         await gone(world)
 
-    play(story)
+    at_work(story)
 
 
 def test_a_step_that_ended_while_nobody_was_there_is_asked_for_its_log():
@@ -146,7 +137,7 @@ def test_a_step_that_ended_while_nobody_was_there_is_asked_for_its_log():
         world.delete()
         await gone(world)
 
-    play(story)
+    at_work(story)
 
 
 def test_a_step_that_was_over_before_it_could_be_followed_is_asked_for_its_log():
@@ -163,7 +154,7 @@ def test_a_step_that_was_over_before_it_could_be_followed_is_asked_for_its_log()
         world.delete()
         await gone(world)
 
-    play(story)
+    at_work(story)
 
 
 def test_where_no_log_can_be_read_nothing_waits_for_one():
@@ -185,7 +176,7 @@ def test_where_no_log_can_be_read_nothing_waits_for_one():
         assert kept(world) == {}
 
     scene = Scene(RETRY, RETRY_UNITS, chain)
-    play(story, scene)
+    at_work(story, scene)
     assert len([request for request in asked if not request.query.get("follow")]) == 5  # once for each attempt
 
 
@@ -305,7 +296,7 @@ def test_of_a_cleanup_without_end_the_newest_logs_are_kept():
         world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "enough"}}})
         await gone(world)
 
-    play(story, scene)
+    at_work(story, scene)
 
 
 def test_a_namespace_that_takes_none_stops_nothing():
@@ -322,7 +313,7 @@ def test_a_namespace_that_takes_none_stops_nothing():
         world.delete()
         await gone(world)
 
-    play(story)
+    at_work(story)
 
 
 def test_many_at_once_are_no_object_too_large():
@@ -345,7 +336,7 @@ class TestStatus:
             assert unit["reads"] == ["db/make"]
             await gone(world)
 
-        play(story, scene)
+        at_work(story, scene)
 
     def test_it_names_the_pods_of_running_steps(self):
         async def story(world: World) -> None:
@@ -364,4 +355,4 @@ class TestStatus:
             world.delete()
             await gone(world)
 
-        play(story)
+        at_work(story)

@@ -9,8 +9,8 @@ import socket
 
 import aiohttp
 import pytest
-from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, ready, wish
-from rig.world import KINDS, RUNNER, World, live
+from rig.scenes import at_work, ready, wish
+from rig.world import KINDS, RUNNER, World
 
 from dayfly import __version__
 from dayfly.cli.verbs import run
@@ -25,15 +25,6 @@ from dayfly.operator.serve import serving
 from kube.fake import FakeCluster
 
 NAMESPACES = anything("v1", "Namespace", "namespaces", namespaced=False)
-LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
-
-
-def play(story, **start) -> World:
-    async def begin(world: World) -> None:
-        world.start(**start)
-        await story(world)
-
-    return live(LIFE.world, begin)
 
 
 class TestLease:
@@ -62,7 +53,7 @@ class TestLease:
             world.delete()
             await world.until(lambda: not world.leftovers(), "everything to go")
 
-        play(story, count=2)
+        at_work(story, count=2)
 
     def test_graceful_end_releases_the_lease_at_once(self):
         async def story(world: World) -> None:
@@ -83,7 +74,7 @@ class TestLease:
             [lease] = world.cluster.objects("leases")
             assert not lease["spec"].get("holderIdentity")
 
-        play(story)
+        at_work(story)
 
 
 class TestProcess:

@@ -1,4 +1,4 @@
-"""What people see: Resources with their outputs, Events on changes only, figures, health, logs; and the process's life."""
+"""What people see: Resources with their outputs, Events on changes only, figures, logs."""
 
 from __future__ import annotations
 
@@ -7,28 +7,16 @@ import json
 import logging
 
 import pytest
-from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, ready, wish
-from rig.world import World, live
+from rig.scenes import CHAIN, at_work, gone, ready, wish
+from rig.world import World
 
-from dayfly.kube.objects import anything
 from dayfly.operator.journal import JsonLines
 from dayfly.operator.resources import BARRED_MS
 from kube.fake import Refusal
 
-NAMESPACES = anything("v1", "Namespace", "namespaces", namespaced=False)
-LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
-
 
 def failed(world: World) -> bool:
     return world.status().get("reason") == "ResourceFailed"
-
-
-def play(story, **start) -> World:
-    async def begin(world: World) -> None:
-        world.start(**start)
-        await story(world)
-
-    return live(LIFE.world, begin)
 
 
 class TestResources:
@@ -52,7 +40,7 @@ class TestResources:
             world.delete()
             await gone(world)
 
-        play(story)
+        at_work(story)
 
     def test_failed_step_is_its_resources_reason(self):
         async def story(world: World) -> None:
@@ -64,7 +52,7 @@ class TestResources:
             world.delete()
             await gone(world)
 
-        play(story)
+        at_work(story)
 
     def test_namespace_that_was_not_granted_gets_no_secret_and_nothing_stops(self):
         """Where the operator may not write Secrets the resource is ready all the same, without a binding."""
@@ -84,7 +72,7 @@ class TestResources:
             world.delete()
             await gone(world)
 
-        play(story)
+        at_work(story)
 
     def test_a_namespace_that_refused_is_asked_again_after_a_while_only(self):
         """Of many sandboxes in it one asks, and what was granted meanwhile is found by the next ones."""
@@ -114,7 +102,7 @@ class TestResources:
             assert asked() == 2
             assert [s["metadata"]["namespace"] for s in world.cluster.objects("secrets")].count("shop") == 1
 
-        play(story)
+        at_work(story)
 
 
 class TestRestart:
@@ -146,7 +134,7 @@ class TestRestart:
             world.delete()
             await gone(world)
 
-        play(story)
+        at_work(story)
 
     def test_what_has_changed_meanwhile_is_said(self):
         async def story(world: World) -> None:
@@ -164,7 +152,7 @@ class TestRestart:
             await world.until(lambda: world.events()[-1] == ("Normal", "Deleting"), "and its Event", 30)
             await gone(world)
 
-        play(story)
+        at_work(story)
 
     def test_what_is_new_waits_for_nobody_who_rests(self):
         """A hundred sandboxes that are ready stand in nobody's way: each of them is looked at once, in the background."""
@@ -187,7 +175,7 @@ class TestRestart:
             assert len({path.removesuffix("/status") for path in looked}) < 60
             await world.until(lambda: ready(world, "new"), "ready")
 
-        play(story)
+        at_work(story)
 
 
 class TestEvents:
@@ -203,7 +191,7 @@ class TestEvents:
             await gone(world)
             assert world.events()[2:] == [("Normal", "Deleting")]
 
-        play(story)
+        at_work(story)
 
     def test_trouble_is_a_warning(self):
         async def story(world: World) -> None:
@@ -213,7 +201,7 @@ class TestEvents:
             world.delete()
             await gone(world)
 
-        play(story)
+        at_work(story)
 
 
 def test_what_is_in_use_is_labelled_and_freed_again():
@@ -236,7 +224,7 @@ def test_what_is_in_use_is_labelled_and_freed_again():
         await world.until(lambda: not labelled(world), "the labels to go", 10)
         await gone(world)
 
-    play(story)
+    at_work(story)
 
 
 class TestFigures:
@@ -253,7 +241,7 @@ class TestFigures:
             world.delete()
             await gone(world)
 
-        play(story)
+        at_work(story)
 
     @pytest.mark.parametrize("plain", [True, False])
     def test_log_lines_are_json(self, plain):
@@ -335,5 +323,5 @@ class TestLog:
     def lines(self, caplog, level, story) -> list[dict]:
         """What an operator with this level writes of runs during a story."""
         with caplog.at_level(level, "dayfly.operator.journal"):
-            play(story)
+            at_work(story)
         return [json.loads(JsonLines().format(record)) for record in caplog.records if "journal" in record.name]

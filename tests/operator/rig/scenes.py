@@ -307,6 +307,16 @@ SCENES = {
 CHAIN_LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
 
 
+def at_work(story, scene: Scene = CHAIN_LIFE, **start) -> World:
+    """A story with operators at work, in a world in which nothing is wished for yet."""
+
+    async def begin(world: World) -> None:
+        world.start(**start)
+        await story(world)
+
+    return live(scene.world, begin)
+
+
 def play(story, scene: Scene = CHAIN_LIFE, operators: int = 1, **scripts: Script) -> World:
     """A story with operators at work; `make=Script(...)` is how that step of the resource behaves."""
 
