@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from proxied import proxy as proxies
@@ -13,6 +14,7 @@ from proxied.plans import LIVES, Names, Plan, chosen, every
 from proxied.proxy import Call, FaultProxy, Harm, Through
 from proxied.recorder import Record
 from proxied.trial import Trial
+from proxied.trials import Server, Trials
 
 from dayfly.kube import errors
 from dayfly.kube.client import Client
@@ -251,6 +253,22 @@ class TestJudgement:
         trial = self.trial(harm=Harm.CUT)
         self.run(trial, "db/make", "pod-1")
         self.run(trial, "db/drop", "pod-2")
-        assert trial.broken() == ["it had but 0 changes, so nothing was harmed"]
+        played = self.played(trial)
+        assert played.wrong(trial.plan)[0] == "its lives had but 0 changes, so nothing was harmed"
         assert trial.harm(Call("operator-1", "POST", "/x", b"")) is Harm.CUT
-        assert trial.broken() == []
+        assert played.wrong(trial.plan) == []
+
+    def test_what_was_wrong_with_an_earlier_life_stays_wrong(self):
+        earlier, later = self.trial(harm=Harm.CUT), self.trial(harm=Harm.CUT)
+        self.run(earlier, "db/make", "pod-1")
+        self.run(later, "db/make", "pod-1")
+        self.run(later, "db/drop", "pod-2")
+        later.harm(Call("operator-1", "POST", "/x", b""))
+        assert self.played(later).wrong(later.plan) == []
+        assert "(4) db/make is not undone" in self.played(earlier, later).wrong(later.plan)
+
+    def played(self, *lives: Trial) -> Trials:
+        """As if these had been played, all of the same plan."""
+        played = Trials(Server(url="", authority=Path(), admin=Path(), scheduler=Path(), kubelet=Path(), token=""))
+        played.trials[str(lives[0].plan)] = list(lives)
+        return played

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 from proxied import plans
-from proxied.trials import Server, Trials
+from proxied.plans import Plan
+from proxied.proxy import Harm
+from proxied.trials import LIVES_MOST, Server, Trials
 
 from dayfly.operator import sweeper
 from policy.apiserver import ROOT, Api, established, eventually, start
@@ -66,9 +68,15 @@ def _params(item: pytest.Item) -> dict[str, object]:
 @pytest.mark.parametrize("plan", plans.chosen(), ids=str)
 def test_plan(played, plan):
     """Nothing twice, nothing left, nothing out of order, nothing lost, whatever became of that one change."""
-    trial = played.trials[str(plan)]
-    if broken := trial.broken():
-        pytest.fail("\n".join([*broken, trial.story()]))
+    if wrong := played.wrong(plan):
+        pytest.fail("\n".join(wrong))
+
+
+@pytest.mark.parametrize("plan", [Plan("midway", 999, Harm.CUT)], ids=str)
+def test_a_change_that_never_comes(played, plan):
+    """A life that ends unharmed is lived again, and in the end it is said that nothing was shown."""
+    assert [each.missed for each in played.trials[str(plan)]] == [True] * LIVES_MOST
+    assert "so nothing was harmed" in played.wrong(plan)[0]
 
 
 def test_no_defect(played):

@@ -65,8 +65,10 @@ class Recorder:
         self._records: dict[str, Record] = {}
         self._watching = asyncio.Semaphore(0)
 
-    def of(self, plan: str) -> Record:
-        return self._records.setdefault(plan, Record())
+    def begin(self, plan: str) -> Record:
+        """What is stored for the life of that plan that begins now."""
+        self._records[plan] = Record()
+        return self._records[plan]
 
     async def run(self) -> None:
         """Until cancelled. A version that it missed for good ends it: nothing could be judged any more."""
@@ -117,4 +119,4 @@ class Recorder:
     def _take(self, plural: str, item: Object, *, deleted: bool) -> None:
         item["metadata"].pop("managedFields", None)
         if plan := self._owner(str(item["metadata"])):
-            self.of(plan).take(plural, item, deleted=deleted)
+            self._records.setdefault(plan, Record()).take(plural, item, deleted=deleted)

@@ -63,9 +63,12 @@ class Trial:
         found += [f"(14) {each} is left" for each in self.record.left()]
         if self.life.ends is not End.STARTED:
             found += [f"{unit} has not succeeded" for unit in units if not self.cloud.succeeded(unit, self.uid)]
-        if self.plan.harm and not self.harmed:
-            found.append(f"it had but {len(self.changes)} changes, so nothing was harmed")
         return found
+
+    @property
+    def missed(self) -> bool:
+        """Whether it ended before the change that was to be harmed: it has shown nothing."""
+        return self.plan.harm is not None and not self.harmed
 
     def story(self) -> str:
         """What a reader of a failed test wants to see."""

@@ -1,4 +1,8 @@
-"""Lives many lives side by side on one server, each harmed once by the proxy."""
+"""Lives many lives side by side on one server, each harmed once by the proxy.
+
+How many changes a life has is not in its own hands: what is said of it between the crashes that other lives bring upon
+its operator is said once or not at all. One that ended before the change that was to be harmed is lived again.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,7 @@ from proxied.recorder import Object, Recorder
 from proxied.trial import SHOP, Actor, Trial
 
 AT_ONCE = 16
+LIVES_MOST = 3  # of one plan
 PATIENCE_S = 300.0  # for one life, on a machine that has more to do
 AGAIN_S = 0.5  # so long after a crash the operator is started again: a peer has taken over by then
 QUIET_S = 5.0
@@ -60,10 +65,10 @@ class _Process:
 
 
 class Trials:
-    """Plays plans; afterwards `trials` holds each by its name."""
+    """Plays plans; afterwards `trials` holds the lives of each by its name, all but the last of which were missed."""
 
     def __init__(self, server: Server) -> None:
-        self.trials: dict[str, Trial] = {}
+        self.trials: dict[str, list[Trial]] = {}
         self.unowned: list[str] = []
         self.defects: list[str] = []
         self.late: list[str] = []
@@ -123,6 +128,17 @@ class Trials:
             body = {"apiVersion": PLUGINS.api_version, "kind": PLUGINS.kind, "metadata": metadata, "spec": spec}
             await self._admin.create(_PLUGINS, body)
 
+    def wrong(self, plan: Plan) -> list[str]:
+        """What was wrong with any of its lives, and the story of that one; none if one was harmed and all are well."""
+        lives = self.trials[str(plan)]
+        for trial in lives:
+            if broken := trial.broken():
+                return [*broken, trial.story()]
+        if lives[-1].missed:
+            had = " and ".join(str(len(each.changes)) for each in lives)
+            return [f"its lives had but {had} changes, so nothing was harmed", lives[-1].story()]
+        return []
+
     # --- operators --------------------------------------------------------------------------------------------------
 
     async def _operate(self, count: int) -> None:
@@ -149,11 +165,11 @@ class Trials:
 
     def _hook(self, call: Call) -> Harm | None:
         self._writes.append(str(call))
-        trial = self.trials.get(self._names.of(call))
-        if trial is None:
+        lives = self.trials.get(self._names.of(call))
+        if not lives:
             self.unowned.append(str(call))
             return None
-        return trial.harm(call)
+        return lives[-1].harm(call)
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
@@ -169,7 +185,7 @@ class Trials:
     # --- lives ------------------------------------------------------------------------------------------------------
 
     def _stage(self, run: str) -> Stage:
-        return self.trials[self._names.said(run)].stage
+        return self.trials[self._names.said(run)][-1].stage
 
     async def _ledger(self, run: str) -> list[Object]:
         with contextlib.suppress(errors.NotFound):
@@ -178,21 +194,28 @@ class Trials:
 
     async def _wave(self, plans: Sequence[Plan]) -> None:
         room = asyncio.Semaphore(AT_ONCE)
-        for plan in plans:
-            self.trials[str(plan)] = Trial(plan, self._recorder.of(str(plan)))
         async with asyncio.TaskGroup() as tasks:
             for plan in plans:
-                tasks.create_task(self._live(self.trials[str(plan)], room))
+                tasks.create_task(self._play(plan, room))
 
-    async def _live(self, trial: Trial, room: asyncio.Semaphore) -> None:
+    async def _play(self, plan: Plan, room: asyncio.Semaphore) -> None:
+        """Until its change was harmed, or something is wrong, in at most so many lives."""
+        lives = self.trials.setdefault(str(plan), [])
         async with room:
-            began = time.monotonic()
-            try:
-                async with asyncio.timeout(PATIENCE_S):
-                    await Actor(self._admin, trial).play()
-            except TimeoutError:
-                trial.cloud.broken(f"waited {PATIENCE_S:.0f} s in vain for {trial.waiting}")
-            trial.took = time.monotonic() - began
+            while len(lives) < LIVES_MOST:
+                lives.append(Trial(plan, self._recorder.begin(str(plan))))
+                await self._live(lives[-1])
+                if not lives[-1].missed or lives[-1].broken():
+                    return
+
+    async def _live(self, trial: Trial) -> None:
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await Actor(self._admin, trial).play()
+        except TimeoutError:
+            trial.cloud.broken(f"waited {PATIENCE_S:.0f} s in vain for {trial.waiting}")
+        trial.took = time.monotonic() - began
 
 
 @contextlib.asynccontextmanager
