@@ -45,7 +45,7 @@ uninstall: setup  ## drain that cluster, take Dayfly out of it and end it
 	$(PY) deploy/trial.py down
 
 check: lint  ## lint and the quick tests
-	@$(PY) tests/tools.py runner versitygw awscli
+	@$(PY) tests/tools.py runner sdk versitygw awscli
 	$(PY) -m pytest -n 2 --dist loadfile -m 'not slow and not cluster'
 
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)

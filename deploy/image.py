@@ -43,6 +43,7 @@ SETTINGS = images.Settings(
         "LD_LIBRARY_PATH": "/usr/local/lib",
         "PATH": "/usr/local/bin",
         "PYTHONHOME": "/usr/local",
+        "PYTHONPATH": f"/{SITE}",  # Debian's Python looks for modules elsewhere by itself
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",

@@ -119,6 +119,7 @@ def up(
     stages: str = "",
     audit: dict[str, Any] | None = None,
     owner: int | None = None,
+    without: Sequence[str] = (),
 ) -> Cluster:
     """Build what is missing, start a cluster and wait until it takes pods.
 
@@ -128,6 +129,7 @@ def up(
         stages: KWOK stages beside the usual ones, as YAML; of two that match a pod, the one with a weight is played.
         audit: an audit policy by which the API server keeps `Cluster.audit_log`; without one it keeps none.
         owner: a process with whose end the cluster ends too.
+        without: controllers of the controller-manager that do not run, by their names.
 
     Raises:
         build.UnavailableError: this machine cannot run one.
@@ -142,7 +144,7 @@ def up(
     with host.lock():
         _sweep()
         cluster, lock = _reserve()
-        shape = components.Shape(cluster.name, kubelet, kwok_nodes, audit is not None)
+        shape = components.Shape(cluster.name, kubelet, kwok_nodes, audit is not None, tuple(without))
         try:
             with os.fdopen(lock):  # ours ends here, that of the started processes goes on
                 (cluster.folder / "bin").mkdir()

@@ -5,6 +5,7 @@ All paths are those inside the cluster's namespaces, where its folder is mounted
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class Shape:
     kubelet: bool = True
     kwok_nodes: int = 0
     audited: bool = False
+    without: Sequence[str] = ()
 
     @property
     def network(self) -> host.Network:
@@ -75,7 +77,7 @@ def write_files(folder: Path, shape: Shape, *, stages: str = "", audit: dict[str
 def commands(shape: Shape) -> tuple[list[list[str]], list[list[str]]]:
     """Two lists of commands: those to start at once, and those to start when the API server answers."""
     audit = _AUDITING if shape.audited else []
-    first, then = [_etcd(), [*_apiserver(shape.network), *audit]], [_controller_manager(shape.network)]
+    first, then = [_etcd(), [*_apiserver(shape.network), *audit]], [_controller_manager(shape)]
     if shape.schedules:
         then.append(["kube-scheduler", f"--kubeconfig={_user('kube-scheduler')}", "--leader-elect=false", *_HASTE])
     if shape.kubelet:
@@ -125,12 +127,14 @@ def _apiserver(network: host.Network) -> list[str]:
     ]
 
 
-def _controller_manager(network: host.Network) -> list[str]:
+def _controller_manager(shape: Shape) -> list[str]:
+    network = shape.network
     return [
         "kube-controller-manager",
         f"--kubeconfig={_user('kube-controller-manager')}",
         "--leader-elect=false",
         *_HASTE,
+        f"--controllers={','.join(('*', *(f'-{name}' for name in shape.without)))}",
         "--use-service-account-credentials=true",
         f"--service-account-private-key-file={_CERTIFICATES}/accounts.key",
         f"--root-ca-file={_CERTIFICATES}/ca.crt",

@@ -1,4 +1,4 @@
-"""For all tests: in which order they run, and with which signals."""
+"""For all tests: in which order they run, with which signals, and how patient Hypothesis is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import collections
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A machine that stands still for a moment is no finding. What else Hypothesis sets where CI is set stays as it is.
+settings.register_profile("dayfly", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
+settings.load_profile("dayfly")
 
 # A shell's `&`, and nohup, have these ignored, and so would everything that a test starts. It starts with the defaults
 # where there is a handler, and the tests themselves stay as deaf as they were meant to be.

@@ -19,6 +19,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from testcluster import build  # noqa: E402 - the path comes first
 
+from control import sdk_environment  # noqa: E402 - the path comes first
 from examples import outside  # noqa: E402 - the path comes first
 
 
@@ -36,8 +37,13 @@ def runner() -> None:
             subprocess.run([ROOT / "runner" / "build.sh", Path(folder, architecture), architecture], check=True)
 
 
+def sdk() -> None:
+    """The client of the public API, for tests/control."""
+    sdk_environment.python()
+
+
 TOOLS: dict[str, Callable[[], object]] = {
-    each.__name__: each for each in (kubernetes, runner, outside.versitygw, outside.awscli)
+    each.__name__: each for each in (kubernetes, runner, sdk, outside.versitygw, outside.awscli)
 }
 
 
@@ -45,7 +51,7 @@ def make(name: str) -> None:
     """One of them, or a line that says why not."""
     try:
         TOOLS[name]()
-    except (build.UnavailableError, OSError, subprocess.CalledProcessError, pytest.skip.Exception) as problem:
+    except (build.UnavailableError, OSError, subprocess.SubprocessError, pytest.skip.Exception) as problem:
         sys.stderr.write(f"dayfly: {name} for the tests could not be made: {problem}\n")
     except pytest.fail.Exception as problem:
         sys.exit(f"dayfly: {problem}")

@@ -12,6 +12,8 @@ import termios
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cli.command import Cli
 
 _CONTROL = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])")
@@ -80,8 +82,18 @@ class Screen:
         return "\n".join(line.rstrip() for line in self.lines).rstrip()
 
 
-def run(cli: Cli, *arguments: str, width: int = 80, height: int = 24, **more: str) -> tuple[int, Screen, bytes]:
-    """Run a command whose stderr and stdin are a terminal: its code, the screen, and its stdout."""
+def run(
+    cli: Cli,
+    *arguments: str,
+    width: int = 80,
+    height: int = 24,
+    gate: tuple[str, Path] | None = None,
+    **more: str,
+) -> tuple[int, Screen, bytes]:
+    """Run a command whose stderr and stdin are a terminal: its code, the screen, and its stdout.
+
+    Once the words of `gate` are on the screen its file is made: a step that waits for that is seen at work.
+    """
     from cli.command import COMMAND
 
     ours, theirs = os.openpty()
@@ -97,6 +109,8 @@ def run(cli: Cli, *arguments: str, width: int = 80, height: int = 24, **more: st
     with contextlib.suppress(OSError):  # the terminal's other side is closed
         while new := os.read(ours, 65536):
             said += new
+            if gate and gate[0] in _CONTROL.sub("", said.decode(errors="ignore")):
+                gate[1].touch()
     os.close(ours)
     out, _ = process.communicate(timeout=60)
     screen = Screen(width, height)

@@ -106,6 +106,7 @@ def test_not_waiting_and_not_waiting_long_enough(served: Cli, journal: Path):
     done = served("sandbox", "delete", "demo", "--wait=false")
     assert done.code == 0
     assert "gone" not in done.err
+    until(lambda: served.sandboxes() == [])
 
 
 def test_deleted_by_somebody_else_while_waited_for(served: Cli, journal: Path):

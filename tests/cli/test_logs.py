@@ -76,6 +76,7 @@ def test_what_is_written_is_shown_at_once_and_ctrl_c_ends_the_following(served: 
     served.write("p.yaml", wishes.plugin(journal, create="sleep 60"))
     served.write("s.yaml", wishes.sandbox())
     assert served("apply", "-f", ".", "--wait=false").code == 0
+    until(journal.exists)
     process = served.start("logs", "demo", "db", "provision", "-f")
     assert process.stdout.readline() == b"provision for me\n"
     process.send_signal(signal.SIGINT)

@@ -27,8 +27,15 @@ def files(served: Cli, journal: Path) -> Cli:
     return served
 
 
-def test_in_a_terminal_the_picture_is_redrawn_in_place(files: Cli):
-    code, screen, out = terminal.run(files, "apply", "-f", ".")
+@pytest.fixture
+def gate(journal: Path) -> Path:
+    """A step that has `wishes.waiting` for it goes on when this file is there."""
+    return journal.with_name("gate")
+
+
+def test_in_a_terminal_the_picture_is_redrawn_in_place(files: Cli, journal: Path, gate: Path):
+    files.write("p.yaml", wishes.plugin(journal, create=wishes.waiting(gate)))
+    code, screen, out = terminal.run(files, "apply", "-f", ".", gate=("running    db/provision", gate))
     assert (code, out) == (0, b"")
     assert _steady(screen.text()).splitlines()[2:] == [
         "demo   AllDesiredWorkloadsReady   2/2 T",
@@ -40,10 +47,10 @@ def test_in_a_terminal_the_picture_is_redrawn_in_place(files: Cli):
     assert screen.styles - {"0"}
 
 
-def test_the_deletion_is_drawn_too(files: Cli, journal: Path):
-    files.write("p.yaml", wishes.plugin(journal, delete="sleep 0.5"))
+def test_the_deletion_is_drawn_too(files: Cli, journal: Path, gate: Path):
+    files.write("p.yaml", wishes.plugin(journal, delete=wishes.waiting(gate)))
     assert files("apply", "-f", ".").code == 0
-    code, screen, _ = terminal.run(files, "sandbox", "delete", "demo")
+    code, screen, _ = terminal.run(files, "sandbox", "delete", "demo", gate=("running    db/drop", gate))
     assert code == 0
     assert any("● running    db/drop" in frame for frame in screen.frames)
     assert _steady(screen.text()).splitlines()[1:] == [
@@ -72,8 +79,9 @@ def test_a_narrow_and_low_terminal_is_neither_wrapped_nor_scrolled(files: Cli, j
     assert "✓ succeeded  12 units: db/s0..." in screen.text()
 
 
-def test_a_terminal_that_cannot_move_its_cursor_gets_lines(files: Cli):
-    code, screen, _ = terminal.run(files, "apply", "-f", ".", TERM="dumb")
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(files: Cli, journal: Path, gate: Path):
+    files.write("p.yaml", wishes.plugin(journal, create=wishes.waiting(gate)))
+    code, screen, _ = terminal.run(files, "apply", "-f", ".", gate=("db/provision: running", gate), TERM="dumb")
     assert code == 0
     assert screen.styles == set()
     assert "demo: db/provision: succeeded after T" in _steady(screen.text()).replace("afterT", "after T")

@@ -134,13 +134,17 @@ def test_ctrl_c_in_a_terminal_reaches_the_command_once(served: Cli, plugin: str,
 
 
 def test_a_second_signal_stops_the_waiting_not_the_cleanup(served: Cli, journal: Path):
-    plugin = served.write("p.yaml", wishes.plugin(journal, delete=f"echo dropping >> {journal}; sleep 2"))
+    gate = journal.with_name("gate")
+    slow = f"echo dropping >> {journal}; {wishes.waiting(gate)}"
+    plugin = served.write("p.yaml", wishes.plugin(journal, delete=slow))
     process = served.start("with", "-f", plugin, "--", "true")
     until(lambda: journal.exists() and "dropping" in journal.read_text())
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=10)
     assert process.returncode == 130, err
     assert b"the server goes on cleaning up" in err
+    assert "drop" not in journal.read_text().split()
+    gate.touch()
     until(lambda: served.sandboxes() == [])
     assert journal.read_text().split()[-1] == "drop"
 

@@ -48,6 +48,11 @@ spec:
 """
 
 
+def waiting(gate: Path) -> str:
+    """Waits until that file is there, but not for ever."""
+    return f"for i in $(seq 900); do [ -e {gate} ] && break; sleep 0.05; done"
+
+
 def sandbox(name: str = "demo", *, plugin: str = "notes", more: str = "") -> str:
     """A sandbox with one resource, `db`."""
     return f"""\

@@ -1,16 +1,18 @@
 """Run by the Python of the SDK's own environment: drives a server with the real `signadot-sdk`.
 
-Arguments: the server's port, its key, and what to do. Prints one JSON value.
+Arguments: the server's port, its key, what to do, and a file to make once the end of a sandbox was seen to be on its
+way. Prints one JSON value.
 """
 
 import json
+import pathlib
 import sys
 import time
 
 import signadot_sdk as sd
 from signadot_sdk.rest import ApiException
 
-PORT, KEY, WHAT = sys.argv[1:4]
+PORT, KEY, WHAT, SEEN = sys.argv[1:5]
 
 
 def refused(call):
@@ -43,6 +45,7 @@ def life():
     deleted = [api.delete_sandbox("local", "sb1"), api.delete_sandbox("local", "sb1", force=False)]
     while (last := api.get_sandbox("local", "sb1")).status.ready:
         time.sleep(0.05)
+    pathlib.Path(SEEN).touch()
     gone = None
     while gone is None:
         try:

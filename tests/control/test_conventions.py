@@ -183,15 +183,18 @@ def test_several_requests_share_a_connection(client):
 
 
 def test_an_answer_does_not_wait_for_an_acknowledgement(filled):
+    """One of many is quick, however busy the machine is: a delayed acknowledgement takes 40 ms, each time."""
     connection = http.client.HTTPConnection("127.0.0.1", filled.port, timeout=10)
+    began = now = time.perf_counter()
     spans = []
-    for _ in range(30):
-        began = time.perf_counter()
+    while len(spans) < 30 or (min(spans) >= 0.03 and now - began < 10):
+        asked = time.perf_counter()
         connection.request("GET", ORG + "/sandboxes", headers={"signadot-api-key": KEY})
         connection.getresponse().read()
-        spans.append(time.perf_counter() - began)
+        now = time.perf_counter()
+        spans.append(now - asked)
     connection.close()
-    assert min(spans) < 0.03, "a delayed acknowledgement takes 40 ms"
+    assert min(spans) < 0.03
 
 
 def test_an_unforeseen_error_says_whose_fault_it_is_and_names_its_line_in_the_log(client, host, caplog):

@@ -111,18 +111,18 @@ def test_an_end_is_noticed_whatever_dies(tmp_path, die_at):
 
 
 def test_a_server_that_is_killed_at_any_moment_converges(tmp_path):
-    """Moments that nobody chose: eight kills in the middle of requests."""
+    """Moments that nobody chose: eight kills amid requests, each after seven answers or more."""
     numbers = itertools.count()
 
-    def load(client):
-        for number in numbers:
+    def load(client, killing):
+        for done, number in enumerate(numbers):
+            if done == 7:
+                killing.start()
             client.put(f"sandboxes/sb{number % 7}", wishes.empty(labels={"n": str(number)}))
 
     for round_ in range(8):
-        with server(tmp_path) as (client, process):
-            threading.Timer(0.3 + 0.013 * round_, process.kill).start()
-            with pytest.raises((http.client.HTTPException, ConnectionError)):
-                load(client)
+        with server(tmp_path) as (client, process), pytest.raises((http.client.HTTPException, ConnectionError)):
+            load(client, threading.Timer(0.013 * round_, process.kill))
     assert next(numbers) > 50, "it was killed while it had work"
     with server(tmp_path) as (client, _):
         until(lambda: all(sandbox["status"]["ready"] for sandbox in client.get("sandboxes")))
@@ -132,12 +132,20 @@ def test_a_server_that_is_killed_at_any_moment_converges(tmp_path):
     assert len({json.loads(offer)["name"] for offer in offers.values()}) == 7
 
 
-def test_an_idle_server_ends_at_once_and_long_polls_do_not_hold_it(tmp_path):
+def test_an_idle_server_ends_at_once_and_long_polls_do_not_hold_it(tmp_path, monkeypatch):
+    host, asked = FakeHost(), threading.Event()
+    changed = host.changed
+
+    def noted(uid, version, seconds):
+        asked.set()
+        return changed(uid, version, seconds)
+
+    monkeypatch.setattr(host, "changed", noted)
     with ThreadPoolExecutor(1) as pool:
-        with serving(tmp_path / "control.db", {"local": FakeHost()}) as client:
+        with serving(tmp_path / "control.db", {"local": host}) as client:
             client.put("sandboxes/sb1", wishes.empty())
             waiting = pool.submit(client.get, "sandboxes/sb1/report?after=0&wait=30")
-            time.sleep(0.3)
+            assert asked.wait(20)
             began = time.monotonic()
         assert time.monotonic() - began < 3
         assert waiting.result()["name"] == "sb1"

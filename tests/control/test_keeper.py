@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 
@@ -10,6 +11,7 @@ import pytest
 from control import wishes
 from control.client import parsed
 from control.fake_host import uid_of
+from dayfly.control import keeper
 from dayfly.spec.wire import Endpoint
 
 
@@ -23,6 +25,25 @@ def test_a_sandbox_that_ends_by_itself_leaves_the_store(db, host):
     while db.get("resource-plugins/db")["status"]["resources"]:
         assert time.monotonic() < deadline, "nobody asked for it, so the sweep must find it"
         time.sleep(0.1)
+
+
+def test_a_round_that_only_waited_does_not_put_off_the_next(monkeypatch):
+    """What is owed waits the longer the more work a round is, not the longer a disk has stood still."""
+    rounds = []
+
+    async def slow(self):
+        rounds.append(self)
+        await asyncio.sleep(0.5)
+
+    async def begin():
+        async with asyncio.timeout(20):
+            keeping = asyncio.create_task(keeper.Keeper(None, {}, "local").run())
+            while len(rounds) < 3:  # noqa: ASYNC110 - nobody tells when a round begins
+                await asyncio.sleep(0.01)
+            keeping.cancel()
+
+    monkeypatch.setattr(keeper.Keeper, "sweep", slow)
+    asyncio.run(begin())
 
 
 def test_a_ttl_counts_from_where_it_says(client, host):

@@ -46,8 +46,8 @@ def test_the_report_is_the_hosts_with_names(client, host, sb1):
 
 
 def test_a_report_is_waited_for(client, host, sb1):
-    threading.Timer(0.3, lambda: host.say(sb1, ready=True, reason=Reason.READY, message="now")).start()
     began = time.monotonic()
+    threading.Timer(0.3, lambda: host.say(sb1, ready=True, reason=Reason.READY, message="now")).start()
     told = client.get("sandboxes/sb1/report?after=0&wait=20")
     assert 0.2 < time.monotonic() - began < 5
     assert (told["message"], told["version"]) == ("now", 1)

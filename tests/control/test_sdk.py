@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from control import wishes
+from control import sdk_environment, wishes
 from control.client import KEY
 from control.fake_host import uid_of
 from dayfly.plan.words import Reason
 from dayfly.spec.wire import Endpoint
 
-CHECKOUT = Path(__file__).parents[2]
-ENVIRONMENT = CHECKOUT / ".cache" / "signadot-sdk"
-PINNED = "signadot-sdk==0.3.6"
-
 
 @pytest.fixture(scope="session")
 def sdk_python():
-    """The SDK brings packages named `test` and `swagger_client` along, so it stays out of our own environment."""
-    python, stamp = ENVIRONMENT / "bin" / "python", ENVIRONMENT / f".{PINNED}"
-    ENVIRONMENT.parent.mkdir(exist_ok=True)
-    with (ENVIRONMENT.parent / "signadot-sdk.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not stamp.exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=True)
-            command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PINNED]
-            subprocess.run(command, check=True, timeout=110)
-            stamp.touch()
-    return python
+    return sdk_environment.python()
 
 
 @pytest.fixture
-def sdk(client, sdk_python):
+def sdk(client, sdk_python, tmp_path):
     def run(what, key=KEY):
-        command = [sdk_python, Path(__file__).with_name("sdk_session.py"), str(client.port), key, what]
+        session = Path(__file__).with_name("sdk_session.py")
+        command = [sdk_python, session, str(client.port), key, what, tmp_path / "seen"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -49,7 +34,7 @@ def sdk(client, sdk_python):
     return run
 
 
-def test_a_sandbox_lives_and_ends(sdk, client, host, monkeypatch):
+def test_a_sandbox_lives_and_ends(sdk, client, host, monkeypatch, tmp_path):
     client.put("resource-plugins/db", wishes.plugin())
     take = host.offer
 
@@ -60,7 +45,7 @@ def test_a_sandbox_lives_and_ends(sdk, client, host, monkeypatch):
     monkeypatch.setattr(host, "offer", take_and_begin)
 
     def play():
-        """The host: works a while, is ready; once it is told to stop, cleans up a while."""
+        """The host: works a while, is ready; once it is told to stop, cleans up until somebody has seen it."""
         while not host.offers:
             time.sleep(0.01)
         uid = uid_of(host)
@@ -69,10 +54,11 @@ def test_a_sandbox_lives_and_ends(sdk, client, host, monkeypatch):
         while uid not in host.closed:
             time.sleep(0.01)
         host.reports.pop(uid)
-        time.sleep(0.5)
+        while not (tmp_path / "seen").exists():
+            time.sleep(0.01)
         host.finish(uid)
 
-    player = threading.Thread(target=play)
+    player = threading.Thread(target=play, daemon=True)  # a session that fails leaves it waiting
     player.start()
     told = sdk("life")
     player.join()

@@ -10,6 +10,7 @@ import yaml
 
 from policy.apiserver import ROOT, build, clusters
 
+PYTHON = f"/usr/local/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PROGRAM = """
@@ -69,8 +70,13 @@ def test_is_this_version(node):
 
 def test_has_all_that_the_operator_needs(node):
     """Its modules, their libraries, certificates and both runners, as 65532 over a read-only root."""
-    said = ran(node, "needs", command=["/usr/local/bin/python3.11", "-c", PROGRAM], args=[])
+    said = ran(node, "needs", command=[PYTHON, "-c", PROGRAM], args=[])
     assert said == "65532 ['amd64', 'arm64'] True\n"
+
+
+def test_finds_its_modules_whoever_built_the_python(node):
+    """Debian's looks for them in a folder of its own: without its habits (`-S`) both are the same."""
+    assert ran(node, "habits", command=[PYTHON, "-S", "-c", "import dayfly, aiohttp; print(1)"], args=[]) == "1\n"
 
 
 def test_finds_the_api_server(node):
@@ -82,5 +88,5 @@ async def main():
     print(found.server.startswith("https://"), (await found.header()).lower().startswith("bearer "))
 asyncio.run(main())
 """
-    said = ran(node, "speaks", command=["/usr/local/bin/python3.11", "-c", program], args=[])
+    said = ran(node, "speaks", command=[PYTHON, "-c", program], args=[])
     assert said == "True True\n"

@@ -6,11 +6,13 @@ import os
 import shutil
 import signal
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
 from dayfly.embedded.host import HomeBusyError
+from dayfly.embedded.ledger import Ledger, LedgerError
 from dayfly.execute.process import run as process
 from dayfly.execute.process.place import open_place
 from dayfly.plan.world import Running, Stalled
@@ -219,7 +221,7 @@ async def test_a_removed_folder_is_lost_and_not_tried_again(machine):
 
 
 async def test_with_the_work_folder_gone_nothing_is_known_until_the_deadline(machine, monkeypatch):
-    limits = {"schedule_ms": 100, "pull_ms": 100, "run_ms": 1500, "grace_ms": 100}
+    limits = {"schedule_ms": 1000, "pull_ms": 1000, "run_ms": 1500, "grace_ms": 100}
     monkeypatch.setattr(process, "MARGIN_MS", 1000)
     await machine.host.offer(doc.offer(slow(**limits)))
     await machine.wrote("+ 1")
@@ -229,11 +231,32 @@ async def test_with_the_work_folder_gone_nothing_is_known_until_the_deadline(mac
     report = await machine.reason("OutcomeUnknown")
     assert "folder was removed" in report.message
     await machine.delete()
-    await asyncio.sleep(0.5)
-    assert machine.lines() == ["+ 1"], "a cleanup beside a step that may live"
     await machine.gone()
     assert machine.lines() == ["+ 1", "z []"]
+    claims = {entry.unit: entry.at for entry in machine.host.history("u") if entry.move == "Claim"}
+    assert claims["r/z"] - claims["r/a"] >= 4600, "a cleanup beside a step that may live"
     assert ("Record", "r/a", 1, "Lost") in machine.history()
+
+
+async def test_what_ended_long_ago_goes_as_soon_as_the_ledger_can_be_written(machine, monkeypatch):
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "true")])))
+    await machine.finish()
+    await machine.down()
+    tries = []
+    forget = Ledger.forget
+
+    def refused_once(self, before):
+        tries.append(before)
+        if len(tries) == 1:
+            raise LedgerError("the ledger cannot be written: the disk is full")
+        return forget(self, before)
+
+    monkeypatch.setattr(Ledger, "forget", refused_once)
+    monkeypatch.setattr("dayfly.embedded.host.SWEEP_S", 0.05)
+    monkeypatch.setattr("dayfly.embedded.host.KEEP_ENDED_MS", -60_000)
+    await machine.up()
+    await until(lambda: not machine.host.has_ended("u"), "the record to go")
+    assert len(tries) > 1
 
 
 async def test_another_boot_means_that_what_ran_then_has_ended(machine, monkeypatch):
@@ -262,6 +285,22 @@ async def test_another_boot_means_that_what_ran_then_has_ended(machine, monkeypa
 async def test_a_home_has_one_server(machine):
     with pytest.raises(HomeBusyError, match=rf"process {os.getpid()}\) uses .*dayfly down"):
         await type(machine.host).open(machine.home, runner=machine.runner)
+
+
+async def test_whoever_only_looks_for_a_server_keeps_none_from_starting(machine):
+    """`dayfly status`, or `dayfly up --detach` that waits for it, shares the lock for a moment."""
+    await machine.down()
+    with (machine.home / "lock").open("r+") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        asyncio.get_running_loop().run_in_executor(None, _let_go, looking.fileno())
+        await machine.up()
+        with pytest.raises(HomeBusyError):
+            await type(machine.host).open(machine.home, runner=machine.runner)
+
+
+def _let_go(descriptor):
+    time.sleep(0.1)
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 async def test_a_look_at_an_attempt_changes_nothing(machine):
@@ -293,7 +332,8 @@ async def test_an_idle_run_is_not_kept_in_memory_and_logs_stay_a_week(machine, m
     for late, kept in ((week - 60_000, True), (week + 60_000, False)):
         monkeypatch.setattr("dayfly.embedded.host.now_ms", lambda late=late: real.now_ms() + late)
         await machine.up()
-        await asyncio.sleep(0.2)
+        await machine.host._writer.run(lambda: None)  # whatever the sweep asked for has been written
+        await until(lambda kept=kept: (machine.home / "logs/u").exists() == kept, "the sweep")
         assert machine.host.has_ended("u") == kept
         assert (machine.home / "logs/u").exists() == kept
         assert bool(machine.history()) == kept
@@ -319,9 +359,10 @@ async def test_a_work_folder_without_its_home_is_removed_unless_something_lives_
         for folder in (gone, alive):
             (folder / "u.r.a.1").mkdir(parents=True, mode=0o700)
             folder.chmod(0o700)
-            (folder / "home").write_text(str(tmp_path / "deleted"))
         with (alive / "u.r.a.1" / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            for folder in (gone, alive):  # from now on the next server of another test clears them away too
+                (folder / "home").write_text(str(tmp_path / "deleted"))
             await machine.down()
             await machine.up()
             assert not gone.exists()

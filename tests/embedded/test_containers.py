@@ -53,6 +53,12 @@ def podman(*arguments, **more):
     return subprocess.run(["podman", *arguments], capture_output=True, check=True, text=True, **more).stdout
 
 
+def containers():
+    """Those that are there; podman cannot say while one is being taken away."""
+    listed = subprocess.run(["podman", "ps", "--all", "--quiet"], capture_output=True, text=True)
+    return listed.stdout or listed.stderr
+
+
 @pytest.fixture(scope="module")
 def store():
     """A podman of the tests' own with one image in it; says why if it cannot run a container on this kernel.
@@ -96,7 +102,7 @@ async def machine(store, tmp_path, runner):
     await found.up()
     yield found
     await found.end()
-    await until(lambda: not podman("ps", "--all", "--quiet"), "no containers")
+    await until(lambda: not containers(), "no containers")
     assert not processes(str(tmp_path)), "processes are left"
 
 

@@ -85,12 +85,21 @@ async def test_it_is_ready_when_its_port_answers_and_not_before(machine):
 async def test_one_that_keeps_ending_is_given_more_and_more_time(machine):
     await machine.baseline(command=("/bin/sh", "-c", 'echo x >> "$JOURNAL"; echo oops; exit 3'))
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
-    await until(lambda: len(machine.lines()) == 3, "three tries")
-    ends = {entry.attempt: entry.at for entry in machine.host.history("u") if entry.move == "Record"}
+    waits = {}
+
+    def seen():
+        unit = machine.unit(NAME)
+        if unit.reason == "WaitingToRetry":
+            waits[unit.attempt] = unit
+        return 3 in waits
+
+    await until(seen, "three tries")
+    for number, unit in waits.items():
+        assert unit.until - unit.since == 1000 << number - 1
+        assert "exit code 3" in unit.message
     claims = {entry.attempt: entry.at for entry in machine.host.history("u") if entry.move == "Claim"}
-    assert 990 <= claims[2] - ends[1] < 1900
-    assert claims[3] - ends[2] >= 1990
-    assert "exit code 3" in await machine.said(NAME, "WaitingToRetry")
+    assert claims[2] - claims[1] >= 1000
+    assert claims[3] - claims[2] >= 2000
     assert machine.log(NAME, 2) == b"oops\n"
     await machine.finish()
 

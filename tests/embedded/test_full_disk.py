@@ -74,9 +74,8 @@ async def test_a_full_home_takes_nothing_on_and_loses_nothing(machine, disk):
             await machine.host.offer(doc.offer(step(script="x" * 3_000_000), uid="big"))
         machine.journal.with_name("journal.go").touch()
         await until(lambda: machine.host._engine.attempts.values, "the result")
-        await asyncio.sleep(0.3)
+        await until(lambda: "the ledger cannot be written" in machine.report().message, machine.report)
         assert machine.report().done == 0
-        assert "the ledger cannot be written" in machine.report().message
         assert machine.report("big") is None
     await machine.ready()
     assert "the ledger" not in machine.report().message

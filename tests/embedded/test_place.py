@@ -62,3 +62,21 @@ def test_tests_remove_no_folder_but_dayflys_own(home):
     with pytest.raises(AssertionError, match="place names"):
         work_of(home)
     (home / "place").unlink()
+
+
+@pytest.mark.parametrize("moment", ["before it is looked at", "before it is listed"])
+def test_a_place_that_its_server_leaves_meanwhile_disturbs_nobody(home, monkeypatch, moment):
+    """Servers of two homes, one of which ends while the other begins and clears up."""
+    other = process.open_place(home)
+    is_ours = process._is_ours
+
+    def leaving(path):
+        if path != other.work:
+            return is_ours(path)
+        seen = moment == "before it is looked at" or is_ours(path)
+        shutil.rmtree(path)
+        return seen if moment == "before it is listed" else is_ours(path)
+
+    monkeypatch.setattr(process, "_is_ours", leaving)
+    process.sweep_places()
+    assert not Path(other.work).exists()

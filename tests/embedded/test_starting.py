@@ -1,8 +1,10 @@
 """How the runner's process is started: with the machine's environment and nothing of ours."""
 
 import asyncio
+import fcntl
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -102,5 +104,25 @@ async def test_a_resident_runner_that_was_killed_is_replaced(runner, folder):
     first = await resident.fork(folder.path)
     os.kill(resident._child, signal.SIGKILL)
     await until(lambda: resident._socket is None, "its end to be noticed")
-    assert [reaped(child) for child in (first, await resident.fork(folder.path))] == [0, 0]
+    assert reaped(first) == 0
+    assert reaped(await resident.fork(folder.path)) == 0
     resident.close()
+
+
+def test_another_process_that_has_got_the_runners_number_is_not_watched(folder):
+    """The runner was killed, what it started holds the lock still, and its number was given again meanwhile."""
+    with Path(folder.path, "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stranger = subprocess.Popen(["sleep", "60"])
+        holder = subprocess.Popen(["sleep", "60"], pass_fds=[lock.fileno()])
+        try:
+            for process, watched in ((stranger, False), (holder, True)):
+                Path(folder.path, "marker").write_text(f"started\n{process.pid}\n")
+                found = folder.watch()
+                assert (found is not None) is watched
+                if found is not None:
+                    os.close(found)
+        finally:
+            for process in (stranger, holder):
+                process.kill()
+                process.wait()

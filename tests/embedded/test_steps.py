@@ -9,6 +9,7 @@ from dayfly.spec.lifecycle import Output
 from dayfly.spec.run import Request
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
+from embedded.machine import until
 
 
 def log_line(word):
@@ -185,13 +186,16 @@ async def test_deletes_go_before_creates_when_places_are_few(machine):
     box = doc.resource("r", [doc.step("a", "true")], [doc.step("z", log_line("deleted"))])
     await machine.host.offer(doc.offer(box, uid="old"))
     await machine.ready("old")
-    gate = doc.step("g", log_line("gate") + "; sleep 0.3")
+    gate = doc.step("g", log_line("gate") + '; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done')
     await machine.host.offer(doc.offer(doc.resource("g", [gate]), uid="gate"))
     await machine.wrote("gate")
     for n in range(20):
         created = doc.resource("r", [doc.step("a", log_line("created"))])
         await machine.host.offer(doc.offer(created, uid=f"new{n}"))
     await machine.delete("old")
+    engine = machine.host._engine
+    await until(lambda: "old" in engine._deletes and len(engine._creates) == 20, "all to wait for the place")
+    machine.journal.with_name("journal.go").touch()
     for n in range(20):
         await machine.ready(f"new{n}")
     assert machine.lines()[:2] == ["gate", "deleted"]
@@ -234,7 +238,8 @@ async def test_without_isolation_steps_that_share_a_path_take_turns(machine, tmp
     await machine.down()
     await machine.up(isolation="none")
     shared = tmp_path / "shared"
-    script = f'echo + >> "$JOURNAL"; echo x > {shared}; sleep 0.2; echo - >> "$JOURNAL"'
+    wait = 'while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
+    script = f'echo + >> "$JOURNAL"; echo x > {shared}; {wait}; echo - >> "$JOURNAL"'
     steps = [doc.step(f"s{n}", script, outputs=[("x", str(shared))]) for n in range(2)]
     if same_run:
         await machine.host.offer(doc.offer(doc.resource("r", steps)))
@@ -244,10 +249,14 @@ async def test_without_isolation_steps_that_share_a_path_take_turns(machine, tmp
         for uid, one in zip(uids, steps, strict=True):
             await machine.host.offer(doc.offer(doc.resource("r", [one]), uid=uid))
     await machine.wrote("+")
-    sentences = [unit.message for uid in uids for unit in machine.report(uid).units if unit.reason == "PathBusy"]
-    assert len(sentences) == 1
-    assert f"uses {shared} as the running r/s" in sentences[0]
-    assert "they run one after the other" in sentences[0]
+
+    def sentences():
+        return [unit.message for uid in uids for unit in machine.report(uid).units if unit.reason == "PathBusy"]
+
+    [sentence] = await until(sentences, "one to wait for the other")
+    machine.journal.with_name("journal.go").touch()
+    assert f"uses {shared} as the running r/s" in sentence
+    assert "they run one after the other" in sentence
     for uid in uids:
         await machine.ready(uid)
     assert machine.lines() == ["+", "-", "+", "-"]
@@ -256,8 +265,9 @@ async def test_without_isolation_steps_that_share_a_path_take_turns(machine, tmp
 
 async def test_a_run_ends_with_its_time_to_live(machine):
     box = doc.resource("r", [doc.step("a", "true")], [doc.step("z", log_line("gone"))])
-    await machine.host.offer(doc.offer(box, expires_at=_in(700)))
+    await machine.host.offer(doc.offer(box))
     await machine.ready()
+    await machine.host.offer(doc.offer(box, expires_at=_in(300)))
     await machine.gone()
     assert machine.lines() == ["gone"]
     assert ("Close", "", 0, "Expired") in machine.history()
@@ -265,10 +275,15 @@ async def test_a_run_ends_with_its_time_to_live(machine):
 
 async def test_a_run_ends_when_its_lease_is_not_renewed(machine):
     box = doc.resource("r", [doc.step("a", "true")], [doc.step("z", log_line("gone"))])
+    await machine.down()
+    await machine.up(start=False)
     await machine.host.offer(doc.offer(box, lease_until=_in(500)))
-    assert await machine.host.lease("u", _in(1200))
+    assert await machine.host.lease("u", _in(60_000))
     await asyncio.sleep(0.7)
+    machine.host.start()
+    await machine.ready()
     assert machine.report().closed is None
+    assert await machine.host.lease("u", _in(300))
     await machine.gone()
     assert ("Close", "", 0, "LeaseLapsed") in machine.history()
     assert not await machine.host.lease("u", _in(1000))
@@ -326,6 +341,7 @@ async def test_a_lease_is_not_held_against_the_time_without_a_server(machine):
     report = machine.host.report("u")
     assert report.closed is None
     assert await machine.host.lease("u", _in(60_000))
+    await machine.ready()
 
 
 async def test_versions_of_reports_rise_over_a_restart(machine):

@@ -17,6 +17,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from ports import free_port
+
 HERE = Path(__file__).resolve().parent
 REGION = "eu-central-1"
 
@@ -106,6 +108,10 @@ class S3:
         )
         _await(lambda: _answers(self._port), self._process)
 
+    def stored(self) -> list[str]:
+        """The buckets in its folder, also while it is stopped."""
+        return [each.name for each in self._folder.iterdir() if not each.name.startswith(".")]
+
     def stop(self) -> None:
         if self._process:
             self._process.kill()
@@ -173,12 +179,6 @@ def connect(settings: dict[str, str]) -> psycopg.Connection:
         dbname=settings["PGDATABASE"],
         autocommit=True,
     )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _postgres_programs() -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from dayfly.kube import errors
@@ -196,7 +197,7 @@ class Player:
         try:
             answer = await self._do(step, resource)
             said: Any = self._told(step, answer) if answer else "done"
-        except errors.ApiError as no:
+        except errors.Refused as no:
             said = (type(no).__name__, no.status, no.reason)
         return said, await self._there(step, resource)
 
@@ -334,22 +335,24 @@ async def prepare(client: Client) -> None:
         except errors.AlreadyExists:
             continue
     for resource in (THINGS, LEDGERS):
-        for _ in range(200):
-            try:
-                await client.page(resource, limit=1)
-                break
-            except errors.NotFound:
-                await asyncio.sleep(0.05)
+        await _there(lambda resource=resource: client.page(resource, limit=1))
 
 
 async def new_namespace(client: Client) -> str:
     """One in which pods can be made."""
     made = await client.create(NAMESPACES, {"metadata": {"generateName": "kube-"}})
     accounts = anything("v1", "ServiceAccount", "serviceaccounts")
-    for _ in range(200):
-        try:
-            await client.get(accounts, "default", made.metadata.name)
-            break
-        except errors.NotFound:
-            await asyncio.sleep(0.05)
+    await _there(lambda: client.get(accounts, "default", made.metadata.name))
     return made.metadata.name
+
+
+async def _there(ask: Callable[[], Awaitable[Any]]) -> None:
+    """Ask until it is there."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await ask()
+            except errors.NotFound:
+                await asyncio.sleep(0.05)
+            else:
+                return

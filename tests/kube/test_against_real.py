@@ -143,7 +143,7 @@ class TestSameAnswers:
             item = await client.patch(
                 THINGS, wish, metadata["name"], namespace, style=style, manager=manager, force=force
             )
-        except errors.ApiError as no:
+        except errors.Refused as no:
             return type(no).__name__, no.status
         told = item["metadata"]
         return item["spec"], told.get("labels"), sorted(told.get("finalizers", [])), told["generation"]

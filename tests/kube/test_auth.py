@@ -139,6 +139,7 @@ class TestLoad:
 
 @pytest.mark.cluster
 @pytest.mark.slow
+@pytest.mark.timeout(120, func_only=True)  # the cluster's start is not theirs
 class TestRealServer:
     async def test_certificate_and_tokens(self, kubeconfig: Path, tmp_path: Path):
         """A client certificate is somebody; a wrong token nobody, which renewing does not change."""

@@ -14,7 +14,8 @@ from kube.fake import FakeCluster, Fault, Harm, run
 
 
 def elector(cluster: FakeCluster, identity: str) -> Elector:
-    return Elector(Client(cluster.transport(identity), seed=1), "lead", "default", identity, seed=hash(identity) % 97)
+    client = Client(cluster.transport(identity), seed=1)
+    return Elector(client, "lead", "default", identity, seed=sum(identity.encode()))
 
 
 def now() -> float:

@@ -220,7 +220,7 @@ class TestAgainstRealServer:
             theirs: Any = (
                 await client.patch(TEMPLATES, {"template": patch}, name, "default", style=Style.STRATEGIC, dry_run=True)
             )["template"]
-        except errors.ApiError:
+        except errors.Refused:
             theirs = None
         finally:
             await client.delete(TEMPLATES, name, "default")

@@ -122,37 +122,44 @@ async def events(client: Client, heard: asyncio.Queue[str]) -> None:
         heard.put_nowait(event.object.metadata.name)
 
 
+async def watched(between: Line) -> None:
+    """Until the proxy holds the client's watch."""
+    while not between.proxy._sides["one"].watches:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize(("harm", "end"), [(Harm.CUT, errors.ServerTrouble), (Harm.EXPIRED, errors.Gone)])
 async def test_watches_end(harm, end):
     """The change itself is done and answered."""
     async with line(harm) as (client, between):
         hearing = asyncio.create_task(events(client, asyncio.Queue()))
-        await asyncio.sleep(0.1)
+        await watched(between)
         await client.create(SECRETS, SECRET, "default")
         assert between.stored()
         with pytest.raises(end):
             await hearing
 
 
-async def test_blind():
+async def test_blind(monkeypatch):
     """The change is done and answered; what it led to is heard of later."""
-    async with line(Harm.BLIND) as (client, _):
+    monkeypatch.setattr(proxies, "HELD_S", 1.0)
+    async with line(Harm.BLIND) as (client, between):
         heard: asyncio.Queue[str] = asyncio.Queue()
         hearing = asyncio.create_task(events(client, heard))
-        await asyncio.sleep(0.1)
+        await watched(between)
+        began = time.monotonic()
         await client.create(SECRETS, SECRET, "default")
-        await asyncio.sleep(0.1)
-        assert heard.empty()
         assert await heard.get() == "a"
+        assert time.monotonic() - began >= 1.0
         hearing.cancel()
 
 
 async def test_unharmed():
     """Queries, bodies, statuses and watches pass as they are."""
-    async with line(None) as (client, _):
+    async with line(None) as (client, between):
         heard: asyncio.Queue[str] = asyncio.Queue()
         hearing = asyncio.create_task(events(client, heard))
-        await asyncio.sleep(0.1)
+        await watched(between)
         made = await client.create(SECRETS, SECRET, "default")
         with pytest.raises(errors.AlreadyExists):
             await client.create(SECRETS, SECRET, "default")

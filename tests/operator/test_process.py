@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 
 import aiohttp
 import pytest
@@ -23,6 +22,7 @@ from dayfly.operator.main import Operator, Place, operate
 from dayfly.operator.metrics import Metrics
 from dayfly.operator.serve import serving
 from kube.fake import FakeCluster
+from ports import free_port
 
 NAMESPACES = anything("v1", "Namespace", "namespaces", namespaced=False)
 
@@ -84,7 +84,7 @@ class TestProcess:
         cluster = FakeCluster(extra=KINDS)
         namespace = {"metadata": {"name": "dayfly-system"}}
         await Client(cluster.transport("admin")).create(NAMESPACES, namespace)
-        stop, port = asyncio.Event(), _free_port()
+        stop, port = asyncio.Event(), free_port()
         place = Place("one", "dayfly-system", port)
         client = Client(cluster.transport("operator"), seed=1)
         process = asyncio.create_task(operate(client, Runner.of(b"program"), place, stop))
@@ -113,7 +113,7 @@ class TestProcess:
         cluster = FakeCluster(extra=KINDS)
         operator = Operator(Client(cluster.transport("operator"), seed=1), runner=RUNNER)
         figures = Metrics(operator.cluster)
-        port = _free_port()
+        port = free_port()
         async with (
             serving(port, age=lambda: 181.0, started=lambda: 900.0, metrics=figures),
             aiohttp.ClientSession() as session,
@@ -142,9 +142,3 @@ class TestCommand:
         finally:
             logger.handlers[:], logger.level = before
         assert said in capsys.readouterr().err
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

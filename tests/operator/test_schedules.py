@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from rig.cloud import Object
@@ -176,6 +179,20 @@ def test_same_seed_same_schedule(begin, then):
         return live(lambda: begin(5), then).writes
 
     assert writes() == writes()
+
+
+def test_same_seed_same_schedule_in_every_process():
+    """Whatever order Python has for a set of words there."""
+    code = "import test_schedules as t; print(*t.live(lambda: t.forking(1), t.forks).writes, sep='\\n')"
+    here = Path(__file__).parent
+    path = os.pathsep.join(map(str, (here, here.parent, here.parents[1] / "src")))
+    told = set()
+    for hashed in ("1", "2", "3"):
+        environment = os.environ | {"PYTHONHASHSEED": hashed, "PYTHONPATH": path}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        told.add(done.stdout)
+    assert [len(each.splitlines()) > 20 for each in told] == [True]
 
 
 async def _born_with_pods(self: Forks, manifest: Object) -> None:

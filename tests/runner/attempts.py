@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,6 +117,11 @@ class Attempt:
 
     def wait_for_log(self, text: str, seconds: float = 10) -> None:
         wait_until(lambda: (self.dir / "log").exists() and text in self.log, seconds)
+
+
+def patience(milliseconds: int) -> Iterator[int]:
+    """Deadlines to try in turn, for a script that is to come to its word before its own."""
+    yield from (milliseconds, 5 * milliseconds, 50 * milliseconds)
 
 
 def wait_until(condition, seconds: float = 10) -> None:

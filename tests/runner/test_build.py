@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from runner.attempts import Attempt, order, wait_until
+from runner.attempts import Attempt, patience, wait_until
 from runner.conftest import ROOT, build
 from runner.pods import Container
 
@@ -69,15 +69,16 @@ def test_the_portable_program_is_small_and_works(portable, place):
 @pytest.mark.timeout(300)
 def test_the_portable_program_ends_a_stubborn_step(portable, place):
     program, emulator, isolation = portable
-    one = Attempt(program, place, prefix=emulator)
-    one.write_order(
-        order(
-            "#!/bin/sh\ntrap '' TERM\nsleep 100 & sleep 100\nsleep 100\n", isolation=isolation, run_ms=300, grace_ms=100
-        )
-    )
-    launcher = one.start()
-    wait_until(lambda: one.has_receipt)
-    assert launcher.wait(10) == 0
+    script = "#!/bin/sh\ntrap '' TERM\necho ready\nsleep 100 & sleep 100\nsleep 100\n"
+    for run_ms in patience(300):
+        folder = place / str(run_ms)
+        folder.mkdir(mode=0o700)
+        one = Attempt(program, folder, prefix=emulator).write(script, isolation=isolation, run_ms=run_ms, grace_ms=100)
+        launcher = one.start()
+        wait_until(lambda one=one: one.has_receipt, 60)
+        assert launcher.wait(10) == 0
+        if "ready" in one.log:
+            break
     assert (one.receipt().outcome, one.receipt().code) == ("deadline", 9)
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from runner.attempts import processes_with, wait_until
+from runner.attempts import patience, processes_with, wait_until
 from runner.pods import Container, contents_of, first_process
 from runner.scripts import DAEMON, STUBBORN
 
@@ -160,19 +160,20 @@ def test_a_second_instance_says_the_same_and_runs_nothing(container):
 
 
 def test_a_second_instance_beside_the_first_is_silent(container):
-    one = container().write("#!/bin/sh\necho begun; sleep 0.7\n")
+    one = container().write("#!/bin/sh\necho begun; until [ -e /tmp/go ]; do sleep 0.01; done\n")
     first = one.start()
     wait_until((one.root / "dayfly-state/marker").exists)
     beside = one.start()
     stdout, _ = beside.communicate(timeout=10)
     assert (beside.returncode, stdout) == (3, b"")
+    (one.root / "tmp/go").touch()
     assert one.end(first).receipt.outcome == "exited"
 
 
 def test_a_killed_instance_is_lost_and_never_repeated(container, mark):
     one = container().write("#!/bin/sh\necho x >> /tmp/effects; exec sleep 100\n", env=f"MARK={mark}")
     first = one.start()
-    wait_until((one.root / "tmp/effects").exists)
+    wait_until(lambda: (one.root / "tmp/effects").exists() and (one.root / "tmp/effects").read_text() == "x\n")
     os.kill(first_process(first), signal.SIGKILL)
     first.communicate(timeout=10)
     wait_until(lambda: processes_with(mark) == [])
@@ -219,7 +220,7 @@ def test_what_started_before_its_recall_says_so(container, mark, killed, outcome
     """The kubelet ends a container whose image is changed, and makes another one, which hears of the recall."""
     one = container().write("#!/bin/sh\necho x >> /tmp/effects; exec sleep 100\n", env=f"MARK={mark}")
     first = one.start()
-    wait_until((one.root / "tmp/effects").exists)
+    wait_until(lambda: (one.root / "tmp/effects").exists() and (one.root / "tmp/effects").read_text() == "x\n")
     os.kill(first_process(first), killed)
     first.communicate(timeout=30)
     wait_until(lambda: processes_with(mark) == [])
@@ -278,7 +279,10 @@ def test_everything_else_is_dead_before_the_receipt(container, mark):
 
 
 def test_a_stubborn_step_meets_its_deadline(container, mark):
-    ended = container().run(STUBBORN, env=f"MARK={mark}", run_ms=400, grace_ms=200)
+    for run_ms in patience(400):
+        ended = container().run(STUBBORN, env=f"MARK={mark}", run_ms=run_ms, grace_ms=200)
+        if ended.log:
+            break
     assert (ended.receipt.outcome, ended.receipt.code, ended.code) == ("deadline", 9, 125)
     assert ended.log == b"ready\n"
     assert processes_with(mark) == []

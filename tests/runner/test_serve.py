@@ -1,5 +1,6 @@
 """The resident runner: it forks launchers that are children of its caller, and ends with its caller."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -66,11 +67,20 @@ def test_a_launcher_holds_nothing_of_the_resident_runner(attempt, serving, mark)
     channel = Path(f"/proc/{resident.pid}/fd/0").readlink()
     assert Path(f"/proc/{resident.pid}/cwd").readlink() == Path("/")
     for pid in (launcher, *processes_with(mark)):
-        assert channel not in [entry.readlink() for entry in Path(f"/proc/{pid}/fd").iterdir()]
+        assert channel not in _open(pid)
         assert os.getsid(pid) != os.getsid(resident.pid)
     os.kill(launcher, signal.SIGTERM)
     os.waitpid(launcher, 0)
     assert one.receipt().outcome == "cancelled"
+
+
+def _open(pid):
+    """What its descriptors are; not one that it closes while we look."""
+    found = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(entry.readlink())
+    return found
 
 
 def test_a_folder_that_is_not_there_is_the_launchers_own_affair(serving, place):

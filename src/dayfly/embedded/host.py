@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ from dayfly.embedded.clock import now_ms
 from dayfly.embedded.engine import Engine
 from dayfly.embedded.forks import HOST, Baselines, Ports, unavailable
 from dayfly.embedded.launch import Launcher
-from dayfly.embedded.ledger import Hook, Ledger, Stored
+from dayfly.embedded.ledger import Hook, Ledger, LedgerError, Stored
 from dayfly.embedded.runs import Runs
 from dayfly.embedded.scene import Scenes
 from dayfly.embedded.writer import Writer
@@ -35,8 +37,11 @@ from dayfly.spec.run import Request, Run, State
 from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, RefusedError, Value
 from dayfly.spec.workload import Workload
 
+log = logging.getLogger(__name__)
+
 KEEP_ENDED_MS = 7 * 24 * 3_600_000
 SWEEP_S = 3_600
+LOOK_MOST_S = 5
 # Nobody could renew a lease while there was no server.
 LEASE_GRACE_MS = 30_000
 
@@ -307,7 +312,12 @@ class EmbeddedHost:
         """Forget runs that ended long ago, with their logs."""
         while True:
             before = now_ms() - KEEP_ENDED_MS
-            for uid in await self._writer.run(partial(self._ledger.forget, before)):
+            try:
+                ended = await self._writer.run(partial(self._ledger.forget, before))
+            except LedgerError as error:
+                log.warning("what ended long ago is kept until the next look: %s", error)
+                ended = []
+            for uid in ended:
                 forget(self._place, uid)
                 self._versions.pop(uid, None)
             await asyncio.sleep(SWEEP_S)
@@ -338,18 +348,29 @@ def _take(home: Path) -> int:
     """The kernel's lock on the home; it is freed when the process ends, however it ends."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        with contextlib.suppress(OSError):
-            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-        os.close(descriptor)
-        raise HomeBusyError(
-            f"another dayfly (process {holder}) uses {home}; stop it with `dayfly down`, or set DAYFLY_HOME"
-        ) from None
+    end = time.monotonic() + LOOK_MOST_S
+    while not _flocked(descriptor, fcntl.LOCK_EX):
+        # Who only looks whether a server is there shares the lock, for microseconds; a server's cannot be shared.
+        if not _flocked(descriptor, fcntl.LOCK_SH) or time.monotonic() > end:
+            with contextlib.suppress(OSError):
+                holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise HomeBusyError(
+                f"another dayfly (process {holder}) uses {home}; stop it with `dayfly down`, or set DAYFLY_HOME"
+            )
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        time.sleep(0.001)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return descriptor
+
+
+def _flocked(descriptor: int, how: int) -> bool:
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _isolation(runner: str) -> str:

@@ -112,7 +112,7 @@ class ForkKeeper:
         alive = {name for name, record in run.ledger.units.items() if name.startswith(FORK) and record.state in _ALIVE}
         coming = {_own_name(run, name) for name in wished.keys() - alive}
         await self._tidy(run, coming, coming | {_own_name(run, name) for name in alive})
-        for name in alive & wished.keys():
+        for name in (each for each in wished if each in alive):  # in the plan's order, the same in every process
             seen, fact = sight.seen.get(name), sight.facts.get((name, run.ledger.unit(name).attempt))
             if seen is not None and not isinstance(fact, Held) and not seen.metadata.deletion_timestamp:
                 await self._follow(run, plan, wished[name], seen)

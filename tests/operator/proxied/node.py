@@ -118,9 +118,10 @@ class Node:
         """Without it the node would be given up, and its pods with it."""
         lease = LEASES.read_as(dict[str, Any])
         body = {"metadata": {"name": NODE}, "spec": {"holderIdentity": NODE, "leaseDurationSeconds": 40}}
-        await self._kubelet.create(lease, body, "kube-node-lease")
+        await self._ask(lambda: self._kubelet.create(lease, body, "kube-node-lease"))
         while True:
-            await self._kubelet.patch(lease, {"spec": {"renewTime": _now(micro=True)}}, NODE, "kube-node-lease")
+            beat = {"spec": {"renewTime": _now(micro=True)}}
+            await self._ask(lambda beat=beat: self._kubelet.patch(lease, beat, NODE, "kube-node-lease"))
             await asyncio.sleep(_BEAT_S)
 
     # --- the scheduler ----------------------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ class Node:
         binding = anything("v1", "Binding", f"pods/{pod.metadata.name}/binding")
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.metadata.name, "uid": pod.metadata.uid}}
         body["target"] = {"kind": "Node", "name": NODE}
-        await _unless_gone(self._scheduler.create(binding, body, pod.metadata.namespace))
+        await self._ask(lambda: self._scheduler.create(binding, body, pod.metadata.namespace))
 
     # --- the kubelet ------------------------------------------------------------------------------------------------
 
@@ -242,12 +243,15 @@ class Node:
         await self._ask(lambda: self._kubelet.patch(_WHOLE, patch, box.name, box.namespace, subresource="status"))
 
     async def _ask(self, request: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """What is answered as to the node, which learns of its pods a moment before the server knows them for its own."""
+        """What is answered as to the node, which learns of its pods a moment before the server knows them for its own.
+
+        What may or may not have been done is asked for again, as the real ones do.
+        """
         async with asyncio.timeout(_KNOWN_S):
             while True:
                 try:
                     return await _unless_gone(request())
-                except errors.Forbidden:
+                except (errors.Forbidden, errors.ServerTrouble, errors.Throttled, errors.OutcomeUnknown):
                     await asyncio.sleep(0.05)
 
 

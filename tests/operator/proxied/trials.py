@@ -87,10 +87,19 @@ class Trials:
                 await self._operate(1 + peers)
                 await self._wave(wave)
             await asyncio.sleep(3 * QUIET_S)
+            await self._settled()
             before = len(self._writes)
             await asyncio.sleep(QUIET_S)
             self.late = self._writes[before:]
             self.left = await self._recorder.left()
+
+    async def _settled(self) -> None:
+        """Until nobody has written for a while; who writes now and then for ever is not waited for."""
+        for _ in range(12):
+            before = len(self._writes)
+            await asyncio.sleep(QUIET_S)
+            if len(self._writes) == before:
+                return
 
     @contextlib.asynccontextmanager
     async def _world(self) -> AsyncIterator[None]:

@@ -70,12 +70,18 @@ def leave_place(place: Place) -> None:
 def sweep_places() -> None:
     """Remove work folders in memory whose home is gone, as long as nothing in them may still live."""
     for entry in os.scandir(_SHARED):
-        if not entry.name.startswith(f"dayfly-{os.geteuid()}-") or not _is_ours(entry.path):
-            continue
-        home = slurp(f"{entry.path}/home").decode(errors="replace")
-        attempts = [folder.path for folder in os.scandir(entry.path) if folder.is_dir()]
-        if home and not Path(home).is_dir() and not any(locked(f"{path}/lock") for path in attempts):
-            shutil.rmtree(entry.path, ignore_errors=True)
+        if entry.name.startswith(f"dayfly-{os.geteuid()}-"):
+            with contextlib.suppress(FileNotFoundError):  # its own server has just left it
+                _sweep_place(entry.path)
+
+
+def _sweep_place(path: str) -> None:
+    if not _is_ours(path):
+        return
+    home = slurp(f"{path}/home").decode(errors="replace")
+    attempts = [folder.path for folder in os.scandir(path) if folder.is_dir()]
+    if home and not Path(home).is_dir() and not any(locked(f"{each}/lock") for each in attempts):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _choose(home: Path) -> str:

@@ -143,11 +143,21 @@ class Folder:
             descriptor = os.pidfd_open(int(marker[1]))
         except (ProcessLookupError, ValueError):
             return None
-        # The id could be another process's by now, but not while the lock is held.
-        if not self.locked():
+        # The id could be another process's by now: the runner is the one that has the lock's file open.
+        if not self.locked() or not self._is_holder(marker[1]):
             os.close(descriptor)
             return None
         return descriptor
+
+    def _is_holder(self, process: str) -> bool:
+        """Whether it has the lock's file open; where we may not look, it is taken to be what it says."""
+        lock = os.stat(f"{self.path}/lock")
+        try:
+            return _opens(process, lock)
+        except PermissionError:
+            return True
+        except OSError:
+            return False
 
     def kill_holders(self) -> None:
         """Kill whatever still holds the lock: the processes of a step whose runner was killed."""
@@ -156,8 +166,7 @@ class Folder:
             if not process.isdigit() or int(process) == os.getpid():
                 continue
             with contextlib.suppress(OSError):
-                # By identity: in a container or a namespace of its own the same file has another name.
-                if any(_is_same(f"/proc/{process}/fd/{name}", lock) for name in os.listdir(f"/proc/{process}/fd")):
+                if _opens(process, lock):
                     os.kill(int(process), signal.SIGKILL)
 
     def value(self, output: str, digest: str) -> bytes:
@@ -266,6 +275,11 @@ def declared_paths(unit: Unit) -> frozenset[str]:
     return frozenset(
         [output.path for output in unit.outputs] + [item.as_.path for item in unit.inputs if item.as_.path]
     )
+
+
+def _opens(process: str, file: os.stat_result) -> bool:
+    # By identity: in a container or a namespace of its own the same file has another name.
+    return any(_is_same(f"/proc/{process}/fd/{name}", file) for name in os.listdir(f"/proc/{process}/fd"))
 
 
 def _is_same(path: str, file: os.stat_result) -> bool:

@@ -1,0 +1,26 @@
+"""The real Python SDK of the public API, in an environment of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[2]
+ENVIRONMENT = CHECKOUT / ".cache" / "signadot-sdk"
+PINNED = "signadot-sdk==0.3.6"
+
+
+def python() -> Path:
+    """Its interpreter; made at the first call, for the SDK brings packages named `test` and `swagger_client` along."""
+    found, stamp = ENVIRONMENT / "bin" / "python", ENVIRONMENT / f".{PINNED}"
+    ENVIRONMENT.parent.mkdir(exist_ok=True)
+    with (ENVIRONMENT.parent / "signadot-sdk.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=True)
+            command = [found, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PINNED]
+            subprocess.run(command, check=True, timeout=110)
+            stamp.touch()
+    return found
