@@ -30,6 +30,9 @@ if "$kubectl" get crd sandboxes.dayfly.dev >/dev/null 2>&1; then
         done
         "$kubectl" wait --for=delete sandboxes.dayfly.dev --all -A --timeout="$timeout" >/dev/null 2>&1 || true
     fi
+    if [ -z "$(names sandboxes)" ]; then # a sandbox goes first, and its run a moment later
+        "$kubectl" wait --for=delete runs.dayfly.dev --all --timeout="$timeout" >/dev/null 2>&1 || true
+    fi
     left=$(names sandboxes '{.metadata.namespace}/')
     runs=$(names runs)
     if [ -n "$left$runs" ]; then

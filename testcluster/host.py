@@ -134,11 +134,9 @@ def _cgroup_roots(name: str) -> list[Path]:
 
 def _remove_tree(root: Path) -> list[Path]:
     """Remove groups bottom up; gives those that are still busy."""
-    for group in sorted((path for path in root.rglob("*") if path.is_dir()), key=lambda path: -len(path.parts)):
+    for group, _, _ in os.walk(root, topdown=False):  # passes over what somebody else has removed by now
         with contextlib.suppress(OSError):
-            group.rmdir()
-    with contextlib.suppress(OSError):
-        root.rmdir()
+            Path(group).rmdir()
     return [root] if root.exists() else []
 
 

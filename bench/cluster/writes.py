@@ -169,6 +169,7 @@ async def _begin(view: View, name: str, length: int) -> str:
     made = await view.client.create(SANDBOXES, wishes.sandbox(name, f"count-{length}"), HOME)
     run = run_name(name, made.metadata.uid)
     await view.runs.until(run, lambda seen: recorded(seen, length))
+    await view.pods.until_none()  # a result may be recorded before the kubelet tells of the pod's end
     await asyncio.sleep(SETTLE_S)
     return run
 

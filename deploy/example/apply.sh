@@ -23,4 +23,7 @@ present rolebinding dayfly-forks -n notes || "$kubectl" create rolebinding dayfl
     --clusterrole=dayfly-forks --serviceaccount=dayfly-system:dayfly-operator
 "$kubectl" rollout status deployment/database -n notes --timeout=180s
 "$kubectl" apply -f "$here/plugin.yaml" -f "$here/sandbox.yaml"
-"$kubectl" wait --for=condition=Ready sandbox.dayfly.dev/notes-demo -n notes --timeout=180s
+if ! "$kubectl" wait --for=condition=Ready sandbox.dayfly.dev/notes-demo -n notes --timeout=180s; then
+    "$kubectl" get sandbox.dayfly.dev/notes-demo -n notes -o 'jsonpath={.status.reason}: {.status.message}{"\n"}' >&2
+    exit 1
+fi

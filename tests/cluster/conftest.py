@@ -140,7 +140,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.timeout(180, func_only=True))
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(180, func_only=True))
 
 
 @pytest.hookimpl(wrapper=True)

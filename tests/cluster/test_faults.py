@@ -3,7 +3,6 @@ create step ran twice and none after a cleanup, and in the end nothing is left.
 """
 
 import json
-import time
 from collections.abc import Callable
 
 import pytest
@@ -78,9 +77,11 @@ class TestNode:
     def test_kubelet_killed_while_a_step_ends(self, operator, begun, journal):
         """The step ends while no kubelet is there to see it."""
         (before,) = operator.component("kubelet")
+        step = operator.process_of(operator.pod("pair/first"))
         operator.own.run_inside(["kill", "-STOP", before])
         journal.let_go()
-        time.sleep(1)
+        lives = f"grep -q '^State:.[^ZX]' /proc/{step}/status 2>/dev/null && echo yes || true"
+        eventually(lambda: not operator.own.run_inside(["sh", "-c", lives]).strip(), "the end of the step")
         operator.own.run_inside(["kill", "-KILL", before])
         operator.wait_ready(begun.name, begun.namespace)
         assert said(journal) == ["create first", "create second"]
@@ -108,8 +109,8 @@ class TestPod:
     @pytest.mark.parametrize("asked", ["deadline", "deletion"])
     def test_deaf_to_being_asked(self, operator, wishes, journal, asked):
         """A script that ignores SIGTERM is ended all the same, one second after it was asked."""
-        deaf = wishes.script("create first", "trap '' TERM; while :; do sleep 1; done")
-        timeouts = {"run": "2s" if asked == "deadline" else "1h", "grace": "1s"}
+        deaf = f"#!/bin/sh\ntrap '' TERM\n{journal.tell('create first')}\nwhile :; do sleep 1; done\n"
+        timeouts = {"run": "5s" if asked == "deadline" else "1h", "grace": "1s"}
         operator.apply(wishes.plugin(script=deaf, timeouts=timeouts), wishes.sandbox())
         journal.wait_for("create first")
         if asked == "deadline":

@@ -45,12 +45,16 @@ def wait_said(operator: Installed, wishes: Wishes, record_property: Callable[[st
         told += [event["message"] for event in events if event["involvedObject"].get("uid") in about]
         return any(cause in each for each in told)
 
-    def wait(name: str, text: str, cause: str = "") -> dict:
+    def wait(name: str, text: str, cause: str = "", state: str = "") -> dict:
+        """`cause` is what the cluster itself says, if in other words; `state`, the unit's while the text is said of it."""
+
+        def so(status: dict) -> bool:
+            line = unit(status, name)
+            return text in line.get("message", "") and state in ("", line.get("state"))
+
         eventually(lambda: known(name, cause or text), "what the cluster says")
         began = time.monotonic()
-        status = operator.wait_status(
-            wishes.name, wishes.namespace, lambda status: text in unit(status, name).get("message", ""), f"{text!r}"
-        )
+        status = operator.wait_status(wishes.name, wishes.namespace, so, f"{text!r}")
         took = time.monotonic() - began
         record_property("took", f"{text!r} said of {name} in {took:.1f} s")
         assert took < SOON_S
@@ -126,8 +130,7 @@ class TestPlace:
         operator.apply(
             wishes.plugin(overlay=overlay, timeouts={"schedule": "3s"}, retry={"backoff": "1s"}), wishes.sandbox()
         )
-        first = wait_said("pair/first", scheduler)
-        assert first["state"] == "running"
+        wait_said("pair/first", scheduler, state="running")
         failed = wait_failed(operator, wishes, "pair/first")
         assert failed["message"].startswith(f"StartDeadlineExceeded: was given no place to run within 3 s: {scheduler}")
         operator.delete(wishes.name, wishes.namespace)
@@ -141,7 +144,7 @@ class TestImage:
         """
         image = "127.0.0.1:9/no-such-image:1"
         operator.apply(wishes.plugin(image=image), wishes.sandbox())
-        wait_said("pair/first", image)
+        wait_said("pair/first", image, "failed to pull")
         assert "let the cluster's nodes pull that image" in why()
         began = time.monotonic()
         operator.delete(wishes.name, wishes.namespace)
@@ -160,12 +163,12 @@ class TestImage:
         """Whoever deletes the pod as well takes the proof: a cleanup is owed, lacks the same image, and `why` tells."""
         image = "127.0.0.1:9/no-such-image:1"
         operator.apply(wishes.plugin(image=image), wishes.sandbox())
-        wait_said("pair/first", image)
+        wait_said("pair/first", image, "failed to pull")
         [pod] = operator.pods("pair/first")
         operator.own.kubectl("delete", "pod", pod["metadata"]["name"], "-n", RUNNERS, "--wait=false")
         wait_failed(operator, wishes, "pair/first")
         operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
-        wait_said("pair/gone", image)
+        wait_said("pair/gone", image, "failed to pull")
         first = unit(operator.status(wishes.name, wishes.namespace), "pair/first")
         assert first["message"].startswith("ContainerStatusUnknown: its node has no record of its container")
         assert f'the last that was heard: Failed to pull image "{image}"' in first["message"]

@@ -44,7 +44,7 @@ def databases(own: clusters.Cluster) -> list[str]:
     return [name for name in said.split() if name.startswith("notes_")]
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(500, func_only=True)
 class TestTrial:
     """In their order: each goes on where the one before has left the cluster."""
 

@@ -104,6 +104,7 @@ def test_namespaces_enforce_restricted():
 
 
 @pytest.mark.cluster
+@pytest.mark.timeout(120, func_only=True)  # the server's start is not its own
 def test_kustomize_makes_the_same(api):
     """deploy/base, rendered by kubectl's kustomize, holds the very objects of install.yaml."""
     made = list(yaml.safe_load_all(api.cluster.kubectl("kustomize", str(ROOT / "deploy" / "base"))))
@@ -115,6 +116,7 @@ def test_kustomize_makes_the_same(api):
 
 
 @pytest.mark.cluster
+@pytest.mark.timeout(120, func_only=True)  # the server's start is not its own
 def test_the_operators_pod_is_admitted(api):
     """Pod Security lets the Deployment's pods into the namespace that the manifest makes."""
     api.apply((ROOT / "deploy" / "base" / "namespaces.yaml").read_text())
@@ -132,7 +134,7 @@ def own():
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(180, func_only=True)
 class TestUninstall:
     """The script, with a server of its own: it drains first, and says what it leaves."""
 

@@ -218,6 +218,23 @@ def test_image_that_hangs_is_said_within_ten_seconds_and_ended_at_its_deadline()
     assert world.cloud.starts("db/drop") == 1
 
 
+def test_word_of_a_kubelet_that_is_slow_to_speak_is_said_within_ten_seconds_too():
+    """It comes just after the operator has asked for it in vain."""
+
+    async def story(world: World) -> None:
+        script = world.kubelet.scripts["db/make"]
+        script.hangs, script.mute = True, 4
+        world.sandbox(wish())
+        await world.until(lambda: any(e["reason"] == "Pulling" for e in world.cluster.objects("events")), "its word")
+        await world.until(lambda: "pulls the image busybox:1 since" in message(world), "the pull", 10)
+        script.hangs = False
+        await world.until(lambda: ready(world), "ready", patience=60)
+        world.delete()
+        await gone(world)
+
+    scene({}, story)
+
+
 def test_what_kept_a_container_from_its_start_is_told_of_its_end():
     """Its pod is deleted while its image is missing. That it never began is no more than likely: it is cleaned up."""
 

@@ -18,7 +18,7 @@ from dayfly.spec.run import Result
 
 End = TypeVar("End", Result, NeverRan)
 
-# Most pods start within that; those that do not are asked about again and again.
+# Most pods start within that; those that do not are asked about again and again, the silent ones sooner.
 PATIENCE_MS, AGAIN_MS = 3_000, 10_000
 # The kubelet's words around an image. Events have whole seconds: of two in one second the later in this order counts.
 _PULLING, _PULLED = "Pulling", "Pulled"
@@ -49,7 +49,7 @@ class Hints:
         due, said = self._heard.get(uid, (fact.since + PATIENCE_MS, None))
         if now >= due:
             said = await self._ask(pod, fact.reason)
-            self._heard[uid] = now + AGAIN_MS, said
+            self._heard[uid] = now + (AGAIN_MS if said else PATIENCE_MS), said
         if said is None:
             return fact
         recallable = said.pulls and not pod.metadata.deletion_timestamp

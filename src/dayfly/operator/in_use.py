@@ -7,7 +7,7 @@ use twice in a row: once a minute, and soon after a run has ended.
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 from dayfly.execute.pod import names
 from dayfly.kube import errors
@@ -22,6 +22,14 @@ SETTLE_S = 3.0
 # A namespace that was in use is not looked at again for so long: no two sweeps lie within.
 AGAIN_S = 2.0
 IN_USE = f"{names.GROUP}/in-use"
+
+
+class _Labelled(NamedTuple):
+    """What bears the label, and the name by which sandboxes use it."""
+
+    resource: Resource[Any]
+    meta: ObjectMeta
+    name: str
 
 
 class InUse:
@@ -56,7 +64,7 @@ class InUse:
         used = _plugins(sandbox)
         for plugin in list(self._cluster.plugins):
             if _base(plugin.spec) in used:
-                await self._label(PLUGINS, plugin.metadata, wanted=True)
+                await self._label(PLUGINS, plugin.metadata)
 
     async def _mark_namespace(self, name: str) -> None:
         """Not for each of many sandboxes that come at once."""
@@ -67,27 +75,43 @@ class InUse:
             namespace = await self._cluster.client.get(NAMESPACES, name)
         except errors.Refused:
             return
-        await self._label(NAMESPACES, namespace.metadata, wanted=True)
+        await self._label(NAMESPACES, namespace.metadata)
         self._seen[name] = now
 
     async def sweep(self) -> None:
         """Take the label off what nobody uses any more."""
+        listing = await self._cluster.client.list_all(NAMESPACES, labels=IN_USE)
+        labelled = [_Labelled(NAMESPACES, each.metadata, each.metadata.name) for each in listing.items]
+        plugins = [each for each in self._cluster.plugins if IN_USE in (each.metadata.labels or {})]
+        labelled += [_Labelled(PLUGINS, each.metadata, _base(each.spec)) for each in plugins]
+        used = self._used()
+        idle = [each for each in labelled if each.name not in used[each.resource.plural]]
+        for each in idle:
+            if each.meta.uid in self._idle:
+                await self._free(each)
+        self._idle = {each.meta.uid for each in idle}
+
+    def _used(self) -> dict[str, set[str]]:
+        """As far as is known now: namespaces, and plugins without their versions."""
         places = {sandbox.metadata.namespace for sandbox in self._cluster.sandboxes}
         places |= {pod.metadata.namespace for pod in self._cluster.pods}
-        used = {name for sandbox in self._cluster.sandboxes for name in _plugins(sandbox)}
-        listing = await self._cluster.client.list_all(NAMESPACES, labels=IN_USE)
-        idle: list[tuple[Resource[Any], ObjectMeta]]
-        idle = [(NAMESPACES, each.metadata) for each in listing.items if each.metadata.name not in places]
-        labelled = [each for each in self._cluster.plugins if IN_USE in (each.metadata.labels or {})]
-        idle += [(PLUGINS, each.metadata) for each in labelled if _base(each.spec) not in used]
-        for resource, meta in idle:
-            if meta.uid in self._idle:
-                await self._label(resource, meta, wanted=False)
-        self._idle = {meta.uid for _, meta in idle}
+        plugins = {name for sandbox in self._cluster.sandboxes for name in _plugins(sandbox)}
+        return {NAMESPACES.plural: places, PLUGINS.plural: plugins}
 
-    async def _label(self, resource: Resource[Any], meta: ObjectMeta, *, wanted: bool) -> None:
-        if (IN_USE in (meta.labels or {})) is wanted:
-            return
+    async def _free(self, idle: _Labelled) -> None:
+        """Take its label off, and put it back where a sandbox came meanwhile that had found it there."""
+        if idle.resource is NAMESPACES:
+            self._seen.pop(idle.name, None)
+        if idle.name not in self._used()[idle.resource.plural]:
+            await self._patch(idle.resource, idle.meta, wanted=False)
+            if idle.name in self._used()[idle.resource.plural]:
+                await self._patch(idle.resource, idle.meta, wanted=True)
+
+    async def _label(self, resource: Resource[Any], meta: ObjectMeta) -> None:
+        if IN_USE not in (meta.labels or {}):
+            await self._patch(resource, meta, wanted=True)
+
+    async def _patch(self, resource: Resource[Any], meta: ObjectMeta, *, wanted: bool) -> None:
         patch = {"metadata": {"uid": meta.uid, "labels": {IN_USE: "true" if wanted else None}}}
         try:
             await self._cluster.client.patch(resource.metadata_only(), patch, meta.name)

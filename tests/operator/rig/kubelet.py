@@ -43,6 +43,7 @@ class Script:
     spare_missing: bool = False  # so is the image that its pod gets when it is recalled
     mount_missing: str = ""  # said in an Event alone
     hangs: bool = False  # its image's registry does not answer: an Event says that it is pulled, and no more is heard
+    mute: int = 0  # for so many seconds of that no Event says so
     silent: bool = False  # its node is cut off: nothing is told, neither log nor status
     logless: bool = False  # its log cannot be read
     no_such_pods: bool = False  # never bound: a cluster without nodes
@@ -185,7 +186,9 @@ class Kubelet:
                     box,
                     {"phase": "Pending", "startTime": began, "containerStatuses": [_main({"waiting": waiting})]},
                 )
-                if not pulling:
+                if script.mute:
+                    script.mute -= 1
+                elif not pulling:
                     pulling = self._say(box, "Normal", "Pulling", 'Pulling image "busybox:1"')
             elif script.image_missing and (script.spare_missing or not _recalled(pod)):
                 if not pulling:

@@ -192,7 +192,8 @@ class World:
         while not so():
             assert self.cluster.time() < deadline, f"not within {patience:.0f} s: {what}\n{self.story()}"
             change = asyncio.ensure_future(self.cluster.store.change())
-            await asyncio.wait([change, *(p.task for p in self.processes)], timeout=60, return_when="FIRST_COMPLETED")
+            rest = min(60, deadline - self.cluster.time())  # what comes later has not come in time
+            await asyncio.wait([change, *(p.task for p in self.processes)], timeout=rest, return_when="FIRST_COMPLETED")
             change.cancel()
             await self._bury()
 
