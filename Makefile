@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 export PYTHONPATH := src
+# Where Debian keeps what only root calls: ip, iptables, conntrack. A plain `su` leaves them out.
+export PATH := $(PATH):/usr/sbin:/sbin
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -45,7 +47,8 @@ uninstall: setup  ## drain that cluster, take Dayfly out of it and end it
 	$(PY) deploy/trial.py down
 
 check: lint  ## lint and the quick tests
-	@$(PY) tests/tools.py runner sdk versitygw awscli
+	@scripts/test-deps.sh
+	@$(PY) tests/tools.py runner sdk versitygw awscli terraform
 	$(PY) -m pytest -n 2 --dist loadfile -m 'not slow and not cluster'
 
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)

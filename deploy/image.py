@@ -84,7 +84,7 @@ def build(to: Path) -> Path:
 def _lock() -> Iterator[None]:
     """One at a time: layers are kept in one place."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as file:
+    with (CACHE / "lock").open("w") as file, images.readable():
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

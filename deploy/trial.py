@@ -54,13 +54,18 @@ def up(record: Path) -> None:
     """Start or find the cluster, and bring it what this checkout holds."""
     here = _found(record)
     fresh = here is None
+    # Whatever this machine cannot do is to be known before a cluster runs that nobody would end.
+    build.check_machine()
+    build.install_tools()
+    _say("making the images of the operator and of the example, once")
+    archives = image.kept(), stand_ins.postgres()
     if here is None:
-        _say("starting a Kubernetes; the first time it is built, which takes some minutes")
+        _say("starting a Kubernetes; the first time it is built, which takes a quarter of an hour")
         here = cluster.up()
         record.parent.mkdir(exist_ok=True)
         record.write_text(f"{here.kubeconfig}\n")
     _say("bringing it the images of the operator and of the example")
-    for archive in (image.kept(), stand_ins.postgres()):
+    for archive in archives:
         here.load(archive)
     _say("installing deploy/install.yaml")
     here.kubectl("apply", "--server-side", "-f", str(DEPLOY / "install.yaml"))

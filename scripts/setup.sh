@@ -30,11 +30,8 @@ if [ ! -x "$venv/bin/pip" ]; then
     rm -rf "$venv"
     if ! "$python" -m venv "$venv" >"$root/.cache/venv.log" 2>&1; then
         # Debian ships Python without ensurepip.
-        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-            apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv >&2
-            rm -rf "$venv"
-            "$python" -m venv "$venv"
-        else
+        rm -rf "$venv"
+        if ! "$root/scripts/debian.sh" python3-venv || ! "$python" -m venv "$venv" >"$root/.cache/venv.log" 2>&1; then
             cat "$root/.cache/venv.log" >&2
             say 'could not make a virtual environment; install python3-venv and try again.'
             exit 1

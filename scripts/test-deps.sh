@@ -5,25 +5,21 @@ set -eu
 missing=
 want() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
+want cc gcc
+[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+want ps procps
+want ip iproute2
+want openssl openssl
 want podman podman
 want setpriv util-linux
 want curl curl
 want containerd containerd
 want runc runc
 [ -x /usr/lib/cni/bridge ] || missing="$missing containernetworking-plugins"
-[ -x /bin/busybox ] || missing="$missing busybox-static"
+[ -x /bin/busybox ] && ! ldd /bin/busybox >/dev/null 2>&1 || missing="$missing busybox-static"
 want iptables iptables
 want conntrack conntrack
 want qemu-aarch64-static qemu-user-static
 [ -n "$missing" ] || exit 0
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-    echo "dayfly: installing for the tests:$missing" >&2
-    apt-get update -qq >&2
-    # Servers that a package would start are not ours to run: tests start their own.
-    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d 2>/dev/null && chmod +x /usr/sbin/policy-rc.d
-    # shellcheck disable=SC2086
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
-    rm -f /usr/sbin/policy-rc.d
-else
-    echo "dayfly: not installed, so their tests will say so:$missing" >&2
-fi
+# shellcheck disable=SC2086
+"$(dirname -- "$0")/debian.sh" $missing || echo "dayfly: tests that need these will say so:$missing" >&2

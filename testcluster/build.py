@@ -10,12 +10,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
 CNI = Path("/usr/lib/cni")
+_OLDEST_GO = (1, 21)  # from then on it fetches the version that a module asks for by itself
+_BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 
 # A file or command, and the Debian package that brings it.
 TOOLS = {
@@ -55,9 +57,9 @@ def check_machine(*, kubelet: bool = True) -> None:
         raise UnavailableError(f"needs Linux, this is {platform.system()}")
     if os.geteuid() != 0:
         raise UnavailableError("needs root, for namespaces and containers")
-    if not _program("kube", HERE / "go").exists() and not shutil.which("go"):
-        raise UnavailableError("needs Go to build Kubernetes; no `go` on PATH and no earlier build in the cache")
-    missing = _missing(kubelet=kubelet)
+    if not _program("kube", HERE / "go").exists():
+        check_go("Kubernetes")
+    missing = _missing(TOOLS | NODE_TOOLS if kubelet else TOOLS)
     if missing and not shutil.which("apt-get"):
         raise UnavailableError(f"needs the Debian packages {' '.join(missing)}, and there is no apt-get")
     if "util-linux" not in missing:
@@ -68,16 +70,47 @@ def check_machine(*, kubelet: bool = True) -> None:
             raise UnavailableError(f"needs the right to make namespaces: {trial.stderr.strip()}")
 
 
+def check_go(what: str) -> None:
+    """Refuse a machine whose Go, if it has any, is too old to build this.
+
+    Raises:
+        UnavailableError: with what would help.
+    """
+    if not shutil.which("go"):
+        raise UnavailableError(f"needs Go to build {what}; no `go` on PATH and no earlier build in the cache")
+    said = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+    found = re.match(r"go(\d+)\.(\d+)", said)
+    if found and (int(found[1]), int(found[2])) < _OLDEST_GO:
+        oldest = ".".join(map(str, _OLDEST_GO))
+        raise UnavailableError(f"needs Go {oldest} or newer to build {what}; `go` on PATH is {said.strip()}")
+
+
 def install_tools(*, kubelet: bool = True) -> None:
-    """Install what is missing by apt-get; nothing to do is the usual case."""
-    missing = _missing(kubelet=kubelet)
-    if not missing:
-        return
-    say(f"installing {' '.join(missing)}")
-    # RUNLEVEL=1 keeps packages from starting their services: the cluster has a containerd of its own.
-    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *missing]):
-        _run(["apt-get", *command], env=env)
+    """Install what is missing by apt-get; nothing to do is the usual case.
+
+    Raises:
+        UnavailableError: with the last words of what failed.
+    """
+    install(TOOLS | NODE_TOOLS if kubelet else TOOLS)
+    if kubelet and not _BRIDGED.exists():
+        # Without it a Service's answer takes the short way over the bridge and is not known to who asked.
+        if modprobe := shutil.which("modprobe"):
+            subprocess.run([modprobe, "--quiet", "br_netfilter"], check=False)
+        if not _BRIDGED.exists():
+            raise UnavailableError(
+                "needs the kernel module br_netfilter, or pods would not reach Services, and "
+                f"{'modprobe could not load it' if modprobe else 'there is no modprobe (Debian package kmod)'}"
+            )
+
+
+def install(wanted: Mapping[str, str]) -> None:
+    """Install the Debian packages of those files and commands that are not here.
+
+    Raises:
+        UnavailableError: with the last words of what failed.
+    """
+    if missing := _missing(wanted):
+        _run([str(HERE.parent / "scripts" / "debian.sh"), *missing])
 
 
 def kubernetes() -> Path:
@@ -123,8 +156,7 @@ def say(text: str) -> None:
     sys.stderr.write(f"testcluster: {text}\n")
 
 
-def _missing(*, kubelet: bool) -> list[str]:
-    wanted = TOOLS | NODE_TOOLS if kubelet else TOOLS
+def _missing(wanted: Mapping[str, str]) -> list[str]:
     return [package for tool, package in wanted.items() if not shutil.which(tool) and not Path(tool).exists()]
 
 

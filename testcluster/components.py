@@ -184,6 +184,8 @@ def _kubelet(shape: Shape) -> dict[str, object]:
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{shape.name}",
         "failCgroupV1": False,
+        # As version 1 has it: the one process that is too large, not all of its container.
+        "singleProcessOOMKill": True,
         "failSwapOn": False,
         "podLogsDir": f"{HOME}/pods",
         "volumePluginDir": f"{HOME}/volume-plugins",

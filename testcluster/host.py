@@ -6,6 +6,7 @@ kept the path of its KUBECONFIG, would else do so to its successor.
 """
 
 import contextlib
+import errno
 import fcntl
 import ipaddress
 import json
@@ -15,6 +16,8 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from testcluster import build
 
 PREFIX = "dayfly"  # a link's name has at most 15 characters
 MOST = 64  # clusters side by side
@@ -84,7 +87,15 @@ def make_cgroups(name: str) -> None:
         group = CGROUPS / name
         group.mkdir(exist_ok=True)
         for folder in (CGROUPS, group):
-            (folder / "cgroup.subtree_control").write_text(" ".join(f"+{controller}" for controller in available))
+            try:
+                (folder / "cgroup.subtree_control").write_text(" ".join(f"+{controller}" for controller in available))
+            except OSError as problem:
+                if problem.errno != errno.EBUSY:
+                    raise
+                raise build.UnavailableError(
+                    f"{folder} has processes of its own, so its controllers cannot be handed down: in a container, "
+                    "start a cluster from a machine's own root group (docker: --cgroupns=host)"
+                ) from problem
         return
     for hierarchy in CGROUPS.iterdir():
         if (hierarchy / "cgroup.procs").exists() and not hierarchy.is_symlink():

@@ -1,5 +1,6 @@
 """Container images made from folders, without a registry and without a daemon."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -8,7 +9,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def build(name: str, layers: Sequence[Path], settings: Settings, *, to: Path) ->
         settings: entry point and the like.
         to: the archive's path; it appears there complete or not at all.
     """
-    with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
+    with readable(), tempfile.TemporaryDirectory(dir=to.parent) as scratch:
         blobs = Path(scratch, "blobs", "sha256")
         blobs.mkdir(parents=True)
         packed = [_pack(layer, blobs) for layer in layers]
@@ -109,7 +110,7 @@ def cached(name: str, program: Path, fill: Callable[[Path], None], settings: Set
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in (program, *scripts))).hexdigest()[:16]
     folder = programs.cache() / "images"
     target = folder / f"{name.rpartition('/')[2].replace(':', '-')}-{digest}.tar"
-    with programs.lock("images"):
+    with programs.lock("images"), readable():
         if not target.exists():
             folder.mkdir(exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder) as root:
@@ -117,6 +118,16 @@ def cached(name: str, program: Path, fill: Callable[[Path], None], settings: Set
                 fill(Path(root))
                 build(name, [Path(root)], settings, to=target)
     return target
+
+
+@contextlib.contextmanager
+def readable() -> Iterator[None]:
+    """What is made meanwhile others may read, as users in containers do, whatever the umask of who makes it."""
+    old = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(old)
 
 
 def _pack(root: Path, blobs: Path) -> dict[str, Any]:

@@ -12,14 +12,14 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-from testcluster import images
-from testcluster.build import UnavailableError
+from testcluster import build, images
 
 POSTGRES = "docker.io/library/postgres:15"
 PYTHON = f"docker.io/library/python:{sys.version_info.major}.{sys.version_info.minor}-slim"
 TERRAFORM = "docker.io/hashicorp/terraform:1.9"
 
 _POSTGRES_HOME = Path("/usr/lib/postgresql/15")
+_POSTGRES_TOOLS = {str(_POSTGRES_HOME / "bin" / "postgres"): "postgresql-15"}
 _ENTRYPOINT = """\
 #!/bin/sh
 # As in the official image: a database system that knows POSTGRES_PASSWORD, made at the first start; then the server.
@@ -49,10 +49,13 @@ _UNUSED = (
 
 
 def postgres() -> Path:
-    """PostgreSQL of Debian 12: the server and its usual programs. User 999 has a name, as the server demands."""
+    """PostgreSQL of Debian 12: the server and its usual programs. User 999 has a name, as the server demands.
+
+    Raises:
+        UnavailableError: it is not on this machine, and cannot be installed.
+    """
+    build.install(_POSTGRES_TOOLS)
     server = _POSTGRES_HOME / "bin" / "postgres"
-    if not server.exists():
-        raise UnavailableError("needs the Debian package postgresql-15")
 
     def fill(root: Path) -> None:
         images.with_shell(root)
@@ -94,18 +97,15 @@ def python() -> Path:
     return images.cached(PYTHON, program, fill, images.Settings(environment=environment))
 
 
-def terraform() -> Path:
-    """The machine's terraform, one static program."""
-    found = shutil.which("terraform")
-    if not found:
-        raise UnavailableError("needs terraform on PATH")
+def terraform(program: Path) -> Path:
+    """Terraform, one static program."""
 
     def fill(root: Path) -> None:
         images.with_shell(root)
-        shutil.copy2(found, root / "bin" / "terraform")
+        shutil.copy2(program, root / "bin" / "terraform")
 
     settings = images.Settings(entrypoint=["/bin/terraform"], environment={"PATH": "/bin"})
-    return images.cached(TERRAFORM, Path(found), fill, settings)
+    return images.cached(TERRAFORM, program, fill, settings)
 
 
 def _copy(root: Path, file: Path) -> None:

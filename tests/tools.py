@@ -43,7 +43,7 @@ def sdk() -> None:
 
 
 TOOLS: dict[str, Callable[[], object]] = {
-    each.__name__: each for each in (kubernetes, runner, sdk, outside.versitygw, outside.awscli)
+    each.__name__: each for each in (kubernetes, runner, sdk, outside.versitygw, outside.awscli, outside.terraform)
 }
 
 

@@ -11,6 +11,7 @@ from testcluster import stand_ins
 from cluster.installed import API, ROOT, RUNNERS, Installed
 from dayfly.cli import files
 from dayfly.spec import documents
+from examples import outside
 
 TEAM = "team"
 CLAIM = {"volumes": [{"name": "kept", "persistentVolumeClaim": {"claimName": "kept"}}]}
@@ -87,7 +88,7 @@ def outputs(operator: Installed, sandbox: str) -> dict[str, bytes]:
 @pytest.mark.parametrize("volume", ["terraform-state"], indirect=True)
 def test_terraform(operator, volume: Path):
     """Terraform applies a module and destroys it in another pod, by the state that was kept between them."""
-    operator.own.load(stand_ins.terraform())
+    operator.own.load(stand_ins.terraform(outside.terraform()))
     operator.apply(*wishes_of("terraform", **{"state-folder": "/var/lib/terraform-state"}))
     operator.wait_ready("terraform-demo", TEAM)
     values = json.loads(outputs(operator, "terraform-demo")["apply.values"])

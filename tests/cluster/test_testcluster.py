@@ -251,6 +251,16 @@ class TestMachine:
         with pytest.raises(build.UnavailableError, match="needs Go"):
             build.check_machine()
 
+    def test_refuses_a_go_that_cannot_fetch_the_one_it_needs(self, monkeypatch, tmp_path):
+        """Debian 12's own Go is such a one; what it would say of go.mod tells nobody what to do."""
+        old = tmp_path / "go"
+        old.write_text("#!/bin/sh\necho go1.19.8\n")
+        old.chmod(0o755)
+        monkeypatch.setenv("DAYFLY_CACHE", str(tmp_path))
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        with pytest.raises(build.UnavailableError, match=r"needs Go 1\.21 or newer to build Kubernetes.*is go1\.19\.8"):
+            build.check_machine()
+
     def test_skip_is_loud_and_fails_in_ci(self, tmp_path):
         """A session that cannot have its cluster says how many tests it skipped and why; CI calls that a failure."""
         root = TESTCLUSTER.parent

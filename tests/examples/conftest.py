@@ -1,5 +1,6 @@
 """Homes, services and examples for the tests; whatever is started here is stopped here."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -83,8 +84,8 @@ def _python(_: pytest.FixtureRequest, folder: Path) -> Example:
 
 
 def _terraform(_: pytest.FixtureRequest, folder: Path) -> Example:
-    outside.need("terraform", "install it, or leave its example untested")
-    return Example("terraform", "terraform-demo", {"state-folder": str(folder)}, {}, _listing(folder))
+    path = {"PATH": f"{outside.terraform().parent}:{os.environ['PATH']}"}
+    return Example("terraform", "terraform-demo", {"state-folder": str(folder)}, path, _listing(folder))
 
 
 def _postgres(request: pytest.FixtureRequest, _: Path) -> Example:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from testcluster import build
 
 from ports import free_port
 
@@ -23,13 +24,8 @@ HERE = Path(__file__).resolve().parent
 REGION = "eu-central-1"
 
 
-def need(tool: str, advice: str) -> None:
-    """Skip the test if a tool is not on this machine. Where everything has to be tested, fail."""
-    if not shutil.which(tool):
-        missing(f"{tool} is not on this machine: {advice}")
-
-
 def missing(why: str) -> None:
+    """Skip the test for want of a tool on this machine. Where everything has to be tested, fail."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"NOT TESTED, and CI has to: {why}")
     pytest.skip(f"NOT TESTED: {why}")
@@ -45,19 +41,13 @@ def cache() -> Path:
 
 def versitygw() -> Path:
     """The S3 gateway, built once (a minute or two)."""
-    folder = HERE / "versitygw"
-    target = cache() / f"versitygw-{_digest(folder / 'go.mod', folder / 'go.sum')}"
-    with _lock("versitygw"):
-        if not target.exists():
-            need("go", "install Go, with which the S3 server for the test is built")
-            part = target.with_suffix(".part")
-            flags = ["-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", str(part)]
-            build = ["nice", "go", "build", *flags, "github.com/versity/versitygw/cmd/versitygw"]
-            built = subprocess.run(build, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            if built.returncode:
-                missing(f"an S3 server, which could not be built:\n{built.stdout[-2000:]}")
-            part.rename(target)
-    return target
+    return _built("versitygw", "github.com/versity/versitygw/cmd/versitygw")
+
+
+def terraform() -> Path:
+    """This machine's terraform; where it has none, the last one under a free licence, built once (five minutes)."""
+    found = shutil.which("terraform")
+    return Path(found) if found else _built("terraform", "github.com/hashicorp/terraform")
 
 
 def awscli() -> Path:
@@ -181,13 +171,31 @@ def connect(settings: dict[str, str]) -> psycopg.Connection:
     )
 
 
+def _built(name: str, package: str) -> Path:
+    """The program of a Go package, by the versions that the folder of that name holds."""
+    folder = HERE / name
+    target = cache() / f"{name}-{_digest(folder / 'go.mod', folder / 'go.sum')}" / name
+    with _lock(name):
+        if not target.exists():
+            try:
+                build.check_go(name)
+            except build.UnavailableError as problem:
+                missing(str(problem))
+            target.parent.mkdir(exist_ok=True)
+            part = target.with_suffix(".part")
+            flags = ["-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", str(part)]
+            command = ["nice", "go", "build", *flags, package]
+            built = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if built.returncode:
+                missing(f"{name}, which could not be built:\n{built.stdout[-2000:]}")
+            part.rename(target)
+    return target
+
+
 def _postgres_programs() -> Path:
     with _lock("postgresql"):
         if not (found := _newest_postgres()) and os.geteuid() == 0 and shutil.which("apt-get"):
-            # RUNLEVEL=1 keeps the package from starting a server of its own.
-            environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-            for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", "postgresql"]):
-                subprocess.run(["apt-get", *command], env=environment, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([HERE.parent.parent / "scripts" / "debian.sh", "postgresql"], check=True)
             found = _newest_postgres()
     if not found:
         missing("there is no PostgreSQL server on this machine: install Debian's package postgresql")

@@ -1,13 +1,13 @@
 """What is special about single examples: that what they make is real, and their worst moments."""
 
 import json
-import os
 import sqlite3
 import urllib.request
 from pathlib import Path
 
 import pytest
 
+from examples import outside
 from examples.conftest import client
 from examples.home import Home, until
 from examples.kinds import FOLDER, Example
@@ -161,12 +161,12 @@ def test_a_server_that_does_not_answer_proves_nothing(example: Example, home: Ho
     until(lambda: example.left() == [], "the next attempt")
 
 
-def test_a_missing_tool_is_said_aloud_and_fails_where_all_must_be_tested(monkeypatch: pytest.MonkeyPatch):
-    from examples.outside import need
-
-    monkeypatch.setitem(os.environ, "CI", "")
-    with pytest.raises(pytest.skip.Exception, match="NOT TESTED"):
-        need("a-tool-that-nobody-has", "none")
-    monkeypatch.setitem(os.environ, "CI", "true")
-    with pytest.raises(pytest.fail.Exception, match="NOT TESTED"):
-        need("a-tool-that-nobody-has", "none")
+def test_a_missing_tool_is_said_aloud_and_fails_where_all_must_be_tested(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("DAYFLY_CACHE", str(tmp_path))
+    for ci, refusal in {"": pytest.skip.Exception, "true": pytest.fail.Exception}.items():
+        monkeypatch.setenv("CI", ci)
+        with pytest.raises(refusal, match=r"NOT TESTED.*needs Go to build terraform"):
+            outside.terraform()
