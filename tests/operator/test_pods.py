@@ -337,6 +337,22 @@ def test_runner_is_put_where_steps_run():
     live(Scene(CHAIN, CHAIN_UNITS, chain).world, story)
 
 
+@pytest.mark.parametrize(("machine", "architecture"), [(62, "amd64"), (183, "arm64")])
+def test_steps_run_on_nodes_that_can_start_the_runner(machine: int, architecture: str):
+    """The operator on an ARM node brings that node's runner; on another kind of node no step could ever begin."""
+
+    async def story(world: World) -> None:
+        world.runner = Runner.of(b"\x7fELF".ljust(18, b"\0") + machine.to_bytes(2, "little"))
+        world.start()
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready")
+        assert {pod["spec"]["nodeSelector"]["kubernetes.io/arch"] for pod in world.pods()} == {architecture}
+        world.delete()
+        await gone(world)
+
+    live(Scene(CHAIN, CHAIN_UNITS, chain).world, story)
+
+
 def test_secret_with_outputs_is_immutable_and_named_after_its_attempt():
     """A peer that has not heard of it writes the same: nothing changes, nobody minds."""
 

@@ -14,6 +14,7 @@ from dayfly.operator.values import RUNNERS
 
 GRANT_LABEL = "dayfly.dev/runners"
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
+_MACHINES = {62: "amd64", 183: "arm64"}  # e_machine of an ELF file, as Kubernetes says it
 CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")
 # A grant that is taken back stops new steps after at most so long.
 BELIEVED_MS = 30_000
@@ -37,6 +38,11 @@ class Runner(NamedTuple):
     def of(cls, program: bytes) -> "Runner":
         """The ConfigMap of these bytes."""
         return cls(f"dayfly-runner-{hashlib.sha256(program).hexdigest()[:16]}", program)
+
+    @property
+    def architecture(self) -> str:
+        """Of the nodes that can start it, as their label says it."""
+        return _MACHINES.get(int.from_bytes(self.program[18:20], "little"), "amd64")
 
     def manifest(self, namespace: str) -> dict[str, Any]:
         """Immutable: what a running pod has mounted is what was sealed into it."""

@@ -38,7 +38,7 @@ class Lifecycles:
         self.logs = Logs(cluster)
         self._forks = ForkKeeper(cluster, self._refusals)
         self.sweeper = Sweeper(cluster, pods, self._targets, self._forks)
-        maker = Maker(cluster, Grants(cluster.client, runner, cluster.now), runner.name)
+        maker = Maker(cluster, Grants(cluster.client, runner, cluster.now), runner)
         self._gathering = Gathering(
             cluster,
             pods=pods,

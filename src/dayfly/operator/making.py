@@ -10,7 +10,7 @@ from dayfly.execute.pod.render import pod as render
 from dayfly.kube.objects import Pod
 from dayfly.operator import reads
 from dayfly.operator.cluster import Cluster
-from dayfly.operator.grants import Grants
+from dayfly.operator.grants import Grants, Runner
 from dayfly.operator.objects import RunObject
 from dayfly.operator.values import namespace_of, owner
 from dayfly.plan.sealed import Plan
@@ -27,7 +27,7 @@ class RefusedPodError(Exception):
 class Maker:
     """What a pod of ours looks like; asked before it is made, and again before it is claimed."""
 
-    def __init__(self, cluster: Cluster, grants: Grants, runner: str) -> None:
+    def __init__(self, cluster: Cluster, grants: Grants, runner: Runner) -> None:
         self._cluster = cluster
         self._grants = grants
         self._runner = runner
@@ -49,7 +49,7 @@ class Maker:
         attempt = self._attempt(run, plan, name, number, start_before, level == "restricted")
         made = render(unit, attempt)
         secrets = frozenset(value.secret for value in attempt.inputs.values() if isinstance(value, SecretKey))
-        found = check(made, Terms(namespace=attempt.namespace, runner=self._runner, secrets=secrets, level=level))
+        found = check(made, Terms(namespace=attempt.namespace, runner=self._runner.name, secrets=secrets, level=level))
         if found:
             raise RefusedPodError(f"its pod may not be made: {described(found)}")
         return made
@@ -107,7 +107,8 @@ class Maker:
                 run.ledger.unit(other.id).outcome == "succeeded" for other in creating if other.event in CREATING
             ),
             namespace=namespace_of(step.unit),
-            runner=self._runner,
+            runner=self._runner.name,
+            architecture=self._runner.architecture,
             restricted=restricted,
             start_before=start_before or self._cluster.now() + limits.schedule_ms + limits.pull_ms,
             reads=reads.label(run, step),
