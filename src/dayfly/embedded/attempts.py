@@ -15,7 +15,7 @@ from dayfly.execute.process.place import Place
 from dayfly.execute.process.resident import UnansweredError
 from dayfly.execute.process.start import Starter
 from dayfly.plan.words import Reason
-from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Stalled, Waiting
+from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Stalled, Unclear, Waiting
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import UnitRecord
@@ -245,15 +245,18 @@ class Attempts:
             self._watch(key, watched._replace(child=0, pidfd=pidfd if pidfd is not None else -1))
             self.news(key.run)
             return
-        if isinstance(seen, Stalled):
-            seen = self._unstarted(folder, is_ours=bool(watched.child))
+        if isinstance(seen, (Stalled, Unclear)):
+            seen = self._unmarked(folder, watched)
         self.busy.discard(key)
         self._fork_ended.set()
         self._settle(key, seen)
 
-    def _unstarted(self, folder: run.Folder, *, is_ours: bool) -> run.Seen:
+    def _unmarked(self, folder: run.Folder, watched: Watched) -> run.Seen:
         """Whoever was to start it has ended, and there is no marker."""
-        if is_ours and not folder.exists():
+        if not watched.child and watched.pidfd < 0:
+            # It was seen running, and what is left of it cannot be seen any more.
+            return folder.removed(watched.record, watched.unit)
+        if not watched.child or not folder.exists():
             return receipt.lost("its folder was removed while it may have been running")
         try:
             if not folder.fence():

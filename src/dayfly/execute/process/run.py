@@ -12,7 +12,7 @@ from dayfly.execute.process.files import locked, private, slurp
 from dayfly.execute.process.place import Place
 from dayfly.execute.receipt import lost, receipt
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
-from dayfly.spec.lifecycle import Unit
+from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import UnitRecord
 
 Seen = Ended | NeverRan | Running | Stalled | Unclear
@@ -101,11 +101,18 @@ class Folder:
         return lost("its runner ended without a receipt", started_at=record.claimed_at, ended_at=now)
 
     def _unmarked(self, record: UnitRecord, unit: Unit, now: int) -> Seen:
-        if record.ref == self._place.ref:
-            return Stalled(since=record.claimed_at)
         if record.ref.split()[0] != self._place.boot:
             message = "the machine was restarted; what ran then has ended"
             return Unclear(since=record.claimed_at, reason="MachineRestarted", message=message, dead_by=now)
+        # A runner opens its log before it marks, and a step has none before that: a log without a folder is what
+        # somebody who removed the folder left.
+        was_removed = unit.kind != Kind.FORK and not self.exists() and self.log_size() is not None
+        if record.ref == self._place.ref and not was_removed:
+            return Stalled(since=record.claimed_at)
+        return self.removed(record, unit)
+
+    def removed(self, record: UnitRecord, unit: Unit) -> Unclear:
+        """What is known of an attempt that may be running and whose folder is gone: when it must have ended."""
         limits = unit.timeouts
         start = record.claimed_at + limits.schedule_ms + limits.pull_ms
         return Unclear(

@@ -1,0 +1,67 @@
+"""Somebody removes what is the host's own while steps run: that something is not there proves nothing."""
+
+import shutil
+
+from dayfly.execute.process import run as process
+from embedded import documents as doc
+
+SLOW = 'echo "+ $DAYFLY_ATTEMPT" >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
+
+
+def slow():
+    step = doc.step("a", f'{SLOW}; echo "- $DAYFLY_ATTEMPT" >> "$JOURNAL"')
+    return doc.resource("r", [step], [doc.step("z", 'echo z >> "$JOURNAL"')])
+
+
+async def begun(machine):
+    """A step runs; its folder is returned."""
+    await machine.host.offer(doc.offer(slow()))
+    await machine.wrote("+ 1")
+    [folder] = machine.folders()
+    return folder
+
+
+async def adopted(machine):
+    """The same, of an earlier server."""
+    folder = await begun(machine)
+    await machine.down()
+    await machine.up()
+    await machine.said("r/a", "Running")
+    return folder
+
+
+async def goes_on(machine):
+    """Let the step end; it has been the only one."""
+    machine.journal.with_name("journal.go").touch()
+    await machine.wrote("- 1")
+    assert machine.lines() == ["+ 1", "- 1"]
+
+
+async def test_the_folder_of_an_adopted_step(machine):
+    shutil.rmtree(await adopted(machine))
+    await goes_on(machine)
+    await machine.reason("ResourceFailed")
+    assert machine.unit("r/a").reason == "Lost"
+    assert machine.unit("r/a").attempt == 1
+
+
+async def test_the_folder_of_a_step_while_there_is_no_server(machine):
+    """The work folder is there with what it remembers, only this attempt's is not; its log tells that there was one."""
+    folder = await begun(machine)
+    await machine.down()
+    shutil.rmtree(folder)
+    await machine.up()
+    assert "folder was removed" in (await machine.reason("OutcomeUnknown")).message
+    await goes_on(machine)
+
+
+async def test_the_folder_of_a_step_whose_runner_was_killed(machine, monkeypatch):
+    """What still holds its lock is not to be seen any more, so only its deadline tells its end."""
+    monkeypatch.setattr("dayfly.embedded.attempts.LOOK_AGAIN_S", 3600)
+    monkeypatch.setattr(process.Folder, "watch", lambda _: None)
+    shutil.rmtree(await adopted(machine))
+    attempts = machine.host._engine.attempts
+    [key] = attempts._watched
+    attempts._ended(key)  # as whenever it looks again
+    assert "folder was removed" in (await machine.reason("OutcomeUnknown")).message
+    await goes_on(machine)
