@@ -122,6 +122,9 @@ class Attempts:
             pidfd = self.at(key).watch()
             self._watch(key, Watched(unit, record, 0, pidfd if pidfd is not None else -1))
         else:
+            if not isinstance(seen, Stalled):
+                # One that may still begin keeps its place until it is fenced.
+                self.busy.discard(key)
             self._settle(key, seen)
 
     def fence(self, key: Key, unit: Unit, record: UnitRecord, reason: str, message: str) -> None:
@@ -138,7 +141,10 @@ class Attempts:
             return
         self._unseen.add(key)
         watched = self._watched.get(key)
-        if watched is not None and watched.pidfd >= 0:
+        if watched is None:
+            # Nobody's end will give its place back.
+            self.busy.discard(key)
+        elif watched.pidfd >= 0:
             # It waits for an image or hangs. Whatever it still does, it will find the marker taken.
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(watched.pidfd, signal.SIGKILL)
