@@ -1,5 +1,10 @@
 """Who takes a turn when: places that become free, and whoever waits for one or for a path."""
 
+import asyncio
+
+import pytest_asyncio
+
+from dayfly.embedded.ledger import LedgerError
 from dayfly.execute.process.resident import UnansweredError
 from embedded import documents as doc
 from embedded.machine import until
@@ -24,3 +29,70 @@ async def test_a_start_without_an_answer_keeps_no_place(machine):
     await machine.ready()
     assert machine.lines() == ["2"]
     assert not attempts.busy
+
+
+class Gate:
+    """Holds the next write of the ledger back; what comes after it goes through."""
+
+    def __init__(self, writer, fault=None) -> None:
+        self._run, self._fault = writer.run, fault
+        self.reached, self.open = asyncio.Event(), asyncio.Event()
+        writer.run = self._wait
+
+    async def _wait(self, job):
+        if not self.reached.is_set():
+            self.reached.set()
+            await self.open.wait()
+            if self._fault:
+                raise self._fault
+        return await self._run(job)
+
+
+def waits_for(name):
+    return f'while [ ! -e "$JOURNAL.{name}" ]; do sleep 0.01; done'
+
+
+@pytest_asyncio.fixture
+async def crowded(machine):
+    """A machine that cannot keep steps apart that use one path. Its host is up and takes no turns yet."""
+    await machine.down()
+    await machine.up(start=False, isolation="none")
+    return machine
+
+
+async def test_who_waits_for_a_path_looks_again_when_it_was_not_taken_after_all(crowded, tmp_path):
+    """The disk refuses the claim of the run that has the path, and then its owner deletes it."""
+    engine, shared = crowded.host._engine, str(tmp_path / "shared")
+    for n in range(2):
+        step = doc.step(f"s{n}", f"echo x > {shared}", outputs=[("x", shared)])
+        await crowded.host.offer(doc.offer(doc.resource("r", [step]), uid=f"u{n}"))
+    gate = Gate(engine.writer, LedgerError("the ledger cannot be written: the disk is full"))
+    crowded.host.start()
+    await gate.reached.wait()
+    await until(lambda: engine._blocked == {"u1"}, "the second to wait for the path")
+    await crowded.delete("u0")
+    gate.open.set()
+    await crowded.gone("u0")
+    await crowded.ready("u1")
+
+
+async def test_who_has_just_begun_to_wait_for_a_path_looks_again_when_it_is_free(crowded, tmp_path):
+    """It is freed while the run that will wait for it writes what it has seen before."""
+    engine, shared = crowded.host._engine, str(tmp_path / "shared")
+    user = doc.step("user", f"{waits_for('user')}; echo x > {shared}", outputs=[("x", shared)])
+    await crowded.host.offer(doc.offer(doc.resource("r", [user]), uid="u0"))
+    own = str(tmp_path / "own")
+    steps = [
+        doc.step("first", f"{waits_for('first')}; echo y > {own}", outputs=[("y", own)]),
+        doc.step("then", f"echo x > {shared}", inputs=["y=first.y"], outputs=[("x", shared)]),
+    ]
+    await crowded.host.offer(doc.offer(doc.resource("r", steps), uid="u1"))
+    crowded.host.start()
+    await until(lambda: len(engine.attempts._watched) == 2, "two steps to run")
+    gate = Gate(engine.writer)
+    crowded.journal.with_name("journal.first").touch()
+    await gate.reached.wait()
+    crowded.journal.with_name("journal.user").touch()
+    await crowded.ready("u0")
+    gate.open.set()
+    await crowded.ready("u1")

@@ -79,6 +79,8 @@ class Engine:
         self._deletes: dict[str, None] = {}
         self._creates: dict[str, None] = {}
         self._blocked: set[str] = set()
+        # How often that may have changed: a turn that began before the last time has seen what was before.
+        self._freed = 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._probes: dict[Key, asyncio.Task[None]] = {}
         self._workers: list[asyncio.Task[None]] = []
@@ -140,6 +142,7 @@ class Engine:
 
     def unblock(self) -> None:
         """What this host objects to may have changed: let those look that wait for it."""
+        self._freed += 1
         blocked, self._blocked = self._blocked, set()
         for uid in blocked:
             self.wake(uid)
@@ -156,9 +159,10 @@ class Engine:
                 return
             self._queued.discard(uid)
             self._turning.add(uid)
+            freed = self._freed
             try:
                 decision = await turn(uid, self)
-                self._rest(uid, decision)
+                self._rest(uid, decision, freed)
             except LedgerError as error:
                 log.warning("%s waits: %s", uid, error)
                 self.trouble = str(error)
@@ -180,8 +184,11 @@ class Engine:
         self._creates.pop(uid, None)
         self._later(uid, now_ms() + int(seconds * 1000))
 
-    def _rest(self, uid: str, decision: Decision | None) -> None:
-        """After a turn: set the clock, queue for a free place, and forget what only news can change."""
+    def _rest(self, uid: str, decision: Decision | None, freed: int) -> None:
+        """After a turn: set the clock, queue for a free place, and forget what only news can change.
+
+        `freed` is from the turn's beginning.
+        """
         self._later(uid, decision.wake_at if decision else 0)
         self.on_change(uid)
         self._deletes.pop(uid, None)
@@ -193,7 +200,8 @@ class Engine:
             return
         reasons = {wait.reason for wait in decision.waits}
         if reasons & OBJECTIONS:
-            self._blocked.add(uid)
+            # While it wrote, nobody knew that it would wait.
+            (self._blocked if self._freed == freed else self._again).add(uid)
         if Reason.WAITING_FOR_SLOT not in reasons:
             self._creates.pop(uid, None)
             if not self.attempts.facts(uid):
@@ -267,16 +275,22 @@ class Engine:
         try:
             after = await self.writer.run(lambda: self.ledger.commit(run, scene.plan, moves, values, scene.now))
         except BaseException:
-            self.attempts.busy -= claims
+            self._unclaim(claims)
             raise
         self.trouble = ""
         live = self.runs.kept(run.uid)
         if after is None or live is None:
-            self.attempts.busy -= claims
+            self._unclaim(claims)
             self.runs.drop(run.uid)
             return False
         live.stored = msgspec.structs.replace(live.stored, run=after)
         return True
+
+    def _unclaim(self, claims: set[Key]) -> None:
+        """Give places and paths back that were taken for what was not written."""
+        self.attempts.busy -= claims
+        if claims:
+            self.unblock()
 
     async def perform(self, scene: Scene, effect: Effect) -> None:
         uid = scene.world.run.uid
