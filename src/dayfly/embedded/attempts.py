@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 # Where the end of a process cannot be awaited (its runner was killed, the disk refused a fence) we look again.
 LOOK_AGAIN_S = 0.05
 REFUSED_AGAIN_S = 1.0
+# What the machine, or this process, may have too little of for a moment: it says nothing of what was looked at.
+SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Key(NamedTuple):
@@ -41,7 +44,7 @@ class Watched(NamedTuple):
     unit: Unit
     record: UnitRecord
     child: int  # our own child's process id, to be reaped; 0 if another server started it
-    pidfd: int
+    pidfd: int  # -1 where there is none: then we look
 
     @property
     def is_fork(self) -> bool:
@@ -99,14 +102,18 @@ class Attempts:
             fact = Waiting(since=now_ms(), reason=Reason.STARTING, message="its container is being made")
             self._loop.call_later(LOOK_AGAIN_S, self._await_start, key)
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
-        self._watch(key, Watched(unit, record, child, os.pidfd_open(child)))
+        self._watch(key, Watched(unit, record, child, _pidfd(child)))
 
     def _await_start(self, key: Key) -> None:
         """Between the start of its container and its marker nobody tells us, so we look."""
         watched, fact = self._watched.get(key), self.facts(key.run).get((key.unit, key.attempt))
         if watched is None or not isinstance(fact, Waiting):
             return
-        seen = self.at(key).observe(watched.record, unit=watched.unit, nonce=nonce(*key), now=now_ms())
+        seen = None
+        try:
+            seen = self.at(key).observe(watched.record, unit=watched.unit, nonce=nonce(*key), now=now_ms())
+        except OSError as error:
+            log.warning("cannot look at %s: %s", key, error)
         if isinstance(seen, Running):
             self.tell(key, seen)
         else:
@@ -117,15 +124,15 @@ class Attempts:
         self._unseen.add(key)
         seen = self.at(key).observe(record, unit=unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
-            seen = Running(since=seen.since, ready=unit.kind != Kind.FORK)
-            self.tell(key, seen)
             pidfd = self.at(key).watch()
             self._watch(key, Watched(unit, record, 0, pidfd if pidfd is not None else -1))
+            self.tell(key, Running(since=seen.since, ready=unit.kind != Kind.FORK))
         else:
+            fact = self._valued(key, seen)
             if not isinstance(seen, Stalled):
                 # One that may still begin keeps its place until it is fenced.
                 self.busy.discard(key)
-            self._settle(key, seen)
+            self.tell(key, fact)
 
     def fence(self, key: Key, unit: Unit, record: UnitRecord, reason: str, message: str) -> None:
         """See to it that it never starts, or find that it has."""
@@ -155,11 +162,11 @@ class Attempts:
         watched = self._watched.get(key)
         if watched is None or key in self._cancelled:
             return
-        self._cancelled.add(key)
         pidfd = watched.pidfd
         if self._starter.slow and not watched.is_fork:
             # Our child is the engine's, not the runner.
             pidfd = self.at(key).watch() or -1
+        self._cancelled.add(key)
         if pidfd < 0:
             self.at(key).kill_holders()
             return
@@ -232,15 +239,31 @@ class Attempts:
             self._loop.call_later(LOOK_AGAIN_S, self._ended, key)
 
     def _ended(self, key: Key) -> None:
-        watched = self._watched.pop(key, None)
+        watched = self._watched.get(key)
         if watched is None:
+            return
+        if watched.child and not _reaped(watched.child):
+            # It has no pidfd that could tell, and lives.
+            self._watch(key, watched)
             return
         if watched.pidfd >= 0:
             self._loop.remove_reader(watched.pidfd)
             os.close(watched.pidfd)
-        if watched.child:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(watched.child, 0)
+        self._conclude(key, watched)
+
+    def _conclude(self, key: Key, watched: Watched) -> None:
+        """Whom we watched has ended: see what it has left."""
+        if self._watched.pop(key, None) is None:
+            return
+        try:
+            self._look(key, watched)
+        except OSError as error:
+            # It stays as it is until we have seen; nobody else would look again.
+            log.warning("cannot look at %s: %s", key, error)
+            self._watched[key] = watched._replace(child=0, pidfd=-1)
+            self._loop.call_later(REFUSED_AGAIN_S, self._conclude, key, watched)
+
+    def _look(self, key: Key, watched: Watched) -> None:
         folder = self.at(key)
         seen = folder.observe(watched.record, unit=watched.unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
@@ -253,9 +276,10 @@ class Attempts:
             return
         if isinstance(seen, (Stalled, Unclear)):
             seen = self._unmarked(folder, watched)
+        fact = self._valued(key, seen)
         self.busy.discard(key)
         self._fork_ended.set()
-        self._settle(key, seen)
+        self.tell(key, fact)
 
     def _unmarked(self, folder: run.Folder, watched: Watched) -> run.Seen:
         """Whoever was to start it has ended, and there is no marker."""
@@ -274,8 +298,12 @@ class Attempts:
         said = f": {complaint}" if complaint else " before it started the step"
         return NeverRan(reason="CannotStart", message=f"{self._starter.name} ended{said}")
 
-    def _settle(self, key: Key, fact: Fact) -> None:
-        """Read the outputs that belong to a result, while they are there."""
+    def _valued(self, key: Key, fact: Fact) -> Fact:
+        """Read the outputs that belong to a result, while they are there.
+
+        Raises:
+            OSError: they cannot be read now.
+        """
         if isinstance(fact, Ended) and fact.result.outputs:
             folder = self.at(key)
             try:
@@ -283,8 +311,27 @@ class Attempts:
                     name: folder.value(name, output.digest) for name, output in fact.result.outputs.items()
                 }
             except (ValueError, OSError) as error:
-                fact = receipt.lost(str(error), started_at=fact.result.started_at, ended_at=fact.result.ended_at)
-        self.tell(key, fact)
+                if isinstance(error, OSError) and error.errno in SCARCE:
+                    raise
+                return receipt.lost(str(error), started_at=fact.result.started_at, ended_at=fact.result.ended_at)
+        return fact
+
+
+def _pidfd(child: int) -> int:
+    """A descriptor that tells its end; -1 if there is none to be had."""
+    try:
+        return os.pidfd_open(child)
+    except OSError as error:
+        log.warning("cannot watch process %d, so we look: %s", child, error)
+        return -1
+
+
+def _reaped(child: int) -> bool:
+    """Whether our child has ended; nobody waits for it."""
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] == child
+    except ChildProcessError:
+        return True
 
 
 def _nobody(_run: str) -> None:

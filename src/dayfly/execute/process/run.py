@@ -150,8 +150,13 @@ class Folder:
             descriptor = os.pidfd_open(int(marker[1]))
         except (ProcessLookupError, ValueError):
             return None
-        # The id could be another process's by now: the runner is the one that has the lock's file open.
-        if not self.locked() or not self._is_holder(marker[1]):
+        try:
+            # The id could be another process's by now: the runner is the one that has the lock's file open.
+            is_runner = self.locked() and self._is_holder(marker[1])
+        except OSError:
+            os.close(descriptor)
+            raise
+        if not is_runner:
             os.close(descriptor)
             return None
         return descriptor
@@ -168,7 +173,10 @@ class Folder:
 
     def kill_holders(self) -> None:
         """Kill whatever still holds the lock: the processes of a step whose runner was killed."""
-        lock = os.stat(f"{self.path}/lock")
+        try:
+            lock = os.stat(f"{self.path}/lock")
+        except FileNotFoundError:
+            return  # whoever looks again finds the folder gone
         for process in os.listdir("/proc"):
             if not process.isdigit() or int(process) == os.getpid():
                 continue

@@ -1,0 +1,97 @@
+"""The server has no descriptor left for a moment: what it cannot look at now it looks at later, and loses nothing of it."""
+
+import errno
+import os
+
+import pytest
+
+from dayfly.execute.process import run as process
+from embedded import documents as doc
+from embedded.machine import until
+
+SLOW = 'echo + >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done; printf v > /tmp/v'
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr("dayfly.embedded.attempts.REFUSED_AGAIN_S", 0.01)
+
+
+@pytest.fixture
+def refuse(monkeypatch):
+    """Makes a function fail the next time, and only then; returns where it is noted that it has."""
+
+    def refuse_once(owner, name):
+        real, refused = getattr(owner, name), []
+
+        def refusing(*arguments, **more):
+            if refused:
+                return real(*arguments, **more)
+            refused.append(arguments)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        monkeypatch.setattr(owner, name, refusing)
+        return refused
+
+    return refuse_once
+
+
+async def offer(machine):
+    step = doc.step("a", SLOW, outputs=[("v", "/tmp/v")])
+    await machine.host.offer(doc.offer(doc.resource("r", [step], [doc.step("z", 'echo z >> "$JOURNAL"')])))
+
+
+async def ends(machine):
+    machine.journal.with_name("journal.go").touch()
+    await machine.ready()
+    assert machine.values() == {"r/a.v": b"v"}
+    await machine.finish()
+    assert machine.lines() == ["+", "z"]
+
+
+@pytest.mark.parametrize("what", ["observe", "value"])
+async def test_at_the_end_of_a_step(machine, refuse, what):
+    await offer(machine)
+    await machine.wrote("+")
+    refused = refuse(process.Folder, what)
+    await ends(machine)
+    assert refused
+
+
+async def test_at_the_start_of_a_step(machine, refuse):
+    refused = refuse(os, "pidfd_open")
+    await offer(machine)
+    await machine.wrote("+")
+    assert refused
+    await ends(machine)
+
+
+async def test_at_the_start_of_a_step_that_is_deleted(machine, refuse):
+    refuse(os, "pidfd_open")
+    await offer(machine)
+    await machine.wrote("+")
+    await machine.finish()
+    assert machine.lines() == ["+", "z"]
+
+
+async def test_while_a_step_that_runs_is_adopted(machine, refuse, monkeypatch):
+    monkeypatch.setattr("dayfly.embedded.engine.DEFECT_AGAIN_S", 0.01)
+    await offer(machine)
+    await machine.wrote("+")
+    await machine.down()
+    refused = refuse(os, "pidfd_open")
+    await machine.up()
+    await until(lambda: refused, "the refusal")
+    await ends(machine)
+
+
+async def test_while_a_container_is_made(machine, refuse):
+    """The step is then known to run, so that a delete can end it."""
+    machine.host._engine.attempts._starter.slow = True
+    refused = refuse(process.Folder, "observe")
+    await offer(machine)
+    await machine.wrote("+")
+    await machine.said("r/a", "Running")
+    assert refused
+    await machine.finish()
+    assert machine.lines() == ["+", "z"]
