@@ -4,6 +4,7 @@ import shutil
 
 from dayfly.execute.process import run as process
 from embedded import documents as doc
+from embedded.machine import until
 
 SLOW = 'echo "+ $DAYFLY_ATTEMPT" >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
 
@@ -65,3 +66,41 @@ async def test_the_folder_of_a_step_whose_runner_was_killed(machine, monkeypatch
     attempts._ended(key)  # as whenever it looks again
     assert "folder was removed" in (await machine.reason("OutcomeUnknown")).message
     await goes_on(machine)
+
+
+async def test_the_work_folder_and_all_logs_under_a_living_server(machine):
+    """As when the user logs out on a machine with systemd, and somebody wants room on the disk."""
+    await begun(machine)
+    for folder in (machine.work, machine.home / "logs"):
+        shutil.rmtree(folder)
+    await goes_on(machine)
+    await machine.reason("ResourceFailed")
+    assert machine.unit("r/a").reason == "Lost"
+    await machine.delete()
+    await machine.gone()
+    assert machine.lines() == ["+ 1", "- 1", "z"]
+
+    later = doc.step("b", f"echo b; {SLOW.replace('go', 'later')}")
+    await machine.host.offer(doc.offer(doc.resource("r", [later]), uid="later"))
+    await until(lambda: machine.lines()[3:] == ["+ 1"], machine.lines)
+    await machine.down()
+    await machine.up()
+    machine.journal.with_name("journal.later").touch()
+    await machine.ready("later")
+    assert machine.lines()[3:] == ["+ 1"]
+    assert machine.log("r/b", uid="later") == b"b\n"
+
+
+async def test_the_work_folder_of_a_fork_that_has_not_begun(machine):
+    await machine.baseline()
+    shutil.rmtree(machine.work)
+    await machine.host.offer(doc.offer(forks=[doc.fork()]))
+    await machine.ready()
+    assert machine.host.endpoints("u")
+
+
+async def test_a_work_folder_that_somebody_else_has_made_meanwhile_is_not_used(machine, monkeypatch):
+    monkeypatch.setattr("dayfly.execute.process.place._is_ours", lambda _: False)
+    await machine.host.offer(doc.offer(slow()))
+    assert "belongs to somebody else" in await machine.said("r/a", "WaitingToRetry")
+    assert machine.lines() == []

@@ -30,11 +30,26 @@ class Place(NamedTuple):
 
     def note(self, name: str, number: int) -> None:
         """Remember a number as long as this boot lasts."""
+        self.keep()
         put(f"{self.work}/{name}", str(number))
 
     def noted(self, name: str) -> int:
         """What `note` kept; 0 if nothing."""
         return int(slurp(f"{self.work}/{name}") or 0)
+
+    def keep(self) -> None:
+        """Make the work folder anew if it is gone: systemd takes away what a user has in memory when they log out.
+
+        What it remembered is gone with it: for the next server it is another folder.
+
+        Raises:
+            OSError: it cannot be made, or somebody else has made it meanwhile.
+        """
+        try:
+            _refuse_anothers(self.work)
+        except FileNotFoundError:
+            Path(self.work).mkdir(mode=0o700)
+            put(f"{self.work}/home", str(Path(self.logs).parent.resolve()))
 
 
 def open_place(home: Path) -> Place:
@@ -49,8 +64,7 @@ def open_place(home: Path) -> Place:
         # Not remembered yet, or cut short by the end of a machine whose disk had not heard of it.
         work = _choose(home)
     Path(work).mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_ours(work):
-        raise OSError(errno.EPERM, "belongs to somebody else; remove it", work)
+    _refuse_anothers(work)
     epoch = slurp(f"{work}/epoch").decode(errors="replace")
     if not epoch:
         epoch = secrets.token_hex(8)
@@ -94,6 +108,11 @@ def _choose(home: Path) -> str:
             return str(shared)
         shared.rmdir()
     return f"{home}/attempts"
+
+
+def _refuse_anothers(work: str) -> None:
+    if not _is_ours(work):
+        raise OSError(errno.EPERM, "belongs to somebody else; remove it", work)
 
 
 def _is_ours(path: str) -> bool:

@@ -78,12 +78,15 @@ class Folder:
         return True
 
     def _make(self) -> None:
+        self._place.keep()
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.path, 0o700)
 
     def _make_logs(self) -> None:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self.logs, 0o700)
+        # All logs may have been removed to make room. The home is not made anew: with it the ledger is gone.
+        for path in (self._place.logs, self.logs):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
 
     def observe(self, record: UnitRecord, *, unit: Unit, nonce: str, now: int) -> Seen:
         """Look at an attempt that the ledger believes alive, whoever started it."""
