@@ -96,3 +96,22 @@ async def test_who_has_just_begun_to_wait_for_a_path_looks_again_when_it_is_free
     await crowded.ready("u0")
     gate.open.set()
     await crowded.ready("u1")
+
+
+async def test_a_server_that_ends_while_it_starts_a_fork_does_not_wait_for_its_answer(machine):
+    await machine.baseline(command=("/bin/sleep", "600"))
+    starter = machine.host._engine.attempts._starter
+    start, reached, answer = starter.start, asyncio.Event(), asyncio.Event()
+
+    async def held(folder, unit):
+        reached.set()
+        await answer.wait()
+        return await start(folder, unit)
+
+    starter.start = held
+    await machine.host.offer(doc.offer(forks=[doc.fork()]))
+    await reached.wait()
+    down = asyncio.create_task(machine.down())
+    await until(lambda: machine.host is None, "the end to begin")
+    answer.set()
+    await asyncio.wait_for(down, 30)

@@ -111,13 +111,16 @@ class Engine:
         self._stopping = True
         for _ in self._workers:
             self._queue.put_nowait("")
-        for task in self._probes.values():
-            task.cancel()
         if self._workers:
             await asyncio.wait(self._workers, timeout=START_S)
         # Should a start still hang, it comes to nothing now, or the next server adopts it.
         self.attempts.start_no_more()
-        await asyncio.gather(*self._workers, *self._probes.values(), return_exceptions=True)
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        # Not before: what was started last is looked at by one that was not there yet.
+        probes = list(self._probes.values())
+        for task in probes:
+            task.cancel()
+        await asyncio.gather(*probes, return_exceptions=True)
         for timer in self._timers.values():
             timer.cancel()
 
