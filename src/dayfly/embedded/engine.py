@@ -10,7 +10,7 @@ import msgspec
 
 from dayfly.embedded import forks
 from dayfly.embedded.attempts import Attempts, Key
-from dayfly.embedded.clock import now_ms
+from dayfly.embedded.clock import Jumps, now_ms
 from dayfly.embedded.forks import Ports
 from dayfly.embedded.launch import Launcher
 from dayfly.embedded.ledger import Ledger, LedgerError
@@ -42,6 +42,10 @@ log = logging.getLogger(__name__)
 WORKERS = 64
 LEDGER_AGAIN_S = 1.0
 DEFECT_AGAIN_S = 5.0
+# So long after the machine has slept its timers are looked at, should nothing else happen.
+CLOCK_LOOK_S = 5.0
+# Nobody could renew a lease while there was no server, or while the machine slept.
+LEASE_GRACE_MS = 30_000
 # How long the server's end waits for steps that are just being started.
 START_S = 5.0
 
@@ -81,9 +85,12 @@ class Engine:
         self._blocked: set[str] = set()
         # How often that may have changed: a turn that began before the last time has seen what was before.
         self._freed = 0
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        self._jumps = Jumps()
+        self._waking = asyncio.Lock()
         self._probes: dict[Key, asyncio.Task[None]] = {}
         self._workers: list[asyncio.Task[None]] = []
+        self._lookers: list[asyncio.Task[None]] = []
         self._stopping = False
 
     # --- when -------------------------------------------------------------------------------------------------------
@@ -92,6 +99,7 @@ class Engine:
         """Begin to take turns; every run that has not ended gets one."""
         self._tidy()
         self._workers = [asyncio.create_task(self._work()) for _ in range(WORKERS)]
+        self._lookers = [asyncio.create_task(self._look_at_clock())]
         for uid in self.reader.uids():
             self.wake(uid)
 
@@ -117,11 +125,11 @@ class Engine:
         self.attempts.start_no_more()
         await asyncio.gather(*self._workers, return_exceptions=True)
         # Not before: what was started last is looked at by one that was not there yet.
-        probes = list(self._probes.values())
-        for task in probes:
+        lookers = [*self._probes.values(), *self._lookers]
+        for task in lookers:
             task.cancel()
-        await asyncio.gather(*probes, return_exceptions=True)
-        for timer in self._timers.values():
+        await asyncio.gather(*lookers, return_exceptions=True)
+        for _, timer in self._timers.values():
             timer.cancel()
 
     async def stop_forks(self) -> None:
@@ -164,6 +172,7 @@ class Engine:
             self._turning.add(uid)
             freed = self._freed
             try:
+                await self._heed_clock()
                 decision = await turn(uid, self)
                 self._rest(uid, decision, freed)
             except LedgerError as error:
@@ -217,16 +226,46 @@ class Engine:
 
     def _later(self, uid: str, at: int) -> None:
         """Wake the run at that moment and at no other; 0 is never."""
-        timer = self._timers.pop(uid, None)
-        if timer:
-            timer.cancel()
+        if uid in self._timers:
+            self._timers.pop(uid)[1].cancel()
         if at:
             delay = max(at - now_ms(), 0) / 1000 + 0.001
-            self._timers[uid] = asyncio.get_running_loop().call_later(delay, self._due, uid)
+            self._timers[uid] = at, asyncio.get_running_loop().call_later(delay, self._due, uid)
 
     def _due(self, uid: str) -> None:
         self._timers.pop(uid, None)
         self.wake(uid)
+
+    async def _look_at_clock(self) -> None:
+        while True:
+            await asyncio.sleep(CLOCK_LOOK_S)
+            try:
+                await self._heed_clock()
+            except LedgerError as error:
+                log.warning("the clock has jumped, and leases wait: %s", error)
+            except Exception:
+                log.exception("the clock could not be looked at")
+
+    async def _heed_clock(self) -> None:
+        """If the machine has slept (or the clock was set): let leases begin anew before a turn judges them, and set
+        the timers again. A time to live goes on meanwhile.
+
+        Raises:
+            LedgerError: the disk refused; the jump is still to be heeded.
+        """
+        if not self._jumps.seen():
+            return
+        async with self._waking:
+            jump = self._jumps.seen()
+            if not jump:
+                return
+            until = now_ms() + LEASE_GRACE_MS
+            if jump > 0 and self.reader.lapsing(until):
+                await self.writer.run(lambda: self.ledger.extend_leases(until))
+                self.runs.refresh_all()
+            self._jumps.heed(jump)
+            for uid, (at, _) in list(self._timers.items()):
+                self._later(uid, at)
 
     def _feed(self) -> None:
         """Let as many of those that wait for a free place look as there are places: deletes first.

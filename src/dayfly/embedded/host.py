@@ -16,7 +16,7 @@ import msgspec
 
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.engine import Engine
+from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
 from dayfly.embedded.forks import HOST, Baselines, Ports, unavailable
 from dayfly.embedded.launch import Launcher
 from dayfly.embedded.ledger import Hook, Ledger, LedgerError, Stored
@@ -42,8 +42,6 @@ log = logging.getLogger(__name__)
 KEEP_ENDED_MS = 7 * 24 * 3_600_000
 SWEEP_S = 3_600
 LOOK_MOST_S = 5
-# Nobody could renew a lease while there was no server.
-LEASE_GRACE_MS = 30_000
 
 
 class HomeBusyError(Exception):

@@ -62,6 +62,11 @@ class Runs:
         else:
             live.stored, live.plan = stored, self._plan(stored)
 
+    def refresh_all(self) -> None:
+        """Rows of any runs were changed beside the turns."""
+        for uid in list(self._live):
+            self.refresh(uid)
+
     def drop(self, uid: str) -> None:
         """Forget what memory holds of it."""
         self._live.pop(uid, None)

@@ -1,0 +1,66 @@
+"""The machine sleeps: the wall clock goes on, the clock that timers run by does not."""
+
+import time
+
+import pytest
+
+from embedded import documents as doc
+from embedded.machine import until
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def sleep(monkeypatch):
+    """Lets the wall clock jump by so many milliseconds."""
+    real, slept = time.time_ns, [0]
+    monkeypatch.setattr(time, "time_ns", lambda: real() + slept[0] * 1_000_000)
+
+    def jump(milliseconds):
+        slept[0] += milliseconds
+
+    return jump
+
+
+def now():
+    return time.time_ns() // 1_000_000
+
+
+def box(script="true"):
+    return doc.resource("r", [doc.step("a", script)], [doc.step("z", 'echo gone >> "$JOURNAL"')])
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """The clock is looked at often."""
+    monkeypatch.setattr("dayfly.embedded.engine.CLOCK_LOOK_S", 0.01)
+
+
+async def test_a_time_to_live_ends_when_it_is_over_and_not_so_much_later(looks, machine, sleep):
+    await machine.host.offer(doc.offer(box(), expires_at=now() + HOUR))
+    await machine.ready()
+    sleep(HOUR)
+    await machine.gone()
+    assert ("Close", "", 0, "Expired") in machine.history()
+
+
+async def test_a_lease_is_not_held_against_the_time_of_sleep(machine, sleep):
+    """Whoever renews it slept as well, and something else happens before it comes to renew."""
+    wait = 'echo up >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
+    await machine.host.offer(doc.offer(box(wait), lease_until=now() + 20_000))
+    await machine.wrote("up")
+    sleep(HOUR)
+    machine.journal.with_name("journal.go").touch()
+    await until(lambda: machine.unit("r/a").state == "succeeded", machine.report)
+    assert machine.report().closed is None
+    assert await machine.host.lease("u", now() + 30_000)
+    await machine.ready()
+
+
+async def test_a_lease_that_nobody_renews_after_the_sleep_ends(looks, machine, sleep, monkeypatch):
+    monkeypatch.setattr("dayfly.embedded.engine.LEASE_GRACE_MS", 300)
+    await machine.host.offer(doc.offer(box(), lease_until=now() + HOUR))
+    await machine.ready()
+    sleep(HOUR)
+    await machine.gone()
+    assert ("Close", "", 0, "LeaseLapsed") in machine.history()
