@@ -5,6 +5,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import signal
 
@@ -20,6 +21,8 @@ Seen = Ended | NeverRan | Running | Stalled | Unclear
 MARGIN_MS = 60_000
 # The marker's line that tells when the step's first process began; markers of older runners have none.
 _BEGAN = 6
+_FOLDER = re.compile(r"(?P<run>[^.]+)\.(?P<unit>.+)\.(?P<number>[1-9][0-9]*)")
+_LOG = re.compile(r"(?P<unit>[^.].*)\.(?P<number>[1-9][0-9]*)\.log")
 
 
 class Folder:
@@ -242,11 +245,8 @@ class Folder:
 def folders(place: Place) -> list[tuple[str, str, int]]:
     """Run, unit and number of each attempt that has a folder."""
     names = [entry.name for entry in os.scandir(place.work) if entry.is_dir()]
-    return [(name.split(".", 1)[0], unslug(name.split(".", 1)[1].rsplit(".", 1)[0]), _number(name)) for name in names]
-
-
-def _number(name: str) -> int:
-    return int(name.rsplit(".", 1)[1])
+    found = filter(None, map(_FOLDER.fullmatch, names))
+    return [(match["run"], unslug(match["unit"]), int(match["number"])) for match in found]
 
 
 def slug(unit: str) -> str:
@@ -262,11 +262,12 @@ def unslug(name: str) -> str:
 def logged(place: Place, run: str) -> list[tuple[str, int]]:
     """Units and attempts of which there are logs, in that order."""
     try:
-        names = [entry.name.removesuffix(".log") for entry in os.scandir(f"{place.logs}/{run}")]
+        names = [entry.name for entry in os.scandir(f"{place.logs}/{run}")]
     except FileNotFoundError:
         return []
-    split = [name.rsplit(".", 1) for name in names]
-    return sorted((unslug(unit), int(number)) for unit, number in split)
+    # People look at logs where they lie, and leave editors' files and copies beside them.
+    found = filter(None, map(_LOG.fullmatch, names))
+    return sorted((unslug(match["unit"]), int(match["number"])) for match in found)
 
 
 def forget(place: Place, run: str) -> None:
