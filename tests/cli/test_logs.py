@@ -10,6 +10,8 @@ import pytest
 
 from cli import wishes
 from cli.command import Cli, refused, until
+from dayfly.cli import logs
+from dayfly.cli.exits import CliError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,3 +97,16 @@ def test_a_reader_that_has_seen_enough_ends_it_in_silence(served: Cli, journal: 
     assert head.stdout == "provision for me\n1\n"
     assert process.wait(20) == 141
     assert process.stderr.read() == b""
+
+
+def test_an_attempt_whose_log_is_gone_is_not_said_never_to_have_been():
+    class Host:
+        def attempts(self, name: str, *, follow: bool) -> list[dict[str, object]]:
+            return [{"unit": "fork:demo/app", "attempt": number} for number in (7, 8)]
+
+    chosen = logs.Chosen("app", "")
+    report = {"units": [{"id": "fork:demo/app", "attempt": 8}]}
+    for attempt, said in ((3, "no log of attempt 3 of fork:demo/app is kept"), (9, "fork:demo/app has no attempt 9")):
+        with pytest.raises(CliError) as caught:
+            logs._say_why_nothing(Host(), "box", chosen, report, attempt)
+        assert str(caught.value) == f"{said}; there is 7, 8"

@@ -169,6 +169,9 @@ def _say_why_nothing(host: Host, sandbox: str, chosen: Chosen, report: Any, atte
     if attempt is not None:
         numbers = sorted({log["attempt"] for log in logs if chosen.takes(log["unit"])})
         there = f"there is {', '.join(map(str, numbers))}" if numbers else "it has not started"
+        if numbers and attempt < numbers[-1]:
+            # It has been tried so often: only the last logs are kept, and of an attempt that never ran there is none.
+            raise CliError(Exit.NOT_FOUND, f"no log of attempt {attempt} of {', '.join(units)} is kept", there)
         raise CliError(Exit.NOT_FOUND, f"{', '.join(units)} has no attempt {attempt}", there)
     if other := [command for unit in units if (command := host.elsewhere(sandbox, unit))]:
         show.talk(f"the logs of forks are those of their pods: {'; '.join(other)}")

@@ -86,6 +86,7 @@ class Attempts:
         folder = self.at(key)
         try:
             folder.write_order(order)
+            _drop_older_logs(folder)
             child = await self._starter.start(folder, unit)
         except (FileExistsError, UnansweredError):
             # The ledger claims each attempt once, so an order that is there is one of an older ledger on newer folders;
@@ -315,6 +316,14 @@ class Attempts:
                     raise
                 return receipt.lost(str(error), started_at=fact.result.started_at, ended_at=fact.result.ended_at)
         return fact
+
+
+def _drop_older_logs(folder: run.Folder) -> None:
+    try:
+        folder.drop_older_logs()
+    except OSError as error:
+        # It is only about room; a step need not wait for that.
+        log.warning("older logs of %s are kept: %s", folder.path, error)
 
 
 def _pidfd(child: int) -> int:

@@ -19,6 +19,8 @@ from dayfly.spec.run import UnitRecord
 Seen = Ended | NeverRan | Running | Stalled | Unclear
 # What may pass between a deadline of the runner and the end of the last process it ended.
 MARGIN_MS = 60_000
+# So many logs of one unit are kept: one that is tried again and again must not fill the disk.
+KEPT_LOGS = 20
 # The marker's line that tells when the step's first process began; markers of older runners have none.
 _BEGAN = 6
 _FOLDER = re.compile(r"(?P<run>[^.]+)\.(?P<unit>.+)\.(?P<number>[1-9][0-9]*)")
@@ -34,6 +36,7 @@ class Folder:
         self.logs = f"{place.logs}/{run}"
         self.log = f"{self.logs}/{name}.log"
         self._place = place
+        self._run, self._unit, self._number = run, unit, number
 
     @property
     def said(self) -> str:
@@ -60,6 +63,17 @@ class Folder:
         self._make_logs()
         with open(self.log, "a", encoding="utf-8", opener=private) as file:
             file.write(f"[dayfly: {sentence}]\n")
+
+    def drop_older_logs(self) -> None:
+        """Keep the newest logs of the unit, this attempt's among them, and let this one say that others are gone."""
+        first = self._number - KEPT_LOGS + 1
+        if first <= 1:
+            return
+        for unit, number in logged(self._place, self._run):
+            if unit == self._unit and number < first:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(Folder(self._place, self._run, unit, number).log)
+        self.say(f"the last {KEPT_LOGS} logs are kept; those before attempt {first} are gone")
 
     def complaint(self) -> str:
         """The last line of what the starter said, or nothing."""
