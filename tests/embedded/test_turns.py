@@ -1,6 +1,7 @@
 """Who takes a turn when: places that become free, and whoever waits for one or for a path."""
 
 import asyncio
+import threading
 
 import pytest_asyncio
 
@@ -115,3 +116,33 @@ async def test_a_server_that_ends_while_it_starts_a_fork_does_not_wait_for_its_a
     await until(lambda: machine.host is None, "the end to begin")
     answer.set()
     await asyncio.wait_for(down, 30)
+
+
+async def test_a_result_is_recorded_with_its_values_or_not_at_all(machine):
+    """Two are written together; the disk has room for a result, and not for values."""
+    script = f"echo up >> $JOURNAL; {waits_for('go')}; head -c 300000 /dev/zero > /tmp/big"
+    step = doc.step("a", script, outputs=[("big", "/tmp/big")])
+    uids = ["u0", "u1"]
+    for uid in uids:
+        await machine.host.offer(doc.offer(doc.resource("r", [step]), uid=uid))
+    await until(lambda: len(machine.lines()) == 2, "both to run")
+    writer, together = machine.host._writer, threading.Event()
+
+    def room(pages):
+        database = machine.host._ledger._db
+        (now,) = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count = {now + pages}")
+        together.wait()
+
+    held = asyncio.create_task(writer.run(lambda: room(0)))
+    machine.journal.with_name("journal.go").touch()
+    await until(lambda: writer._jobs.qsize() == 2, "both to be written")
+    together.set()
+    await held
+    await until(lambda: machine.host._engine.trouble, "the refusal")
+    assert [machine.host._engine.reader.load(uid).run.unit("r/a").state for uid in uids] == ["claimed", "claimed"]
+    assert machine.host._engine.trouble == "the ledger cannot be written: database or disk is full"
+    await writer.run(lambda: room(1000))
+    for uid in uids:
+        await machine.ready(uid)
+        assert [len(value) for value in machine.values(uid).values()] == [300_000]

@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+import sqlite3
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -64,7 +65,8 @@ class Writer:
                 for job, _ in group:
                     try:
                         answers.append(job())
-                    except LedgerError:
+                    except (LedgerError, sqlite3.DatabaseError):
+                        # It may have left half a change, or nothing of anybody's: the group has not been.
                         raise
                     except Exception as error:  # noqa: BLE001 - it belongs to the caller, who gets it
                         answers.append(error)
