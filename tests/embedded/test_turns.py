@@ -139,10 +139,32 @@ async def test_a_result_is_recorded_with_its_values_or_not_at_all(machine):
     await until(lambda: writer._jobs.qsize() == 2, "both to be written")
     together.set()
     await held
-    await until(lambda: machine.host._engine.trouble, "the refusal")
+    await until(lambda: writer.trouble, "the refusal")
     assert [machine.host._engine.reader.load(uid).run.unit("r/a").state for uid in uids] == ["claimed", "claimed"]
-    assert machine.host._engine.trouble == "the ledger cannot be written: database or disk is full"
+    assert writer.trouble == "the ledger cannot be written: database or disk is full"
     await writer.run(lambda: room(1000))
     for uid in uids:
         await machine.ready(uid)
         assert [len(value) for value in machine.values(uid).values()] == [300_000]
+
+
+async def test_the_trouble_with_the_disk_is_told_as_long_as_there_is_some(machine):
+    """Whatever is written next tells that there is room: here, that another run is forgotten."""
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "exit 1")])))
+    await machine.reason("ResourceFailed")
+    ledger, refused = machine.host._ledger, []
+    dissolve = ledger.dissolve
+
+    def full_once(run, name):
+        refused.append(run.uid)
+        if len(refused) == 1:
+            raise LedgerError("the disk is full")
+        dissolve(run, name)
+
+    ledger.dissolve = full_once
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a")]), uid="other"))
+    await machine.ready("other")
+    await machine.delete("other")
+    await until(lambda: "the disk is full" in machine.report().message, machine.report)
+    await machine.gone("other")
+    await until(lambda: "the disk is full" not in machine.report().message, machine.report)

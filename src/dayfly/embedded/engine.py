@@ -73,8 +73,6 @@ class Engine:
         self.launcher = launcher
         self.ports = ports
         self.on_change: Callable[[str], None] = _nobody
-        # Why the ledger could not be written last time; empty once it could.
-        self.trouble = ""
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
         self._turning: set[str] = set()
@@ -177,7 +175,6 @@ class Engine:
                 self._rest(uid, decision, freed)
             except LedgerError as error:
                 log.warning("%s waits: %s", uid, error)
-                self.trouble = str(error)
                 self._retry(uid, LEDGER_AGAIN_S)
             except Exception:
                 # A defect of ours in one run must not stop the others; it stays visible and is tried again.
@@ -319,7 +316,6 @@ class Engine:
         except BaseException:
             self._unclaim(claims)
             raise
-        self.trouble = ""
         live = self.runs.kept(run.uid)
         if after is None or live is None:
             self._unclaim(claims)

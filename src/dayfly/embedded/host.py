@@ -229,9 +229,9 @@ class EmbeddedHost:
         scene = self._engine.look(uid)
         if scene is not None:
             report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
-            if self._engine.trouble and not report.ready:
+            if self._writer.trouble and not report.ready:
                 # What it says of its steps is true, and not why it stands still.
-                report = msgspec.structs.replace(report, message=f"{report.message}; {self._engine.trouble}")
+                report = msgspec.structs.replace(report, message=f"{report.message}; {self._writer.trouble}")
             return report
         last = self._engine.reader.last(uid)
         if last is None:

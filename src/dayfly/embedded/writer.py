@@ -22,6 +22,8 @@ class Writer:
     """
 
     def __init__(self, ledger: Ledger) -> None:
+        # Why the ledger could not be written last time; empty once it could.
+        self.trouble = ""
         self._ledger = ledger
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -70,8 +72,10 @@ class Writer:
                         raise
                     except Exception as error:  # noqa: BLE001 - it belongs to the caller, who gets it
                         answers.append(error)
+            self.trouble = ""
         except LedgerError as error:
             answers = [error] * len(group)
+            self.trouble = str(error)
         self._loop.call_soon_threadsafe(_answer, [future for _, future in group], answers)
 
 
