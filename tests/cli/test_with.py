@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WHOLE = ["provision", "seed", "drop"]
+ANSWERS = """\
+import os, signal, sys, time
+got = []
+signal.signal(signal.{signal}, lambda n, f: got.append(n))
+{before}
+open('started', 'w').close()
+while not got: time.sleep(0.01)
+time.sleep(0.3)
+sys.exit(40 + len(got))
+"""
+"""A command that ends with 40 and how often it got the signal."""
 
 
 @pytest.fixture
@@ -84,15 +95,7 @@ def test_a_signal_while_provisioning_cleans_up(served: Cli, journal: Path, numbe
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_goes_to_the_command_once_and_its_answer_counts(served: Cli, plugin: str, journal: Path, number: int):
-    program = (
-        "import signal, sys, time\n"
-        "got = []\n"
-        f"signal.signal({int(number)}, lambda n, f: got.append(n))\n"
-        "open('started', 'w').close()\n"
-        "while not got: time.sleep(0.01)\n"
-        "time.sleep(0.3)\n"
-        "sys.exit(40 + len(got))\n"
-    )
+    program = ANSWERS.format(signal=signal.Signals(number).name, before="")
     process = served.start("with", "-f", plugin, "--", sys.executable, "-c", program)
     until((served.folder / "started").exists)
     process.send_signal(number)
@@ -102,16 +105,8 @@ def test_a_signal_goes_to_the_command_once_and_its_answer_counts(served: Cli, pl
     assert served.sandboxes() == []
 
 
-def test_ctrl_c_in_a_terminal_reaches_the_command_once(served: Cli, plugin: str, journal: Path):
-    program = (
-        "import signal, sys, time\n"
-        "got = []\n"
-        "signal.signal(signal.SIGINT, lambda n, f: got.append(n))\n"
-        "open('started', 'w').close()\n"
-        "while not got: time.sleep(0.01)\n"
-        "time.sleep(0.3)\n"
-        "sys.exit(40 + len(got))\n"
-    )
+def _in_a_terminal(served: Cli, plugin: str, program: str, *, type_: bytes) -> int:
+    """Run a command, type something once it has started, or hang up for nothing to type; the exit code."""
     ours, theirs = os.openpty()
     # setsid --ctty gives it a session whose terminal is this one, so that the terminal itself sends the signal.
     command = ["setsid", "--ctty", "--wait", sys.executable, "-m", "dayfly", "with", "-f", plugin, "--"]
@@ -123,13 +118,34 @@ def test_ctrl_c_in_a_terminal_reaches_the_command_once(served: Cli, plugin: str,
         cwd=served.folder,
         env=served.environment(),
     )
+    served.started.append(process)
     os.close(theirs)
     try:
         until((served.folder / "started").exists)
-        os.write(ours, b"\x03")
-        assert process.wait(30) == 41
+        if type_:
+            os.write(ours, type_)
+            return process.wait(30)
     finally:
         os.close(ours)
+    return process.wait(30)
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_command_once(served: Cli, plugin: str, journal: Path):
+    program = ANSWERS.format(signal="SIGINT", before="")
+    assert _in_a_terminal(served, plugin, program, type_=b"\x03") == 41
+    assert journal.read_text().split() == WHOLE
+
+
+def test_ctrl_c_reaches_a_command_that_left_our_process_group(served: Cli, plugin: str, journal: Path):
+    """As GNU timeout does, so that its own kill reaches all that it has started."""
+    program = ANSWERS.format(signal="SIGINT", before="os.setpgid(0, 0)")
+    assert _in_a_terminal(served, plugin, program, type_=b"\x03") == 41
+    assert journal.read_text().split() == WHOLE
+
+
+def test_a_terminal_that_is_gone_is_told_to_the_command(served: Cli, plugin: str, journal: Path):
+    program = ANSWERS.format(signal="SIGHUP", before="")
+    assert _in_a_terminal(served, plugin, program, type_=b"") == 41
     assert journal.read_text().split() == WHOLE
 
 

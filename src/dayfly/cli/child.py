@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -81,8 +82,7 @@ class Signals:
                 child.send_signal(self._noted.pop(0))
             while child.poll() is None:
                 news = signal.sigtimedwait(waited, 0.5)
-                # What the terminal sends (Ctrl-C) goes to the child by itself; the kernel sent it, so its code is > 0.
-                if news is not None and news.si_signo != signal.SIGCHLD and news.si_code <= 0:
+                if news is not None and news.si_signo != signal.SIGCHLD and not _had_it_too(child.pid, news):
                     child.send_signal(news.si_signo)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -96,3 +96,19 @@ class Signals:
             thread.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _had_it_too(child: int, news: signal.struct_siginfo) -> bool:
+    """Whether the terminal, which sent us a signal, sent it to our child as well. What a process sends, it sends to us.
+
+    Ctrl-C goes to the process group in the foreground, so not to a child that has made itself one of its own, as
+    `timeout` does. That the terminal is gone is told to the leader of the session alone, which we are under `ssh -t`.
+    """
+    if news.si_code <= 0:  # the kernel's own are above
+        return False
+    if news.si_signo == signal.SIGHUP and os.getsid(0) == os.getpid():
+        return False
+    try:
+        return os.getpgid(child) == os.getpgrp()
+    except ProcessLookupError:
+        return True
