@@ -122,6 +122,23 @@ def test_deleted_by_somebody_else_while_waited_for(served: Cli, journal: Path):
     assert b"is being deleted" in err
 
 
+def test_of_several_to_delete_one_that_is_gone_or_stuck_keeps_no_other(served: Cli, journal: Path):
+    gate = journal.with_name("gate")
+    served.write("p.yaml", wishes.plugin(journal, delete=wishes.waiting(gate)))
+    stuck, other = wishes.sandbox("stuck"), "name: other\nspec: {cluster: local}\n"
+    served.write("s.yaml", f"{stuck}---\n{other}")
+    assert served("apply", "-f", ".").code == 0
+    served.write("d.yaml", f"name: never\nspec: {{cluster: local}}\n---\n{stuck}---\n{other}")
+    done = served("sandbox", "delete", "-f", "d.yaml", "--timeout", "1s")
+    assert done.code == 3, "that of the first which failed"
+    assert 'dayfly: no sandbox "never"; see: dayfly sandbox list' in done.err
+    assert "dayfly: stuck is still being deleted after 1 s" in done.err
+    assert 'Sandbox "other" is gone.' in done.err
+    assert served.sandboxes() == ["stuck"]
+    gate.touch()
+    until(lambda: served.sandboxes() == [])
+
+
 def test_yaml_output_can_be_applied_again(served: Cli, journal: Path):
     text = wishes.plugin(journal).replace('"debian:12"', '"on"')
     file = served.write("p.yaml", text)

@@ -66,21 +66,46 @@ def list_(output: str | None) -> None:
 @options.sets
 @options.wait
 @options.timeout("5m")
-def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float) -> None:
+def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float) -> int:
     """Delete a sandbox, by name or by its file, and wait until everything it had is gone."""
     chosen = _named(name, files, sets)
-    client = Client.open()
     for each in chosen:
-        sandbox = find(client, each)
-        # What is waited for is this one, by identity; another of the same name may come right after it.
-        uid = client.get("sandboxes", each, "report").get("uid", "")
-        client.delete("sandboxes", each)
-        show.talk(f'Deleting sandbox "{each}" (routing key: {sandbox.get("routingKey", "")}).')
-        if wait:
-            from dayfly.cli import watch
+        names.check("sandbox", each)
+    client = Client.open()
+    code: int = Exit.OK
+    asked = []
+    for each in chosen:  # all are asked to end before any is waited for: one that is gone or stuck keeps no other
+        try:
+            asked.append((each, _ask_to_end(client, each)))
+        except CliError as fault:
+            code = _go_on(fault, code)
+    for each, uid in asked if wait else ():
+        from dayfly.cli import watch
 
+        try:
             how = watch.until_gone(client, each, uid, timeout)
+        except CliError as fault:
+            code = _go_on(fault, code)
+        else:
             show.talk(f'Sandbox "{each}" is gone{", its cleanup was abandoned" if how == "abandoned" else ""}.')
+    return code
+
+
+def _ask_to_end(client: Client, name: str) -> str:
+    """Ask for the end of a sandbox; its identity, for another of the same name may come right after it."""
+    sandbox = find(client, name)
+    uid: str = client.get("sandboxes", name, "report").get("uid", "")
+    client.delete("sandboxes", name)
+    show.talk(f'Deleting sandbox "{name}" (routing key: {sandbox.get("routingKey", "")}).')
+    return uid
+
+
+def _go_on(fault: CliError, code: int) -> int:
+    """Tell what is wrong with one of several; the code of the first. What would be wrong with each is raised."""
+    if fault.code in (Exit.NO_SERVER, Exit.DENIED):
+        raise fault
+    show.talk(f"dayfly: {fault}")
+    return code or fault.code
 
 
 def find(client: Client, name: str) -> Any:
