@@ -53,6 +53,13 @@ def test_outputs_reach_the_command_and_its_code_comes_back(served: Cli, plugin: 
     assert served("with", "-f", plugin, "--", "sh", "-c", "kill -9 $$").code == 128 + 9
 
 
+def test_the_code_comes_back_also_where_our_parent_ignores_how_children_end(served: Cli, plugin: str):
+    careless = {"preexec_fn": lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)}
+    process = served.start("with", "-f", plugin, "--", "sh", "-c", "exit 7", **careless)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 7, err
+
+
 def test_a_server_is_started_and_stopped_again(cli: Cli, plugin: str, journal: Path):
     done = cli("with", "-f", plugin, "--", "sh", "-c", f"cat {cli.home}/url")
     assert done.code == 0, done.err

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import importlib
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -85,6 +86,9 @@ def run(arguments: list[str]) -> int:
     """Carry out one command line; whatever goes wrong ends as one line on stderr and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # the interpreter's own are text files
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        # Inherited from who does not care for its children. We do: ignored, the kernel throws away how ours ended.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if instruction := os.environ.get(COMPLETION):
         from click.shell_completion import shell_complete
 
