@@ -67,6 +67,17 @@ def test_who_came_second_is_told_so_and_not_what_the_first_wrote(cli: Cli, monke
     assert ended.value.code == 1
 
 
+def test_a_server_that_somebody_stops_while_it_starts_is_no_success(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    """`down` beside `up --detach` or `with`, which would have returned 0 and not run its command."""
+    stopped = cli.folder / "stopped"
+    stopped.write_text("#!/bin/sh\nexit 0")
+    stopped.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(stopped))
+    with pytest.raises(CliError, match="the server ended at once with code 0") as ended:
+        server.start(Home(cli.home), [])
+    assert ended.value.code == 1
+
+
 def test_two_homes_are_strangers(cli: Cli, tmp_path: Path):
     other = Cli(tmp_path / "other", cli.folder, [])
     for each in (cli, other):
@@ -109,6 +120,12 @@ def test_a_taken_port_is_said_in_one_line_with_a_way_out(cli: Cli):
         refused(cli("up", "--port", port), 1, f"port {port}: address already in use", "--port 0")
         refused(cli("up", "--detach", "--port", port), 1, f"port {port}: address already in use", "--port 0")
     assert not (cli.home / "url").exists()
+
+
+def test_a_server_that_cannot_write_its_address_down_says_so_in_one_line(cli: Cli):
+    (cli.home / "url").mkdir(parents=True)
+    refused(cli("up", "--port", "0"), 1, f"{cli.home}/url", "Is a directory")
+    assert [found.name for found in cli.home.glob("url*")] == ["url"]
 
 
 def test_baselines_are_declared_at_the_start(cli: Cli):

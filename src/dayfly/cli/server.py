@@ -77,7 +77,9 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
             # One that was quicker writes there as well; only who ends begins a line with "dayfly: ".
             said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
             message = said[-1] if said else f"the server ended at once with code {code}"
-            raise CliError(Exit(code) if code in set(Exit) else Exit.FAILED, message, "" if said else f"see {home.log}")
+            # 0 is what it returns when somebody stops it, and not ours: what we were to do has not been done.
+            given = Exit(code) if code and code in set(Exit) else Exit.FAILED
+            raise CliError(given, message, "" if said else f"see {home.log}")
         if process(home) == child.pid and (client := answering(home)):
             child.returncode = 0  # keeps the interpreter from complaining about a child that still runs
             return client

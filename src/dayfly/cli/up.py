@@ -102,9 +102,13 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
             await control.prepare(app)
             host.start()
             serving = asyncio.create_task(control.serve(app, [sock], stop=stop))
-            with _told(wish.home, f"http://{_ADDRESS}:{sock.getsockname()[1]}") as url:
-                await asyncio.to_thread(_declare, Address(url, wish.key), wish.baselines)
-                show.talk(f"dayfly is up at {url} (process {os.getpid()}, home {wish.home.path}); Ctrl-C stops it")
+            try:
+                with _told(wish.home, f"http://{_ADDRESS}:{sock.getsockname()[1]}") as url:
+                    await asyncio.to_thread(_declare, Address(url, wish.key), wish.baselines)
+                    show.talk(f"dayfly is up at {url} (process {os.getpid()}, home {wish.home.path}); Ctrl-C stops it")
+                    await serving
+            finally:
+                stop.set()
                 await serving
         finally:
             store.close()
@@ -170,8 +174,12 @@ def _listening(port: int) -> Iterator[socket.socket]:
 def _told(home: Home, url: str) -> Iterator[str]:
     """The home says where its server is, as long as it is there."""
     fresh = home.url.with_suffix(f".{os.getpid()}")
-    fresh.write_text(url + "\n", encoding="utf-8")
-    fresh.replace(home.url)
+    try:
+        fresh.write_text(url + "\n", encoding="utf-8")
+        fresh.replace(home.url)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
     try:
         yield url
     finally:
