@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from dayfly.cli.exits import CliError, Exit
 
+_LOOK_AGAIN_S = 0.01
+_LOOKS = 100
+
 
 class Home(NamedTuple):
     """The files of one home by name. Nothing is created by naming it."""
@@ -75,10 +78,20 @@ class Home(NamedTuple):
         try:
             handle = os.open(self.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            key = self.read(self.key)
-            if not key:
-                raise CliError(Exit.FAILED, f"{self.key} is empty", "remove it and try again") from None
-            return key
-        with os.fdopen(handle, "w") as file:
-            file.write(fresh + "\n")
+            return self._drawn_by_another()
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(fresh + "\n")
+        except OSError:
+            self.key.unlink(missing_ok=True)  # half a key, or none, would stand in the way of the next start
+            raise
         return fresh
+
+    def _drawn_by_another(self) -> str:
+        import time
+
+        for _ in range(_LOOKS):  # it may have made the file and not yet written into it
+            if key := self.read(self.key):
+                return key
+            time.sleep(_LOOK_AGAIN_S)
+        raise CliError(Exit.FAILED, f"{self.key} is empty", "remove it and try again")
