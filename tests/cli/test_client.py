@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from cli.command import COMMAND, Cli, refused
 from cli.fake import Fake, serving
@@ -110,6 +112,19 @@ def test_control_characters_do_not_reach_the_terminal(cli: Cli, fake: Fake):
         assert done.code == 0, done.err
         assert "red \\x1b[31m and new line" in done.out
         assert "\x1b" not in done.out
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "utf-8"])
+def test_data_is_whole_json_and_yaml_in_every_encoding(cli: Cli, fake: Fake, encoding: str):
+    value = "caf\u00e9 \u20ac \U0001f600\non"
+    data = [{"resource": "db", "step": "make", "output": "caf\u00e9", "value": value}]
+    fake.say("GET", "sandboxes", data)
+    for output, read in (("json", json.loads), ("yaml", yaml.safe_load)):
+        line = [*COMMAND, "sandbox", "list", "-o", output]
+        done = subprocess.run(line, env=cli.environment(PYTHONIOENCODING=encoding), capture_output=True)
+        assert read(done.stdout.decode(encoding)) == data, done
+        if encoding == "utf-8":
+            assert "caf\u00e9 \u20ac" in done.stdout.decode()
 
 
 def test_usage_errors_name_the_help_to_read(cli: Cli):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,18 @@ GAP = "   "
 
 
 def emit(data: Any, output: str) -> None:
-    """Print data as JSON or YAML, as `output` says."""
+    """Print data as JSON or YAML, as `output` says.
+
+    Where output is not in UTF-8 (`LC_ALL=de_DE.ISO-8859-1`, an old container), what is not ASCII is written in escapes
+    of JSON or YAML itself: those of the stream mean nothing in either.
+    """
+    utf8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
     if output == "json":
         import json
 
-        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not utf8) + "\n")
     else:
-        sys.stdout.write(_yaml(data))
+        sys.stdout.write(_yaml(data, unicode=utf8))
 
 
 def put(data: bytes) -> None:
@@ -88,7 +94,7 @@ def age(moment: str) -> str:
     return f"{seconds}s"
 
 
-def _yaml(data: Any) -> str:
+def _yaml(data: Any, *, unicode: bool) -> str:
     import yaml
 
     from dayfly.spec import text
@@ -107,5 +113,5 @@ def _yaml(data: Any) -> str:
             return False
 
     Dumper.add_representer(str, write)
-    dumped: str = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
+    dumped: str = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=unicode, width=120)
     return dumped
