@@ -13,6 +13,7 @@ import yaml
 
 from cli.command import COMMAND, Cli, refused
 from cli.fake import Fake, serving
+from dayfly.cli.client import Address, ApiError, Client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +55,11 @@ def test_something_else_is_at_the_address(cli: Cli, fake: Fake):
 
 @pytest.mark.parametrize(
     ("answer", "message"),
-    [(b"", "closed the connection without an answer"), (b"SSH-2.0-OpenSSH\r\n", "does not speak HTTP")],
+    [
+        (b"", "closed the connection without an answer"),
+        (b"SSH-2.0-OpenSSH\r\n", "does not speak HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[", "broke off in the middle of its answer"),
+    ],
 )
 def test_no_http_at_the_address(cli: Cli, answer: bytes, message: str):
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -69,6 +74,27 @@ def test_no_http_at_the_address(cli: Cli, answer: bytes, message: str):
         thread.start()
         refused(cli("sandbox", "list", DAYFLY_URL=f"http://127.0.0.1:{server.getsockname()[1]}"), 6, message)
         thread.join()
+
+
+def test_a_refusal_is_heard_that_comes_before_the_whole_body_is_sent():
+    """So a server does with a body that is too long. It closes with the rest unread, which breaks our sending."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                refusal = b'{"error": "the body is longer than 7 bytes"}'
+                head = f"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: {len(refusal)}\r\n\r\n"
+                connection.sendall(head.encode() + refusal)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        client = Client(Address(f"http://127.0.0.1:{server.getsockname()[1]}", "key"))
+        with pytest.raises(ApiError, match="the body is longer than 7 bytes") as refused_:
+            client.put("sandboxes", "big", body={"text": "x" * (32 << 20)})
+        thread.join()
+    assert (refused_.value.status, refused_.value.code) == (413, 1)
 
 
 def test_a_fault_of_our_own_is_one_line_that_says_where_the_rest_is(cli: Cli, fake: Fake):

@@ -124,7 +124,12 @@ class Client:
     def _exchange(self, method: str, target: str, data: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
         reused = self._connection.sock is not None
         try:
-            self._connection.request(method, target, data, headers)
+            try:
+                self._connection.request(method, target, data, headers)
+            except (ConnectionResetError, BrokenPipeError):
+                if data is None:
+                    raise
+                # It closed before it had the whole body: it may have said why, that it is too long.
             response = self._connection.getresponse()
             return response.status, response.read()
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
@@ -135,6 +140,9 @@ class Client:
         except TimeoutError:
             self._connection.close()
             raise self._silent(f"has not answered within {self._connection.timeout:g} s") from None
+        except http.client.IncompleteRead:
+            self._connection.close()
+            raise self._silent("broke off in the middle of its answer") from None
         except http.client.HTTPException:
             self._connection.close()
             raise self._silent("does not speak HTTP") from None
