@@ -76,6 +76,13 @@ def test_no_http_at_the_address(cli: Cli, answer: bytes, message: str):
         thread.join()
 
 
+@pytest.mark.parametrize(
+    "address", ["http://[::1", "http://a b:80", "http://z\u00fcrich..:80", "ftp://a:80", "http://:80"]
+)
+def test_what_is_no_address_is_said_before_anything_is_asked(cli: Cli, address: str):
+    refused(cli("sandbox", "list", DAYFLY_URL=address), 2, "is no address of a server; write http://host:port")
+
+
 def test_a_refusal_is_heard_that_comes_before_the_whole_body_is_sent():
     """So a server does with a body that is too long. It closes with the rest unread, which breaks our sending."""
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -54,13 +54,17 @@ class Client:
     """One connection, kept open between requests. Not for use by several threads."""
 
     def __init__(self, address: Address, *, timeout: float = TIMEOUT) -> None:
-        parts = urlsplit(address.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(address.url)
+            host = (parts.hostname or "").encode("idna").decode()
+        except ValueError:  # brackets without an end, a name that no DNS takes
+            host = ""
+        if not host or parts.scheme not in ("http", "https") or not host.isprintable() or " " in host:
             raise CliError(Exit.USAGE, f"{address.url!r} is no address of a server", "write http://host:port")
         self.address = address
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         try:
-            self._connection = kind(parts.hostname, parts.port, timeout=timeout)
+            self._connection = kind(host, parts.port, timeout=timeout)
         except ValueError:
             raise CliError(Exit.USAGE, f"{address.url!r} has no usable port", "write http://host:port") from None
         if not address.key.isascii() or not address.key.isprintable():
