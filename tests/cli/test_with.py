@@ -156,6 +156,37 @@ def test_a_terminal_that_is_gone_is_told_to_the_command(served: Cli, plugin: str
     assert journal.read_text().split() == WHOLE
 
 
+def test_who_listens_no_more_does_not_end_it(cli: Cli, journal: Path):
+    """As `2>&1 | tee log` does at Ctrl-C, which ends tee first."""
+    gate = journal.with_name("gate")
+    plugin = cli.write("p.yaml", wishes.plugin(journal, create=wishes.waiting(gate)))
+    process = cli.start("with", "-f", plugin, "--", "sh", "-c", "exit 7")
+    assert process.stderr.readline().endswith(b"notes/provision: running\n")
+    process.stderr.close()
+    gate.touch()
+    assert process.wait(30) == 7
+    assert journal.read_text().split() == WHOLE
+    refused(cli("status"), 6, "no server runs")
+
+
+def test_a_terminal_that_is_gone_while_provisioning_leaves_no_server(cli: Cli, journal: Path):
+    gate = journal.with_name("gate")
+    plugin = cli.write("p.yaml", wishes.plugin(journal, create=wishes.waiting(gate)))
+    ours, theirs = os.openpty()
+    command = ["setsid", "--ctty", "--wait", sys.executable, "-m", "dayfly", "with", "-f", plugin, "--", "touch", "ran"]
+    terminal = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    process = subprocess.Popen(command, cwd=cli.folder, env=cli.environment(TERM="xterm"), **terminal)
+    cli.started.append(process)
+    os.close(theirs)
+    until(journal.exists)
+    os.close(ours)
+    gate.touch()
+    assert process.wait(30) == 128 + signal.SIGHUP
+    assert not (cli.folder / "ran").exists()
+    assert journal.read_text().split()[-1] == "drop"
+    refused(cli("status"), 6, "no server runs")
+
+
 def test_a_second_signal_stops_the_waiting_not_the_cleanup(served: Cli, journal: Path):
     gate = journal.with_name("gate")
     slow = f"echo dropping >> {journal}; {wishes.waiting(gate)}"

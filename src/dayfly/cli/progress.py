@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from typing import TYPE_CHECKING, Protocol
 
 from dayfly.cli.frame import Report, frame, lasted, ordered
-from dayfly.cli.show import plain, talk
+from dayfly.cli.show import hush, plain, talk
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
     from typing import Self
 
@@ -98,13 +100,25 @@ class Picture:
             unicode=self.unicode,
         )
         text = Text("\n", no_wrap=True, overflow="crop").join(Text(line.text, line.style) for line in lines)
-        self.live.update(text, refresh=True)
+        with _whoever_looks():
+            self.live.update(text, refresh=True)
 
     def __enter__(self) -> Self:
-        self.live.__enter__()
+        with _whoever_looks():
+            self.live.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.live.__exit__(kind, fault, trace)
+        with _whoever_looks():
+            self.live.__exit__(kind, fault, trace)
+
+
+@contextlib.contextmanager
+def _whoever_looks() -> Iterator[None]:
+    """A terminal that is gone is drawn on no more, and what was to be shown goes on."""
+    try:
+        yield
+    except OSError:
+        hush()

@@ -39,9 +39,19 @@ def put(data: bytes) -> None:
 
 
 def talk(message: str) -> None:
-    """Say something that is no result."""
-    sys.stderr.write(plain(message) + "\n")
-    sys.stderr.flush()
+    """Say something that is no result; whoever has gone (`| head`, a closed terminal) does not end what was begun."""
+    try:
+        sys.stderr.write(plain(message) + "\n")
+        sys.stderr.flush()
+    except OSError:
+        hush()
+
+
+def hush() -> None:
+    """Say nothing any more: nobody hears it. What is still on its way goes nowhere, too."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stderr.fileno())
+    os.close(nowhere)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: str = "") -> None:
