@@ -54,22 +54,15 @@ class Client:
     """One connection, kept open between requests. Not for use by several threads."""
 
     def __init__(self, address: Address, *, timeout: float = TIMEOUT) -> None:
-        try:
-            parts = urlsplit(address.url)
-            host = (parts.hostname or "").encode("idna").decode()
-        except ValueError:  # brackets without an end, a name that no DNS takes
-            host = ""
-        if not host or parts.scheme not in ("http", "https") or not host.isprintable() or " " in host:
-            raise CliError(Exit.USAGE, f"{address.url!r} is no address of a server", "write http://host:port")
+        self._timeout = timeout
         self.address = address
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        try:
-            self._connection = kind(host, parts.port, timeout=timeout)
-        except ValueError:
-            raise CliError(Exit.USAGE, f"{address.url!r} has no usable port", "write http://host:port") from None
-        if not address.key.isascii() or not address.key.isprintable():
-            advice = "look at DAYFLY_API_KEY or the file key of the home"
-            raise CliError(Exit.DENIED, "the key holds characters no key has", advice)
+        self._connection = _connection(address, timeout)
+
+    def turn_to(self, address: Address) -> None:
+        """Speak with a server at another address from now on."""
+        there = _connection(address, self._timeout)
+        self._connection.close()
+        self.address, self._connection = address, there
 
     @classmethod
     def open(cls, home: Home | None = None) -> Client:
@@ -168,6 +161,29 @@ class Client:
     def _silent(self, problem: str) -> CliError:
         advice = "see server.log in its home, or restart it with: dayfly down; dayfly up"
         return CliError(Exit.NO_SERVER, f"the server at {self.address.url} {problem}", advice)
+
+
+def _connection(address: Address, timeout: float) -> http.client.HTTPConnection:
+    """A connection that is not open yet.
+
+    Raises:
+        CliError: the address or the key is none.
+    """
+    try:
+        parts = urlsplit(address.url)
+        host = (parts.hostname or "").encode("idna").decode()
+    except ValueError:  # brackets without an end, a name that no DNS takes
+        host = ""
+    if not host or parts.scheme not in ("http", "https") or not host.isprintable() or " " in host:
+        raise CliError(Exit.USAGE, f"{address.url!r} is no address of a server", "write http://host:port")
+    if not address.key.isascii() or not address.key.isprintable():
+        advice = "look at DAYFLY_API_KEY or the file key of the home"
+        raise CliError(Exit.DENIED, "the key holds characters no key has", advice)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    try:
+        return kind(host, parts.port, timeout=timeout)
+    except ValueError:
+        raise CliError(Exit.USAGE, f"{address.url!r} has no usable port", "write http://host:port") from None
 
 
 def _below(path: tuple[str, ...]) -> str:

@@ -19,7 +19,7 @@ import click
 from dayfly.cli import files as reading
 from dayfly.cli import options, outputs, server, show, watch
 from dayfly.cli.child import Interrupted, Signals
-from dayfly.cli.client import CLUSTER, ApiError, Client
+from dayfly.cli.client import CLUSTER, ApiError, Client, find
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.home import Home
 from dayfly.compile.references import nearest
@@ -37,6 +37,8 @@ CLEANUP_S = 600
 _STOP_S = 60
 
 _NO_SUCH_COMMAND = 127
+_NO_MORE = (404, 409)
+"""How the server answers to a lease of a sandbox that is gone or going."""
 
 
 @click.command("with", context_settings={"allow_interspersed_args": False})
@@ -86,11 +88,12 @@ def _use(
     code: int = Exit.FAILED
     try:
         try:
-            with _Lease(client, name):
+            with _Lease(client, name) as lease:
                 with signals.raising():
                     client.put("sandboxes", name, body=body)
                     watch.until_ready(client, name, seconds)
                     environment = _environment(client.get("sandboxes", name, "outputs"), aliases)
+                lease.kept = True
                 code = signals.run(command_line, environment)
         except Interrupted as fault:
             show.talk(f"dayfly: {fault}; cleaning up")
@@ -110,6 +113,7 @@ def _clean_up(client: Client, signals: Signals, name: str) -> int:
     """Delete the sandbox and wait until it is gone. One more signal ends the waiting, not the cleanup."""
     client.close()  # a signal may have come in the middle of an exchange
     signals.forget()
+    _look_where_it_is(client)
     try:
         uid = client.get("sandboxes", name, "report").get("uid", "")
         client.delete("sandboxes", name)
@@ -131,10 +135,23 @@ def _left(name: str, message: str, code: int) -> int:
     return code
 
 
+def _look_where_it_is(client: Client) -> None:
+    """Turn to where the home's server listens now: one that was started again may be elsewhere (`--port 0`)."""
+    with contextlib.suppress(CliError):
+        address = find(Home.find())
+        if address is not None and address.url != client.address.url:
+            client.turn_to(address)
+
+
 class _Lease:
-    """Keeps the sandbox while this process lives: renewed by a thread of its own, with a connection of its own."""
+    """Keeps the sandbox while this process lives: renewed by a thread of its own, with a connection of its own.
+
+    Attributes:
+        kept: Whether the sandbox is there and stays until we end it; that it goes before is worth a word.
+    """
 
     def __init__(self, client: Client, name: str) -> None:
+        self.kept = False
         self._client = Client(client.address, timeout=RENEW_S)
         self._name = name
         self._over = threading.Event()
@@ -142,9 +159,14 @@ class _Lease:
 
     def _renew(self) -> None:
         while not self._over.wait(RENEW_S):
-            # A server that is away for a moment is asked again; one that has no such sandbox any more has ended it.
-            with contextlib.suppress(CliError):
+            try:
                 self._client.put("sandboxes", self._name, "lease", body={"seconds": LEASE_S})
+            except ApiError as fault:
+                if self.kept and fault.status in _NO_MORE and not self._over.is_set():
+                    show.talk(f"dayfly: {self._name} has been ended, and the command still runs: {fault.message}")
+                    self.kept = False  # said once
+            except CliError:
+                _look_where_it_is(self._client)  # away for a moment, it is asked again
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -164,36 +186,38 @@ def _running_server(home: Home) -> Iterator[Client]:
     try:
         yield client
     finally:
-        if ours:
-            _stop_unless_used(home, client)
+        if ours is not None:
+            _stop_unless_used(home, client, ours)
 
 
-def _reach(home: Home) -> tuple[Client, bool]:
-    """A client, and whether its server was started for us."""
+def _reach(home: Home) -> tuple[Client, int | None]:
+    """A client, and the process of its server if that was started for us."""
     try:
         client = Client.open(home)
         client.health()
-        return client, False
+        return client, None
     except CliError as fault:
         if fault.code != Exit.NO_SERVER or os.environ.get("DAYFLY_URL"):
             raise
     try:
-        return server.start(home, ["--port", "0"]), True
+        client = server.start(home, ["--port", "0"])
+        return client, server.process(home)
     except CliError:
         started = server.answering(home)
         if started is None:
             raise
-        return started, False  # somebody else was quicker
+        return started, None  # somebody else was quicker
 
 
-def _stop_unless_used(home: Home, client: Client) -> None:
+def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
     try:
         used = bool(client.get("sandboxes"))
-        pid = server.process(home)
+        if server.process(home) != ours:  # it was stopped, and what may run by now is somebody else's
+            return
         if used:
             show.talk("The server that was started goes on, for it still has sandboxes; stop it with: dayfly down")
-        elif pid is not None:
-            server.stop(home, pid, _STOP_S)
+        else:
+            server.stop(home, ours, _STOP_S)
     except CliError as fault:
         show.talk(f"dayfly: {fault}")
 
