@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cli.command import until
 from cli.fake import ORG, Fake, serving
+from control import client as control
+from control.fake_host import FakeHost
 from dayfly.cli import server, with_
 from dayfly.cli.child import Signals
 from dayfly.cli.client import Address, Client
 from dayfly.cli.home import Home
+from dayfly.control.sandboxes import Sandboxes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,6 +68,45 @@ def test_the_cleanup_is_asked_of_the_server_that_is_there_by_then(home: Home):
         assert with_._clean_up(client, Signals(), "w") == 0
         client.close()
     assert _asked(fake, "DELETE")
+
+
+def test_a_wish_that_is_still_on_its_way_when_we_are_interrupted_is_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Else it is made behind our back, and a server that was started for us is stopped with it in its ledger."""
+    wished, ended = threading.Event(), threading.Event()
+    host, stop, delete = FakeHost(), FakeHost.stop, Sandboxes.delete
+
+    async def stopping(self: FakeHost, uid: str, request: Any) -> bool:
+        known = await stop(self, uid, request)
+        self.finish(uid)
+        return known
+
+    async def deleting(self: Sandboxes, request: Any) -> Any:
+        ended.set()
+        return await delete(self, request)
+
+    monkeypatch.setattr(FakeHost, "stop", stopping)
+    monkeypatch.setattr(Sandboxes, "delete", deleting)
+    with control.serving(tmp_path / "control.db", {"local": host}) as there:
+        write = there.store.write
+
+        async def slow(work: Any) -> Any:
+            wished.set()
+            while not ended.is_set():  # noqa: ASYNC110 - it is another thread that says so
+                await asyncio.sleep(0.01)
+            return await write(work)
+
+        monkeypatch.setattr(there.store, "write", slow)
+        wishing = threading.Thread(target=there.put, args=("sandboxes/w", {"spec": {"cluster": "local"}}))
+        wishing.start()
+        assert wished.wait(10)
+        client = Client(Address(f"http://127.0.0.1:{there.port}", control.KEY))
+        assert with_._clean_up(client, Signals(), "w") == 0
+        client.close()
+        ended.set()
+        wishing.join(10)
+        assert there.get("sandboxes") == []
 
 
 @pytest.mark.parametrize(("runs", "stopped"), [(4, [4]), (5, []), (None, [])])

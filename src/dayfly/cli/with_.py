@@ -115,8 +115,9 @@ def _clean_up(client: Client, signals: Signals, name: str) -> int:
     signals.forget()
     _look_where_it_is(client)
     try:
-        uid = client.get("sandboxes", name, "report").get("uid", "")
+        # Without a look first: the wish for it may still be on its way, and the server takes this one behind it.
         client.delete("sandboxes", name)
+        uid = client.get("sandboxes", name, "report").get("uid", "")
         with signals.raising():
             watch.until_gone(client, name, uid, CLEANUP_S)
     except ApiError as fault:
