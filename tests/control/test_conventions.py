@@ -163,6 +163,39 @@ def test_an_endless_body_is_cut_off(client):
     assert client.get("sandboxes") == []
 
 
+HEAD = "PUT /api/v2/orgs HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (HEAD, "x: " + "y" * 1000 + "\r\n"),
+        (HEAD + "x: ", "y" * 1000),
+        ("GET /", "y" * 1000),
+        (HEAD + "Transfer-Encoding: chunked\r\n\r\n0\r\n", "x: " + "y" * 1000 + "\r\n"),
+        (HEAD + "Transfer-Encoding: chunked\r\n\r\n1;", "y" * 1000),
+    ],
+    ids=["headers", "header", "address", "trailers", "extension"],
+)
+def test_an_endless_head_is_cut_off_without_a_key(client, begin, more):
+    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
+        connection.sendall(begin.encode())
+        with pytest.raises(OSError):  # noqa: PT012  -- whichever piece it is that finds the door shut
+            for _ in range(1000):
+                connection.sendall(more.encode() * 64)
+    assert client.get("sandboxes") == []
+
+
+def test_a_long_head_is_read_and_a_longer_one_is_refused_in_our_form(client):
+    assert client.call("GET", "sandboxes", headers={"x": "y" * 60_000}).status == 200
+    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
+        connection.sendall((HEAD + "x: " + "y" * 65_536).encode())
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert b"longer than 65536 bytes" in answer
+
+
 def test_a_body_that_breaks_off_is_dropped(client):
     with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
         head = f"PUT {ORG}/sandboxes/sb1 HTTP/1.1\r\nHost: localhost\r\nsignadot-api-key: {KEY}\r\nContent-Length: 99"

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from dayfly.control.clusters import Clusters
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import Door, refuse
+from dayfly.control.heads import BoundedHeads
 from dayfly.control.keeper import Keeper
 from dayfly.control.plugins import Plugins
 from dayfly.control.reports import Reports
@@ -104,7 +105,7 @@ async def serve(app: Starlette, sockets: list[socket.socket], *, stop: asyncio.E
     """
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=BoundedHeads,
         ws="none",
         lifespan="on",
         log_config=None,
