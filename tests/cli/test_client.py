@@ -194,6 +194,14 @@ def test_what_the_machine_refuses_is_said_without_its_number(cli: Cli):
     assert "Errno" not in done.err
 
 
+def test_a_sandbox_that_its_host_has_forgotten_is_no_fault_of_ours(cli: Cli, fake: Fake):
+    """Its trace in the control plane lives until the next sandbox ends, that of the ledger for a week."""
+    fake.say("GET", "sandboxes/old/report", {"uid": "u-1", "name": "old", "version": 0, "endpoints": []})
+    fake.say("GET", "sandboxes/old/attempts", [])
+    refused(cli("logs", "old"), 3, '"old" has no step, hook or fork; so it has no logs')
+    refused(cli("logs", "-f", "old"), 3, "so it has no logs")
+
+
 def test_an_unknown_plugin_is_said_with_where_to_look(cli: Cli, fake: Fake):
     fake.say("GET", "resource-plugins/cat", {"error": 'resource plugin "cat" not found'}, status=404)
     refused(cli("plugin", "get", "cat"), 3, '"cat" not found; see: dayfly plugin list')

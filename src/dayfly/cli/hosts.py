@@ -115,15 +115,15 @@ class Served:
 
     def report(self, name: str) -> Report:
         from dayfly.cli.client import ApiError
+        from dayfly.cli.watch import OVER
 
         names.check("sandbox", name)
         try:
-            report: Report = self._client.get("sandboxes", name, "report")
+            return {**OVER, **self._client.get("sandboxes", name, "report")}
         except ApiError as fault:
             if fault.status != _NOT_FOUND:
                 raise
-            return {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
-        return report
+            return dict(OVER)
 
     def why(self, name: str) -> Any:
         return self._ask(name, "why")

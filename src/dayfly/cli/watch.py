@@ -24,8 +24,8 @@ HOPELESS = ("ResourceFailed", "HookFailed")
 _TAIL_BYTES = 4096
 _TAIL_LINES = 10
 
-# What a host that has forgotten a run leaves out of its report.
-_OVER = {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
+OVER = {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
+"""What a host that has forgotten a run, or never heard of it, leaves out of its report."""
 
 
 def until_ready(client: Client, name: str, seconds: float) -> Report:
@@ -125,7 +125,7 @@ def _reports(client: Client, name: str, seconds: float, pause: float) -> Iterato
         left = deadline - time.monotonic()
         wait = int(min(pause, max(left, 0))) if version is not None else None
         asked = time.monotonic()
-        report = {**_OVER, **client.get("sandboxes", name, "report", after=version, wait=wait)}
+        report = {**OVER, **client.get("sandboxes", name, "report", after=version, wait=wait)}
         stale = report["version"] == version
         version = report["version"]
         yield report
