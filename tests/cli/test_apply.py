@@ -173,6 +173,19 @@ def test_the_server_s_refusal_is_placed_in_the_file(served: Cli):
     assert served.sandboxes() == []
 
 
+def test_a_refusal_after_something_was_changed_does_not_say_that_nothing_was(served: Cli):
+    served.write("a.yaml", "name: demo\nspec: {cluster: local}\n")
+    served.write("b.yaml", "name: other\nspec:\n  cluster: mars\n")
+    done = served("apply", "-f", "a.yaml", "-f", "b.yaml")
+    assert done.code == 1, "2 would be: nothing was changed"
+    said, refusal = done.err.splitlines()
+    assert said.startswith('Created sandbox "demo"')
+    assert refusal.startswith("dayfly: b.yaml:3:3: spec.cluster: ")
+    assert refusal.endswith("; what is said above to be made or changed is there")
+    assert served.sandboxes() == ["demo"]
+    refused(served("apply", "-f", "b.yaml"), 2, "b.yaml:3:3: spec.cluster: ")
+
+
 BAD = [
     ("name: x\nspec: {bogus: 1, cluster: local}\n", 'w.yaml:2:8: spec.bogus: unknown field "bogus"'),
     ("name: x\nspec: {cluster: '@{c}'}\n", "w.yaml:2:8: spec.cluster: unexpanded variable: c"),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from dayfly.cli import applying, options, show, watch
 from dayfly.cli import files as reading
 from dayfly.cli.client import Client
-from dayfly.cli.exits import Exit
+from dayfly.cli.exits import CliError, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @click.command("apply")
@@ -23,7 +28,7 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: 
     """
     wishes = reading.load(files, sets)
     client = Client.open()
-    objects = [applying.hand_over(client, wished) for wished in wishes]
+    objects = list(_handed_over(client, wishes))
     code = Exit.OK
     for number, wished in enumerate(wishes):
         if wished.kind == "sandbox" and wait:
@@ -32,3 +37,19 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: 
     if output:
         show.emit(objects, output)
     return code
+
+
+def _handed_over(client: Client, wishes: list[reading.Wished]) -> Iterator[Any]:
+    """Each wish as the server has it now.
+
+    Raises:
+        CliError: it refuses one. The code says that nothing was changed only where that was the first.
+    """
+    for number, wished in enumerate(wishes):
+        try:
+            yield applying.hand_over(client, wished)
+        except CliError as fault:
+            if number and fault.code == Exit.USAGE:
+                advice = fault.advice or "what is said above to be made or changed is there"
+                raise CliError(Exit.FAILED, fault.message, advice) from None
+            raise
