@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from rig.scenes import CHAIN, CHAIN_LIFE, gone, plugin, ready, step
-from rig.world import World, live
+from rig.scenes import CHAIN, CHAIN_LIFE, READY, gone, plugin, ready, step, wish
+from rig.world import API, World, live
 
 CYCLE = plugin(
     [step("a", reads=("b.out",), outputs=("out",)), step("b", reads=("a.out",), outputs=("out",))], [step("drop")]
 )
 HOST = {**CHAIN, "runner": {"image": "busybox:1", "podTemplateOverlay": "spec:\n  hostPID: true\n"}}
+TWICE = {**CHAIN, "create": [step("make"), step("make")]}
 HOST_SAID = "the pod of step make may not be made: spec.hostPID must be false"
 CYCLE_SAID = "steps that wait for each other can never start: b.out -> a.out -> b.out"
 
@@ -111,6 +112,45 @@ class TestSandboxes:
             [doubt] = doubts
             assert doubt["type"] == "Warning"
             assert doubt["note"].startswith("spec.resources[0].params.nosuch")
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+    @pytest.mark.parametrize("published", ["before", "after"])
+    def test_plugin_that_cannot_be_read_stops_nobody_who_does_not_name_it(self, published):
+        """The API server's schema takes it, our own does not: that is its publisher's trouble, not everybody's."""
+
+        async def story(world: World) -> None:
+            if published == "before":
+                world.plugin("bad", TWICE)
+            world.sandbox(wish())
+            await world.until(lambda: ready(world), "ready", 60)
+            if published == "after":
+                world.plugin("bad", TWICE)
+                world.sandbox(wish(), "second")
+                await world.until(lambda: ready(world, "second"), "the second one to be ready", 60)
+                world.delete("second")
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+    @pytest.mark.parametrize(("reference", "said"), [("pg@2", "pg@2.0.0"), ("pg@latest", "pg@2.0.0"), ("pg@1", "")])
+    def test_version_that_cannot_be_read_is_refused_to_those_who_name_it(self, reference, said):
+        """The latest is the highest that is published: an older one is not taken in its place without a word."""
+
+        async def story(world: World) -> None:
+            for version, spec in (("1", CHAIN), ("2", TWICE)):
+                body = {"apiVersion": API, "kind": "ResourcePlugin", "metadata": {"name": f"pg.{version}"}}
+                body["spec"] = {"name": f"pg@{version}.0.0", **spec}
+                world.ask("POST", f"/apis/{API}/resourceplugins", body)
+            first = [{"name": "other", "plugin": "pg@1"}] if said else []
+            world.sandbox({"resources": [*first, {"name": "db", "plugin": reference}]})
+            await world.until(lambda: world.status().get("reason") in ("Refused", READY), "a word on it", 60)
+            told = f"spec.resources[1].plugin: the plugin {said} is wrong: spec.create[1].name: the step name"
+            assert (world.status()["message"] if said else "").startswith(told if said else "")
+            assert bool(said) != ready(world)
             world.delete()
             await gone(world)
 

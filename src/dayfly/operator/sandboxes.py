@@ -5,6 +5,7 @@ Names are derived from the Sandbox's UID, and what is there already is taken as 
 when they are first written, whatever a later compiler would make of the same wish.
 """
 
+import contextlib
 import hashlib
 import logging
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from dayfly.operator.objects import (
     TARGET_FINALIZER,
     DocumentObject,
     Pin,
+    PluginObject,
     RunObject,
     RunSpec,
     SandboxObject,
@@ -60,7 +62,7 @@ class Sandboxes:
         self._doubt = doubt
         self._in_use = InUse(cluster)
         self._done: dict[str, tuple[int, str]] = {}
-        self._parsed: dict[tuple[str, int], Plugin] = {}  # by UID and generation
+        self._parsed: dict[tuple[str, int], Plugin | SpecError] = {}  # by UID and generation
 
     async def tend(self, key: Key) -> WaitingError | None:
         """Take one Sandbox a step further; what is returned is why it has no run."""
@@ -135,17 +137,37 @@ class Sandboxes:
         return compiled
 
     def _plugins(self, sandbox: Sandbox) -> dict[tuple[str, str], Plugin]:
-        """All published versions of the plugins it names: the compiler takes the highest where none is named."""
-        seen = {(each.metadata.uid, each.metadata.generation): each for each in self._cluster.plugins}
-        self._parsed = {key: self._parsed.get(key) or found.parsed() for key, found in seen.items()}
-        known = {(plugin.name, plugin.version): plugin for plugin in self._parsed.values()}
-        for name, version in compiler.missing(sandbox):
-            versions = sorted((v for n, v in known if n == name), key=semver.precedence)
+        """All published versions of the plugins it names: the compiler takes the highest where none is named.
+
+        A plugin that cannot be read stands in the way of those alone who name it.
+        """
+        wanted = compiler.missing(sandbox)
+        published = self._published({name for name, _ in wanted})
+        for name, version in wanted:
+            versions = sorted((v for n, v in published if n == name), key=semver.precedence)
             if not versions or (version and version not in versions):
-                wanted = f"{name}@{version}" if version else name
+                asked = f"{name}@{version}" if version else name
                 there = f"there are {', '.join(versions)}" if versions else "there is no version of it"
-                raise WaitingError("PluginMissing", f"resource plugin {wanted} is not in this cluster ({there})")
-        return known
+                raise WaitingError("PluginMissing", f"resource plugin {asked} is not in this cluster ({there})")
+            fault = published[name, version or versions[-1]]
+            if isinstance(fault, SpecError):
+                problem = f"the plugin {semver.join_name(name, version or versions[-1])} is wrong: {fault}"
+                raise SpecError(problem, ("spec", "resources", _place(sandbox, (name, version)), "plugin"))
+        return {key: found for key, found in published.items() if isinstance(found, Plugin)}
+
+    def _published(self, wanted: set[str]) -> dict[tuple[str, str], Plugin | SpecError]:
+        """The versions of these plugins, each as it can be read, or what is wrong with it."""
+        seen = {(each.metadata.uid, each.metadata.generation): each for each in self._cluster.plugins}
+        self._parsed = {key: found for key, found in self._parsed.items() if key in seen}
+        published: dict[tuple[str, str], Plugin | SpecError] = {}
+        for key, each in seen.items():
+            if str(each.spec.get("name", "")).partition("@")[0] not in wanted:
+                continue
+            if key not in self._parsed:
+                self._parsed[key] = _parsed(each)
+            with contextlib.suppress(SpecError):  # by a name that is wrong nobody can ask for it
+                published[semver.split_name(str(each.spec["name"]))] = self._parsed[key]
+        return published
 
     async def _seal(self, seen: SandboxObject, compiled: Compiled) -> None:
         meta = seen.metadata
@@ -186,6 +208,20 @@ class Sandboxes:
         except (errors.AlreadyExists, errors.OutcomeUnknown):
             made = await self._cluster.client.get(DOCUMENTS, name)
         return Pin(name=name, uid=made.metadata.uid, digest=digest(made.spec))
+
+
+def _parsed(found: PluginObject) -> Plugin | SpecError:
+    try:
+        return found.parsed()
+    except SpecError as fault:
+        return fault
+
+
+def _place(sandbox: Sandbox, wanted: tuple[str, str]) -> int:
+    """Which resource is the first that names that plugin and version."""
+    alone = (msgspec.structs.replace(sandbox.spec, resources=(each,)) for each in sandbox.spec.resources)
+    named = (compiler.missing(msgspec.structs.replace(sandbox, spec=spec)) for spec in alone)
+    return next(place for place, found in enumerate(named) if wanted in found)
 
 
 def _check_pods(seen: SandboxObject, compiled: Compiled) -> None:
