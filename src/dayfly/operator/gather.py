@@ -15,6 +15,7 @@ from dayfly.operator.follow import Followers
 from dayfly.operator.forks import ForkKeeper, ForkSight, in_place
 from dayfly.operator.grants import NotGrantedError
 from dayfly.operator.hints import Hints
+from dayfly.operator.late import LateOutputs
 from dayfly.operator.making import Maker, RefusedPodError
 from dayfly.operator.objects import DOCUMENTS, RunObject
 from dayfly.operator.reads import fits
@@ -23,7 +24,7 @@ from dayfly.operator.targets import Targets
 from dayfly.operator.values import Values, namespace_of, told
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.words import Reason
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Waiting, World
+from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Unread, Waiting, World
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import FORK, Unit, digest
 from dayfly.spec.run import Phase, Result, State
@@ -70,6 +71,7 @@ class Gathering:
         self._values = values
         self._maker = maker
         self._forks = forks
+        self._late = LateOutputs(pods, cluster.now)
         self._hints = Hints(cluster.client, cluster.now)
         self._plans: dict[tuple[str, str], Plan] = {}
         self._gone: dict[str, set[str]] = {}
@@ -164,6 +166,7 @@ class Gathering:
             return await self._hints.last_words(pod, seen.fact)
         current = attempt == record.attempt and record.state is not State.DONE
         if not isinstance(seen.fact, (Ended, Sealed)) or not current:
+            self._late.forget(pod.metadata.uid)
             return seen.fact
         if seen.fact.result.reason in (Reason.NO_RECORD, Reason.START_DEADLINE):
             return type(seen.fact)(result=await self._hints.last_words(pod, seen.fact.result))
@@ -191,11 +194,15 @@ class Gathering:
         fact = seen.fact
         assert isinstance(fact, (Ended, Sealed)), "only an end has outputs"
         values = dict(seen.values)
-        if seen.in_log:
-            values |= await self._pods.contents(pod, seen.log_digest) or {}
+        late = await self._late.read(pod, seen.log_digest) if seen.in_log else {}
+        if not isinstance(late, Unread):
+            values |= late
         found = told(values, fact.result)
         if found is None:
             found = await self._values.recall(sight.run, (pod.metadata.namespace, *key), fact.result)
+        if found is None and isinstance(late, Unread):
+            self._cluster.queue.add(sight.run.metadata.name, after=self._late.again_in(pod))
+            return late
         if found is None:
             lost = next(name for name in fact.result.outputs if told(values, _only(fact.result, name)) is None)
             result = msgspec.structs.replace(

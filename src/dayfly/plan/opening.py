@@ -6,7 +6,7 @@ from dayfly.plan.desk import Desk
 from dayfly.plan.retry import FORK_BACKOFF_MAX_MS, FORK_BACKOFF_MS, RECALL_MS, Standing, again_at, backoff, standing
 from dayfly.plan.sealed import ForkStep, Step
 from dayfly.plan.words import Reason
-from dayfly.plan.world import Held, Running, Unclear, Waiting
+from dayfly.plan.world import Held, Running, Unclear, Unread, Waiting
 from dayfly.spec.lifecycle import FORK, Event
 from dayfly.spec.run import State, UnitRecord
 
@@ -110,6 +110,9 @@ def _alive(name: str, record: UnitRecord, fact: object, now: int) -> Wait:
             return Wait(unit=name, reason=Reason.RECALLED, message=text, since=since, until=since + RECALL_MS)
         case Waiting(since=since, reason=reason, message=message):
             return Wait(unit=name, reason=reason, message=words.starting(record.attempt, message), since=since)
+        case Unread(since=since, message=message):
+            text = words.unread(record.attempt, message)
+            return Wait(unit=name, reason=Reason.OUTPUTS_UNREAD, message=text, since=since)
         case _:
             return Wait(
                 unit=name, reason=Reason.NO_NEWS, message=words.no_news(record.attempt), since=record.claimed_at
@@ -198,6 +201,9 @@ def end(desk: Desk, name: str, record: UnitRecord, reason: str, message: str) ->
     fact = desk.fact(name)
     match fact:
         case Waiting() if recall(desk, name, fact):
+            desk.wait(_alive(name, record, fact, desk.now))
+            return
+        case Unread():
             desk.wait(_alive(name, record, fact, desk.now))
             return
         case Held() | Waiting():

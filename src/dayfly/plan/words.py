@@ -49,6 +49,7 @@ class Reason(enum.StrEnum):
     OOM_KILLED = "OOMKilled"
     NO_RECORD = "ContainerStatusUnknown"
     STALLED = "Stalled"
+    OUTPUTS_UNREAD = "OutputsUnread"
     VOID = "Void"
 
 
@@ -114,6 +115,10 @@ def foreign(attempt: int) -> str:
 
 def ending(attempt: int) -> str:
     return f"the result of attempt {attempt} is known, its processes are still ending"
+
+
+def unread(attempt: int, message: str) -> str:
+    return f"attempt {attempt} has ended; its outputs lie in its log, which cannot be read at the moment: {message}"
 
 
 def no_news(attempt: int) -> str:

@@ -55,6 +55,13 @@ class Ended(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
     result: Result
 
 
+class Unread(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
+    """It has ended, and what it made lies where it cannot be read at this moment; nothing is recorded before it is."""
+
+    since: int
+    message: str
+
+
 class NeverRan(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
     """Proof that it did not start and never will."""
 
@@ -71,7 +78,7 @@ class Unclear(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
     dead_by: int
 
 
-Fact = Held | Stalled | Waiting | Running | Sealed | Ended | NeverRan | Unclear
+Fact = Held | Stalled | Waiting | Running | Sealed | Ended | Unread | NeverRan | Unclear
 AttemptKey = tuple[str, int]
 
 

@@ -1,5 +1,7 @@
 """What is done to pods: created behind the gate, let go, removed, released. Each change names the UID it means."""
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,8 @@ from dayfly.kube.client import Client
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, Pod
 
+# The whole log of a pod that has ended is on its node's disk; it may be megabytes.
+READING_S = 30.0
 _WHOLE_POD = PODS.read_as(dict[str, Any])
 
 
@@ -127,12 +131,21 @@ class Pods:
             return
 
     async def contents(self, pod: Pod, digest: str) -> dict[str, bytes] | None:
-        """The outputs from the document at the end of the log; None if the log has no whole document of that digest."""
-        splitter = Splitter()
+        """The outputs from the document at the end of the log; None if the log has no whole document of that digest.
+
+        Raises:
+            errors.ApiError: the log cannot be read at this moment, which tells nothing of what is in it.
+        """
+        splitter, log = Splitter(), self._client.log(pod.metadata.name, pod.metadata.namespace, container=MAIN)
         try:
-            async for chunk in self._client.log(pod.metadata.name, pod.metadata.namespace, container=MAIN):
-                splitter.feed(chunk)
-        except errors.ApiError:
+            async with asyncio.timeout(READING_S), contextlib.aclosing(log) as chunks:
+                async for chunk in chunks:
+                    splitter.feed(chunk)
+        except TimeoutError:
+            raise errors.ServerTrouble(f"log of pod {pod.metadata.name}", f"no end within {READING_S:g} s") from None
+        except errors.Refused as no:
+            if isinstance(no, (errors.Unauthorized, errors.Forbidden)):
+                raise  # whoever may not read it now may once he is granted it
             return None
         return splitter.contents() if splitter.digest == digest else None
 
