@@ -281,6 +281,30 @@ class TestSweeper:
 
         play(story)
 
+    @pytest.mark.parametrize("told_of_its_start", [True, False])
+    def test_pod_of_an_abandoned_run_on_a_lost_node_goes_once_it_must_have_ended(self, told_of_its_start):
+        """Its node never says so, and nobody but us may take our finalizer off."""
+
+        async def story(world: World) -> None:
+            world.cloud.lossy = world.cloud.forgiven = True
+            await world.until(running(world, "db/make"), "the step")
+            [pod] = world.pods("db/make")
+            told = [{"name": "main", "state": {"running": {}}}] if told_of_its_start else []
+            status = {"status": {"phase": "Failed", "reason": "NodeLost", "containerStatuses": told}}
+            world.ask("PATCH", f"{pod_path(pod)}/status", status, "application/merge-patch+json")
+            await world.until(lambda: reason(world) == "OutcomeUnknown", "the doubt", 10)
+            world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "the node is gone"}}})
+            world.delete()
+            await world.until(lambda: not world.cluster.objects("runs"), "the run to go", 60)
+            certain = (
+                world.cluster.time() + 3600 + 2 * 600 + 10 + 300
+            )  # to run, to start, its grace, clocks that differ
+            await world.rest(3600)
+            assert world.pods(), "it may still be at work"
+            await world.until(lambda: not world.pods(), "the pod to go", certain + 120 - world.cluster.time())
+
+        play(story, make=Script(runs=9000, silent=True))
+
     def test_documents_of_a_sandbox_that_went_first(self):
         """The operator died between writing the documents and the run, and the sandbox was deleted: nothing is left."""
 

@@ -35,6 +35,8 @@ class Sweeper:
         self._in_use = InUse(cluster)
         self.orphans: dict[str, str] = {}
         """Pods of no run that may still be at work, and a sentence on each; for people and metrics."""
+        # By UID: when the orphan has certainly ended, whatever is heard of it; 0 if that is not known.
+        self._dead_by: dict[str, int] = {}
 
     def freed(self) -> None:
         """A run has ended: what it used may be free."""
@@ -57,7 +59,7 @@ class Sweeper:
         for run in sorted({(item.metadata.labels or {}).get(names.RUN_LABEL, "") for item in everything} - {""}):
             await self.tidy(run)
         for uid in self.orphans.keys() - {pod.metadata.uid for pod in self._cluster.pods}:
-            del self.orphans[uid]
+            del self.orphans[uid], self._dead_by[uid]
         for document in list(self._cluster.documents):
             await self._document(document)
         await self._in_use.sweep()
@@ -81,13 +83,18 @@ class Sweeper:
     async def _orphan(self, run: str, pod: Pod) -> None:
         if pod.metadata.deletion_timestamp and names.FINALIZER not in (pod.metadata.finalizers or ()):
             return  # its result was recorded, and it is on its way out
-        if read.gated(pod) or read.over(pod):
-            self.orphans.pop(pod.metadata.uid, None)
-            await self._pods.release(pod)
-        elif pod.metadata.uid not in self.orphans:
-            sentence = f"pod {Key.of(pod)} belongs to run {run}, which is gone, and may still be at work"
-            self.orphans[pod.metadata.uid] = sentence
-            log.warning("%s; it is left alone until it has ended", sentence)
+        uid = pod.metadata.uid
+        if not (read.gated(pod) or read.over(pod)):
+            if uid not in self.orphans:
+                stored = await self._pods.whole(pod)
+                self._dead_by[uid] = read.dead_by_order(stored) if stored else 0
+                self.orphans[uid] = f"pod {Key.of(pod)} belongs to run {run}, which is gone, and may still be at work"
+                log.warning("%s; it is left alone until it has ended", self.orphans[uid])
+            if not 0 < self._dead_by[uid] <= self._cluster.now():
+                return
+            # Its node may be lost for good, and nobody else may take our finalizer off.
+            log.warning("pod %s of run %s is let go: by its deadline it has ended", Key.of(pod), run)
+        await self._pods.release(pod)
 
     async def _document(self, document: DocumentObject) -> None:
         """Written for a run that was never born, because its target went first."""

@@ -8,6 +8,7 @@ proves nothing: the kubelet reports late.
 import base64
 import binascii
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
@@ -105,6 +106,17 @@ def dead_by(record: UnitRecord, unit: Unit) -> int:
     return start + limits.run_ms + limits.grace_ms + SKEW_MS
 
 
+def dead_by_order(stored: dict[str, Any]) -> int:
+    """The same of a pod whose ledger is gone, by the order that it carries; 0 if that does not say."""
+    order = (stored["metadata"].get("annotations") or {}).get(names.ORDER_ANNOTATION, "")
+    try:
+        said = dict(decode("dayfly-order", order.encode()))
+        start, run, grace = (int(said[key]) for key in ("start-before-ms", "run-ms", "grace-ms"))
+    except (FrameError, KeyError, ValueError):
+        return 0
+    return start + run + grace + SKEW_MS if start and run else 0
+
+
 def began(seen: Pod) -> bool:
     """Whether the kubelet says that the step's container was started: not before can its log be had."""
     main = _main(seen)
@@ -124,7 +136,10 @@ def gated(seen: Pod) -> bool:
 
 def over(seen: Pod) -> bool:
     """Whether it is proven that nothing of it lives or ever will: all containers ended, or it was never placed."""
-    if seen.status.phase in ("Failed", "Succeeded") or _main(seen) is not None:
+    main = _main(seen)
+    if main is None and _node_lost(seen):
+        return False  # its kubelet may have started it, and found nobody to tell
+    if seen.status.phase in ("Failed", "Succeeded") or main is not None:
         return _all_ended(seen)
     return seen.metadata.deletion_timestamp is not None and not seen.spec.node_name
 
@@ -237,10 +252,15 @@ def _all_ended(seen: Pod) -> bool:
     return all(one.state.terminated is not None for one in every)
 
 
+def _node_lost(seen: Pod) -> bool:
+    """Whether its end was written by somebody else than its kubelet, which is not heard of any more."""
+    reasons = {seen.status.reason, *(condition.reason for condition in seen.status.conditions or ())}
+    return bool(seen.spec.node_name and reasons & _BY_NODE_LOSS)
+
+
 def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
     """The pod is over, and of its main container there is no end."""
-    reasons = {seen.status.reason, *(condition.reason for condition in seen.status.conditions or ())}
-    if seen.spec.node_name and reasons & _BY_NODE_LOSS:
+    if _node_lost(seen):
         message = f"its node {seen.spec.node_name} is lost"
         return Seen(
             fact=Unclear(since=record.claimed_at, reason="NodeLost", message=message, dead_by=dead_by(record, unit))
