@@ -7,7 +7,7 @@ from rig.kubelet import Script
 from rig.scenes import RETRY, RETRY_UNITS, Scene, chain, gone, play, ready, wish
 from rig.world import World
 
-from kube.fake import Fault, Harm
+from kube.fake import Fault, Harm, Refusal
 
 RETRY_LIFE = Scene(RETRY, RETRY_UNITS, chain)
 
@@ -278,6 +278,34 @@ class TestSweeper:
             await world.rest(120)
             assert not world.pods()
             assert b"dayfly_orphans 0.0" in process.operator.metrics.text()
+
+        play(story)
+
+    def test_what_may_not_be_taken_away_stops_nothing_else(self):
+        """Whoever took the operator's rights in one namespace away did not mean the others."""
+
+        def forbid(operation, kind, old, _new):
+            if operation == "DELETE" and kind.plural == "pods" and old["metadata"]["name"] == "r-first":
+                raise Refusal(403, "pods is forbidden")
+
+        async def story(world: World) -> None:
+            await world.until(lambda: ready(world), "ready")
+            [made, *_] = [write.new for write in world.cluster.store.after(world.cluster.kind("pods"), 0)]
+            world.cluster.admission.append(forbid)
+            for name in ("first", "second"):
+                meta = {"name": f"r-{name}", "labels": {"dayfly.dev/run": f"{name}-gone"}}
+                meta |= {"finalizers": ["dayfly.dev/record"], "annotations": made["metadata"]["annotations"]}
+                spec = {"containers": [{"name": "main", "image": "x"}]}
+                spec["schedulingGates"] = [{"name": "dayfly.dev/claim"}]
+                world.ask("POST", "/api/v1/namespaces/dayfly-runners/pods", {"metadata": meta, "spec": spec})
+            meta = {"name": "orphan", "finalizers": ["dayfly.dev/plan"], "labels": {"dayfly.dev/run": "gone"}}
+            [document, *_] = world.cluster.objects("objectlifecyclemethods")
+            document["spec"]["target"]["uid"] = "gone"
+            path = "/apis/dayfly.dev/v1alpha1/objectlifecyclemethods"
+            world.ask("POST", path, {**document, "metadata": meta})
+            await world.rest(120)
+            assert [pod["metadata"]["name"] for pod in world.pods()] == ["r-first"]
+            assert all(each["metadata"]["name"] != "orphan" for each in world.cluster.objects("objectlifecyclemethods"))
 
         play(story)
 

@@ -7,6 +7,7 @@ the cluster's own garbage collector has it too.
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.pod import names, read
@@ -22,6 +23,14 @@ from dayfly.operator.targets import Targets
 log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
+
+
+async def _unless_refused(part: Awaitable[None]) -> None:
+    """A part of the sweep; that the server says no to it (a right that was taken back) stops none of the others."""
+    try:
+        await part
+    except errors.Refused as error:
+        log.warning("the sweep is not complete: %s", error)
 
 
 class Sweeper:
@@ -57,12 +66,12 @@ class Sweeper:
         """Look at everything once."""
         everything = (*self._cluster.pods, *self._cluster.forks, *self._cluster.services)
         for run in sorted({(item.metadata.labels or {}).get(names.RUN_LABEL, "") for item in everything} - {""}):
-            await self.tidy(run)
+            await _unless_refused(self.tidy(run))
         for uid in self.orphans.keys() - {pod.metadata.uid for pod in self._cluster.pods}:
             del self.orphans[uid], self._dead_by[uid]
         for document in list(self._cluster.documents):
-            await self._document(document)
-        await self._in_use.sweep()
+            await _unless_refused(self._document(document))
+        await _unless_refused(self._in_use.sweep())
         for sandbox in self._cluster.sandboxes:
             run = names.run_name(sandbox.metadata.name, sandbox.metadata.uid)
             if finalized(sandbox.metadata, TARGET_FINALIZER) and self._cluster.ledger.get(run) is None:
