@@ -8,7 +8,7 @@ import logging
 
 import aiohttp
 import pytest
-from rig.scenes import at_work, ready, wish
+from rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, fork, forked, ready, wish
 from rig.world import KINDS, RUNNER, World
 
 from dayfly import __version__
@@ -21,27 +21,34 @@ from dayfly.operator.journal import JsonLines
 from dayfly.operator.main import Operator, Place, operate
 from dayfly.operator.metrics import Metrics
 from dayfly.operator.serve import serving
-from kube.fake import FakeCluster
+from kube.fake import FakeCluster, Fault, Harm
 from ports import free_port
 
+SHORT = Scene(RETRY, RETRY_UNITS, forked)
 NAMESPACES = anything("v1", "Namespace", "namespaces", namespaced=False)
 
 
 class TestLease:
+    @staticmethod
+    async def elected(world: World) -> list[Elector]:
+        """The world's operators begin anew, each with a Lease to win."""
+        world.respawn = False
+        electors = []
+        for number, process in enumerate(world.processes):
+            client = Client(process.transport, seed=number)
+            elector = Elector(client, "dayfly-operator", "dayfly-runners", process.name, seed=number)
+            process.task.cancel()
+            await asyncio.gather(process.task, return_exceptions=True)
+            process.operator = Operator(client, runner=RUNNER, elector=elector, now=world.now, seed=number)
+            process.task = asyncio.create_task(process.operator.run())
+            electors.append(elector)
+        return electors
+
     def test_standby_does_nothing_and_takes_over(self):
         """The Lease saves work: one works, the other one's caches are hot; when the first dies it goes on."""
 
         async def story(world: World) -> None:
-            world.respawn = False
-            electors = []
-            for number, process in enumerate(world.processes):
-                client = Client(process.transport, seed=number)
-                elector = Elector(client, "dayfly-operator", "dayfly-runners", process.name, seed=number)
-                process.task.cancel()
-                await asyncio.gather(process.task, return_exceptions=True)
-                process.operator = Operator(client, runner=RUNNER, elector=elector, now=world.now, seed=number)
-                process.task = asyncio.create_task(process.operator.run())
-                electors.append(elector)
+            electors = await self.elected(world)
             world.sandbox(wish())
             await world.until(lambda: world.cloud.starts("db/make"), "the first step")
             [leader] = [process for process, elector in zip(world.processes, electors, strict=True) if elector.leading]
@@ -54,6 +61,35 @@ class TestLease:
             await world.until(lambda: not world.leftovers(), "everything to go")
 
         at_work(story, count=2)
+
+    def test_who_leads_again_does_not_rest_on_what_it_said_before(self):
+        """Another one has led meanwhile, and what that one said last is not so any more."""
+
+        async def story(world: World) -> None:
+            world.forks.baseline()
+            electors = await self.elected(world)
+            world.sandbox(wish(forks=[fork()]))
+            await world.until(lambda: ready(world), "ready", 60)
+            [first] = [number for number, elector in enumerate(electors) if elector.leading]
+            name, other = world.processes[first].name, world.processes[1 - first]
+
+            def apart(_number, call):
+                return Fault(Harm.UNREACHABLE) if call.client == name and "/leases" in call.request.path else None
+
+            world.hook = apart
+            await world.until(lambda: electors[1 - first].leading, "the other one to lead", 60)
+            world.forks.slow(10)
+            for pod in world.forks.all("pods"):
+                world.ask("DELETE", f"/api/v1/namespaces/shop/pods/{pod['metadata']['name']}")
+            await world.until(lambda: not ready(world), "the other one to say so", 60)
+            world.processes.remove(other)
+            await other.end()
+            await world.rest(60)
+            assert not ready(world)
+            world.hook = lambda _number, _call: None
+            await world.until(lambda: ready(world), "the first one to say what is so now", 60)
+
+        at_work(story, SHORT, count=2)
 
     def test_graceful_end_releases_the_lease_at_once(self):
         async def story(world: World) -> None:

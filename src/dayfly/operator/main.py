@@ -104,6 +104,8 @@ class Operator:
                 await _first(elector.led(), self._stopping.wait())
                 if not self._stopping.is_set():
                     log.info("%s leads", elector.identity)
+                    self._speaker.anew()
+                    self._resources.anew()
                     await _first(self._workers(), elector.led(False))
 
     async def _workers(self) -> None:

@@ -62,6 +62,11 @@ class Resources:
         again = [await self._resource(run, document, report, scene.now) for document in named]
         return min(filter(None, again), default=0.0)
 
+    def anew(self) -> None:
+        """Somebody else has spoken meanwhile: what the statuses say now is what was said last."""
+        self._uids.clear()
+        self._told.clear()
+
     def forget(self, run: str) -> None:
         """The run is over."""
         self._uids.pop(run, None)

@@ -58,6 +58,10 @@ class Speaker:
         """Warn of what a Sandbox asks for in vain; it is done all the same."""
         self._event(seen, "Doubtful", sentence, action="Compile")
 
+    def anew(self) -> None:
+        """Somebody else has spoken meanwhile: what the statuses say now is what was said last."""
+        self._told.clear()
+
     def forget(self, uid: str) -> None:
         """The Sandbox is gone."""
         self._told.pop(uid, None)
