@@ -91,6 +91,36 @@ class TestLease:
 
         at_work(story, SHORT, count=2)
 
+    def test_who_leads_again_forgets_what_another_one_has_ended(self):
+        async def story(world: World) -> None:
+            electors = await self.elected(world)
+            world.kubelet.scripts["db/make"].runs = 60
+            uid = world.sandbox(wish())
+            await world.until(lambda: world.cloud.starts("db/make"), "the first step", 60)
+            [first] = [number for number, elector in enumerate(electors) if elector.leading]
+            process, other = world.processes[first], world.processes[1 - first]
+
+            def apart(_number, call):
+                return (
+                    Fault(Harm.UNREACHABLE) if call.client == process.name and "/leases" in call.request.path else None
+                )
+
+            world.hook = apart
+            await world.until(lambda: electors[1 - first].leading, "the other one to lead", 60)
+            world.delete()
+            await world.until(lambda: not world.leftovers(), "the end of it all", 600)
+            assert uid in process.operator._lifecycles._sights
+            world.processes.remove(other)
+            await other.end()
+            world.hook = lambda _number, _call: None
+            await world.until(lambda: electors[first].leading, "the first one to lead", 60)
+            await world.rest(60)
+            assert process.operator._lifecycles._sights == {}
+            assert process.operator._lifecycles._scenes == {}
+            assert process.operator._lifecycles._gathering._plans == {}
+
+        at_work(story, SHORT, count=2)
+
     def test_graceful_end_releases_the_lease_at_once(self):
         async def story(world: World) -> None:
             [process] = world.processes

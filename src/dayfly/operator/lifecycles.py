@@ -107,6 +107,7 @@ class Lifecycles:
     async def gather(self, run: str) -> Scene | None:
         found = self._cluster.ledger.get(run)
         if found is None:
+            self._forget(run)
             await self.sweeper.tidy(run)
             return None
         if not found.ledger.units and not await self._targets.fence(found):
@@ -123,6 +124,12 @@ class Lifecycles:
             return None
         self._sights[found.ledger.uid], self._scenes[found.ledger.uid] = sight, scene
         return scene
+
+    def _forget(self, run: str) -> None:
+        """Of that name there is none any more: a peer has ended one at which we had begun to work."""
+        for uid in [uid for uid, sight in self._sights.items() if sight.run.metadata.name == run]:
+            self._gathering.forget(self._sights.pop(uid).run)
+            self._scenes.pop(uid, None)
 
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
         sight = self._sights[scene.world.run.uid]

@@ -17,6 +17,7 @@ from dayfly.compile import Compiled
 from dayfly.execute.pod import names, trial
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
+from dayfly.kube.cache import Change
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster import Cluster, finalized
 from dayfly.operator.in_use import InUse
@@ -61,8 +62,14 @@ class Sandboxes:
         self._cluster = cluster
         self._doubt = doubt
         self._in_use = InUse(cluster)
+        # By UID, as long as the Sandbox is there: the generation that its run has taken up, and that run's UID.
         self._done: dict[str, tuple[int, str]] = {}
+        cluster.sandboxes.listen(self._heard)
         self._parsed: dict[tuple[str, int], Plugin | SpecError] = {}  # by UID and generation
+
+    def _heard(self, change: Change[SandboxObject]) -> None:
+        if change.new is None and change.old is not None:
+            self._done.pop(change.old.metadata.uid, None)
 
     async def tend(self, key: Key) -> WaitingError | None:
         """Take one Sandbox a step further; what is returned is why it has no run."""
@@ -74,7 +81,6 @@ class Sandboxes:
             return await self._lost(seen)
         meta = seen.metadata
         if meta.deletion_timestamp:
-            self._done.pop(meta.uid, None)
             return None
         if run is not None and self._done.get(meta.uid) == (meta.generation, run.metadata.uid):
             return None  # only its status has changed, or its labels

@@ -8,6 +8,7 @@ from typing import Literal
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
+from dayfly.kube.cache import Change
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import ObjectReference
 from dayfly.operator.cluster import Cluster
@@ -40,6 +41,7 @@ class Speaker:
         self._told: dict[str, Told] = {}
         self.frozen: dict[str, str] = {}
         """UIDs of Sandboxes of which nothing is done any more, and why: for metrics."""
+        cluster.sandboxes.listen(self._heard)
 
     async def run(self, scene: Scene, report: Report) -> float:
         """Say how the run of a Sandbox stands; seconds after which to ask again, 0 if all is said."""
@@ -66,6 +68,10 @@ class Speaker:
         """The Sandbox is gone."""
         self._told.pop(uid, None)
         self.frozen.pop(uid, None)
+
+    def _heard(self, change: Change[SandboxObject]) -> None:
+        if change.new is None and change.old is not None:
+            self.forget(change.old.metadata.uid)  # whoever ended its run: no turn of ours comes to speak of it
 
     async def _say(
         self, seen: SandboxObject, ready: bool, reason: str, message: str, about: tuple[Scene, Report] | None
