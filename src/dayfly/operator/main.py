@@ -180,7 +180,7 @@ class Operator:
             self.cluster.queue.add(run, after=after)
 
     async def _speak(self, run: str, scene: Scene, report: Report) -> None:
-        if after := await self._speaker.run(scene, report):
+        if after := await self._speaker.run(scene, report, self._sandboxes.heeded):
             self.cluster.queue.add(run, after=after)
 
     async def _say_frozen(self, run: str, error: PlanLostError) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -45,6 +46,8 @@ from dayfly.spec.sandbox import Sandbox
 
 log = logging.getLogger(__name__)
 
+REFUSALS = frozenset({"Refused", "PluginMissing"})
+
 
 class WaitingError(Exception):
     """The sandbox cannot become a run yet; `reason` is one word, the text what it waits for."""
@@ -52,6 +55,13 @@ class WaitingError(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class Heeded(NamedTuple):
+    """The newest generation of a Sandbox's wish that was looked at, and why its run did not take that one up."""
+
+    generation: int
+    refusal: WaitingError | None = None
 
 
 class Sandboxes:
@@ -64,12 +74,30 @@ class Sandboxes:
         self._in_use = InUse(cluster)
         # By UID, as long as the Sandbox is there: the generation that its run has taken up, and that run's UID.
         self._done: dict[str, tuple[int, str]] = {}
+        # Likewise: a generation that no run can take up.
+        self._refused: dict[str, Heeded] = {}
         cluster.sandboxes.listen(self._heard)
+        cluster.plugins.listen(self._published_anew)
         self._parsed: dict[tuple[str, int], Plugin | SpecError] = {}  # by UID and generation
 
     def _heard(self, change: Change[SandboxObject]) -> None:
         if change.new is None and change.old is not None:
             self._done.pop(change.old.metadata.uid, None)
+            self._refused.pop(change.old.metadata.uid, None)
+
+    def _published_anew(self, _change: Change[PluginObject]) -> None:
+        """Perhaps what a refused wish lacked; sandboxes without a run are seen to by the cluster."""
+        for sandbox in self._cluster.sandboxes if self._refused else ():
+            if sandbox.metadata.uid in self._refused:
+                self._cluster.wishes.add(Key.of(sandbox))
+
+    def heeded(self, seen: SandboxObject) -> Heeded:
+        """Of which wish its run speaks: after a restart of the one it spoke of before, until this one is tended."""
+        uid, spoken = seen.metadata.uid, seen.status
+        if uid in self._refused:
+            return self._refused[uid]
+        known = self._done[uid][0] if uid in self._done else spoken.observed_generation if spoken else 0
+        return Heeded(known or seen.metadata.generation)
 
     async def tend(self, key: Key) -> WaitingError | None:
         """Take one Sandbox a step further; what is returned is why it has no run."""
@@ -86,19 +114,41 @@ class Sandboxes:
             return None  # only its status has changed, or its labels
         try:
             compiled = self._compile(seen, new=run is None)
-        except SpecError as error:
-            return WaitingError("Refused", str(error))
-        except WaitingError as error:
-            return error
+        except (SpecError, WaitingError) as error:
+            why = error if isinstance(error, WaitingError) else WaitingError("Refused", str(error))
+            if run is None:
+                return why
+            self._refuse(seen, run, why)
+            return None
         if run is None:
             await self._seal(seen, compiled)
-        elif run.ledger.closed is None and run.spec.forks != compiled.forks:
+            return None
+        if run.ledger.closed is None and run.spec.forks != compiled.forks:
             revised = msgspec.structs.replace(run.spec, forks=compiled.forks)
             if not await self._cluster.ledger.replace(run, msgspec.structs.replace(run, spec=revised)):
                 self._cluster.wishes.add(key, after=0.1)
-        else:
-            self._done[meta.uid] = meta.generation, run.metadata.uid
+                return None
+        self._take_up(seen, run)
         return None
+
+    def _take_up(self, seen: SandboxObject, run: RunObject) -> None:
+        """The run goes by that wish now."""
+        meta, before = seen.metadata, self.heeded(seen)
+        self._refused.pop(meta.uid, None)
+        self._done[meta.uid] = meta.generation, run.metadata.uid
+        if before != Heeded(meta.generation):
+            self._cluster.queue.add(run.metadata.name)  # it is said
+
+    def _refuse(self, seen: SandboxObject, run: RunObject, why: WaitingError) -> None:
+        """The run goes on by the wish before that one. What was taken up once is not refused by a later compiler."""
+        meta, spoken = seen.metadata, seen.status
+        taken_up = spoken is not None and spoken.observed_generation >= meta.generation
+        if run.ledger.closed is not None or (spoken is not None and taken_up and spoken.reason not in REFUSALS):
+            return
+        said = self._refused.get(meta.uid)
+        if said is None or (said.generation, str(said.refusal)) != (meta.generation, str(why)):
+            self._refused[meta.uid] = Heeded(meta.generation, why)
+            self._cluster.queue.add(run.metadata.name)
 
     async def _lost(self, seen: SandboxObject) -> WaitingError | None:
         """The Sandbox has our finalizer, and the cache has no run of it.
@@ -197,7 +247,9 @@ class Sandboxes:
             ledger=ledger,
             spec=RunSpec(documents=pins, forks=compiled.forks),
         )
-        await self._cluster.ledger.birth(body)
+        made = await self._cluster.ledger.birth(body)
+        if made.spec.forks == compiled.forks:
+            self._done[meta.uid] = meta.generation, made.metadata.uid
         if compiled.warnings:
             self._doubt(seen, "; ".join(compiled.warnings))
         self._cluster.queue.add(run)

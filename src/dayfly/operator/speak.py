@@ -3,7 +3,8 @@
 A change of reason is said at once, anything else at most every few seconds: what is over sooner is not worth a write.
 """
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
@@ -14,7 +15,7 @@ from dayfly.kube.objects import ObjectReference
 from dayfly.operator.cluster import Cluster
 from dayfly.operator.objects import SANDBOXES, SandboxObject
 from dayfly.operator.said import conditions, sentence, units_of
-from dayfly.operator.sandboxes import WaitingError, routing_key
+from dayfly.operator.sandboxes import Heeded, WaitingError, routing_key
 from dayfly.operator.told import Told
 from dayfly.operator.values import namespace_of
 from dayfly.plan import phases
@@ -32,6 +33,15 @@ _WARNINGS = frozenset(
 FROZEN = frozenset({"LedgerLost", "PlanLost"})
 
 
+class _Saying(NamedTuple):
+    """What is said of a Sandbox: of that generation of its owner's wish."""
+
+    ready: bool
+    reason: str
+    message: str
+    generation: int
+
+
 class Speaker:
     """Keeps what it said last, so that the same is not written twice; after a restart, what it finds said already."""
 
@@ -43,18 +53,28 @@ class Speaker:
         """UIDs of Sandboxes of which nothing is done any more, and why: for metrics."""
         cluster.sandboxes.listen(self._heard)
 
-    async def run(self, scene: Scene, report: Report) -> float:
-        """Say how the run of a Sandbox stands; seconds after which to ask again, 0 if all is said."""
+    async def run(self, scene: Scene, report: Report, heeded: Callable[[SandboxObject], Heeded]) -> float:
+        """Say how the run of a Sandbox stands; seconds after which to ask again, 0 if all is said.
+
+        `heeded` tells which of its owner's wishes the run speaks of, and what was wrong with a newer one.
+        """
         target = scene.world.run.target
         seen = self._cluster.sandboxes.get(target.name, target.namespace)
         if seen is None or seen.metadata.uid != target.uid:
             self.forget(target.uid)
             return 0.0
-        return await self._say(seen, report.ready, report.reason, sentence(report, scene.now), (scene, report))
+        said = _Saying(report.ready, report.reason, sentence(report, scene.now), seen.metadata.generation)
+        if report.closed is None and not seen.metadata.deletion_timestamp:
+            generation, refusal = heeded(seen)
+            said = said._replace(generation=generation)
+            if refusal is not None and report.reason not in _WARNINGS:
+                message = f"{refusal}; its forks stay as they are"
+                said = said._replace(ready=False, reason=refusal.reason, message=message)
+        return await self._say(seen, said, (scene, report))
 
     async def waiting(self, seen: SandboxObject, why: WaitingError) -> None:
         """Say why nothing is done for a Sandbox."""
-        await self._say(seen, False, why.reason, str(why), None)
+        await self._say(seen, _Saying(False, why.reason, str(why), seen.metadata.generation), None)
 
     def doubt(self, seen: SandboxObject, sentence: str) -> None:
         """Warn of what a Sandbox asks for in vain; it is done all the same."""
@@ -73,9 +93,8 @@ class Speaker:
         if change.new is None and change.old is not None:
             self.forget(change.old.metadata.uid)  # whoever ended its run: no turn of ours comes to speak of it
 
-    async def _say(
-        self, seen: SandboxObject, ready: bool, reason: str, message: str, about: tuple[Scene, Report] | None
-    ) -> float:
+    async def _say(self, seen: SandboxObject, said: _Saying, about: tuple[Scene, Report] | None) -> float:
+        ready, reason, message, generation = said
         report = about[1] if about else None
         units = report.units if report else ()
         meta, now = seen.metadata, self._cluster.now()
@@ -83,7 +102,7 @@ class Speaker:
         closed = report is not None and report.closed is not None
         phase = phases.phase(begun=report is not None, closed=closed, ready=ready, reason=reason)
         standing = tuple((unit.id, unit.state, unit.attempt) for unit in units)
-        news, rest = (ready, reason, phase, meta.generation), (message, progress, standing)
+        news, rest = (ready, reason, phase, generation), (message, progress, standing)
         if (told := self._told.get(meta.uid)) is None:
             told = self._told[meta.uid] = _found(seen)
         if reason in FROZEN:
@@ -94,14 +113,14 @@ class Speaker:
             return wait
         since = told.hold(ready, reason, now)
         status = {
-            "observedGeneration": meta.generation,
+            "observedGeneration": generation,
             "phase": phase,
             "ready": ready,
             "reason": reason,
             "message": message,
             "progress": progress,
             "routingKey": routing_key(meta.uid),
-            "conditions": conditions(ready, reason, message, meta.generation, since),
+            "conditions": conditions(ready, reason, message, generation, since),
         }
         if about:
             status["run"] = names.run_name(meta.name, meta.uid)
