@@ -155,6 +155,11 @@ def test_a_gate_holds_and_a_deleted_gated_or_unplaced_pod_never_runs():
     assert isinstance(seen(phase="Pending", node="", deleted=NOW), NeverRan)
 
 
+def test_a_start_before_the_claim_is_told_by_a_clock_that_is_behind():
+    fact = seen(main={"running": {"startedAt": "1970-01-01T00:00:00Z"}})
+    assert fact == Running(since=RECORD.claimed_at)
+
+
 def test_a_placed_pod_that_is_pending_proves_nothing():
     assert isinstance(seen(phase="Pending", deleted=NOW), Waiting)
     assert isinstance(seen(main={"waiting": {"reason": "ErrImagePull"}}, phase="Pending"), Waiting)

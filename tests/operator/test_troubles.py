@@ -157,6 +157,36 @@ class TestPods:
         assert not world.cloud.starts("db/make")
 
 
+class TestClocks:
+    """A node's clock is wrong by many minutes: what is healthy is let be, what fails is tried again in its time."""
+
+    def test_step_on_a_node_that_is_behind_has_all_its_time(self):
+        async def story(world: World) -> None:
+            world.kubelet.ahead = -3000.0
+            await world.until(lambda: ready(world), "ready", 3000)
+            world.delete()
+            await gone(world)
+
+        world = play(story, RETRY_LIFE, make=Script(runs=1800))
+        assert world.cloud.starts("db/make") == 1
+
+    @pytest.mark.parametrize("ahead", [-3000.0, 600.0])
+    def test_pauses_between_tries_are_as_long_as_ever(self, ahead):
+        """5 s, 10 s, 20 s, 40 s: a cleanup does not hammer what it needs, nor wait until its node's time has come."""
+
+        async def story(world: World) -> None:
+            await world.until(lambda: ready(world), "ready")
+            world.kubelet.ahead = ahead
+            world.delete()
+            await gone(world)
+
+        world = play(story, RETRY_LIFE, drop=Script(fails=4))
+        starts = [line.at for line in world.cloud.log if (line.what, line.unit) == ("start", "db/drop")]
+        ends = [line.at for line in world.cloud.log if (line.what, line.unit) == ("end", "db/drop")]
+        pauses = [start - end for start, end in zip(starts[1:], ends, strict=False)]
+        assert [5 * 2**turn <= pause < 5 * 2**turn + 3 for turn, pause in enumerate(pauses)] == [True] * 4, pauses
+
+
 class TestLedger:
     def test_lost_ledger_freezes_and_says_so(self):
         """Somebody removed the Run: nobody knows what has run, so nothing is started and nothing is cleaned up."""

@@ -27,7 +27,7 @@ from dayfly.plan.words import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Unread, Waiting, World
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import FORK, Unit, digest
-from dayfly.spec.run import Phase, Result, State
+from dayfly.spec.run import Phase, Result, State, UnitRecord
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Gathering:
         sight = Sight(run=run, pods=self._pods_of(run, plan), values={}, forks=forks)
         facts: dict[AttemptKey, Fact] = {}
         for (name, attempt), pod in sight.pods.items():
-            fact = await self._read(sight, plan, name, attempt, pod, now)
+            fact = _in_time(await self._read(sight, plan, name, attempt, pod, now), run.ledger.unit(name), now)
             claimable = isinstance(fact, Held) and attempt > run.ledger.unit(name).attempt and name in plan.steps
             if not claimable or fits(run, plan.steps[name], pod, now):
                 facts[name, attempt] = fact
@@ -234,7 +234,8 @@ class Gathering:
                 pod = await self._client.find(PODS, names.pod_name(run.ledger.uid, *key), namespace_of(unit))
             if pod is not None and pod.metadata.uid == record.ref:
                 sight.pods[key] = pod
-                facts[key] = await self._read(sight, plan, *key, pod, self._cluster.now())
+                now = self._cluster.now()
+                facts[key] = _in_time(await self._read(sight, plan, *key, pod, now), record, now)
                 continue
             gone.add(record.ref)
             if not ended:
@@ -260,6 +261,13 @@ class Gathering:
             if said:
                 found[name] = Objection(reason="PodAltered", message=said, since=now)
         return found
+
+
+def _in_time(fact: Fact, record: UnitRecord, now: int) -> Fact:
+    """The same, with an end that can be: a node's clock may be wrong, or not told, and what follows is timed by it."""
+    if not isinstance(fact, (Ended, Sealed)) or record.claimed_at <= fact.result.ended_at <= now:
+        return fact
+    return type(fact)(result=msgspec.structs.replace(fact.result, ended_at=now))
 
 
 def _unit(plan: Plan, name: str) -> Unit:

@@ -66,6 +66,7 @@ class Kubelet:
     def __init__(self, cluster: FakeCluster, cloud: Cloud) -> None:
         self.scripts: dict[str, Script] = {}
         self.held: set[str] = set()  # names of pods that the test plays itself
+        self.ahead = 0.0  # by how many seconds its node's clock is
         self._events = 0
         self._cluster = cluster
         self._cloud = cloud
@@ -299,10 +300,10 @@ class Kubelet:
         return found[0]["ledger"]["uid"] if found else f"no run {uid}"
 
     def _ms(self) -> int:
-        return EPOCH_MS + int(self._cluster.time() * 1000)
+        return EPOCH_MS + int((self._cluster.time() + self.ahead) * 1000)
 
     def _now(self) -> str:
-        return self._cluster._writer.stamp()
+        return self._cluster._writer.stamp(self.ahead)
 
 
 def _recalled(pod: Object) -> bool:

@@ -276,7 +276,8 @@ def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
 
 def _running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) -> Fact:
     assert main.state.running is not None, "asked for a running container"
-    since = milliseconds(main.state.running.started_at) or record.claimed_at
+    # By its node's clock. Nothing starts before its claim; where it seems to, that clock is behind.
+    since = max(milliseconds(main.state.running.started_at), record.claimed_at)
     limits = unit.timeouts
     end = since + limits.run_ms + limits.grace_ms + SKEW_MS
     if limits.run_ms and now >= end:
