@@ -56,6 +56,20 @@ def test_deleted_while_its_image_is_missing_it_goes_at_once_without_a_cleanup():
     assert (made(world, "db/make"), made(world, "db/drop")) == (1, 0)
 
 
+def test_deleted_before_its_kubelet_was_asked_why_it_waits_it_goes_without_a_cleanup_too():
+    """A registry that does not answer: only an Event says that the image is being pulled, and nobody has read it yet."""
+
+    async def story(world: World) -> None:
+        await world.until(lambda: any(e["reason"] == "Pulling" for e in world.cluster.objects("events")), "its word")
+        assert world.cluster.time() < 1
+        world.delete()
+        await world.until(lambda: not world.leftovers(), "everything to go", 20)
+
+    world = play(story, make=Script(hangs=True, turns=True))
+    assert not world.cloud.log
+    assert (made(world, "db/make"), made(world, "db/drop")) == (1, 0)
+
+
 def test_what_happens_is_said_until_it_has():
     """The spare image is missing too, at first."""
 

@@ -170,6 +170,17 @@ class TestClocks:
         world = play(story, RETRY_LIFE, make=Script(runs=1800))
         assert world.cloud.starts("db/make") == 1
 
+    def test_on_a_node_that_is_ahead_it_is_said_why_a_step_does_not_start(self):
+        async def story(world: World) -> None:
+            world.kubelet.ahead = 600.0
+            await world.until(lambda: "pulls the image busybox:1" in message(world), "the pull", 10)
+            world.kubelet.scripts["db/make"].hangs = False
+            await world.until(lambda: ready(world), "ready", 60)
+            world.delete()
+            await gone(world)
+
+        play(story, RETRY_LIFE, make=Script(hangs=True))
+
     @pytest.mark.parametrize("ahead", [-3000.0, 600.0])
     def test_pauses_between_tries_are_as_long_as_ever(self, ahead):
         """5 s, 10 s, 20 s, 40 s: a cleanup does not hammer what it needs, nor wait until its node's time has come."""

@@ -45,6 +45,8 @@ class Sight(msgspec.Struct):
     pods: dict[AttemptKey, Pod]
     values: dict[AttemptKey, dict[str, bytes]]
     forks: ForkSight
+    closing: bool
+    """Whether the run is closed, or is to be in this turn."""
 
 
 class Gathering:
@@ -87,15 +89,16 @@ class Gathering:
         plan = in_place(await self._plan(run, given_up=wish.abandon is not None), run.ledger)
         now = self._cluster.now()
         forks = await self._forks.gather(run, plan, now)
-        sight = Sight(run=run, pods=self._pods_of(run, plan), values={}, forks=forks)
+        closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
+        pods = self._pods_of(run, plan)
+        sight = Sight(run=run, pods=pods, values={}, forks=forks, closing=bool(closing))
         facts: dict[AttemptKey, Fact] = {}
         for (name, attempt), pod in sight.pods.items():
             fact = _in_time(await self._read(sight, plan, name, attempt, pod, now), run.ledger.unit(name), now)
             claimable = isinstance(fact, Held) and attempt > run.ledger.unit(name).attempt and name in plan.steps
             if not claimable or fits(run, plan.steps[name], pod, now):
                 facts[name, attempt] = fact
-        closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
-        await self._missing(sight, plan, facts, closing=bool(closing))
+        await self._missing(sight, plan, facts)
         objections, refused = self._refusals.of(run.ledger, now)
         objections |= await self._altered(sight, plan, facts, now) | forks.objections
         world = World(
@@ -157,9 +160,11 @@ class Gathering:
             return sealed
         seen = read.pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
         if isinstance(seen.fact, Waiting):
-            fact = await self._hints.explain(pod, seen.fact)
+            # Whether a create step can be asked for the proof that it never began may be told in an Event alone.
+            pressing = sight.closing and name in plan.steps and plan.steps[name].creates
+            fact = await self._hints.explain(pod, seen.fact, pressing=pressing)
             if not fact.message:
-                self._cluster.queue.add(sight.run.metadata.name, after=self._hints.again_in(pod, seen.fact))
+                self._cluster.queue.add(sight.run.metadata.name, after=self._hints.again_in(pod))
             return fact
         self._hints.forget(pod.metadata.uid)
         if isinstance(seen.fact, NeverRan) and read.recalled(pod):
@@ -216,7 +221,7 @@ class Gathering:
         sight.values[key] = found
         return fact
 
-    async def _missing(self, sight: Sight, plan: Plan, facts: dict[AttemptKey, Fact], *, closing: bool) -> None:
+    async def _missing(self, sight: Sight, plan: Plan, facts: dict[AttemptKey, Fact]) -> None:
         """Attempts of which the cache has no pod: only a quorum read may say that it is gone.
 
         Of those that are recorded it matters where cleanup or another attempt would follow.
@@ -225,7 +230,7 @@ class Gathering:
         gone = self._gone.setdefault(run.ledger.uid, set())
         for name, record in run.ledger.units.items():
             key = name, record.attempt
-            ended = record.state is State.DONE and (closing or record.outcome == "failed")
+            ended = record.state is State.DONE and (sight.closing or record.outcome == "failed")
             if name.startswith(FORK) or key in facts or not (ended or record.state in ALIVE):
                 continue
             unit = _unit(plan, name)

@@ -41,13 +41,17 @@ class Hints:
         self._now = now
         self._heard: dict[str, tuple[int, _Said | None]] = {}
 
-    async def explain(self, pod: Pod, fact: Waiting) -> Waiting:
-        """The same fact, with the kubelet's own words where it has any. Not being allowed to ask is no trouble."""
+    async def explain(self, pod: Pod, fact: Waiting, *, pressing: bool = False) -> Waiting:
+        """The same fact, with the kubelet's own words where it has any. Not being allowed to ask is no trouble.
+
+        `pressing` if what is done with the pod now depends on it: then nobody waits until it has been silent for long.
+        """
         if fact.message:
             return fact
         uid, now = pod.metadata.uid, self._now()
-        due, said = self._heard.get(uid, (fact.since + PATIENCE_MS, None))
-        if now >= due:
+        # The kubelet's clock may be ahead of ours.
+        due, said = self._heard.setdefault(uid, (min(fact.since, now) + PATIENCE_MS, None))
+        if now >= due or (pressing and said is None and not pod.metadata.deletion_timestamp):
             said = await self._ask(pod, fact.reason)
             self._heard[uid] = now + (AGAIN_MS if said else PATIENCE_MS), said
         if said is None:
@@ -55,9 +59,9 @@ class Hints:
         recallable = said.pulls and not pod.metadata.deletion_timestamp
         return msgspec.structs.replace(fact, reason=said.reason, message=said.message, recallable=recallable)
 
-    def again_in(self, pod: Pod, fact: Waiting) -> float:
-        """Seconds after which a silent pod is to be asked about."""
-        due = self._heard.get(pod.metadata.uid, (fact.since + PATIENCE_MS, None))[0]
+    def again_in(self, pod: Pod) -> float:
+        """Seconds after which a silent pod that was to be explained is to be asked about."""
+        due = self._heard[pod.metadata.uid][0]
         return max(due - self._now(), 0) / 1000 + 0.001
 
     def forget(self, uid: str) -> None:

@@ -43,6 +43,7 @@ class Script:
     spare_missing: bool = False  # so is the image that its pod gets when it is recalled
     mount_missing: str = ""  # said in an Event alone
     hangs: bool = False  # its image's registry does not answer: an Event says that it is pulled, and no more is heard
+    turns: bool = False  # it gives that up as soon as the pod has another image
     mute: int = 0  # for so many seconds of that no Event says so
     silent: bool = False  # its node is cut off: nothing is told, neither log nor status
     logless: bool = False  # its log cannot be read
@@ -181,7 +182,7 @@ class Kubelet:
             pod = self._pod(box)
             if pod is None:
                 return False
-            if script.hangs:
+            if script.hangs and not (script.turns and _recalled(pod)):
                 waiting = {"reason": "ContainerCreating"}
                 self._status(
                     box,
