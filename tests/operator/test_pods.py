@@ -350,6 +350,21 @@ def test_steps_run_on_nodes_that_can_start_the_runner(machine: int, architecture
         world.delete()
         await gone(world)
 
+
+def test_runner_that_was_taken_away_is_put_back():
+    """With its namespace perhaps, which was made anew: no step can start without it."""
+
+    async def story(world: World) -> None:
+        world.runner = Runner.of(b"\x7fELF...")
+        world.start()
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready")
+        world.ask("DELETE", f"/api/v1/namespaces/dayfly-runners/configmaps/{world.runner.name}")
+        await world.rest(30)
+        world.sandbox(wish(), "second")
+        await world.until(lambda: world.cluster.objects("configmaps"), "the runner", 30)
+        await world.until(lambda: ready(world, "second"), "the second one to be ready")
+
     live(Scene(CHAIN, CHAIN_UNITS, chain).world, story)
 
 

@@ -63,7 +63,6 @@ class Grants:
         self._runner = runner
         self._now = now
         self._known: dict[str, tuple[int, Level]] = {}
-        self._equipped: set[str] = set()
 
     async def level(self, namespace: str) -> Level:
         """How much a step may there, as Pod Security says it; the runner is there when this returns.
@@ -96,11 +95,11 @@ class Grants:
         return "restricted" if labels.get(ENFORCE_LABEL) == "restricted" else "baseline"
 
     async def _equip(self, namespace: str) -> None:
-        if namespace in self._equipped or not self._runner.program:
+        """See that the runner is there: as often as the grant is asked for, since both go with a namespace."""
+        if not self._runner.program:
             return
         try:
             await self._client.get(CONFIG_MAPS, self._runner.name, namespace)
         except errors.NotFound:
             with contextlib.suppress(errors.AlreadyExists):  # a peer was quicker; the name tells the content
                 await self._client.create(CONFIG_MAPS, self._runner.manifest(namespace), namespace)
-        self._equipped.add(namespace)
