@@ -9,7 +9,7 @@ import logging
 import aiohttp
 import pytest
 from rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, fork, forked, ready, wish
-from rig.world import KINDS, RUNNER, World
+from rig.world import KINDS, RUNNER, World, live
 
 from dayfly import __version__
 from dayfly.cli.verbs import run
@@ -173,6 +173,21 @@ class TestProcess:
         stop.set()
         async with asyncio.timeout(5):
             await process
+
+    def test_it_ends_when_asked_to_before_its_server_has_answered(self):
+        """A rollout of an operator that never got its first lists whole does not wait until its pod is killed."""
+
+        async def story(world: World) -> None:
+            world.hook = lambda _number, _call: Fault(Harm.UNREACHABLE)
+            world.start()
+            process = world.processes.pop()
+            await world.rest(60)
+            process.operator.stop()
+            ended, _ = await asyncio.wait([process.task], timeout=5)
+            assert ended
+            process.task.result()
+
+        live(SHORT.world, story)
 
     async def test_silence_is_unhealthy(self):
         """An operator that hears nothing from its server for minutes says so, and is started again by its kubelet."""

@@ -83,12 +83,14 @@ class Operator:
                     tasks.create_task(self.cluster.watch()),
                     tasks.create_task(self._events.run()),
                 ]
-                await self.cluster.wait_synced()
-                working = tasks.create_task(self._work())
-                await self._stopping.wait()
-                self.cluster.close()
-                await asyncio.wait([working], timeout=GRACE_S)
-                for task in (working, *background):
+                await _first(self.cluster.wait_synced(), self._stopping.wait())
+                if not self._stopping.is_set():
+                    working = tasks.create_task(self._work())
+                    background.append(working)
+                    await self._stopping.wait()
+                    self.cluster.close()
+                    await asyncio.wait([working], timeout=GRACE_S)
+                for task in background:
                     task.cancel()
         finally:
             self.cluster.close()
