@@ -299,6 +299,30 @@ def test_of_a_cleanup_without_end_the_newest_logs_are_kept():
     at_work(story, scene)
 
 
+def test_a_write_that_was_lost_on_its_way_is_made_again():
+    """Nobody can know at first whether it was made; that it was not does not mean that the namespace is gone."""
+
+    async def story(world: World) -> None:
+        lost = []
+
+        def lose(_number, call):
+            if call.write is None or not call.request.path.endswith("/steplogs") or lost:
+                return None
+            lost.append(call)
+            return Fault(Harm.LOST_REQUEST)
+
+        world.hook = lose
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready")
+        await world.rest(15)
+        assert lost
+        assert set(kept(world)) == {("db/make", 1), ("db/seed", 1)}
+        world.delete()
+        await gone(world)
+
+    at_work(story)
+
+
 def test_a_namespace_that_takes_none_stops_nothing():
     async def story(world: World) -> None:
         def forbid(operation, kind, old, new):

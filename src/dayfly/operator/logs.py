@@ -144,8 +144,10 @@ class Logs:
             body = _manifest(run, some)
             try:
                 await self._client.create(STEP_LOGS, body, namespace)
-            except (errors.AlreadyExists, errors.OutcomeUnknown):
-                made = await self._client.get(STEP_LOGS, body["metadata"]["name"], namespace)
+            except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
+                made = await self._client.find(STEP_LOGS, body["metadata"]["name"], namespace)
+                if made is None:
+                    raise fault from None  # it is tried again
                 there = {(each.unit, each.attempt) for each in made.spec.logs}
                 some = [each for each in rest if (each.unit, each.attempt) in there]
             rest = [each for each in rest if each not in some]
