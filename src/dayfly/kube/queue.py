@@ -114,6 +114,10 @@ class WorkQueue(Generic[K]):
         task.add_done_callback(self._paced.discard)
         return wait
 
+    def failures(self, key: K) -> int:
+        """How often in a row it was to be tried again."""
+        return self._failures[key]
+
     def forget(self, key: K) -> None:
         """It went well: the next failure starts the back-off afresh."""
         del self._failures[key]

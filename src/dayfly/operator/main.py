@@ -27,6 +27,7 @@ from dayfly.operator.sandboxes import Sandboxes, WaitingError
 from dayfly.operator.serve import serving
 from dayfly.operator.spare import Spare
 from dayfly.operator.speak import Speaker
+from dayfly.operator.values import ForeignSecretError
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.status import Report, describe
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 WORKERS = 16
 # What a turn that is under way may still take when the process is asked to end.
 GRACE_S = 10.0
+# So many turns over one run may fail in a row before it is said: what the server refuses hardly passes by itself, other
+# trouble mostly does. With the queue's back-off these are half a second, and three to six.
+HINDERED_AFTER, TROUBLED_AFTER = 3, 6
 
 
 class Operator:
@@ -136,9 +140,10 @@ class Operator:
             if decision is not None and decision.rests:
                 self._lifecycles.rest(run)
             result = "done"
-        except errors.ApiError as error:
+        except (errors.ApiError, ForeignSecretError) as error:
             log.warning("run %s: %s", run, error)
             self.cluster.queue.retry(run)
+            await self._say_hindered(run, error)
         except PlanLostError as error:
             log.error("run %s is frozen: %s", run, error)  # noqa: TRY400 - the sentence is all there is to say
             self.cluster.queue.retry(run)
@@ -184,6 +189,17 @@ class Operator:
     async def _speak(self, run: str, scene: Scene, report: Report) -> None:
         if after := await self._speaker.run(scene, report, self._sandboxes.heeded):
             self.cluster.queue.add(run, after=after)
+
+    async def _say_hindered(self, run: str, error: errors.ApiError | ForeignSecretError) -> None:
+        """Nobody need read our log to learn what keeps a run from going on, once it has for a while."""
+        patience = HINDERED_AFTER if isinstance(error, errors.Refused) else TROUBLED_AFTER
+        scene = self._lifecycles.last(run)
+        if scene is None or self.cluster.queue.failures(run) < patience:
+            return
+        report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
+        said = error.message if isinstance(error, errors.ApiError) else str(error)
+        with contextlib.suppress(errors.ApiError):  # it is said at the next try
+            await self._speaker.run(scene, report, self._sandboxes.heeded, hindrance=said)
 
     async def _say_frozen(self, run: str, error: PlanLostError) -> None:
         found = self.cluster.ledger.get(run)

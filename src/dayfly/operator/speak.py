@@ -23,11 +23,12 @@ from dayfly.plan.status import Report
 from dayfly.plan.words import Reason
 
 AGAIN_S = 1.0
+HINDERED = "Hindered"
 # For these somebody should look, whoever applied the sandbox above all.
 _WARNINGS = frozenset(
     {
         *(Reason.RESOURCE_FAILED, Reason.HOOK_FAILED, Reason.CLEANUP_STUCK, Reason.OUTCOME_UNKNOWN, Reason.ABANDONED),
-        *("Doubtful", "Refused", "PluginMissing", "LedgerLost", "PlanLost"),
+        *("Doubtful", "Refused", "PluginMissing", "LedgerLost", "PlanLost", HINDERED),
     }
 )
 FROZEN = frozenset({"LedgerLost", "PlanLost"})
@@ -53,10 +54,13 @@ class Speaker:
         """UIDs of Sandboxes of which nothing is done any more, and why: for metrics."""
         cluster.sandboxes.listen(self._heard)
 
-    async def run(self, scene: Scene, report: Report, heeded: Callable[[SandboxObject], Heeded]) -> float:
+    async def run(
+        self, scene: Scene, report: Report, heeded: Callable[[SandboxObject], Heeded], *, hindrance: str = ""
+    ) -> float:
         """Say how the run of a Sandbox stands; seconds after which to ask again, 0 if all is said.
 
-        `heeded` tells which of its owner's wishes the run speaks of, and what was wrong with a newer one.
+        `heeded` tells which of its owner's wishes the run speaks of, and what was wrong with a newer one; `hindrance`
+        is what keeps the operator from taking the run any further, whatever its steps are at.
         """
         target = scene.world.run.target
         seen = self._cluster.sandboxes.get(target.name, target.namespace)
@@ -70,6 +74,9 @@ class Speaker:
             if refusal is not None and report.reason not in _WARNINGS:
                 message = f"{refusal}; its forks stay as they are"
                 said = said._replace(ready=False, reason=refusal.reason, message=message)
+        if hindrance and not report.ready:
+            message = f"cannot go on, and is tried again: {hindrance}"
+            said = said._replace(ready=False, reason=HINDERED, message=message)
         return await self._say(seen, said, (scene, report))
 
     async def waiting(self, seen: SandboxObject, why: WaitingError) -> None:
