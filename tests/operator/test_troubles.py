@@ -181,6 +181,30 @@ class TestClocks:
 
         play(story, RETRY_LIFE, make=Script(hangs=True))
 
+    def test_an_operators_clock_that_is_set_back_stops_nothing_for_as_long(self):
+        """What was refused is tried again, what was not written yet is, and what is new is said."""
+        full = True
+
+        def quota(operation, kind, _old, _new):
+            if full and operation == "CREATE" and kind.plural == "pods":
+                raise Refusal(403, "exceeded quota: pods")
+
+        async def story(world: World) -> None:
+            nonlocal full
+            world.cluster.admission.append(quota)
+            world.kubelet.scripts["db/drop"].runs = 60
+            await world.until(lambda: "exceeded quota: pods" in message(world), "the quota", 10)
+            world.behind, full = 600.0, False
+            await world.until(running(world, "db/make"), "the step", 20)
+            await world.until(lambda: ready(world), "ready", 30)
+            world.delete()
+            await world.until(running(world, "db/drop"), "the cleanup", 20)
+            world.behind += 300.0
+            await world.until(lambda: "has been running" in message(world), "that to be said", 15)
+            await gone(world)
+
+        play(story, RETRY_LIFE)
+
     @pytest.mark.parametrize("ahead", [-3000.0, 600.0])
     def test_pauses_between_tries_are_as_long_as_ever(self, ahead):
         """5 s, 10 s, 20 s, 40 s: a cleanup does not hammer what it needs, nor wait until its node's time has come."""

@@ -35,7 +35,8 @@ class Refusals:
         facts: dict[AttemptKey, Fact] = {}
         here = self._said.get(run.uid, {})
         for (name, attempt), said in list(here.items()):
-            if run.unit(name).attempt >= attempt or (isinstance(said, Objection) and now >= _again(said)):
+            passed = isinstance(said, Objection) and not said.since <= now < _again(said)  # a clock may be set back
+            if run.unit(name).attempt >= attempt or passed:
                 del here[name, attempt]
             elif isinstance(said, NeverRan):
                 facts[name, attempt] = said

@@ -39,6 +39,8 @@ class Told:
             return 0.0
         if self.untold[0] != rest:
             self.untold = rest, now
+        # A clock may be set back: what was said, and what has changed, was so by now at the latest.
+        self.at, self.untold = min(self.at, now), (rest, min(self.untold[1], now))
         left = due(self.at, self.untold[1], troubled=troubled) - now
         return left / 1000 + 0.001 if left > 0 else None
 

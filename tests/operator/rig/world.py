@@ -103,6 +103,7 @@ class World:
         self.seed = seed
         self.runner = RUNNER
         self.spare = "dayfly.test/spare:1"
+        self.behind = 0.0  # by how many seconds operators' clocks are
         self.processes: list[Process] = []
         self.respawn = True
         self.late = 300.0
@@ -115,7 +116,8 @@ class World:
         self.namespace("shop")
 
     def now(self) -> int:
-        return EPOCH_MS + int(self.cluster.time() * 1000)
+        """What operators' clocks show."""
+        return EPOCH_MS + int((self.cluster.time() - self.behind) * 1000)
 
     def _fault(self, call: Call) -> Fault | None:
         """Faults meet operators alone, and their changes are counted as theirs."""
