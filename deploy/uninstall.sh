@@ -22,14 +22,20 @@ names() { # of a kind; as namespace/name where it has namespaces
 }
 
 if "$kubectl" get crd sandboxes.dayfly.dev >/dev/null 2>&1; then
-    found=$(names sandboxes '{.metadata.namespace}/')
-    if [ -n "$found" ]; then
+    asked=" "
+    while :; do # once more for whatever was made meanwhile
+        found=
+        for name in $(names sandboxes '{.metadata.namespace}/'); do
+            case $asked in *" $name "*) ;; *) found="$found$name " ;; esac
+        done
+        [ -n "$found" ] || break
+        asked="$asked$found"
         say "deleting sandboxes and waiting for their cleanup, at most $timeout: $found"
         for name in $found; do
-            "$kubectl" delete sandboxes.dayfly.dev -n "${name%%/*}" "${name#*/}" --wait=false >/dev/null
+            "$kubectl" delete sandboxes.dayfly.dev -n "${name%%/*}" "${name#*/}" --ignore-not-found --wait=false >/dev/null
         done
         "$kubectl" wait --for=delete sandboxes.dayfly.dev --all -A --timeout="$timeout" >/dev/null 2>&1 || true
-    fi
+    done
     if [ -z "$(names sandboxes)" ]; then # a sandbox goes first, and its run a moment later
         "$kubectl" wait --for=delete runs.dayfly.dev --all --timeout="$timeout" >/dev/null 2>&1 || true
     fi
@@ -46,6 +52,19 @@ if "$kubectl" get crd sandboxes.dayfly.dev >/dev/null 2>&1; then
         say "left: the kinds of dayfly.dev${plugins:+ and the plugins $plugins}"
     elif [ -n "$plugins" ]; then
         say "the published plugins go with the kinds: $plugins"
+    fi
+    if [ -z "$keep" ]; then
+        # Without its kind no sandbox can be made any more. One that was made just now goes with it, and the operator,
+        # which is still there, cleans up after it.
+        gone=yes
+        "$kubectl" delete --ignore-not-found --wait=true --timeout="$timeout" -f "$here/crds/sandboxes.yaml" >/dev/null || gone=
+        "$kubectl" wait --for=delete runs.dayfly.dev --all --timeout="$timeout" >/dev/null 2>&1 || true
+        runs=$(names runs)
+        if [ -z "$gone" ] || [ -n "$runs" ]; then
+            say "a sandbox that was made meanwhile is still being cleaned up, so the operator stays (runs: $runs)"
+            say "see why with: $kubectl -n dayfly-system logs deployment/dayfly-operator, then begin again"
+            exit 1
+        fi
     fi
 fi
 
