@@ -350,6 +350,8 @@ def test_steps_run_on_nodes_that_can_start_the_runner(machine: int, architecture
         world.delete()
         await gone(world)
 
+    live(Scene(CHAIN, CHAIN_UNITS, chain).world, story)
+
 
 def test_runner_that_was_taken_away_is_put_back():
     """With its namespace perhaps, which was made anew: no step can start without it."""
