@@ -177,7 +177,7 @@ def test_a_refusal_after_something_was_changed_does_not_say_that_nothing_was(ser
     served.write("a.yaml", "name: demo\nspec: {cluster: local}\n")
     served.write("b.yaml", "name: other\nspec:\n  cluster: mars\n")
     done = served("apply", "-f", "a.yaml", "-f", "b.yaml")
-    assert done.code == 1, "2 would be: nothing was changed"
+    assert done.code == 1, "2 would be: no sandbox was changed"
     said, refusal = done.err.splitlines()
     assert said.startswith('Created sandbox "demo"')
     assert refusal.startswith("dayfly: b.yaml:3:3: spec.cluster: ")

@@ -43,13 +43,13 @@ def _handed_over(client: Client, wishes: list[reading.Wished]) -> Iterator[Any]:
     """Each wish as the server has it now.
 
     Raises:
-        CliError: it refuses one. The code says that nothing was changed only where that was the first.
+        CliError: it refuses one. The code says that no sandbox was changed only where none was.
     """
     for number, wished in enumerate(wishes):
         try:
             yield applying.hand_over(client, wished)
         except CliError as fault:
-            if number and fault.code == Exit.USAGE:
+            if fault.code == Exit.USAGE and any(before.kind == "sandbox" for before in wishes[:number]):
                 advice = fault.advice or "what is said above to be made or changed is there"
                 raise CliError(Exit.FAILED, fault.message, advice) from None
             raise

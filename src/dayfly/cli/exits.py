@@ -10,7 +10,7 @@ class Exit(enum.IntEnum):
 
     OK = 0
     FAILED = 1  # it was tried and did not succeed
-    USAGE = 2  # the command line, or a file it names, is wrong; nothing was changed
+    USAGE = 2  # the command line, or a file it names, is wrong; no sandbox was changed
     NOT_FOUND = 3
     TIMED_OUT = 4  # the wait is over, the work goes on
     DENIED = 5  # the server refuses the key, or the machine refuses access to the home
