@@ -168,3 +168,31 @@ async def test_the_trouble_with_the_disk_is_told_as_long_as_there_is_some(machin
     await until(lambda: "the disk is full" in machine.report().message, machine.report)
     await machine.gone("other")
     await until(lambda: "the disk is full" not in machine.report().message, machine.report)
+
+
+async def test_a_path_is_taken_by_a_step_of_the_server_before(crowded, tmp_path):
+    """Whoever waits for it must not get a turn before that step is adopted."""
+    shared, own = str(tmp_path / "shared"), str(tmp_path / "own")
+
+    def user(name, **more):
+        script = (
+            f'echo "+ {name}" >> "$JOURNAL"; {waits_for("go")}; printf {name} > {shared}; echo "- {name}" >> "$JOURNAL"'
+        )
+        return doc.step(name, script, outputs=[("x", shared)], **more)
+
+    first = doc.step("first", f"{waits_for('first')}; echo y > {own}", outputs=[("y", own)])
+    waiting = doc.resource("r", [first, user("late", inputs=["y=first.y"])])
+    await crowded.host.offer(doc.offer(waiting, uid="u0"))
+    await crowded.host.offer(doc.offer(doc.resource("r", [user("early")]), uid="u1"))
+    crowded.host.start()
+    await crowded.wrote("+ early")
+    crowded.journal.with_name("journal.first").touch()
+    await crowded.said("r/late", "PathBusy", "u0")
+    await crowded.down()
+    engine = (await crowded.up(isolation="none"))._engine
+    await until(lambda: engine._blocked == {"u0"}, lambda: crowded.report("u0"))
+    crowded.journal.with_name("journal.go").touch()
+    await crowded.ready("u0")
+    await crowded.ready("u1")
+    assert crowded.lines() == ["+ early", "- early", "+ late", "- late"]
+    assert crowded.values("u1") == {"r/early.x": b"early"}

@@ -40,6 +40,7 @@ from dayfly.spec.run import Phase, State
 log = logging.getLogger(__name__)
 
 WORKERS = 64
+ALIVE = (State.CLAIMED, State.UNKNOWN)
 LEDGER_AGAIN_S = 1.0
 DEFECT_AGAIN_S = 5.0
 # So long after the machine has slept its timers are looked at, should nothing else happen.
@@ -95,22 +96,33 @@ class Engine:
 
     def start(self) -> None:
         """Begin to take turns; every run that has not ended gets one."""
-        self._tidy()
+        self._take_over()
         self._workers = [asyncio.create_task(self._work()) for _ in range(WORKERS)]
         self._lookers = [asyncio.create_task(self._look_at_clock())]
         for uid in self.reader.uids():
             self.wake(uid)
 
-    def _tidy(self) -> None:
-        """Remove what a server that was killed had recorded and not yet removed."""
+    def _take_over(self) -> None:
+        """Adopt what runs, before the first turn: its places and paths are taken. And remove what a server that was
+        killed had recorded and not yet removed.
+        """
         known = set(self.reader.uids())
-        for run, unit, number in folders(self.attempts.place):
-            live = self.runs.look(run)
-            record = live.run.unit(unit) if live else None
-            over = record is None or record.attempt != number or record.state in (State.DONE, State.VOID)
-            if over:
-                self.attempts.tidy(Key(run, unit, number))
+        for key in (Key(*found) for found in folders(self.attempts.place)):
+            live = self.runs.look(key.run)
+            record = live.run.unit(key.unit) if live else None
+            if live is None or record is None or record.attempt != key.attempt or record.state not in ALIVE:
+                self.attempts.tidy(key)
+                continue
+            try:
+                self._adopt(live, key.unit)
+            except OSError as error:
+                log.warning("%s is adopted later: %s", key, error)
         self.ports.keep_only(known)
+
+    def _adopt(self, live: Live, name: str) -> None:
+        record = live.run.unit(name)
+        self.attempts.adopt(Key(live.run.uid, name, record.attempt), live.unit(name), record)
+        self._probe(live, name)
 
     async def stop(self) -> None:
         """Take no more turns, and finish those begun: whatever they start is watched. What runs goes on."""
@@ -286,10 +298,8 @@ class Engine:
             return None
         facts = self.attempts.facts(run)
         for name, record in live.run.units.items():
-            alive = record.state is State.CLAIMED or record.state is State.UNKNOWN
-            if alive and (name, record.attempt) not in facts:
-                self.attempts.adopt(Key(run, name, record.attempt), live.unit(name), record)
-                self._probe(live, name)
+            if record.state in ALIVE and (name, record.attempt) not in facts:
+                self._adopt(live, name)
         return self.scenes.of(live, self._slots(live))
 
     def look(self, uid: str) -> Scene | None:
