@@ -98,6 +98,18 @@ async def test_all_outputs_of_a_run_have_a_limit(machine):
     assert len(machine.values()) == 2
 
 
+async def test_an_output_that_is_made_anew_counts_once(machine):
+    script = 'head -c 400000 /dev/zero > /tmp/big; [ "$DAYFLY_ATTEMPT" = 3 ]'
+    steps = [
+        doc.step("a", "head -c 400000 /dev/zero > /tmp/big", outputs=[("big", "/tmp/big")]),
+        doc.step("b", script, outputs=[("big", "/tmp/big")], idempotent=True, limit=3, backoff_ms=1),
+    ]
+    await machine.host.offer(doc.offer(doc.resource("r", steps)))
+    await machine.ready()
+    assert {name: len(value) for name, value in machine.values().items()} == {"r/a.big": 400_000, "r/b.big": 400_000}
+    assert ("Record", "r/b", 2, "ExitCode") in machine.history()
+
+
 async def test_what_is_sensitive_stays_out_of_history_report_and_log(machine, caplog):
     caplog.set_level("DEBUG")
     outputs = [Output(name="key", path="/tmp/key", sensitive=True)]

@@ -1,5 +1,7 @@
 """What a turn sees on this machine: the run, the facts of its attempts, free places, and what stands in the way."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from dayfly.embedded.attempts import Attempts, Key
@@ -10,7 +12,7 @@ from dayfly.execute.process.run import declared_paths
 from dayfly.execute.turn import Scene
 from dayfly.plan.world import AttemptKey, Ended, Fact, Objection, World
 from dayfly.spec.lifecycle import Unit
-from dayfly.spec.run import State
+from dayfly.spec.run import OutputRecord, State
 
 RUN_OUTPUT_LIMIT = 1 << 20
 BASELINE_MISSING = "BaselineMissing"
@@ -49,15 +51,18 @@ class Scenes:
     def _within_limit(self, live: Live) -> dict[AttemptKey, Fact]:
         """All outputs of a run together have a limit: a result beyond it is a failure, and is not kept."""
         facts = dict(self._attempts.facts(live.run.uid))
-        kept = sum(output.size for record in live.run.units.values() for output in record.outputs.values())
+        kept = sum(_size(record.outputs) for record in live.run.units.values())
         for (name, attempt), fact in facts.items():
             record = live.run.unit(name)
             if not isinstance(fact, Ended) or attempt != record.attempt or record.state is State.DONE:
                 continue
-            size = sum(output.size for output in fact.result.outputs.values())
-            if kept + size > RUN_OUTPUT_LIMIT:
+            told = fact.result.outputs
+            # What a former attempt told is replaced: all of it by a success, by name after another failure.
+            then = told if fact.result.outcome == "succeeded" else record.outputs | told
+            total = kept - _size(record.outputs) + _size(then)
+            if total > RUN_OUTPUT_LIMIT:
                 message = (
-                    f"its {size} bytes of outputs would make {kept + size} for the run, {RUN_OUTPUT_LIMIT} is the most"
+                    f"its {_size(told)} bytes of outputs would make {total} for the run, {RUN_OUTPUT_LIMIT} is the most"
                 )
                 facts[name, attempt] = Ended(
                     result=msgspec.structs.replace(
@@ -65,7 +70,7 @@ class Scenes:
                     )
                 )
             else:
-                kept += size
+                kept = total
         return facts
 
     def _objections(self, live: Live) -> dict[str, Objection]:
@@ -98,3 +103,7 @@ class Scenes:
     def _busy_unit(self, key: Key) -> Unit:
         live = self._runs.look(key.run)
         return live.unit(key.unit) if live else Unit(name=key.unit, kind="exec")
+
+
+def _size(outputs: Mapping[str, OutputRecord]) -> int:
+    return sum(output.size for output in outputs.values())
