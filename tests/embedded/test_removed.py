@@ -99,6 +99,23 @@ async def test_the_work_folder_of_a_fork_that_has_not_begun(machine):
     assert machine.host.endpoints("u")
 
 
+async def test_the_work_folder_of_a_fork_that_runs(machine):
+    """It goes on where it was, and others are told of no other port."""
+    await machine.baseline()
+    await machine.host.offer(doc.offer(forks=[doc.fork()]))
+    await machine.ready()
+    [before] = machine.host.endpoints("u")
+    shutil.rmtree(machine.work)
+    assert machine.host.endpoints("u") == (before,)
+
+    of = {"kind": "Deployment", "namespace": "default", "name": "app"}
+    source = {"fork": {"forkOf": of, "expression": "{{.Service.Port}}"}}
+    await machine.baseline("peer", ("/bin/sh", "-c", 'echo "$APP" >> "$JOURNAL"; exec sleep 600'), port=None)
+    forks = [doc.fork(), doc.fork("peer", env=[doc.set_env("APP", source=source)])]
+    await machine.host.offer(doc.offer(forks=forks))
+    await machine.wrote(str(before.port))
+
+
 async def test_a_work_folder_that_somebody_else_has_made_meanwhile_is_not_used(machine, monkeypatch):
     monkeypatch.setattr("dayfly.execute.process.place._is_ours", lambda _: False)
     await machine.host.offer(doc.offer(slow()))

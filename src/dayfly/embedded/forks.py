@@ -52,27 +52,35 @@ class Baselines:
 class Ports:
     """One port of the loopback interface for each fork, kept over its restarts as long as the machine runs.
 
-    So another fork can be told where it answers before it has started, and need not start anew when it has.
+    So another fork can be told where it answers before it has started, and need not start anew when it has. The notes
+    are for the next server: they may be removed under a fork that runs.
     """
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._ports: dict[str, int] = {}
 
     def of(self, run: str, fork: str) -> int:
         """The fork's port, chosen at the first call."""
-        return self._place.noted(_note(run, fork)) or self._choose(run, fork)
+        return self.known(run, fork) or self._choose(run, fork)
 
     def renew(self, run: str, fork: str) -> int:
         """The port for the fork's next process: the same again, unless somebody else listens there by now."""
-        port = self._place.noted(_note(run, fork))
+        port = self.known(run, fork)
         return port if port and _is_free(port) else self._choose(run, fork)
 
     def known(self, run: str, fork: str) -> int:
         """The fork's port; 0 if none was chosen."""
-        return self._place.noted(_note(run, fork))
+        name = _note(run, fork)
+        port = self._ports.get(name) or self._place.noted(name)
+        if port:
+            self._ports[name] = port
+        return port
 
     def forget(self, run: str) -> None:
         """The run's forks are gone for good."""
+        for name in [name for name in self._ports if name.startswith(f"{run}.")]:
+            del self._ports[name]
         for note in Path(self._place.work).glob(f"{run}.*.port"):
             note.unlink(missing_ok=True)
 
@@ -86,7 +94,9 @@ class Ports:
         with socket.socket() as probe:
             probe.bind((HOST, 0))
             port: int = probe.getsockname()[1]
-        self._place.note(_note(run, fork), port)
+        name = _note(run, fork)
+        self._place.note(name, port)
+        self._ports[name] = port
         return port
 
 
