@@ -238,6 +238,16 @@ async def test_a_port_that_somebody_took_is_exchanged(machine):
         assert port(machine) != number
 
 
+async def test_no_two_are_promised_one_port(machine, monkeypatch):
+    """Nobody listens there yet, so the kernel may name it twice."""
+    named = iter([40001, 40001, 40001, 40002])
+    monkeypatch.setattr("dayfly.embedded.forks._any_free", lambda: next(named))
+    ports = machine.host._engine.ports
+    assert [ports.of("u", name) for name in ("fork:default/a", "fork:default/b")] == [40001, 40002]
+    assert ports.of("u", "fork:default/a") == 40001
+    ports.forget("u")
+
+
 async def test_what_only_a_cluster_knows_is_refused(machine):
     for kind in ("configMap", "secret"):
         env = [doc.set_env("TOKEN", source={kind: {"name": "n", "key": "k"}})]

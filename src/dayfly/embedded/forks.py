@@ -91,9 +91,9 @@ class Ports:
                 note.unlink(missing_ok=True)
 
     def _choose(self, run: str, fork: str) -> int:
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            port: int = probe.getsockname()[1]
+        # One that is promised need not be listened at yet, so the kernel may name it again.
+        promised = set(self._ports.values())
+        port = next(port for port in iter(_any_free, None) if port not in promised)
         name = _note(run, fork)
         self._place.note(name, port)
         self._ports[name] = port
@@ -148,6 +148,13 @@ def _address(wanted: Mapping[str, object], elsewhere: Mapping[str, int]) -> byte
 
 def _note(run: str, fork: str) -> str:
     return f"{run}.{slug(fork)}.port"
+
+
+def _any_free() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _is_free(port: int) -> bool:
