@@ -152,6 +152,24 @@ def test_a_server_that_was_killed_leaves_an_address_that_is_seen_through(cli: Cl
     assert cli("down").code == 0
 
 
+def test_a_stranger_where_a_killed_server_was_is_seen_through(cli: Cli, tmp_path: Path, journal: Path):
+    """As after the machine was started again: the address stays in the home, and its port goes to whoever comes first."""
+    other = Cli(tmp_path / "other", cli.folder, [])
+    assert cli("up", "--detach", "--port", "0").code == 0
+    os.kill(json.loads(cli("status", "-o", "json").out)["process"], signal.SIGKILL)
+    until(lambda: server.process(Home(cli.home)) is None)
+    port = (cli.home / "url").read_text().strip().rpartition(":")[2]
+    assert other("up", "--detach", "--port", port).code == 0
+    try:
+        refused(cli("status"), 5, f"{cli.home} has no server that runs", "dayfly up --port 0", "DAYFLY_HOME")
+        plugin = cli.write("p.yaml", wishes.plugin(journal))
+        done = cli("with", "-f", plugin, "--", "sh", "-c", "exit 7")
+        assert done.code == 7, done.err
+        assert journal.read_text().split() == ["provision", "seed", "drop"]
+    finally:
+        assert other("down").code == 0
+
+
 def test_a_home_that_cannot_be_used(cli: Cli):
     cli.write("file", "")
     refused(cli("up", DAYFLY_HOME=str(cli.folder / "file" / "home")), 5, "DAYFLY_HOME")

@@ -25,10 +25,9 @@ class ApiError(CliError):
     def __init__(self, status: int, message: str) -> None:
         self.status = status
         codes = {400: Exit.USAGE, 401: Exit.DENIED, 403: Exit.DENIED, 404: Exit.NOT_FOUND}
-        advice = ""
-        if status in (401, 403):
-            advice = "the right one is in the file key of its home: set DAYFLY_HOME or DAYFLY_API_KEY"
-        super().__init__(codes.get(status, Exit.FAILED), message, advice)
+        code = codes.get(status, Exit.FAILED)
+        advice = "the right one is in the file key of its home: set DAYFLY_HOME or DAYFLY_API_KEY"
+        super().__init__(code, message, advice if code == Exit.DENIED else "")
 
 
 class Address(NamedTuple):
@@ -50,11 +49,19 @@ def find(home: Home | None = None) -> Address | None:
     return Address(url.rstrip("/"), os.environ.get("DAYFLY_API_KEY") or home.read(home.key))
 
 
+def is_left_behind(home: Home) -> bool:
+    """Whether the address in the home is of a server that was killed, so that whoever answers there is a stranger."""
+    from dayfly.cli import server
+
+    return bool(home.read(home.url)) and server.process(home) is None
+
+
 class Client:
     """One connection, kept open between requests. Not for use by several threads."""
 
-    def __init__(self, address: Address, *, timeout: float = TIMEOUT) -> None:
+    def __init__(self, address: Address, *, timeout: float = TIMEOUT, home: Home | None = None) -> None:
         self._timeout = timeout
+        self._home = home
         self.address = address
         self._connection = _connection(address, timeout)
 
@@ -75,7 +82,7 @@ class Client:
         address = find(home)
         if address is None:
             raise CliError(Exit.NO_SERVER, f"no server runs in {home.path}", _START)
-        return cls(address)
+        return cls(address, home=None if os.environ.get("DAYFLY_URL") else home)
 
     def get(self, *path: str, **query: object) -> Any:
         """GET below the organisation."""
@@ -156,7 +163,11 @@ class Client:
         if status < 400:
             return content
         error = content.get("error") if isinstance(content, dict) else None
-        raise ApiError(status, str(error or f"the server answered {status} without a reason"))
+        fault = ApiError(status, str(error or f"the server answered {status} without a reason"))
+        if fault.code == Exit.DENIED and self._home is not None and is_left_behind(self._home):
+            left = f"{self._home.path} has no server that runs, and where its last one was another's answers"
+            fault.advice = f"{left}: {_START} --port 0, or set DAYFLY_HOME or DAYFLY_API_KEY"
+        raise fault
 
     def _silent(self, problem: str) -> CliError:
         advice = "see server.log in its home, or restart it with: dayfly down; dayfly up"

@@ -56,6 +56,7 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
         CliError: it ended instead, with what it said last; or it does not answer in time.
     """
     home.make()
+    left_behind = _identity(home)
     runner.find()  # may build it, which takes its time and has something to say
     with home.log.open("ab") as log:
         began = log.tell()
@@ -80,7 +81,9 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
             # 0 is what it returns when somebody stops it, and not ours: what we were to do has not been done.
             given = Exit(code) if code and code in set(Exit) else Exit.FAILED
             raise CliError(given, message, "" if said else f"see {home.log}")
-        if process(home) == child.pid and (client := answering(home)):
+        # It holds the home before it says where it is: until then a killed one's address leads to whoever is there now.
+        ours = process(home) == child.pid and _identity(home) != left_behind
+        if ours and (client := answering(home)):
             child.returncode = 0  # keeps the interpreter from complaining about a child that still runs
             return client
         time.sleep(_POLL)
@@ -123,3 +126,12 @@ def answering(home: Home) -> Client | None:
         client.health()
         return client
     return None
+
+
+def _identity(home: Home) -> tuple[int, int] | None:
+    """Tells the file with the address from the next one of its name."""
+    try:
+        found = home.url.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
