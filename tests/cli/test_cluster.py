@@ -15,7 +15,7 @@ from dayfly.plan.status import describe
 from dayfly.plan.why import why as chain
 from kube.fake import FakeCluster
 
-from rig.scenes import Scene, wish  # isort: skip
+from rig.scenes import CHAIN, Scene, wish  # isort: skip
 from rig.world import World  # isort: skip
 
 __all__ = ["stage"]
@@ -233,6 +233,19 @@ class TestPlan:
         file.write_text("{name: box, spec: {cluster: c, resources: [{name: db, plugin: nosuch}]}}")
         words = 'the plugin "nosuch" is neither in these files nor in the cluster'
         refused(stage(LIFE, up)("plan", "-f", str(file)), 3, words, "kubectl get resourceplugins")
+
+    def test_a_faulty_plugin_is_the_trouble_of_those_who_name_it_alone(self, stage: Stage, tmp_path):
+        async def published(world: World) -> None:
+            await up(world)
+            world.plugin("bad", {**CHAIN, "runner": {"image": "busybox:1", "podTemplateOverlay": "spec: [1"}})
+
+        asked = stage(LIFE, published)
+        file = tmp_path / "box.yaml"
+        file.write_text("{name: box, spec: {cluster: c, resources: [{name: db, plugin: pg}]}}")
+        assert asked("plan", "-f", str(file)).code == 0
+        file.write_text("{name: box, spec: {cluster: c, resources: [{name: db, plugin: bad}]}}")
+        words = "the resource plugin bad@0.0.0 of the cluster is wrong: spec.runner.podTemplateOverlay: line 2"
+        refused(asked("plan", "-f", str(file)), 1, words, "kubectl get resourceplugins")
 
 
 class TestErrors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import shlex
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,10 +20,11 @@ from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.objects import SECRETS
 from dayfly.kube.transport import HttpTransport
-from dayfly.operator.objects import ABANDON_ANNOTATION, PLUGINS, RUNS, SANDBOXES
+from dayfly.operator.objects import ABANDON_ANNOTATION, PLUGINS, RUNS, SANDBOXES, PluginObject
 from dayfly.operator.sandboxes import routing_key
-from dayfly.spec import documents, semver
 from dayfly.spec import names as names_
+from dayfly.spec import semver
+from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import FORK
 
 if TYPE_CHECKING:
@@ -115,17 +117,20 @@ class Cluster:
         self._run(self._abandon(name, reason))
 
     def plugin(self, name: str, version: str) -> Plugin:
-        from dayfly.spec.plugin import Plugin
-
-        found: list[Plugin] = []
+        found: dict[str, PluginObject] = {}
         for each in self._run(self._client.list_all(PLUGINS)).items:
-            bare = {key: value for key, value in each.spec.items() if key != "name"}
-            plugin = documents.from_wire({"name": each.spec.get("name", ""), "spec": bare}, "ResourcePlugin")
-            if isinstance(plugin, Plugin) and plugin.name == name and version in ("", semver.LATEST, plugin.version):
-                found.append(plugin)
+            with contextlib.suppress(SpecError):  # one that nobody can name is not meant
+                bare, have = semver.split_name(str(each.spec.get("name", "")))
+                if bare == name and version in ("", semver.LATEST, have):
+                    found[have] = each
         if not found:
             raise CliError(Exit.NOT_FOUND, f"no resource plugin {name}@{version or semver.LATEST}")
-        return max(found, key=lambda plugin: semver.precedence(plugin.version))
+        highest = max(found, key=semver.precedence)
+        try:
+            return found[highest].parsed()
+        except SpecError as fault:
+            message = f"the resource plugin {name}@{highest} of the cluster is wrong: {fault}"
+            raise CliError(Exit.FAILED, message, "see: kubectl get resourceplugins") from None
 
     def _standing(self, sandbox: Any) -> Standing:
         meta = sandbox["metadata"]
