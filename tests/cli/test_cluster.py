@@ -50,6 +50,21 @@ class TestGet:
         assert (found["name"], found["phase"], found["done"], found["total"]) == ("box", "Ready", 2, 2)
         assert {unit["id"]: unit["state"] for unit in found["units"]}["db/make"] == "succeeded"
 
+    def test_one_that_cannot_be_read_keeps_no_other_from_being_shown(self, stage: Stage):
+        """Whoever may write Sandboxes may nest what Dayfly keeps as it came."""
+
+        async def another(world: World) -> None:
+            await up(world)
+            world.sandbox({"middleware": [{"name": "DEEP"}]}, name="deep")
+
+        asked = stage(LIFE, another)
+        done = asked("get")
+        assert done.code == 0
+        assert [line.split()[0] for line in done.out.splitlines()] == ["SANDBOX", "box"]
+        words = 'the sandbox "deep" is nested too deeply to be read; see: kubectl --context kind -n shop get'
+        assert done.err.startswith(f"dayfly: {words}")
+        refused(asked("why", "deep"), 1, words)
+
     def test_what_is_not_there(self, stage: Stage):
         asked = stage(LIFE, up)
         refused(

@@ -14,6 +14,7 @@ import msgspec
 from dayfly.cli import kept, spoken
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.hosts import Standing
+from dayfly.cli.show import talk
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
 from dayfly.execute.pod import names
 from dayfly.kube import auth, errors
@@ -75,8 +76,11 @@ class Cluster:
         self._loop.close()
 
     def sandboxes(self) -> list[Standing]:
-        found = self._run(self._client.list_all(_SANDBOXES, self._namespace))
-        return [self._standing(each) for each in sorted(found.items, key=lambda each: str(each["metadata"]["name"]))]
+        try:
+            found = self._run(self._client.list_all(_SANDBOXES, self._namespace)).items
+        except RecursionError:
+            found = self._one_by_one()
+        return [self._standing(each) for each in sorted(found, key=lambda each: str(each["metadata"]["name"]))]
 
     def sandbox(self, name: str) -> Standing:
         return self._standing(self._get(name))
@@ -132,6 +136,24 @@ class Cluster:
             message = f"the resource plugin {name}@{highest} of the cluster is wrong: {fault}"
             raise CliError(Exit.FAILED, message, "see: kubectl get resourceplugins") from None
 
+    def _one_by_one(self) -> list[Any]:
+        """All Sandboxes, for one that cannot be read spoils the list of all; it is named and left out."""
+        try:
+            there = self._run(self._client.list_all(_SANDBOXES.metadata_only(), self._namespace)).items
+        except RecursionError:
+            message = f"a sandbox in namespace {self._namespace} is nested too deeply to be read"
+            raise CliError(Exit.FAILED, message, f"see: kubectl{self.flags} get sandboxes.dayfly.dev") from None
+        found = []
+        for each in there:
+            try:
+                found.append(self._get(each.metadata.name))
+            except CliError as fault:
+                if fault.code not in (Exit.FAILED, Exit.NOT_FOUND):
+                    raise
+                if fault.code == Exit.FAILED:  # the other is gone meanwhile
+                    talk(f"dayfly: {fault}")
+        return found
+
     def _standing(self, sandbox: Any) -> Standing:
         meta = sandbox["metadata"]
         report = spoken.report(sandbox, _now())
@@ -145,12 +167,15 @@ class Cluster:
         names_.check("sandbox", name)
         try:
             found = await self._client.get(_SANDBOXES, name, self._namespace)
-            self._met.setdefault(name, found["metadata"]["uid"])
-            return found
+        except RecursionError:
+            advice = f"see: kubectl{self.flags} get sandboxes.dayfly.dev {name} -o yaml"
+            raise CliError(Exit.FAILED, f'the sandbox "{name}" is nested too deeply to be read', advice) from None
         except errors.NotFound:
             # No such Sandbox, or no such kind? The list of a kind that is there may be empty, and is not missing.
             await self._client.page(_SANDBOXES.metadata_only(), self._namespace, limit=1)
             raise self._no(name) from None
+        self._met.setdefault(name, found["metadata"]["uid"])
+        return found
 
     def _no(self, name: str) -> CliError:
         message = f'no sandbox "{name}" in namespace {self._namespace}'
