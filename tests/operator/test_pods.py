@@ -451,6 +451,18 @@ class TestLargeOutputs:
         given = {unit: inputs for (_, unit, _), inputs in world.cloud.given.items()}
         assert given["db/drop"]["MAKE_URL"] == b"db://1"
 
+    def test_nobody_waits_for_them_once_the_cleanup_is_given_up(self):
+        async def story(world: World) -> None:
+            world.cloud.lossy = world.cloud.forgiven = True
+            self.silent(world)
+            world.sandbox(wish())
+            await world.until(lambda: "its outputs lie in its log" in message(world), "a word", 10)
+            world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "made by nobody"}}})
+            world.delete()
+            await world.until(lambda: not world.leftovers(), "everything to go", 60)
+
+        scene({}, story)
+
     def test_where_no_answer_ever_comes_they_are_lost(self):
         async def story(world: World) -> None:
             world.cloud.lossy = True

@@ -47,6 +47,8 @@ class Sight(msgspec.Struct):
     forks: ForkSight
     closing: bool
     """Whether the run is closed, or is to be in this turn."""
+    abandoned: bool
+    """Whether nobody wants its cleanup any more: then nothing is waited for that serves that alone."""
 
 
 class Gathering:
@@ -91,7 +93,7 @@ class Gathering:
         forks = await self._forks.gather(run, plan, now)
         closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
         pods = self._pods_of(run, plan)
-        sight = Sight(run=run, pods=pods, values={}, forks=forks, closing=bool(closing))
+        sight = Sight(run, pods, {}, forks, closing=bool(closing), abandoned=wish.abandon is not None)
         facts: dict[AttemptKey, Fact] = {}
         for (name, attempt), pod in sight.pods.items():
             fact = _in_time(await self._read(sight, plan, name, attempt, pod, now), run.ledger.unit(name), now)
@@ -205,7 +207,7 @@ class Gathering:
         found = told(values, fact.result)
         if found is None:
             found = await self._values.recall(sight.run, (pod.metadata.namespace, *key), fact.result)
-        if found is None and isinstance(late, Unread):
+        if found is None and isinstance(late, Unread) and not sight.abandoned:
             self._cluster.queue.add(sight.run.metadata.name, after=self._late.again_in(pod))
             return late
         if found is None:
