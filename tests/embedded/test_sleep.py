@@ -1,4 +1,4 @@
-"""The machine sleeps: the wall clock goes on, the clock that timers run by does not."""
+"""The machine sleeps, or the server is stopped: the wall clock goes on, and nobody here with it."""
 
 import time
 
@@ -50,6 +50,21 @@ async def test_a_lease_is_not_held_against_the_time_of_sleep(machine, sleep):
     await machine.host.offer(doc.offer(box(wait), lease_until=now() + 20_000))
     await machine.wrote("up")
     sleep(HOUR)
+    machine.journal.with_name("journal.go").touch()
+    await until(lambda: machine.unit("r/a").state == "succeeded", machine.report)
+    assert machine.report().closed is None
+    assert await machine.host.lease("u", now() + 30_000)
+    await machine.ready()
+
+
+async def test_neither_is_it_while_the_server_was_stopped(machine, sleep, monkeypatch):
+    """By Ctrl-Z, say: whoever would renew it gets no answer."""
+    real, hour = time.monotonic_ns, HOUR * 1_000_000
+    wait = 'echo up >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
+    await machine.host.offer(doc.offer(box(wait), lease_until=now() + 20_000))
+    await machine.wrote("up")
+    sleep(HOUR)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: real() + hour)
     machine.journal.with_name("journal.go").touch()
     await until(lambda: machine.unit("r/a").state == "succeeded", machine.report)
     assert machine.report().closed is None

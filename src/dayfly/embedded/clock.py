@@ -1,9 +1,12 @@
 """The host's one clock."""
 
 import time
+from typing import NamedTuple
 
 # Less than that is the clock being steered, not a jump.
 JUMP_MS = 1_000
+# Whoever looks each few seconds, and did not for so long, was stopped.
+SILENCE_MS = 15_000
 
 
 def now_ms() -> int:
@@ -11,24 +14,43 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Jumps:
-    """How far the clock has jumped against the one that timers run by, which stands still while the machine sleeps.
+class Gap(NamedTuple):
+    """Time that nobody here has lived through: `ms` of it, negative where the clock was set back."""
 
-    After a jump a timer set before is late (or, if somebody set the clock back, early) by as much.
+    ms: int
+    lead: int
+    now: int
+
+
+class Gaps:
+    """Notices that the machine slept or that somebody set its clock, and that this process was stopped.
+
+    After the former a timer set before is late (or early), as the clock that timers run by stands still meanwhile. For
+    the latter somebody has to look more often than `SILENCE_MS`.
     """
 
     def __init__(self) -> None:
-        self._lead = _lead()
+        self._lead, self._now = _lead(), _monotonic_ms()
 
-    def seen(self) -> int:
-        """Milliseconds since the last one that was heeded; negative if the clock was set back, 0 if there was none."""
-        jump = _lead() - self._lead
-        return jump if abs(jump) >= JUMP_MS else 0
+    def seen(self) -> Gap | None:
+        """What has not been heeded; None if there is nothing."""
+        lead, now = _lead(), _monotonic_ms()
+        jump, silence = lead - self._lead, now - self._now
+        if abs(jump) >= JUMP_MS:
+            return Gap(jump, lead, now)
+        if silence >= SILENCE_MS:
+            return Gap(silence, lead, now)
+        self._now = now
+        return None
 
-    def heed(self, jump: int) -> None:
+    def heed(self, gap: Gap) -> None:
         """What `seen` told has been acted upon."""
-        self._lead += jump
+        self._lead, self._now = gap.lead, gap.now
 
 
 def _lead() -> int:
-    return now_ms() - time.monotonic_ns() // 1_000_000
+    return now_ms() - _monotonic_ms()
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -10,7 +10,7 @@ import msgspec
 
 from dayfly.embedded import forks
 from dayfly.embedded.attempts import Attempts, Key
-from dayfly.embedded.clock import Jumps, now_ms
+from dayfly.embedded.clock import Gaps, now_ms
 from dayfly.embedded.forks import Ports
 from dayfly.embedded.launch import Launcher
 from dayfly.embedded.ledger import Ledger, LedgerError
@@ -45,7 +45,7 @@ LEDGER_AGAIN_S = 1.0
 DEFECT_AGAIN_S = 5.0
 # So long after the machine has slept its timers are looked at, should nothing else happen.
 CLOCK_LOOK_S = 5.0
-# Nobody could renew a lease while there was no server, or while the machine slept.
+# Nobody could renew a lease while there was no server, while it was stopped, or while the machine slept.
 LEASE_GRACE_MS = 30_000
 # How long the server's end waits for steps that are just being started.
 START_S = 5.0
@@ -85,7 +85,7 @@ class Engine:
         # How often that may have changed: a turn that began before the last time has seen what was before.
         self._freed = 0
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
-        self._jumps = Jumps()
+        self._gaps = Gaps()
         self._waking = asyncio.Lock()
         self._probes: dict[Key, asyncio.Task[None]] = {}
         self._workers: list[asyncio.Task[None]] = []
@@ -251,28 +251,28 @@ class Engine:
             try:
                 await self._heed_clock()
             except LedgerError as error:
-                log.warning("the clock has jumped, and leases wait: %s", error)
+                log.warning("leases wait to begin anew: %s", error)
             except Exception:
                 log.exception("the clock could not be looked at")
 
     async def _heed_clock(self) -> None:
-        """If the machine has slept (or the clock was set): let leases begin anew before a turn judges them, and set
-        the timers again. A time to live goes on meanwhile.
+        """If the machine has slept, or this process was stopped: let leases begin anew before a turn judges them, and
+        set the timers again. A time to live goes on meanwhile.
 
         Raises:
-            LedgerError: the disk refused; the jump is still to be heeded.
+            LedgerError: the disk refused; it is still to be heeded.
         """
-        if not self._jumps.seen():
+        if self._gaps.seen() is None:
             return
         async with self._waking:
-            jump = self._jumps.seen()
-            if not jump:
+            gap = self._gaps.seen()
+            if gap is None:
                 return
             until = now_ms() + LEASE_GRACE_MS
-            if jump > 0 and self.reader.lapsing(until):
+            if gap.ms > 0 and self.reader.lapsing(until):
                 await self.writer.run(lambda: self.ledger.extend_leases(until))
                 self.runs.refresh_all()
-            self._jumps.heed(jump)
+            self._gaps.heed(gap)
             for uid, (at, _) in list(self._timers.items()):
                 self._later(uid, at)
 
