@@ -183,6 +183,26 @@ def test_closed_standard_streams_are_silence_and_no_traceback(cli: Cli, fake: Fa
     assert done.stderr == "" or done.stderr.startswith("There is no sandbox")
 
 
+@pytest.mark.parametrize(
+    ("redirected", "code", "said"),
+    [
+        ("sandbox list -o json >/dev/full", 1, "dayfly: No space left on device; free some space and try again\n"),
+        ("completion bash >/dev/full", 1, "dayfly: No space left on device; free some space and try again\n"),
+        ("sandbox get demo 2>/dev/full", 3, ""),
+        ("sandbox list 2>/dev/full", 0, ""),
+    ],
+)
+def test_a_full_disk_behind_a_redirection_keeps_the_code_and_the_one_line(
+    cli: Cli, fake: Fake, redirected: str, code: int, said: str
+):
+    fake.say("GET", "sandboxes", [])
+    environment = cli.environment()
+    environment.pop("PYTHONUNBUFFERED", None)  # what is kept back is tried again while the interpreter ends
+    line = f"{' '.join(COMMAND)} {redirected}"
+    done = subprocess.run(["sh", "-c", line], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, said)
+
+
 def test_what_the_machine_refuses_is_said_without_its_number(cli: Cli):
     cli.home.mkdir()
     (cli.home / "url").mkdir()

@@ -121,4 +121,4 @@ def _whoever_looks() -> Iterator[None]:
     try:
         yield
     except OSError:
-        hush()
+        hush(sys.stderr)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import TextIO
 
 GAP = "   "
 
@@ -44,13 +45,13 @@ def talk(message: str) -> None:
         sys.stderr.write(plain(message) + "\n")
         sys.stderr.flush()
     except OSError:
-        hush()
+        hush(sys.stderr)
 
 
-def hush() -> None:
-    """Say nothing any more: nobody hears it. What is still on its way goes nowhere, too."""
+def hush(stream: TextIO) -> None:
+    """Let what is written to a stream go nowhere, also what is still on its way: nobody takes it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stderr.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 

@@ -84,6 +84,21 @@ root = click.version_option(__version__, message="%(prog)s %(version)s")(root)
 
 def run(arguments: list[str]) -> int:
     """Carry out one command line; whatever goes wrong ends as one line on stderr and an exit code."""
+    try:
+        return _run(arguments)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                # Nobody takes it (a pipe without a reader, a full disk), which has been said or cannot be. Else the
+                # interpreter tries again while it ends, complains, and makes the code 120.
+                from dayfly.cli.show import hush
+
+                hush(stream)
+
+
+def _run(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # the interpreter's own are text files
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
@@ -105,9 +120,7 @@ def run(arguments: list[str]) -> int:
         sys.stderr.write(f"{fault.format_message()}\n")
         return Exit.USAGE
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Without this the interpreter would complain while it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + 13
+        return 128 + 13  # whoever read our output has seen enough
     except KeyboardInterrupt:
         return _say("interrupted; what the server was asked for goes on, see: dayfly status", 128 + 2)
     except Exception as fault:  # noqa: BLE001 # the last line of defence: no traceback ever
