@@ -34,8 +34,12 @@ def until_ready(client: Client, name: str, seconds: float) -> Report:
     Raises:
         CliError: it failed, ended, or is not ready in time.
     """
+    uid = ""
     with progress.begin(name) as shown:
         for report in _reports(client, name, seconds, shown.pause):
+            if report["uid"] != (uid := uid or report["uid"]):
+                message = f"{name} was deleted, and the one of that name that is there now is another wish"
+                raise CliError(Exit.FAILED, message, f"see: dayfly sandbox get {name}")
             shown.show(report)
             if report.get("ready"):
                 return report
