@@ -61,7 +61,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: str 
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     if elastic and sys.stdout.isatty():
         column = list(header).index(elastic)
-        excess = sum(widths) + len(GAP) * (len(widths) - 1) - os.get_terminal_size(sys.stdout.fileno()).columns
+        room = os.get_terminal_size(sys.stdout.fileno()).columns or sys.maxsize  # 0: nobody has told how wide it is
+        excess = sum(widths) + len(GAP) * (len(widths) - 1) - room
         widths[column] = max(widths[column] - max(excess, 0), len(elastic))
         for line in lines:
             line[column] = cut(line[column], widths[column])
