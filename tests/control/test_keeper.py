@@ -46,6 +46,73 @@ def test_a_round_that_only_waited_does_not_put_off_the_next(monkeypatch):
     asyncio.run(begin())
 
 
+def test_what_others_do_meanwhile_does_not_put_off_the_next_round(monkeypatch):
+    """A server that is busy with requests and steps owes what it owes all the same."""
+    rounds = []
+
+    async def others():
+        _work(0.15)
+
+    async def waiting(self):
+        rounds.append(self)
+        await asyncio.create_task(others())
+        await asyncio.to_thread(_work, 0.15)
+
+    async def begin():
+        async with asyncio.timeout(20):
+            keeping = asyncio.create_task(keeper.Keeper(None, {}, "local").run())
+            while len(rounds) < 3:  # noqa: ASYNC110 - nobody tells when a round begins
+                await asyncio.sleep(0.01)
+            keeping.cancel()
+
+    monkeypatch.setattr(keeper.Keeper, "sweep", waiting)
+    asyncio.run(begin())
+
+
+def _work(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def test_a_round_that_works_much_puts_off_the_next(monkeypatch):
+    async def working(self):
+        _work(0.05)
+        await asyncio.sleep(0)
+        _work(0.05)
+
+    async def begin():
+        round_ = keeper._Worked(keeper.Keeper(None, {}, "local").sweep())
+        await round_
+        return round_.seconds
+
+    monkeypatch.setattr(keeper.Keeper, "sweep", working)
+    assert 0.1 <= asyncio.run(begin()) < 1
+
+
+def test_a_keeper_that_is_cancelled_in_its_round_ends_it(monkeypatch):
+    ended = []
+
+    async def cancelled(self):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append(self)
+            raise
+
+    async def begin():
+        keeping = asyncio.create_task(keeper.Keeper(None, {}, "local").run())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        keeping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await keeping
+
+    monkeypatch.setattr(keeper.Keeper, "sweep", cancelled)
+    asyncio.run(begin())
+    assert len(ended) == 1
+
+
 def test_a_ttl_counts_from_where_it_says(client, host):
     made = client.put("sandboxes/sb1", wishes.empty(ttl={"duration": "30m", "offsetFrom": "updatedAt"}))
     time.sleep(0.01)

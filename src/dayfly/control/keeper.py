@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from dayfly.control import records, wishes, workloads
@@ -20,7 +20,7 @@ from dayfly.spec.errors import SpecError
 from dayfly.spec.wire import Offer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Generator, Mapping
 
     from dayfly.compile import Compiled
     from dayfly.control.port import Host
@@ -148,16 +148,16 @@ class Keeper:
     async def run(self) -> None:
         """Pay what is owed and bury what has ended, until cancelled."""
         while True:
-            began = time.process_time()  # work, not waiting: a disk that stalls once must not put off what is owed
+            # Its own work, not its waiting: a disk that stalls, or others who are busy, must not put off what is owed.
+            round_ = _Worked(self.sweep())
             try:
-                await self.sweep()
+                await round_
             except StoreError as fault:
                 log.warning("the store cannot be used now: %s", fault)
             except Exception:
                 # One faulty round must not end all others; what it left undone is still owed.
                 log.exception("a round of the keeper failed")
-            worked = time.process_time() - began
-            await asyncio.sleep(max(SWEEP_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * worked)))
+            await asyncio.sleep(max(SWEEP_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * round_.seconds)))
 
     async def sweep(self) -> None:
         """One round."""
@@ -245,6 +245,33 @@ class Keeper:
         if self._troubles.get(record.uid) != trouble:
             log.warning("sandbox %s (%s): %s", record.name, record.uid, trouble)
             self._troubles[record.uid] = trouble
+
+
+class _Worked:
+    """Awaits something, and knows how many seconds of this thread its own steps took, whoever else had it between them.
+
+    Whoever looks only at a clock before and after counts what all others do while this one waits.
+    """
+
+    def __init__(self, what: Coroutine[Any, Any, None]) -> None:
+        self.seconds = 0.0
+        self._what = what
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        steps, thrown = self._what.__await__(), None
+        while True:
+            began = time.thread_time()
+            try:
+                waits_for = steps.throw(thrown) if thrown else next(steps)
+            except StopIteration:
+                return
+            finally:
+                self.seconds += time.thread_time() - began
+            thrown = None
+            try:
+                yield waits_for
+            except BaseException as fault:  # noqa: BLE001  -- handed on to whom it is meant for, a cancellation above all
+                thrown = fault
 
 
 def _now() -> int:
