@@ -9,7 +9,7 @@ from rig.world import KINDS
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key
-from dayfly.operator.objects import RUNS, RunObject
+from dayfly.operator.objects import RUNS, Pin, RunObject, RunSpec
 from dayfly.operator.runs import Runs
 from dayfly.plan.actions import Close
 from dayfly.plan.sealed import seal
@@ -57,6 +57,18 @@ async def test_its_deletion_is_its_end_whatever_was_written_last(runs, cache):
     assert await runs.replace(made, msgspec.structs.replace(made, ledger=later))
     cache.drop(Key("", "box"))
     assert runs.get("box") is None
+
+
+async def test_what_we_revised_is_known_before_the_cache_has_it(runs, cache):
+    """New forks do not move the ledger: what the cache has of it is as new, and older all the same."""
+    made = await runs.birth(BODY)
+    cache.put(made)
+    pin = Pin(name="d", uid="d", digest="sha256:0")
+    assert await runs.replace(made, msgspec.structs.replace(made, spec=RunSpec(documents=(pin,))))
+    revised = runs.get("box")
+    assert revised.spec.documents == (pin,)
+    cache.put(revised)
+    assert runs.get("box") is cache.get("box")
 
 
 async def test_late_news_of_one_that_is_gone_is_none(runs, cache, client):

@@ -108,7 +108,7 @@ class Cache(Generic[T]):
             old = None
         if old is not None and old.metadata.resource_version == item.metadata.resource_version:
             self._ahead.discard(key)
-        elif old is not None and key in self._ahead and not _is_newer(item, old):
+        elif old is not None and key in self._ahead and not is_newer(item, old):
             self._tell(Change(key, old, old))
         else:
             self._ahead.discard(key)
@@ -124,7 +124,7 @@ class Cache(Generic[T]):
         """
         key = Key.of(item)
         old = self._items.get(key)
-        if old is not None and old.metadata.uid == item.metadata.uid and not _is_newer(old, item):
+        if old is not None and old.metadata.uid == item.metadata.uid and not is_newer(old, item):
             self._ahead.add(key)
             self._set(key, old, item)
 
@@ -170,7 +170,7 @@ class Cache(Generic[T]):
             listener(change)
 
 
-def _is_newer(item: HasMeta, than: HasMeta) -> bool:
+def is_newer(item: HasMeta, than: HasMeta) -> bool:
     """By resource version, a number that counts up (Kubernetes' API concepts, "Resource versions")."""
     return int(item.metadata.resource_version) > int(than.metadata.resource_version)
 

@@ -5,7 +5,7 @@ import collections
 import msgspec
 
 from dayfly.kube import errors
-from dayfly.kube.cache import Cache, Change
+from dayfly.kube.cache import Cache, Change, is_newer
 from dayfly.kube.client import Client
 from dayfly.operator import journal
 from dayfly.operator.objects import RUNS, RunObject
@@ -52,7 +52,7 @@ class Runs:
             return None
         if cached is None or cached.metadata.uid != written.metadata.uid:
             return cached or written
-        if cached.ledger.seq >= written.ledger.seq:
+        if not is_newer(written, cached):
             del self._written[name]
             return cached
         return written
