@@ -10,7 +10,9 @@ import pytest
 from rig.scenes import CHAIN, RETRY, RETRY_UNITS, Scene, at_work, fork, forked, gone, ready, wish
 from rig.world import World
 
+from dayfly.operator import main
 from dayfly.operator.journal import JsonLines
+from dayfly.operator.lifecycles import Lifecycles
 from dayfly.operator.resources import BARRED_MS
 from kube.fake import Fault, Harm, Refusal
 
@@ -288,6 +290,36 @@ class TestHindered:
             world.cluster.admission.clear()
             await world.until(lambda: ready(world), "ready", 600)
             world.delete()
+            await gone(world)
+
+        at_work(story)
+
+    @pytest.mark.parametrize("where", ["turn", "words"])
+    def test_defect_of_our_own(self, where, monkeypatch):
+        """Said without its text, which may hold anything; where it keeps even that from being said, the others go on."""
+
+        def broken(*_args, **_more):
+            raise ValueError("db://1")
+
+        async def story(world: World) -> None:
+            world.sandbox(wish(), "other")
+            await world.until(lambda: ready(world, "other"), "ready")
+            world.sandbox(wish())
+            await world.until(lambda: world.cloud.starts("db/make") == 2, "the first step")
+            with monkeypatch.context() as patched:
+                if where == "turn":
+                    patched.setattr(Lifecycles, "perform", broken)
+                    told = "a defect of the operator's own, ValueError; its log tells more"
+                    await world.until(lambda: told in world.status()["message"], "the defect", 20)
+                else:
+                    patched.setattr(main, "describe", broken)
+                    await world.rest(60)
+            assert len(world.processes) == 1
+            await world.until(lambda: ready(world), "ready", 600)
+            assert "db://1" not in str(world.events())
+            world.cloud.violations.clear()
+            world.delete()
+            world.delete("other")
             await gone(world)
 
         at_work(story)

@@ -149,10 +149,11 @@ class Operator:
             self.cluster.queue.retry(run)
             await self._say_frozen(run, error)
             result = "frozen"
-        except Exception:
+        except Exception as error:
             # A defect of ours in one run must not stop the others; it stays visible and is tried again.
             log.exception("turn of run %s failed", run)
             self.cluster.queue.retry(run)
+            await self._say_hindered(run, error)
             result = "defect"
         else:
             self.cluster.queue.forget(run)
@@ -190,16 +191,29 @@ class Operator:
         if after := await self._speaker.run(scene, report, self._sandboxes.heeded):
             self.cluster.queue.add(run, after=after)
 
-    async def _say_hindered(self, run: str, error: errors.ApiError | ForeignSecretError) -> None:
+    async def _say_hindered(self, run: str, error: Exception) -> None:
         """Nobody need read our log to learn what keeps a run from going on, once it has for a while."""
+        try:
+            await self._try_to_say(run, error)
+        except errors.ApiError:
+            pass  # it is said at the next try
+        except Exception:
+            log.exception("what keeps run %s from going on cannot be said", run)  # perhaps the very same defect
+
+    async def _try_to_say(self, run: str, error: Exception) -> None:
         patience = HINDERED_AFTER if isinstance(error, errors.Refused) else TROUBLED_AFTER
         scene = self._lifecycles.last(run)
         if scene is None or self.cluster.queue.failures(run) < patience:
             return
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
-        said = error.message if isinstance(error, errors.ApiError) else str(error)
-        with contextlib.suppress(errors.ApiError):  # it is said at the next try
-            await self._speaker.run(scene, report, self._sandboxes.heeded, hindrance=said)
+        match error:
+            case errors.ApiError():
+                said = error.message
+            case ForeignSecretError():
+                said = str(error)
+            case _:  # its text may hold anything
+                said = f"a defect of the operator's own, {type(error).__name__}; its log tells more"
+        await self._speaker.run(scene, report, self._sandboxes.heeded, hindrance=said)
 
     async def _say_frozen(self, run: str, error: PlanLostError) -> None:
         found = self.cluster.ledger.get(run)
