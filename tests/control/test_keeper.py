@@ -141,6 +141,20 @@ def test_a_lease_is_given_and_renewed(client, host):
     assert client.call("PUT", "sandboxes/sb1/lease", {"seconds": 5}).status == 409
 
 
+def test_a_lease_begins_with_its_run(client, host, monkeypatch):
+    """While its host is away nobody can renew it; it would be born with its lease run out, and end at once."""
+    host.down = True
+    client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
+    began = time.time_ns() // 1_000_000
+    monkeypatch.setattr(keeper, "_now", lambda: began + 60_000)
+    host.down = False
+    deadline = time.monotonic() + 20
+    while not host.offers:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert host.offers[uid_of(host)].lease_until == began + 90_000
+
+
 def test_endpoints_come_from_the_wish_and_the_host(client, host):
     for name in ("shop", "cart"):
         client.put(f"workloads/default/{name}", wishes.baseline(name))

@@ -197,9 +197,9 @@ class Keeper:
             return
         if compiled is None:
             compiled = await self._store.read(lambda connection: wishes.compiled(connection, self._org, record))
-        if record.lease_seconds:
-            # Nobody could renew a lease while there was no server: a fresh process begins it anew.
-            self._leases.setdefault(record.uid, _now() + record.lease_seconds * 1000)
+        if record.lease_seconds and (record.uid not in self._leases or host.report(record.uid) is None):
+            # Nobody could renew it while there was no server, or no run: it begins with this process, or with the run.
+            self._leases[record.uid] = _now() + record.lease_seconds * 1000
         offer = Offer(
             uid=record.uid,
             name=record.name,
