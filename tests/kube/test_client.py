@@ -251,6 +251,20 @@ class TestReads:
 
         played(main)
 
+    def test_nobody_is_held_up_for_longer_than_half_a_minute(self):
+        """A webhook too may answer 429, with a time that it deems right for its own kind of object."""
+
+        async def main(cluster, client):
+            cluster.faults = lambda call: Fault(Harm.THROTTLE, retry_after=3600) if call.number == 1 else None
+            with pytest.raises(errors.Throttled) as throttled:
+                await client.create(SECRETS, secret(), "default")
+            assert throttled.value.retry_after == 3600.0
+            await asyncio.sleep(30)
+            await client.create(SECRETS, secret(), "default")
+            assert pytest.approx(asyncio.get_running_loop().time(), abs=0.01) == 30.0
+
+        played(main)
+
     def test_lists_come_in_pages_at_one_version(self):
         """What is written between the pages is not seen; a version that goes meanwhile begins the list again."""
 

@@ -28,7 +28,8 @@ class Limits:
     """What one client may ask of the server a second and at once, and how patient it is (seconds).
 
     The server shares itself out among its clients (API Priority and Fairness) and is obeyed when it asks for a pause.
-    This bound is for the day on which we are at fault: no more than one process can make good use of.
+    This bound is for the day on which we are at fault: no more than one process can make good use of. And a pause
+    is for all requests, while it may have been a webhook for one kind of object that asked for it: it has its most too.
     """
 
     rate: float = 1000.0
@@ -36,6 +37,7 @@ class Limits:
     timeout: float = 30.0
     backoff: float = 0.2
     backoff_most: float = 10.0
+    pause_most: float = 30.0
 
 
 class Page(msgspec.Struct, Generic[T], rename="camel", gc=False):
@@ -283,7 +285,7 @@ class Client:
                     body = b"".join([chunk async for chunk in stream.chunks])
                     fault = answers.fault(request, Answer(stream.status, body, stream.headers), changes=False)
                     if isinstance(fault, errors.Throttled):
-                        self._pace.pause(fault.retry_after)
+                        self._pace.pause(min(fault.retry_after, self._limits.pause_most))
                     if isinstance(fault, errors.Unauthorized):
                         await self._transport.renew_credentials()
                     raise fault
@@ -345,7 +347,7 @@ class Client:
             return answer
         fault = answers.fault(request, answer, changes=changes)
         if isinstance(fault, errors.Throttled) and not request.path.endswith("/eviction"):
-            self._pace.pause(fault.retry_after)
+            self._pace.pause(min(fault.retry_after, self._limits.pause_most))
         raise fault
 
     async def _exchange(self, request: Request, changes: bool) -> Answer:
