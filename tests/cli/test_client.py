@@ -188,6 +188,7 @@ def test_closed_standard_streams_are_silence_and_no_traceback(cli: Cli, fake: Fa
     [
         ("sandbox list -o json >/dev/full", 1, "dayfly: No space left on device; free some space and try again\n"),
         ("completion bash >/dev/full", 1, "dayfly: No space left on device; free some space and try again\n"),
+        ("--version >/dev/full", 1, "dayfly: No space left on device; free some space and try again\n"),
         ("sandbox get demo 2>/dev/full", 3, ""),
         ("sandbox list 2>/dev/full", 0, ""),
     ],

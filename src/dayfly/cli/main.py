@@ -17,8 +17,11 @@ def main() -> NoReturn:
     if None in (sys.stdin, sys.stdout, sys.stderr):
         _open_what_is_closed()
     if arguments == ["--version"]:
-        sys.stdout.write(f"dayfly {__version__}\n")
-        sys.exit(0)
+        try:
+            os.write(sys.stdout.fileno(), f"dayfly {__version__}\n".encode())
+            sys.exit(0)
+        except OSError:
+            pass  # nobody takes it; the long way has the words and the code for that
     from dayfly.cli.verbs import run
 
     sys.exit(run(arguments))
