@@ -10,45 +10,16 @@ from pathlib import Path
 
 import pytest
 from rig.board import board
-from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, fork, forked, gone, ready, revised, wish
-from rig.world import World, live
+from rig.forking import LIFE, ended, made, play
+from rig.scenes import fork, forked, gone, message, ready, revised, wish
+from rig.world import World
 
 from dayfly.execute.fork.render import FORK_LABEL
 from kube.fake import Refusal
 from kube.fake.deployments import Rollout
 
 GOLDEN = Path(__file__).parent / "stories"
-LIFE = Scene(CHAIN, CHAIN_UNITS, forked)
-SHORT = Scene(RETRY, RETRY_UNITS, forked)
 MERGE = "application/merge-patch+json"
-
-
-def message(world: World) -> str:
-    return world.status().get("message", "")
-
-
-def play(story, *, operators: int = 1, baseline: bool = True, scene: Scene = SHORT) -> World:
-    """A story with operators at work, and with something to fork."""
-
-    async def begin(world: World) -> None:
-        if baseline:
-            world.forks.baseline()
-        world.start(operators)
-        await story(world)
-
-    return live(scene.world, begin)
-
-
-async def made(world: World, *forks) -> dict:
-    """A sandbox that is ready; its first fork."""
-    world.sandbox(wish(forks=list(forks) or [fork()]))
-    await world.until(lambda: ready(world), "ready", 300)
-    return world.forks.all()[0]
-
-
-async def ended(world: World) -> None:
-    world.delete()
-    await gone(world)
 
 
 class TestStoryboards:
@@ -63,92 +34,6 @@ class TestStoryboards:
 
     def test_every_golden_file_has_its_story(self):
         assert {file.name for file in GOLDEN.iterdir()} == {"forked.golden", "revised.golden"}
-
-
-class TestRefusedEdit:
-    """A wish that cannot be taken up changes nothing of what runs, and is not said to be fulfilled."""
-
-    WRONG = fork(env=[{"name": "URL", "valueFrom": {"resource": {"name": "db", "outputKey": "make.nosuch"}}}])
-
-    async def refused(self, world: World) -> None:
-        await made(world)
-        world.change({"spec": {"forks": [self.WRONG]}})
-        await world.until(lambda: world.status()["reason"] == "Refused", "the refusal", 10)
-
-    def test_it_stays_said_until_it_is_mended(self):
-        async def story(world: World) -> None:
-            await self.refused(world)
-            for pod in world.forks.all("pods"):  # news of the run are no news of that wish
-                world.ask("DELETE", f"/api/v1/namespaces/shop/pods/{pod['metadata']['name']}")
-            await world.rest(120)
-            status = world.status()
-            assert (status["ready"], status["reason"], status["observedGeneration"]) == (False, "Refused", 2)
-            assert 'has no output "nosuch"' in status["message"]
-            assert status["message"].endswith("; its forks stay as they are")
-            assert (status["progress"], len(status["units"])) == ("2/2", 3)
-            world.change({"spec": {"forks": [fork()]}})
-            await world.until(lambda: ready(world) and world.status()["observedGeneration"] == 3, "it is mended", 10)
-            await ended(world)
-
-        play(story)
-
-    def test_whoever_takes_over_says_the_same(self):
-        async def story(world: World) -> None:
-            await self.refused(world)
-            await world.rest(60)
-            await world.processes.pop().end()
-            world.start()
-            began = len(world.writes)
-            await world.rest(60)
-            assert world.status()["reason"] == "Refused"
-            assert not [each for each in world.writes[began:] if each.endswith("box/status")]
-            await ended(world)
-
-        play(story)
-
-    def test_what_was_taken_up_is_not_refused_after_a_restart(self):
-        """Its plugin is gone; nobody has wished for anything else since."""
-
-        async def story(world: World) -> None:
-            await made(world)
-            world.ask("DELETE", "/apis/dayfly.dev/v1alpha1/resourceplugins/pg")
-            await world.rest(60)
-            await world.processes.pop().end()
-            world.start()
-            began = len(world.writes)
-            await world.rest(60)
-            assert not [each for each in world.writes[began:] if each.endswith("box/status")]
-            assert ready(world)
-            await ended(world)
-
-        play(story)
-
-    def test_it_is_taken_up_once_the_plugin_that_it_lacked_is_published(self):
-        async def story(world: World) -> None:
-            await made(world)
-            world.ask("DELETE", "/apis/dayfly.dev/v1alpha1/resourceplugins/pg")
-            world.change({"spec": {"forks": [fork(images=[{"image": "web:2"}])]}})
-            await world.until(lambda: world.status()["reason"] == "PluginMissing", "the lack", 10)
-            world.plugin("pg", RETRY)
-            await world.until(lambda: world.forks.main()["image"] == "web:2" and ready(world), "it to be taken up", 30)
-            await ended(world)
-
-        play(story)
-
-    def test_ready_is_never_said_of_a_wish_that_was_not_looked_at(self):
-        """Whoever edits a sandbox and waits for Ready of that generation finds it as it was edited."""
-
-        async def story(world: World) -> None:
-            await made(world)
-            world.change({"spec": {"forks": [fork(images=[{"image": "web:2"}])]}})
-            await world.until(lambda: world.status()["observedGeneration"] == 2 and ready(world), "ready again", 60)
-            told = [write.new for write in world.cluster.store.after(world.cluster.kind("sandboxes"), 0) if write.new]
-            said = [each["status"]["reason"] for each in told if each.get("status", {}).get("observedGeneration") == 2]
-            assert said[0] == "ForksPending"
-            assert world.forks.main()["image"] == "web:2"
-            await ended(world)
-
-        play(story)
 
 
 class TestBirth:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import base64
 
 import pytest
-from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, ready, wish
+from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, message, ready, wish
 from rig.world import World, live
 
 from dayfly.operator.grants import Runner
 from kube.fake import Fault, Harm, Refusal
-
-
-def message(world: World) -> str:
-    return world.status().get("message", "")
 
 
 def scene(runner: dict, story) -> World:
@@ -392,86 +388,3 @@ def test_secret_with_outputs_is_immutable_and_named_after_its_attempt():
         await gone(world)
 
     scene({}, story)
-
-
-class TestLargeOutputs:
-    """Their bytes lie in the log alone, and the followed log broke off: the API server or a kubelet does not answer."""
-
-    def silent(self, world: World) -> list[float]:
-        """From now on no log is had; the moments at which one was asked for without following it."""
-        asked: list[float] = []
-
-        def refuse(_number, call):
-            if not call.request.path.endswith("/log"):
-                return None
-            if not call.request.query.get("follow"):
-                asked.append(world.cluster.time())
-            return Fault(Harm.TROUBLE_BEFORE)
-
-        world.hook = refuse
-        for script in world.kubelet.scripts.values():
-            script.in_log = True
-        return asked
-
-    def test_they_are_waited_for_and_read_once_the_log_is(self):
-        async def story(world: World) -> None:
-            asked = self.silent(world)
-            world.sandbox(wish())
-            await world.until(
-                lambda: "its outputs lie in its log, which cannot be read" in message(world), "a word", 10
-            )
-            assert world.status()["phase"] == "Creating"
-            await world.rest(300)
-            assert len(asked) < 30
-            assert world.ledger()["units"]["db/make"]["state"] == "claimed"
-            world.hook = lambda _number, _call: None
-            await world.until(lambda: ready(world), "ready", 70)
-            world.delete()
-            await gone(world)
-
-        world = scene({}, story)
-        given = {unit: inputs for (_, unit, _), inputs in world.cloud.given.items()}
-        assert (given["db/drop"]["MAKE_URL"], given["db/drop"]["SEED_USER"]) == (b"db://1", b"ann\0\xff")
-
-    def test_a_deletion_meanwhile_does_not_take_the_log_away(self):
-        """What is to be cleaned up is known by its outputs."""
-
-        async def story(world: World) -> None:
-            self.silent(world)
-            world.sandbox(wish())
-            await world.until(lambda: "its outputs lie in its log" in message(world), "a word", 10)
-            world.delete()
-            await world.rest(120)
-            [pod] = world.pods("db/make")
-            assert not pod["metadata"].get("deletionTimestamp")
-            world.hook = lambda _number, _call: None
-            await gone(world)
-
-        world = scene({}, story)
-        given = {unit: inputs for (_, unit, _), inputs in world.cloud.given.items()}
-        assert given["db/drop"]["MAKE_URL"] == b"db://1"
-
-    def test_nobody_waits_for_them_once_the_cleanup_is_given_up(self):
-        async def story(world: World) -> None:
-            world.cloud.lossy = world.cloud.forgiven = True
-            self.silent(world)
-            world.sandbox(wish())
-            await world.until(lambda: "its outputs lie in its log" in message(world), "a word", 10)
-            world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "made by nobody"}}})
-            world.delete()
-            await world.until(lambda: not world.leftovers(), "everything to go", 60)
-
-        scene({}, story)
-
-    def test_where_no_answer_ever_comes_they_are_lost(self):
-        async def story(world: World) -> None:
-            world.cloud.lossy = True
-            self.silent(world)
-            world.sandbox(wish())
-            await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure", 700)
-            assert world.cluster.time() > 600
-            assert "OutputsLost" in message(world)
-            world.delete()
-            await gone(world)
-
-        scene({}, story)

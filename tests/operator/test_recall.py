@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from rig.kubelet import Script
-from rig.scenes import gone, play, ready
+from rig.scenes import gone, message, play, ready
 from rig.world import World
 
 from dayfly.kube.client import Client
@@ -17,10 +17,6 @@ LABEL = "dayfly.dev/recalled"
 
 def missing(**more) -> Script:
     return Script(image_missing=SAID, **more)
-
-
-def message(world: World) -> str:
-    return world.status().get("message", "")
 
 
 def unit(world: World, name: str = "db/make") -> dict:

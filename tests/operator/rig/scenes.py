@@ -101,6 +101,11 @@ async def gone(world: World) -> None:
     await world.quiet()
 
 
+def message(world: World) -> str:
+    """What the status of the sandbox says in words."""
+    return str(world.status().get("message", ""))
+
+
 def ready(world: World, name: str = "box") -> bool:
     return world.status(name).get("reason") == READY
 

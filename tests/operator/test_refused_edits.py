@@ -1,0 +1,93 @@
+"""A Sandbox is edited, and the edit cannot be taken up."""
+
+from __future__ import annotations
+
+from rig.forking import ended, made, play
+from rig.scenes import RETRY, fork, ready
+from rig.world import World
+
+
+class TestRefusedEdit:
+    """A wish that cannot be taken up changes nothing of what runs, and is not said to be fulfilled."""
+
+    WRONG = fork(env=[{"name": "URL", "valueFrom": {"resource": {"name": "db", "outputKey": "make.nosuch"}}}])
+
+    async def refused(self, world: World) -> None:
+        await made(world)
+        world.change({"spec": {"forks": [self.WRONG]}})
+        await world.until(lambda: world.status()["reason"] == "Refused", "the refusal", 10)
+
+    def test_it_stays_said_until_it_is_mended(self):
+        async def story(world: World) -> None:
+            await self.refused(world)
+            for pod in world.forks.all("pods"):  # news of the run are no news of that wish
+                world.ask("DELETE", f"/api/v1/namespaces/shop/pods/{pod['metadata']['name']}")
+            await world.rest(120)
+            status = world.status()
+            assert (status["ready"], status["reason"], status["observedGeneration"]) == (False, "Refused", 2)
+            assert 'has no output "nosuch"' in status["message"]
+            assert status["message"].endswith("; its forks stay as they are")
+            assert (status["progress"], len(status["units"])) == ("2/2", 3)
+            world.change({"spec": {"forks": [fork()]}})
+            await world.until(lambda: ready(world) and world.status()["observedGeneration"] == 3, "it is mended", 10)
+            await ended(world)
+
+        play(story)
+
+    def test_whoever_takes_over_says_the_same(self):
+        async def story(world: World) -> None:
+            await self.refused(world)
+            await world.rest(60)
+            await world.processes.pop().end()
+            world.start()
+            began = len(world.writes)
+            await world.rest(60)
+            assert world.status()["reason"] == "Refused"
+            assert not [each for each in world.writes[began:] if each.endswith("box/status")]
+            await ended(world)
+
+        play(story)
+
+    def test_what_was_taken_up_is_not_refused_after_a_restart(self):
+        """Its plugin is gone; nobody has wished for anything else since."""
+
+        async def story(world: World) -> None:
+            await made(world)
+            world.ask("DELETE", "/apis/dayfly.dev/v1alpha1/resourceplugins/pg")
+            await world.rest(60)
+            await world.processes.pop().end()
+            world.start()
+            began = len(world.writes)
+            await world.rest(60)
+            assert not [each for each in world.writes[began:] if each.endswith("box/status")]
+            assert ready(world)
+            await ended(world)
+
+        play(story)
+
+    def test_it_is_taken_up_once_the_plugin_that_it_lacked_is_published(self):
+        async def story(world: World) -> None:
+            await made(world)
+            world.ask("DELETE", "/apis/dayfly.dev/v1alpha1/resourceplugins/pg")
+            world.change({"spec": {"forks": [fork(images=[{"image": "web:2"}])]}})
+            await world.until(lambda: world.status()["reason"] == "PluginMissing", "the lack", 10)
+            world.plugin("pg", RETRY)
+            await world.until(lambda: world.forks.main()["image"] == "web:2" and ready(world), "it to be taken up", 30)
+            await ended(world)
+
+        play(story)
+
+    def test_ready_is_never_said_of_a_wish_that_was_not_looked_at(self):
+        """Whoever edits a sandbox and waits for Ready of that generation finds it as it was edited."""
+
+        async def story(world: World) -> None:
+            await made(world)
+            world.change({"spec": {"forks": [fork(images=[{"image": "web:2"}])]}})
+            await world.until(lambda: world.status()["observedGeneration"] == 2 and ready(world), "ready again", 60)
+            told = [write.new for write in world.cluster.store.after(world.cluster.kind("sandboxes"), 0) if write.new]
+            said = [each["status"]["reason"] for each in told if each.get("status", {}).get("observedGeneration") == 2]
+            assert said[0] == "ForksPending"
+            assert world.forks.main()["image"] == "web:2"
+            await ended(world)
+
+        play(story)
