@@ -41,13 +41,15 @@ def cache() -> Path:
 
 def versitygw() -> Path:
     """The S3 gateway, built once (a minute or two)."""
-    return _built("versitygw", "github.com/versity/versitygw/cmd/versitygw")
+    return _built(_cached("versitygw"), HERE / "versitygw", "github.com/versity/versitygw/cmd/versitygw")
 
 
 def terraform() -> Path:
     """This machine's terraform; where it has none, the last one under a free licence, built once (five minutes)."""
     found = shutil.which("terraform")
-    return Path(found) if found else _built("terraform", "github.com/hashicorp/terraform")
+    if found:
+        return Path(found)
+    return _built(_cached("terraform") / "terraform", HERE / "terraform", "github.com/hashicorp/terraform")
 
 
 def awscli() -> Path:
@@ -171,10 +173,14 @@ def connect(settings: dict[str, str]) -> psycopg.Connection:
     )
 
 
-def _built(name: str, package: str) -> Path:
-    """The program of a Go package, by the versions that the folder of that name holds."""
-    folder = HERE / name
-    target = cache() / f"{name}-{_digest(folder / 'go.mod', folder / 'go.sum')}" / name
+def _cached(name: str) -> Path:
+    """Where to keep what is built from the module of that name, by the versions that it pins."""
+    return cache() / f"{name}-{_digest(HERE / name / 'go.mod', HERE / name / 'go.sum')}"
+
+
+def _built(target: Path, folder: Path, package: str) -> Path:
+    """The program of a Go package, built there from the module in a folder, at the first call."""
+    name = folder.name
     with _lock(name):
         if not target.exists():
             try:
