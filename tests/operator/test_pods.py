@@ -231,6 +231,42 @@ def test_word_of_a_kubelet_that_is_slow_to_speak_is_said_within_ten_seconds_too(
     scene({}, story)
 
 
+def test_word_of_a_kubelet_that_is_slow_to_write_a_status_is_said_within_ten_seconds_too():
+    """A busy one writes the first status of a pod ten seconds after it has begun with it; its Events come at once."""
+
+    async def story(world: World) -> None:
+        script = world.kubelet.scripts["db/make"]
+        script.hangs, script.withholds = True, 30
+        world.sandbox(wish())
+        await world.until(lambda: "pulls the image busybox:1 since" in message(world), "the pull", 6)
+        script.hangs = False
+        await world.until(lambda: ready(world), "ready", patience=60)
+        world.delete()
+        await gone(world)
+
+    scene({}, story)
+
+
+def test_word_that_takes_the_place_of_another_is_said_within_ten_seconds_too():
+    """A volume could not be mounted at first, and then the image's registry does not answer."""
+    first = 'MountVolume.SetUp failed for volume "mine" : failed to sync secret cache: timed out waiting'
+
+    async def story(world: World) -> None:
+        script = world.kubelet.scripts["db/make"]
+        script.mount_missing = first
+        world.sandbox(wish())
+        await world.until(lambda: first in message(world), "the reason", 10)
+        script.mount_missing, script.hangs = "", True
+        await world.until(lambda: any(e["reason"] == "Pulling" for e in world.cluster.objects("events")), "its word")
+        await world.until(lambda: "pulls the image busybox:1 since" in message(world), "the pull", 10)
+        script.hangs = False
+        await world.until(lambda: ready(world), "ready", patience=60)
+        world.delete()
+        await gone(world)
+
+    scene({}, story)
+
+
 def test_what_kept_a_container_from_its_start_is_told_of_its_end():
     """Its pod is deleted while its image is missing. That it never began is no more than likely: it is cleaned up."""
 

@@ -165,7 +165,7 @@ class Gathering:
             # Whether a create step can be asked for the proof that it never began may be told in an Event alone.
             pressing = sight.closing and name in plan.steps and plan.steps[name].creates
             fact = await self._hints.explain(pod, seen.fact, pressing=pressing)
-            if not fact.message:
+            if not seen.fact.message:
                 self._cluster.queue.add(sight.run.metadata.name, after=self._hints.again_in(pod))
             return fact
         self._hints.forget(pod.metadata.uid)

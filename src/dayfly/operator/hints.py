@@ -18,8 +18,11 @@ from dayfly.spec.run import Result
 
 End = TypeVar("End", Result, NeverRan)
 
-# Most pods start within that; those that do not are asked about again and again, the silent ones sooner.
-PATIENCE_MS, AGAIN_MS = 3_000, 10_000
+# Most pods start within that; those that do not are asked about again and again, the silent ones sooner. What takes the
+# place of a word is to be said within ten seconds, and a saying takes its time as well.
+PATIENCE_MS, AGAIN_MS = 3_000, 5_000
+# And all of them together no oftener than every so many milliseconds: half of the requests that `--rate` allows.
+APART_MS = 2
 # The kubelet's words around an image. Events have whole seconds: of two in one second the later in this order counts.
 _PULLING, _PULLED = "Pulling", "Pulled"
 _ORDER = {_PULLING: 1, "Failed": 2, _PULLED: 3}
@@ -53,14 +56,15 @@ class Hints:
         due, said = self._heard.setdefault(uid, (min(fact.since, now) + PATIENCE_MS, None))
         if now >= due or (pressing and said is None and not pod.metadata.deletion_timestamp):
             said = await self._ask(pod, fact.reason)
-            self._heard[uid] = now + (AGAIN_MS if said else PATIENCE_MS), said
+            pause = max(AGAIN_MS if said else PATIENCE_MS, len(self._heard) * APART_MS)
+            self._heard[uid] = now + pause, said
         if said is None:
             return fact
         recallable = said.pulls and not pod.metadata.deletion_timestamp
         return msgspec.structs.replace(fact, reason=said.reason, message=said.message, recallable=recallable)
 
     def again_in(self, pod: Pod) -> float:
-        """Seconds after which a silent pod that was to be explained is to be asked about."""
+        """Seconds after which a pod that was to be explained, and whose status is silent, is to be asked about."""
         due = self._heard[pod.metadata.uid][0]
         return max(due - self._now(), 0) / 1000 + 0.001
 

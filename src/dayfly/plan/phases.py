@@ -12,7 +12,8 @@ _FAILURES = frozenset({Reason.RESOURCE_FAILED, Reason.HOOK_FAILED, "Refused", "L
 _DONE = ("succeeded", "stopped")
 _TROUBLES = ("failed", "unknown", "retrying")
 _WORST_FIRST = (*_TROUBLES, "running")
-# What a step that goes well has as its reason, one after the other; the last ones are the kubelet's.
+# What a step that goes well has as its reason, one after the other; the last are the kubelet's. That it pulls is not
+# among them: it is heard of where that takes longer than with most, and then it is what stands in the way.
 _ORDINARY = frozenset(
     {
         "",
@@ -26,7 +27,6 @@ _ORDINARY = frozenset(
         Reason.NO_NEWS,
         "ContainerCreating",
         "PodInitializing",
-        "Pulling",
     }
 )
 

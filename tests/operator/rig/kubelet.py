@@ -45,6 +45,7 @@ class Script:
     hangs: bool = False  # its image's registry does not answer: an Event says that it is pulled, and no more is heard
     turns: bool = False  # it gives that up as soon as the pod has another image
     mute: int = 0  # for so many seconds of that no Event says so
+    withholds: int = 0  # for so many seconds of that its status is not written
     silent: bool = False  # its node is cut off: nothing is told, neither log nor status
     logless: bool = False  # its log cannot be read
     no_such_pods: bool = False  # never bound: a cluster without nodes
@@ -183,11 +184,11 @@ class Kubelet:
             if pod is None:
                 return False
             if script.hangs and not (script.turns and _recalled(pod)):
-                waiting = {"reason": "ContainerCreating"}
-                self._status(
-                    box,
-                    {"phase": "Pending", "startTime": began, "containerStatuses": [_main({"waiting": waiting})]},
-                )
+                if script.withholds:
+                    script.withholds -= 1
+                else:
+                    main = _main({"waiting": {"reason": "ContainerCreating"}})
+                    self._status(box, {"phase": "Pending", "startTime": began, "containerStatuses": [main]})
                 if script.mute:
                     script.mute -= 1
                 elif not pulling:

@@ -302,10 +302,10 @@ def _waiting(seen: Pod, main: ContainerStatus | None) -> Waiting:
             recallable=waiting.reason in NO_IMAGE and not seen.metadata.deletion_timestamp,
             recalled=asked,
         )
+    # A node's kubelet is heard of only when it writes a status, which can take it ten seconds; until then it is silent.
     placed = bool(seen.spec.node_name)
-    return Waiting(
-        since=since, reason=Reason.STARTING, message="is being placed on a node", placed=placed, recalled=asked
-    )
+    message = "" if placed else "is being placed on a node"
+    return Waiting(since=since, reason=Reason.STARTING, message=message, placed=placed, recalled=asked)
 
 
 def milliseconds(stamp: str | None) -> int:
