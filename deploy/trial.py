@@ -54,10 +54,11 @@ def up(record: Path) -> None:
     """Start or find the cluster, and bring it what this checkout holds."""
     here = _found(record)
     fresh = here is None
-    # Whatever this machine cannot do is to be known before a cluster runs that nobody would end.
-    build.check_machine()
-    build.install_tools()
-    _say("making the images of the operator and of the example, once")
+    if here is None:
+        # Whatever this machine cannot do is to be known before a cluster runs that nobody would end.
+        build.check_machine()
+        build.install_tools()
+    _say("making what is not there yet of the images of the operator and of the example")
     archives = image.kept(), stand_ins.postgres()
     if here is None:
         _say("starting a Kubernetes; the first time it is built, which takes a quarter of an hour")

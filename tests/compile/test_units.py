@@ -180,18 +180,18 @@ def test_a_param_of_ones_own_making_stays_in_the_document():
 def test_a_plugin_in_place_needs_no_published_one():
     place = box("resources:\n- name: r\n  spec:\n    create:\n    - {name: s, script: '#!/bin/sh'}\n")
     assert list(units(run(place), "r")) == ["s"]
-    assert dayfly.compile.missing(sandbox(place)) == []
+    assert dayfly.compile.missing(sandbox(place)) == {}
 
 
 def test_what_is_missing():
     names = ["pg", "pg@1.2", "pg@v1.2.0", "queue@latest", "queue", "other@2.0.0-rc.1", "pg@0.0.0"]
     lines = "".join(f"- {{name: r{n}, plugin: {name}}}\n" for n, name in enumerate(names))
-    assert dayfly.compile.missing(sandbox(box("resources:\n" + lines))) == [
-        ("pg", ""),
-        ("pg", "1.2.0"),
-        ("queue", ""),
-        ("other", "2.0.0-rc.1"),
-        ("pg", "0.0.0"),
+    assert list(dayfly.compile.missing(sandbox(box("resources:\n" + lines))).items()) == [
+        (("pg", ""), 0),
+        (("pg", "1.2.0"), 1),
+        (("queue", ""), 3),
+        (("other", "2.0.0-rc.1"), 5),
+        (("pg", "0.0.0"), 6),
     ]
 
 

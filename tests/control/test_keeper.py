@@ -35,15 +35,8 @@ def test_a_round_that_only_waited_does_not_put_off_the_next(monkeypatch):
         rounds.append(self)
         await asyncio.sleep(0.5)
 
-    async def begin():
-        async with asyncio.timeout(20):
-            keeping = asyncio.create_task(keeper.Keeper(None, {}, "local").run())
-            while len(rounds) < 3:  # noqa: ASYNC110 - nobody tells when a round begins
-                await asyncio.sleep(0.01)
-            keeping.cancel()
-
     monkeypatch.setattr(keeper.Keeper, "sweep", slow)
-    asyncio.run(begin())
+    asyncio.run(_three(rounds))
 
 
 def test_what_others_do_meanwhile_does_not_put_off_the_next_round(monkeypatch):
@@ -58,15 +51,17 @@ def test_what_others_do_meanwhile_does_not_put_off_the_next_round(monkeypatch):
         await asyncio.create_task(others())
         await asyncio.to_thread(_work, 0.15)
 
-    async def begin():
-        async with asyncio.timeout(20):
-            keeping = asyncio.create_task(keeper.Keeper(None, {}, "local").run())
-            while len(rounds) < 3:  # noqa: ASYNC110 - nobody tells when a round begins
-                await asyncio.sleep(0.01)
-            keeping.cancel()
-
     monkeypatch.setattr(keeper.Keeper, "sweep", waiting)
-    asyncio.run(begin())
+    asyncio.run(_three(rounds))
+
+
+async def _three(rounds):
+    """A keeper at work until its third round has begun."""
+    async with asyncio.timeout(20):
+        keeping = asyncio.create_task(keeper.Keeper(None, {}, "local").run())
+        while len(rounds) < 3:  # noqa: ASYNC110 - nobody tells when a round begins
+            await asyncio.sleep(0.01)
+        keeping.cancel()
 
 
 def _work(seconds):

@@ -200,8 +200,8 @@ def _built(target: Path, folder: Path, package: str) -> Path:
 
 def _postgres_programs() -> Path:
     with _lock("postgresql"):
-        if not (found := _newest_postgres()) and os.geteuid() == 0 and shutil.which("apt-get"):
-            subprocess.run([HERE.parent.parent / "scripts" / "debian.sh", "postgresql"], check=True)
+        if not (found := _newest_postgres()):
+            subprocess.run([HERE.parent.parent / "scripts" / "debian.sh", "postgresql"])
             found = _newest_postgres()
     if not found:
         missing("there is no PostgreSQL server on this machine: install Debian's package postgresql")

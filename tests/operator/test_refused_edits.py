@@ -17,6 +17,15 @@ class TestRefusedEdit:
         world.change({"spec": {"forks": [self.WRONG]}})
         await world.until(lambda: world.status()["reason"] == "Refused", "the refusal", 10)
 
+    async def said_by_the_next(self, world: World) -> list[str]:
+        """Another operator takes the place of this one; what it writes into statuses in its first minute."""
+        await world.rest(60)
+        await world.processes.pop().end()
+        world.start()
+        began = len(world.writes)
+        await world.rest(60)
+        return [each for each in world.writes[began:] if each.endswith("box/status")]
+
     def test_it_stays_said_until_it_is_mended(self):
         async def story(world: World) -> None:
             await self.refused(world)
@@ -37,13 +46,9 @@ class TestRefusedEdit:
     def test_whoever_takes_over_says_the_same(self):
         async def story(world: World) -> None:
             await self.refused(world)
-            await world.rest(60)
-            await world.processes.pop().end()
-            world.start()
-            began = len(world.writes)
-            await world.rest(60)
+            said = await self.said_by_the_next(world)
             assert world.status()["reason"] == "Refused"
-            assert not [each for each in world.writes[began:] if each.endswith("box/status")]
+            assert said == []
             await ended(world)
 
         play(story)
@@ -54,12 +59,8 @@ class TestRefusedEdit:
         async def story(world: World) -> None:
             await made(world)
             world.ask("DELETE", "/apis/dayfly.dev/v1alpha1/resourceplugins/pg")
-            await world.rest(60)
-            await world.processes.pop().end()
-            world.start()
-            began = len(world.writes)
-            await world.rest(60)
-            assert not [each for each in world.writes[began:] if each.endswith("box/status")]
+            said = await self.said_by_the_next(world)
+            assert said == []
             assert ready(world)
             await ended(world)
 

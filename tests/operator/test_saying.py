@@ -263,11 +263,7 @@ class TestMemory:
         async def story(world: World) -> None:
             uid = world.sandbox(wish())
             await world.until(lambda: ready(world), "ready")
-            world.cloud.forgiven = True
-            [run] = world.cluster.objects("runs")
-            path = f"/apis/dayfly.dev/v1alpha1/runs/{run['metadata']['name']}"
-            world.ask("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
-            world.ask("DELETE", path)
+            world.lose_ledger()
             await world.until(lambda: world.status().get("reason") == "LedgerLost", "the loss to be said", 120)
             [process] = world.processes
             assert b"dayfly_frozen 1.0" in process.operator.metrics.text()
@@ -349,8 +345,7 @@ class TestLog:
             await world.until(lambda: world.cloud.starts("db/make"), "another attempt")
             [pod] = [pod for pod in world.pods("db/make") if not pod["metadata"].get("deletionTimestamp")]
             path = f"/api/v1/namespaces/dayfly-runners/pods/{pod['metadata']['name']}"
-            world.ask("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
-            world.ask("DELETE", path, {"gracePeriodSeconds": 0})
+            world.take_away(path, gracePeriodSeconds=0)
             await world.until(lambda: world.status().get("reason") == "OutcomeUnknown", "the doubt", 60)
             world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "it was removed by hand"}}})
             world.delete()

@@ -56,9 +56,7 @@ class TestPods:
             await world.until(running(world, "db/make"), "the step")
             [pod] = world.pods("db/make")
             world.cloud.forgiven = True
-            strip = {"metadata": {"finalizers": None}}
-            world.ask("PATCH", pod_path(pod), strip, "application/merge-patch+json")
-            world.ask("DELETE", pod_path(pod), {"gracePeriodSeconds": 0})
+            world.take_away(pod_path(pod), gracePeriodSeconds=0)
             await world.until(lambda: reason(world) == "OutcomeUnknown", "the doubt", 10)
             assert "its pod is gone" in message(world)
             world.delete()
@@ -159,11 +157,7 @@ class TestLedger:
 
         async def story(world: World) -> None:
             await world.until(lambda: ready(world), "ready")
-            world.cloud.forgiven = True
-            [run] = world.cluster.objects("runs")
-            path = f"/apis/dayfly.dev/v1alpha1/runs/{run['metadata']['name']}"
-            world.ask("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
-            world.ask("DELETE", path)
+            world.lose_ledger()
             await world.until(lambda: reason(world) == "LedgerLost", "the loss to be said", 120)
             assert world.status()["phase"] == "Failed"
             world.delete()
@@ -181,13 +175,9 @@ class TestLedger:
     def test_lost_ledger_is_found_by_an_operator_that_starts_later(self):
         async def story(world: World) -> None:
             await world.until(lambda: ready(world), "ready")
-            world.cloud.forgiven = True
             world.respawn = False
             await world.processes.pop().end()
-            [run] = world.cluster.objects("runs")
-            path = f"/apis/dayfly.dev/v1alpha1/runs/{run['metadata']['name']}"
-            world.ask("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
-            world.ask("DELETE", path)
+            world.lose_ledger()
             world.start()
             await world.until(lambda: reason(world) == "LedgerLost", "the loss to be said", 120)
             assert world.cloud.starts("db/make") == 1
@@ -202,8 +192,7 @@ class TestLedger:
             await world.processes.pop().end()
             for document in world.cluster.objects("objectlifecyclemethods"):
                 path = f"/apis/dayfly.dev/v1alpha1/objectlifecyclemethods/{document['metadata']['name']}"
-                world.ask("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
-                world.ask("DELETE", path)
+                world.take_away(path)
             world.start()
             await world.until(lambda: reason(world) == "PlanLost", "the loss to be said", 60)
             world.delete()

@@ -49,13 +49,6 @@ def find(home: Home | None = None) -> Address | None:
     return Address(url.rstrip("/"), os.environ.get("DAYFLY_API_KEY") or home.read(home.key))
 
 
-def is_left_behind(home: Home) -> bool:
-    """Whether the address in the home is of a server that was killed, so that whoever answers there is a stranger."""
-    from dayfly.cli import server
-
-    return bool(home.read(home.url)) and server.process(home) is None
-
-
 class Client:
     """One connection, kept open between requests. Not for use by several threads."""
 
@@ -164,9 +157,12 @@ class Client:
             return content
         error = content.get("error") if isinstance(content, dict) else None
         fault = ApiError(status, str(error or f"the server answered {status} without a reason"))
-        if fault.code == Exit.DENIED and self._home is not None and is_left_behind(self._home):
-            left = f"{self._home.path} has no server that runs, and where its last one was another's answers"
-            fault.advice = f"{left}: {_START} --port 0, or set DAYFLY_HOME or DAYFLY_API_KEY"
+        if fault.code == Exit.DENIED and self._home is not None:
+            from dayfly.cli import server
+
+            if server.is_left_behind(self._home):
+                left = f"{self._home.path} has no server that runs, and where its last one was another's answers"
+                fault.advice = f"{left}: {_START} --port 0, or set DAYFLY_HOME or DAYFLY_API_KEY"
         raise fault
 
     def _silent(self, problem: str) -> CliError:

@@ -49,6 +49,11 @@ def process(home: Home) -> int | None:
         os.close(descriptor)
 
 
+def is_left_behind(home: Home) -> bool:
+    """Whether the address in the home is of a server that was killed, so that whoever answers there is a stranger."""
+    return bool(home.read(home.url)) and process(home) is None
+
+
 def start(home: Home, arguments: Sequence[str]) -> Client:
     """Run `dayfly up` with these arguments in a session of its own and wait until it answers.
 

@@ -19,7 +19,7 @@ import click
 from dayfly.cli import files as reading
 from dayfly.cli import options, outputs, server, show, watch
 from dayfly.cli.child import Interrupted, Signals
-from dayfly.cli.client import CLUSTER, ApiError, Client, find, is_left_behind
+from dayfly.cli.client import CLUSTER, ApiError, Client, find
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.home import Home
 from dayfly.compile.references import nearest
@@ -196,7 +196,7 @@ def _reach(home: Home) -> tuple[Client, int | None]:
     try:
         client = Client.open(home)
         client.health()
-        if os.environ.get("DAYFLY_URL") or not is_left_behind(home):
+        if os.environ.get("DAYFLY_URL") or not server.is_left_behind(home):
             return client, None
     except CliError as fault:
         if fault.code != Exit.NO_SERVER or os.environ.get("DAYFLY_URL"):

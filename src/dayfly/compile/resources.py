@@ -59,9 +59,16 @@ class Instance(msgspec.Struct, frozen=True):
                 yield name, value.value_from.resource, (*self.keys, "params", name, "valueFrom", "resource")
 
 
-def missing(sandbox: Sandbox) -> list[tuple[str, str]]:
-    """The plugins that `compile` will want: bare name and canonical version, "" for the latest; each once, in order."""
-    return list(dict.fromkeys(_wanted(resource, ()) for resource in sandbox.spec.resources if resource.spec is None))
+def missing(sandbox: Sandbox) -> dict[Key, int]:
+    """The plugins that `compile` will want, in order: bare name and canonical version, "" for the latest.
+
+    With each is told which resource is the first that names it.
+    """
+    places: dict[Key, int] = {}
+    for place, resource in enumerate(sandbox.spec.resources):
+        if resource.spec is None:
+            places.setdefault(_wanted(resource, ()), place)
+    return places
 
 
 def resolve(sandbox: Sandbox, plugins: Mapping[Key, Plugin]) -> dict[str, Instance]:

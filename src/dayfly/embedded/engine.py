@@ -9,6 +9,7 @@ from typing import assert_never
 import msgspec
 
 from dayfly.embedded import forks
+from dayfly.embedded.alarms import Alarms
 from dayfly.embedded.attempts import Attempts, Key
 from dayfly.embedded.clock import Gaps, now_ms
 from dayfly.embedded.forks import Ports
@@ -43,7 +44,7 @@ WORKERS = 64
 ALIVE = (State.CLAIMED, State.UNKNOWN)
 LEDGER_AGAIN_S = 1.0
 DEFECT_AGAIN_S = 5.0
-# So long after the machine has slept its timers are looked at, should nothing else happen.
+# So long after the machine has slept its alarms are looked at, should nothing else happen.
 CLOCK_LOOK_S = 5.0
 # Nobody could renew a lease while there was no server, while it was stopped, or while the machine slept.
 LEASE_GRACE_MS = 30_000
@@ -84,7 +85,7 @@ class Engine:
         self._blocked: set[str] = set()
         # How often that may have changed: a turn that began before the last time has seen what was before.
         self._freed = 0
-        self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        self._alarms = Alarms(self.wake)
         self._gaps = Gaps()
         self._waking = asyncio.Lock()
         self._probes: dict[Key, asyncio.Task[None]] = {}
@@ -96,17 +97,17 @@ class Engine:
 
     def start(self) -> None:
         """Begin to take turns; every run that has not ended gets one."""
-        self._take_over()
+        known = self.reader.uids()
+        self._take_over(set(known))
         self._workers = [asyncio.create_task(self._work()) for _ in range(WORKERS)]
         self._lookers = [asyncio.create_task(self._look_at_clock())]
-        for uid in self.reader.uids():
+        for uid in known:
             self.wake(uid)
 
-    def _take_over(self) -> None:
+    def _take_over(self, known: set[str]) -> None:
         """Adopt what runs, before the first turn: its places and paths are taken. And remove what a server that was
         killed had recorded and not yet removed.
         """
-        known = set(self.reader.uids())
         for key in (Key(*found) for found in folders(self.attempts.place)):
             live = self.runs.look(key.run)
             record = live.run.unit(key.unit) if live else None
@@ -139,8 +140,7 @@ class Engine:
         for task in lookers:
             task.cancel()
         await asyncio.gather(*lookers, return_exceptions=True)
-        for _, timer in self._timers.values():
-            timer.cancel()
+        self._alarms.stop()
 
     async def stop_forks(self) -> None:
         """End every fork's process, and wait for it. The next server starts those that are still wished for."""
@@ -203,14 +203,14 @@ class Engine:
         self.runs.drop(uid)
         self._deletes.pop(uid, None)
         self._creates.pop(uid, None)
-        self._later(uid, now_ms() + int(seconds * 1000))
+        self._alarms.set(uid, now_ms() + int(seconds * 1000))
 
     def _rest(self, uid: str, decision: Decision | None, freed: int) -> None:
         """After a turn: set the clock, queue for a free place, and forget what only news can change.
 
         `freed` is from the turn's beginning.
         """
-        self._later(uid, decision.wake_at if decision else 0)
+        self._alarms.set(uid, decision.wake_at if decision else 0)
         self.on_change(uid)
         self._deletes.pop(uid, None)
         self._blocked.discard(uid)
@@ -233,18 +233,6 @@ class Engine:
             self._creates.pop(uid, None)
             self._deletes[uid] = None
 
-    def _later(self, uid: str, at: int) -> None:
-        """Wake the run at that moment and at no other; 0 is never."""
-        if uid in self._timers:
-            self._timers.pop(uid)[1].cancel()
-        if at:
-            delay = max(at - now_ms(), 0) / 1000 + 0.001
-            self._timers[uid] = at, asyncio.get_running_loop().call_later(delay, self._due, uid)
-
-    def _due(self, uid: str) -> None:
-        self._timers.pop(uid, None)
-        self.wake(uid)
-
     async def _look_at_clock(self) -> None:
         while True:
             await asyncio.sleep(CLOCK_LOOK_S)
@@ -257,7 +245,7 @@ class Engine:
 
     async def _heed_clock(self) -> None:
         """If the machine has slept, or this process was stopped: let leases begin anew before a turn judges them, and
-        set the timers again. A time to live goes on meanwhile.
+        set the alarms anew. A time to live goes on meanwhile.
 
         Raises:
             LedgerError: the disk refused; it is still to be heeded.
@@ -273,8 +261,7 @@ class Engine:
                 await self.writer.run(lambda: self.ledger.extend_leases(until))
                 self.runs.refresh_all()
             self._gaps.heed(gap)
-            for uid, (at, _) in list(self._timers.items()):
-                self._later(uid, at)
+            self._alarms.set_anew()
 
     def _feed(self) -> None:
         """Let as many of those that wait for a free place look as there are places: deletes first.

@@ -285,7 +285,7 @@ class Client:
                     body = b"".join([chunk async for chunk in stream.chunks])
                     fault = answers.fault(request, Answer(stream.status, body, stream.headers), changes=False)
                     if isinstance(fault, errors.Throttled):
-                        self._pace.pause(min(fault.retry_after, self._limits.pause_most))
+                        self._obey(fault)
                     if isinstance(fault, errors.Unauthorized):
                         await self._transport.renew_credentials()
                     raise fault
@@ -347,7 +347,7 @@ class Client:
             return answer
         fault = answers.fault(request, answer, changes=changes)
         if isinstance(fault, errors.Throttled) and not request.path.endswith("/eviction"):
-            self._pace.pause(min(fault.retry_after, self._limits.pause_most))
+            self._obey(fault)
         raise fault
 
     async def _exchange(self, request: Request, changes: bool) -> Answer:
@@ -368,6 +368,9 @@ class Client:
             raise errors.Throttled(
                 str(request), "held back by our own rate limit until its deadline; nothing was sent", retry_after=1.0
             ) from None
+
+    def _obey(self, fault: errors.Throttled) -> None:
+        self._pace.pause(min(fault.retry_after, self._limits.pause_most))
 
     def _jittered(self, tries: int) -> float:
         ceiling = min(self._limits.backoff_most, self._limits.backoff * 2.0**tries)

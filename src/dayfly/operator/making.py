@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import Any
 
-from dayfly.execute.pod import names
+from dayfly.execute.pod import read
 from dayfly.execute.pod.policy import Terms, check, described, restored
 from dayfly.execute.pod.render import PodAttempt, SecretKey
 from dayfly.execute.pod.render import pod as render
@@ -14,7 +14,6 @@ from dayfly.operator.grants import Grants, Runner
 from dayfly.operator.objects import RunObject
 from dayfly.operator.values import namespace_of, owner
 from dayfly.plan.sealed import Plan
-from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import CREATING, unit_id
 
 _LATE_MS = 60_000
@@ -70,7 +69,7 @@ class Maker:
         """Judge a pod that a peer has made, by making it again; only the end of its start window is taken from it."""
         name, number = place
         limits = plan.steps[name].unit.timeouts
-        start_before = _start_before(stored)
+        start_before = read.start_before(stored)
         latest = _created(stored) + limits.schedule_ms + limits.pull_ms + _LATE_MS
         if not 0 < start_before <= latest:
             self._judged[pod.metadata.uid] = f"pod {pod.metadata.name} may start later than any of ours; delete it"
@@ -113,15 +112,6 @@ class Maker:
             start_before=start_before or self._cluster.now() + limits.schedule_ms + limits.pull_ms,
             reads=reads.label(run, step),
         )
-
-
-def _start_before(stored: dict[str, Any]) -> int:
-    order = (stored["metadata"].get("annotations") or {}).get(names.ORDER_ANNOTATION, "")
-    try:
-        records = dict(decode("dayfly-order", order.encode()))
-        return int(records.get("start-before-ms", b"0"))
-    except (FrameError, ValueError):
-        return 0
 
 
 def _created(stored: dict[str, Any]) -> int:

@@ -199,7 +199,7 @@ class Sandboxes:
         """
         wanted = compiler.missing(sandbox)
         published = self._published({name for name, _ in wanted})
-        for name, version in wanted:
+        for (name, version), place in wanted.items():
             versions = sorted((v for n, v in published if n == name), key=semver.precedence)
             if not versions or (version and version not in versions):
                 asked = f"{name}@{version}" if version else name
@@ -208,7 +208,7 @@ class Sandboxes:
             fault = published[name, version or versions[-1]]
             if isinstance(fault, SpecError):
                 problem = f"the plugin {semver.join_name(name, version or versions[-1])} is wrong: {fault}"
-                raise SpecError(problem, ("spec", "resources", _place(sandbox, (name, version)), "plugin"))
+                raise SpecError(problem, ("spec", "resources", place, "plugin"))
         return {key: found for key, found in published.items() if isinstance(found, Plugin)}
 
     def _published(self, wanted: set[str]) -> dict[tuple[str, str], Plugin | SpecError]:
@@ -273,13 +273,6 @@ def _parsed(found: PluginObject) -> Plugin | SpecError:
         return found.parsed()
     except SpecError as fault:
         return fault
-
-
-def _place(sandbox: Sandbox, wanted: tuple[str, str]) -> int:
-    """Which resource is the first that names that plugin and version."""
-    alone = (msgspec.structs.replace(sandbox.spec, resources=(each,)) for each in sandbox.spec.resources)
-    named = (compiler.missing(msgspec.structs.replace(sandbox, spec=spec)) for spec in alone)
-    return next(place for place, found in enumerate(named) if wanted in found)
 
 
 def _check_pods(seen: SandboxObject, compiled: Compiled) -> None:

@@ -42,10 +42,9 @@ class Sweeper:
         self._targets = targets
         self._forks = forks
         self._in_use = InUse(cluster)
-        self.orphans: dict[str, str] = {}
-        """Pods of no run that may still be at work, and a sentence on each; for people and metrics."""
-        # By UID: when the orphan has certainly ended, whatever is heard of it; 0 if that is not known.
-        self._dead_by: dict[str, int] = {}
+        self.orphans: dict[str, int] = {}
+        """UIDs of pods of no run that may still be at work, and when each has certainly ended, whatever is heard of it
+        (unix milliseconds; 0 if that is not known)."""
 
     def freed(self) -> None:
         """A run has ended: what it used may be free."""
@@ -68,7 +67,7 @@ class Sweeper:
         for run in sorted({(item.metadata.labels or {}).get(names.RUN_LABEL, "") for item in everything} - {""}):
             await _unless_refused(self.tidy(run))
         for uid in self.orphans.keys() - {pod.metadata.uid for pod in self._cluster.pods}:
-            del self.orphans[uid], self._dead_by[uid]
+            del self.orphans[uid]
         for document in list(self._cluster.documents):
             await _unless_refused(self._document(document))
         await _unless_refused(self._in_use.sweep())
@@ -96,10 +95,10 @@ class Sweeper:
         if not (read.gated(pod) or read.over(pod)):
             if uid not in self.orphans:
                 stored = await self._pods.whole(pod)
-                self._dead_by[uid] = read.dead_by_order(stored) if stored else 0
-                self.orphans[uid] = f"pod {Key.of(pod)} belongs to run {run}, which is gone, and may still be at work"
-                log.warning("%s; it is left alone until it has ended", self.orphans[uid])
-            if not 0 < self._dead_by[uid] <= self._cluster.now():
+                self.orphans[uid] = read.dead_by_order(stored) if stored else 0
+                said = f"pod {Key.of(pod)} belongs to run {run}, which is gone, and may still be at work"
+                log.warning("%s; it is left alone until it has ended", said)
+            if not 0 < self.orphans[uid] <= self._cluster.now():
                 return
             # Its node may be lost for good, and nobody else may take our finalizer off.
             log.warning("pod %s of run %s is let go: by its deadline it has ended", Key.of(pod), run)

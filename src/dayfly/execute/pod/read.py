@@ -108,13 +108,24 @@ def dead_by(record: UnitRecord, unit: Unit) -> int:
 
 def dead_by_order(stored: dict[str, Any]) -> int:
     """The same of a pod whose ledger is gone, by the order that it carries; 0 if that does not say."""
+    start, run, grace = _ordered(stored, "start-before-ms", "run-ms", "grace-ms")
+    return start + run + grace + SKEW_MS if start and run else 0
+
+
+def start_before(stored: dict[str, Any]) -> int:
+    """Until when the order that a pod carries lets it start; 0 if that does not say."""
+    (start,) = _ordered(stored, "start-before-ms")
+    return start
+
+
+def _ordered(stored: dict[str, Any], *keys: str) -> tuple[int, ...]:
+    """Numbers of a pod's order, 0 for all of them if one is not there: what is stored may be anybody's."""
     order = (stored["metadata"].get("annotations") or {}).get(names.ORDER_ANNOTATION, "")
     try:
         said = dict(decode("dayfly-order", order.encode()))
-        start, run, grace = (int(said[key]) for key in ("start-before-ms", "run-ms", "grace-ms"))
+        return tuple(int(said[key]) for key in keys)
     except (FrameError, KeyError, ValueError):
-        return 0
-    return start + run + grace + SKEW_MS if start and run else 0
+        return (0,) * len(keys)
 
 
 def began(seen: Pod) -> bool:
