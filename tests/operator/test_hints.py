@@ -22,8 +22,8 @@ class _Server:
         return self
 
 
-def test_many_pods_that_hang_do_not_take_the_requests_that_others_need():
-    """A registry is down: after the first question about each, five hundred are asked in a second at most."""
+def test_many_pods_that_hang_are_no_burden_to_the_server():
+    """A registry is down: whatever their number, a hundred questions are asked in a second at most."""
 
     async def story(number: int) -> tuple[int, float]:
         now = STARTED
@@ -31,15 +31,15 @@ def test_many_pods_that_hang_do_not_take_the_requests_that_others_need():
         hints = Hints(server, lambda: now)
         pods = [msgspec.convert({"metadata": {"name": f"p{n}", "uid": f"u{n}"}}, Pod) for n in range(number)]
         fact = Waiting(since=STARTED, reason="ContainerCreating")
-        for _ in range(60):
+        for _ in range(90):
             now += 1000
             for pod in pods:
                 assert await hints.explain(pod, fact) == fact
         return server.asked, max(hints.again_in(pod) for pod in pods)
 
-    asked, longest = asyncio.run(story(4000))
-    assert 20_000 < asked <= 4000 + 57 * 500
-    assert longest < 9
-    asked, longest = asyncio.run(story(100))
-    assert asked == 60 // 3 * 100
+    asked, longest = asyncio.run(story(3000))
+    assert 6_000 < asked <= 90 * 100
+    assert 3 < longest < 31
+    asked, longest = asyncio.run(story(200))
+    assert asked == 90 // 3 * 200
     assert longest < 4

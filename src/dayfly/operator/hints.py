@@ -21,8 +21,9 @@ End = TypeVar("End", Result, NeverRan)
 # Most pods start within that; those that do not are asked about again and again, the silent ones sooner. What takes the
 # place of a word is to be said within ten seconds, and a saying takes its time as well.
 PATIENCE_MS, AGAIN_MS = 3_000, 5_000
-# And all of them together no oftener than every so many milliseconds: half of the requests that `--rate` allows.
-APART_MS = 2
+# And all of them together no oftener than every so many milliseconds: for each question the server looks through all
+# Events of the namespace.
+APART_MS = 10
 # The kubelet's words around an image. Events have whole seconds: of two in one second the later in this order counts.
 _PULLING, _PULLED = "Pulling", "Pulled"
 _ORDER = {_PULLING: 1, "Failed": 2, _PULLED: 3}
@@ -52,12 +53,13 @@ class Hints:
         if fact.message:
             return fact
         uid, now = pod.metadata.uid, self._now()
-        # The kubelet's clock may be ahead of ours.
-        due, said = self._heard.setdefault(uid, (min(fact.since, now) + PATIENCE_MS, None))
+        if uid not in self._heard:
+            # The kubelet's clock may be ahead of ours.
+            self._heard[uid] = min(fact.since, now) + self._pause(PATIENCE_MS), None
+        due, said = self._heard[uid]
         if now >= due or (pressing and said is None and not pod.metadata.deletion_timestamp):
             said = await self._ask(pod, fact.reason)
-            pause = max(AGAIN_MS if said else PATIENCE_MS, len(self._heard) * APART_MS)
-            self._heard[uid] = now + pause, said
+            self._heard[uid] = now + self._pause(AGAIN_MS if said else PATIENCE_MS), said
         if said is None:
             return fact
         recallable = said.pulls and not pod.metadata.deletion_timestamp
@@ -79,6 +81,9 @@ class Hints:
             return end
         said = words.last_words(end.message, max(warnings, key=_when).note)
         return msgspec.structs.replace(end, message=said)
+
+    def _pause(self, least: int) -> int:
+        return max(least, len(self._heard) * APART_MS)
 
     async def _ask(self, pod: Pod, reason: str) -> _Said | None:
         known = [event for event in await self._events(pod) if event.type == "Warning" or event.reason in _ORDER]
