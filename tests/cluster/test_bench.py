@@ -3,14 +3,19 @@
 Whether the aims are met is for `make bench-cluster` to say, on a machine that does nothing else.
 """
 
+import json
+import sys
 import time
+from base64 import b64decode
 from collections.abc import Iterator
 
 import pytest
 from bench.cluster import bulk, idle, steps, timeline, writes
-from bench.cluster.audit import Audit
+from bench.cluster.audit import Audit, Write
 from bench.cluster.place import Place, operator, place
 from bench.cluster.timeline import Moment
+
+from cluster.patience import eventually
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +25,34 @@ def real(machine) -> Iterator[Place]:
         yield where
 
 
-def revision(where: Place) -> int:
-    """How often etcd has stored anything: its revision, by a consistent read of whatever there is."""
-    _, listed = where.cluster.get("/api/v1/namespaces/default/configmaps")
-    return int(listed["metadata"]["resourceVersion"])
+# What the server stores past its log: that it lives, each ten seconds; what it has allocated; how far it has compacted.
+_ITS_OWN = ("/registry/masterleases/", "/registry/ranges/", "compact_rev_key")
+_EVERY_KEY = """
+import urllib.request
+every = b'{"key": "AA==", "range_end": "AA==", "keys_only": true}'
+print(urllib.request.urlopen("http://127.0.0.1:2379/v3/kv/range", every, timeout=10).read().decode())
+"""
+
+
+def stored(where: Place) -> int:
+    """How often etcd has stored anything, but for what the server stores past its log."""
+    found = json.loads(where.cluster.run_inside([sys.executable, "-c", _EVERY_KEY]))
+    own = [int(each["version"]) for each in found["kvs"] if b64decode(each["key"]).decode().startswith(_ITS_OWN)]
+    assert own
+    return int(found["header"]["revision"]) - sum(own)
+
+
+def standstill(where: Place, audit: Audit) -> tuple[int, list[Write]]:
+    """What is stored, and what the log has told of it since it was read last, when for a second nothing was added."""
+    told: list[Write] = []
+
+    def still() -> int:
+        before = stored(where)
+        time.sleep(1)
+        told.extend(audit.news())
+        return before if stored(where) == before else 0
+
+    return eventually(still, "a second in which nothing is stored"), told
 
 
 def test_steps_and_bare_pods_are_timed(real):
@@ -42,10 +71,9 @@ def test_steps_and_bare_pods_are_timed(real):
 def test_writes_are_counted_as_etcd_counts_them(real):
     """(c): a further step has one pod, one Secret, one binding; beside a sandbox that is ready nothing is written."""
     audit = Audit(real.cluster.audit_log)
-    audit.news()
-    before, began = revision(real), time.monotonic()
+    before, _ = standstill(real, audit)
     counted = writes.count(real, rounds=1, lengths=(1, 2), idle=3)
-    told, stored = len(audit.news()), revision(real) - before
+    after, told = standstill(real, audit)
     for what, writer in (
         ("create pods", "operator"),
         ("delete pods", "operator"),
@@ -55,8 +83,10 @@ def test_writes_are_counted_as_etcd_counts_them(real):
         assert counted.a_step((what, writer)) == 1, what
         assert counted.fixed((what, writer)) == 0, what
     assert not [key for key in counted.quiet if key[1] == "operator"]
-    # The server writes a few keys of its own past its log: each ten seconds that it lives, seldom what it allocates.
-    assert 0 <= stored - told <= 3 + (time.monotonic() - began) / 5
+    # The kubelet's last word on a pod, to delete it at once, is stored twice: as its grace, and as its end.
+    twice = sum(write.what == "delete pods" and write.writer == "system:node:node" for write in told)
+    assert twice == 1 + 2 + 1  # steps: both chains, and the one that was left alone
+    assert after - before == len(told) + twice
 
 
 @pytest.mark.timeout(400, func_only=True)  # two clusters
