@@ -43,3 +43,18 @@ def test_many_pods_that_hang_are_no_burden_to_the_server():
     asked, longest = asyncio.run(story(200))
     assert asked == 90 // 3 * 200
     assert longest < 4
+
+
+def test_a_kubelet_that_is_busy_with_many_pods_is_given_more_time_for_its_first_status():
+    """In bulk that is what keeps them waiting; a pod alone is asked about as soon as any."""
+
+    def first(others: int, reason: str) -> float:
+        hints = Hints(_Server(), lambda: STARTED)
+        pods = [msgspec.convert({"metadata": {"name": f"p{n}", "uid": f"u{n}"}}, Pod) for n in range(others + 1)]
+        for pod in pods:
+            asyncio.run(hints.explain(pod, Waiting(since=STARTED, reason=reason)))
+        return round(hints.again_in(pods[-1]), 1)
+
+    assert first(0, "Starting") == first(0, "ContainerCreating") == 3
+    assert first(200, "Starting") == 6
+    assert first(200, "ContainerCreating") == 3

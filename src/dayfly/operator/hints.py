@@ -21,6 +21,8 @@ End = TypeVar("End", Result, NeverRan)
 # Most pods start within that; those that do not are asked about again and again, the silent ones sooner. What takes the
 # place of a word is to be said within ten seconds, and a saying takes its time as well.
 PATIENCE_MS, AGAIN_MS = 3_000, 5_000
+# So much longer where the kubelet has not written a status either: it is busy, the likelier the more pods wait with it.
+UNHEARD_MS, CROWD = 3_000, 20
 # And all of them together no oftener than every so many milliseconds: for each question the server looks through all
 # Events of the namespace.
 APART_MS = 10
@@ -54,8 +56,10 @@ class Hints:
             return fact
         uid, now = pod.metadata.uid, self._now()
         if uid not in self._heard:
+            unheard = UNHEARD_MS if fact.reason == words.Reason.STARTING else 0
+            patience = PATIENCE_MS + unheard * min(len(self._heard), CROWD) // CROWD
             # The kubelet's clock may be ahead of ours.
-            self._heard[uid] = min(fact.since, now) + self._pause(PATIENCE_MS), None
+            self._heard[uid] = min(fact.since, now) + self._pause(patience), None
         due, said = self._heard[uid]
         if now >= due or (pressing and said is None and not pod.metadata.deletion_timestamp):
             said = await self._ask(pod, fact.reason)

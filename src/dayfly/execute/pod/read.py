@@ -164,7 +164,7 @@ def _never(reason: str, message: str) -> Seen:
 
 
 def _never_placed(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
-    refused = _refused_by_scheduler(seen)
+    refused = _placing(seen, "False")
     since = max(record.claimed_at, milliseconds(refused.last_transition_time)) if refused else 0
     if refused is None or _removed_at(seen) < since + unit.timeouts.schedule_ms:
         return _never("Deleted", "its pod was deleted before it was placed on a node")
@@ -172,9 +172,10 @@ def _never_placed(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
     return _never(Reason.START_DEADLINE, f"{message}: {refused.message}" if refused.message else message)
 
 
-def _refused_by_scheduler(seen: Pod) -> Condition | None:
+def _placing(seen: Pod, status: str) -> Condition | None:
+    """The scheduler's word, if that is it: "False", it has refused the pod; "True", it has placed it."""
     return next(
-        (each for each in seen.status.conditions or () if each.type == "PodScheduled" and each.status == "False"), None
+        (each for each in seen.status.conditions or () if each.type == "PodScheduled" and each.status == status), None
     )
 
 
@@ -299,10 +300,11 @@ def _running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) ->
 
 def _waiting(seen: Pod, main: ContainerStatus | None) -> Waiting:
     created = milliseconds(seen.metadata.creation_timestamp)
-    if refused := _refused_by_scheduler(seen):
+    if refused := _placing(seen, "False"):
         since = milliseconds(refused.last_transition_time) or created
         return Waiting(since=since, reason=refused.reason or "Unschedulable", message=refused.message, placed=False)
-    since = milliseconds(seen.status.start_time) or created
+    bound = _placing(seen, "True")  # long after it was made, if it had been waiting behind its gate
+    since = milliseconds(seen.status.start_time or (bound.last_transition_time if bound else None)) or created
     asked = recalled(seen)
     if main is not None and main.state.waiting is not None:
         waiting = main.state.waiting
