@@ -23,6 +23,13 @@ def scene(runner: dict, story) -> World:
     return live(Scene(plugin, CHAIN_UNITS, chain).world, begin)
 
 
+async def goes_on(world: World) -> None:
+    """What kept the sandbox waiting is over: it is made, and removed."""
+    await world.until(lambda: ready(world), "ready", patience=60)
+    world.delete()
+    await gone(world)
+
+
 def test_pod_is_held_to_the_allow_list():
     """What an overlay may not have is refused before anything is made, with its place; nothing is owed then."""
 
@@ -49,9 +56,7 @@ def test_namespace_must_be_granted():
         assert not world.pods()
         labels = {"metadata": {"labels": {"dayfly.dev/runners": "true"}}}
         world.ask("PATCH", "/api/v1/namespaces/team", labels, "application/merge-patch+json")
-        await world.until(lambda: ready(world), "ready", patience=60)
-        world.delete()
-        await gone(world)
+        await goes_on(world)
 
     scene({"namespace": "team"}, story)
 
@@ -61,9 +66,7 @@ def test_missing_namespace_is_said_and_waited_for():
         world.sandbox(wish())
         await world.until(lambda: "namespace team is not there" in message(world), "the objection")
         world.namespace("team", **{"dayfly.dev/runners": "true"})
-        await world.until(lambda: ready(world), "ready", patience=60)
-        world.delete()
-        await gone(world)
+        await goes_on(world)
 
     scene({"namespace": "team"}, story)
 
@@ -138,9 +141,7 @@ def test_quota_is_said_within_ten_seconds_and_waited_for():
         world.sandbox(wish())
         await world.until(lambda: "exceeded quota: pods" in message(world), "the objection", 10)
         world.cluster.admission.clear()
-        await world.until(lambda: ready(world), "ready", patience=60)
-        world.delete()
-        await gone(world)
+        await goes_on(world)
 
     scene({}, story)
 
@@ -158,9 +159,7 @@ def test_why_a_pod_does_not_start_is_said_within_ten_seconds(fault, said):
         world.sandbox(wish())
         await world.until(lambda: said in message(world), "the reason", 10)
         setattr(world.kubelet.scripts["db/make"], fault, "")
-        await world.until(lambda: ready(world), "ready", patience=60)
-        world.delete()
-        await gone(world)
+        await goes_on(world)
 
     scene({}, story)
 
@@ -184,9 +183,7 @@ def test_what_only_an_event_tells_is_said_within_ten_seconds(allowed):
         else:
             await world.rest(20)
         script.mount_missing = ""
-        await world.until(lambda: ready(world), "ready", patience=60)
-        world.delete()
-        await gone(world)
+        await goes_on(world)
 
     scene({}, story)
 
@@ -224,9 +221,7 @@ def test_word_of_a_kubelet_that_is_slow_to_speak_is_said_within_ten_seconds_too(
         await world.until(lambda: any(e["reason"] == "Pulling" for e in world.cluster.objects("events")), "its word")
         await world.until(lambda: "pulls the image busybox:1 since" in message(world), "the pull", 10)
         script.hangs = False
-        await world.until(lambda: ready(world), "ready", patience=60)
-        world.delete()
-        await gone(world)
+        await goes_on(world)
 
     scene({}, story)
 
@@ -240,9 +235,7 @@ def test_word_of_a_kubelet_that_is_slow_to_write_a_status_is_said_within_ten_sec
         world.sandbox(wish())
         await world.until(lambda: "pulls the image busybox:1 since" in message(world), "the pull", 6)
         script.hangs = False
-        await world.until(lambda: ready(world), "ready", patience=60)
-        world.delete()
-        await gone(world)
+        await goes_on(world)
 
     scene({}, story)
 
@@ -260,9 +253,7 @@ def test_word_that_takes_the_place_of_another_is_said_within_ten_seconds_too():
         await world.until(lambda: any(e["reason"] == "Pulling" for e in world.cluster.objects("events")), "its word")
         await world.until(lambda: "pulls the image busybox:1 since" in message(world), "the pull", 10)
         script.hangs = False
-        await world.until(lambda: ready(world), "ready", patience=60)
-        world.delete()
-        await gone(world)
+        await goes_on(world)
 
     scene({}, story)
 
