@@ -119,6 +119,10 @@ bool is_within(const char *path, const char *dir) {
     return strncmp(path, dir, length) == 0 && (path[length] == '/' || path[length] == '\0');
 }
 
+bool image_folder(char *path, size_t size) {
+    return getcwd(path, size) != NULL && strcmp(path, "/") != 0 && access(".", W_OK | X_OK) == 0;
+}
+
 void close_from(int first) {
 #ifdef SYS_close_range
     if (syscall(SYS_close_range, (unsigned)first, ~0U, 0U) == 0) return;

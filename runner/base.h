@@ -45,6 +45,10 @@ bool is_clean_path(const char *path);
 /* True when PATH is DIR or lies below it. Both are clean paths. */
 bool is_within(const char *path, const char *dir);
 
+/* Fills PATH with the folder in which we were begun if an image names it and we may write there: not `/`, which is what
+ * images without one have. */
+bool image_folder(char *path, size_t size);
+
 /* Closes every descriptor from FIRST upwards: a caller's descriptors are none of the step's business. */
 void close_from(int first);
 

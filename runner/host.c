@@ -34,6 +34,7 @@ struct host {
     struct watch watch;
     int log_writer, control_peer;
     bool isolated;
+    char image_folder[4096]; /* empty if there is none */
 };
 
 /* Becomes the leader of a session of its own without terminal or inherited descriptors. A caller that made us a
@@ -96,6 +97,9 @@ static int read_order(struct host *host, struct fault *fault) {
         result = fail(fault, "The work order names a pod's secrets; on a host they come as `env` and `file`.");
     }
     if (result == 0 && host->order.inherit_env != 0) result = inherit_environment(&host->order, fault);
+    if (result == 0 && host->order.inherit_cwd != 0 && host->image_folder[0] != '\0') {
+        host->order.cwd = host->image_folder;
+    }
     host->receipt.nonce = host->order.nonce;
     host->receipt.attempt = host->order.attempt;
     host->isolated = host->order.isolation != ISOLATION_NONE;
@@ -314,6 +318,7 @@ int host_main(const char *attempt_dir) {
         fprintf(stderr, "dayfly-runner: %s: %s\n", attempt_dir, strerror(errno));
         return EXIT_NO_DIRECTORY;
     }
+    if (!image_folder(host.image_folder, sizeof host.image_folder)) host.image_folder[0] = '\0';
     watch_block_signals();
     if (detach(&host) < 0) return EXIT_NO_RECEIPT;
     int locked = gate_lock(host.dir);

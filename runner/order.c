@@ -22,6 +22,7 @@ static const struct key keys[] = {
     {"log", PATH, offsetof(struct order, log)},
     {"env", ENVIRONMENT, 0},
     {"inherit-env", NUMBER, offsetof(struct order, inherit_env)},
+    {"inherit-cwd", NUMBER, offsetof(struct order, inherit_cwd)},
     {"file", INPUT, 0},
     {"output", OUTPUT, 0},
     {"private", PRIVATE, 0},

@@ -38,6 +38,7 @@ struct order {
     char **environment;
     int64_t inherit_env; /* host: other than 0 takes the caller's variables as well, where `environment` has none */
     const char *cwd; /* NULL: the mode's default */
+    int64_t inherit_cwd; /* host: other than 0 prefers the caller's folder (an image's), where it names one */
     const char *log; /* NULL: the file `log` in the attempt's folder */
     struct input *inputs;
     size_t input_count;

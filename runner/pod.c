@@ -122,6 +122,18 @@ static int take_secret(struct pod *pod, const struct secret *secret, struct faul
     return result;
 }
 
+/* The order's folder, else the image's own where it names one that the step may write, else an empty one of ours. */
+static int enter_folder(const struct pod *pod, struct fault *fault) {
+    char own[PATH_MAX];
+    if (pod->order.cwd == NULL && image_folder(own, sizeof own)) return 0;
+    const char *folder = pod->order.cwd != NULL ? pod->order.cwd : POD_STATE "/work";
+    if (pod->order.cwd == NULL && mkdir(folder, 0700) < 0 && errno != EEXIST) {
+        return fail(fault, "The step's folder %s cannot be made: %s.", folder, strerror(errno));
+    }
+    if (chdir(folder) == 0) return 0;
+    return fail(fault, "The working directory %s cannot be entered: %s.", folder, strerror(errno));
+}
+
 static int prepare(struct pod *pod, struct fault *fault) {
     umask(022);
     if (merge_environment(pod, fault) < 0) return -1;
@@ -136,9 +148,7 @@ static int prepare(struct pod *pod, struct fault *fault) {
         write_file(pod->state, "script", 0700, pod->order.script, pod->order.script_length) < 0) {
         return fail(fault, "The script cannot be written: %s.", strerror(errno));
     }
-    if (pod->order.cwd != NULL && chdir(pod->order.cwd) < 0) {
-        return fail(fault, "The working directory %s cannot be entered: %s.", pod->order.cwd, strerror(errno));
-    }
+    if (enter_folder(pod, fault) < 0) return -1;
     if (!pod->first && prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
         return fail(fault, "The step's processes cannot be adopted: %s.", strerror(errno));
     }

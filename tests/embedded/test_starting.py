@@ -22,7 +22,7 @@ UNIT = Unit(name="a", kind="exec", exec=Exec(script="#!/bin/sh\n"))
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "work").mkdir()
-    folder = Folder(Place(str(tmp_path / "work"), str(tmp_path), "boot", "boot"), "run", "a", 1)
+    folder = Folder(Place(str(tmp_path / "work"), str(tmp_path), "boot", "boot", str(tmp_path)), "run", "a", 1)
     Path(folder.path).mkdir()
     return folder
 
@@ -87,7 +87,7 @@ async def test_launchers_are_children_of_ours_and_outlive_the_resident_runner(ru
 
 
 async def test_many_at_once_are_all_answered_and_in_their_order(runner, tmp_path):
-    place = Place(str(tmp_path), str(tmp_path), "boot", "boot")
+    place = Place(str(tmp_path), str(tmp_path), "boot", "boot", str(tmp_path))
     folders = [Folder(place, "run", "a", number) for number in range(200)]
     for each in folders:
         each.write_order(b"not an order")

@@ -14,7 +14,7 @@ from runner.attempts import Receipt, order, read_receipt
 # The shell that sets the mounts up becomes the runner, so the runner is process 1.
 ENTER = """
 set -e
-root=$1; read_only=$2; user=$3; shift 3
+root=$1; read_only=$2; user=$3; begin=$4; shift 4
 mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
 for device in null zero urandom; do mount --bind "/dev/$device" "$root/dev/$device"; done
@@ -25,7 +25,9 @@ if [ "$read_only" = yes ]; then
     for path in dayfly-state dev/termination-log tmp; do mount --bind "$root/$path" "$root/$path"; done
     mount -o remount,bind,ro "$root"
 fi
-exec env -i "$@" "$(command -v chroot)" --userspec="$user:$user" --groups= "$root" /dayfly/dayfly-runner pod
+set -- env -i "$@" "$(command -v chroot)" --userspec="$user:$user" --groups= "$root"
+if [ "$begin" = / ]; then exec "$@" /dayfly/dayfly-runner pod; fi
+exec "$@" /bin/sh -c 'cd "$0" && exec /dayfly/dayfly-runner pod' "$begin"
 """
 
 MARK = b"\x1e"
@@ -92,11 +94,12 @@ class Container:
     root: Path
     read_only: bool = False
     user: int = 0
+    folder: str = "/"  # the image's
     environment: list[str] = field(default_factory=lambda: ["PATH=/usr/bin:/bin"])
 
     @classmethod
     def make(
-        cls, root: Path, runner: Path, *, shell: bool = True, read_only: bool = False, user: int = 0
+        cls, root: Path, runner: Path, *, shell: bool = True, read_only: bool = False, user: int = 0, folder: str = "/"
     ) -> "Container":
         for name in [
             "dayfly",
@@ -114,7 +117,7 @@ class Container:
         for name in ("null", "zero", "urandom", "termination-log"):
             (root / "dev" / name).touch()
         (root / "dev/termination-log").chmod(0o666)
-        return cls(root, read_only, user)
+        return cls(root, read_only, user, folder)
 
     def write(self, script: str | bytes | None = None, **keys: object) -> "Container":
         (self.root / "dayfly/order").write_bytes(order(script, **keys))
@@ -126,7 +129,8 @@ class Container:
 
     def start(self) -> subprocess.Popen[bytes]:
         (self.root / "dev/termination-log").write_bytes(b"")
-        enter = ["sh", "-c", ENTER, "enter", str(self.root), "yes" if self.read_only else "no", str(self.user)]
+        read_only = "yes" if self.read_only else "no"
+        enter = ["sh", "-c", ENTER, "enter", str(self.root), read_only, str(self.user), self.folder]
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--", *enter, *self.environment]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
 

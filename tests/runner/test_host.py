@@ -61,6 +61,20 @@ def test_the_script_starts_clean(attempt, isolation):
     assert lines[5:-1] == ["0", "1", "2", "200", "3"]
 
 
+def test_it_begins_where_its_caller_was_only_if_told_so(attempt, isolation, place):
+    """In a container the caller's folder is the image's; on the machine it is anybody's."""
+    (place / "image").mkdir()
+    for keys, caller, where in [
+        ({"inherit_cwd": 1}, place / "image", place / "image"),
+        ({"inherit_cwd": 0}, place / "image", "/usr"),
+        ({}, place / "image", "/usr"),
+        ({"inherit_cwd": 1}, "/", "/usr"),
+    ]:
+        one = attempt().write("#!/bin/sh\npwd\n", isolation=isolation, cwd="/usr", **keys)
+        assert one.start(cwd=caller).wait(30) == 0
+        assert one.log == f"{where}\n"
+
+
 def test_a_service_runs_from_its_arguments(attempt, isolation):
     one = attempt()
     receipt = one.run(arg=["sh", "-c", 'echo "$1"; exit 4', "sh", "two words"], isolation=isolation)

@@ -56,6 +56,26 @@ def test_a_step_runs_once_and_is_told_in_both_places(container, kind):
     assert (one.root / "dayfly-state/marker").read_text() == "started\n"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_begins_in_an_empty_folder_where_the_image_names_none(container, kind):
+    one = container(**kind)
+    ended = one.run("#!/bin/sh\npwd; ls -A | wc -l; echo mine > file && cat file\n")
+    assert ended.log == b"/dayfly-state/work\n0\nmine\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_folder_of_an_image_is_kept_if_the_step_may_write_there(container, kind):
+    ended = container(**kind, folder="/tmp").run("#!/bin/sh\npwd\n")
+    assert ended.log == b"/tmp\n"
+    ended = container(**kind, folder="/usr").run("#!/bin/sh\npwd; touch mine && rm mine\n", cwd="/tmp")
+    assert ended.log == b"/tmp\n", "the order names one"
+
+
+def test_the_folder_of_an_image_that_is_closed_to_the_step(container):
+    ended = container(user=65532, folder="/usr").run("#!/bin/sh\npwd; ls -A | wc -l\n")
+    assert ended.log == b"/dayfly-state/work\n0\n"
+
+
 def test_an_image_without_a_shell_is_enough(container):
     """The only program in it is the runner, here also as the interpreter: it is called with the script's path."""
     ended = container(shell=False, user=65532, read_only=True).run("#!/dayfly/dayfly-runner\n")

@@ -202,6 +202,8 @@ class Attempts:
             return
         if self._starter.slow and key in self._unseen:
             self._loop.run_in_executor(None, self._starter.clear, folder)
+        if not folder.leave_beginning():
+            self._loop.run_in_executor(None, _clear, folder)
         self._unseen.discard(key)
 
     def drop(self, uid: str) -> None:
@@ -316,6 +318,13 @@ class Attempts:
                     raise
                 return receipt.lost(str(error), started_at=fact.result.started_at, ended_at=fact.result.ended_at)
         return fact
+
+
+def _clear(folder: run.Folder) -> None:
+    try:
+        folder.clear_beginning()
+    except OSError as error:
+        log.warning("what a step left in %s is not all removed; the next server tries again: %s", folder.begins, error)
 
 
 def _drop_older_logs(folder: run.Folder) -> None:

@@ -64,6 +64,7 @@ class Launcher:
                 if other.resource == resource and other.event in CREATING
             ),
             isolation=isolation,
+            folder="" if is_fork else self._attempts.at(key).make_beginning(),
             private=() if isolation == "none" or is_fork else private_directories(unit),
             log=self._attempts.at(key).log,
             start_before=now_ms() + limits.schedule_ms + limits.pull_ms,

@@ -197,7 +197,7 @@ def _template(unit: Unit, attempt: PodAttempt, files: dict[SecretKey, str]) -> d
             "containers": [container],
             "volumes": [
                 {"name": VOLUME, "projected": {"defaultMode": 0o444, "sources": _sources(attempt, files)}},
-                {"name": STATE_VOLUME, "emptyDir": {"sizeLimit": "64Mi"}},
+                {"name": STATE_VOLUME, "emptyDir": {}},
             ],
         },
     }

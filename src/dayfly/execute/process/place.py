@@ -27,6 +27,8 @@ class Place(NamedTuple):
     logs: str
     boot: str
     ref: str
+    steps: str
+    """Where steps begin, each in a folder of its own: on the disk, since what they fetch and build may be large."""
 
     def note(self, name: str, number: int) -> None:
         """Remember a number as long as this boot lasts."""
@@ -71,8 +73,9 @@ def open_place(home: Path) -> Place:
         put(f"{work}/epoch", epoch)
     put(f"{work}/home", str(home.resolve()))
     put(f"{home}/place", work)
-    (home / "logs").mkdir(mode=0o700, exist_ok=True)
-    return Place(work, f"{home}/logs", boot, f"{boot} {epoch}")
+    for name in ("logs", "steps"):
+        (home / name).mkdir(mode=0o700, exist_ok=True)
+    return Place(work, f"{home}/logs", boot, f"{boot} {epoch}", f"{home}/steps")
 
 
 def leave_place(place: Place) -> None:

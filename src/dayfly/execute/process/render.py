@@ -15,8 +15,8 @@ from dayfly.spec.lifecycle import Unit
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an order is made of, but the unit itself.
 
-    `inputs` has the value of each input, None for one that is absent. `private` are directories whose new entries only
-    this step may see.
+    `inputs` has the value of each input, None for one that is absent. `folder` is where a step begins, unless its image
+    names another. `private` are directories whose new entries only this step may see.
     """
 
     run: str
@@ -26,6 +26,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Mapping[str, bytes | None]
     complete: bool
     isolation: str
+    folder: str = ""
     private: tuple[str, ...] = ()
     start_before: int = 0
     log: str = ""
@@ -38,7 +39,8 @@ def step_order(unit: Unit, attempt: Attempt) -> bytes:
         CannotRenderError: an input that its place cannot hold.
     """
     assert unit.exec is not None, "only exec units run as processes"
-    records = [*_head(attempt), *step_records(unit)]
+    begins = ("cwd", attempt.folder.encode(errors="surrogateescape")), ("inherit-cwd", b"1")
+    records = [*_head(attempt), *begins, *step_records(unit)]
     env = {name: value.encode() for name, value in overlay_env(unit).items()}
     env |= {name: value.encode() for name, value in _built_in(unit, attempt).items()}
     for item in unit.inputs:

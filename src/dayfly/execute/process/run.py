@@ -35,6 +35,7 @@ class Folder:
         self.path = f"{place.work}/{run}.{name}"
         self.logs = f"{place.logs}/{run}"
         self.log = f"{self.logs}/{name}.log"
+        self.begins = f"{place.steps}/{run}.{name}"
         self._place = place
         self._run, self._unit, self._number = run, unit, number
 
@@ -53,6 +54,46 @@ class Folder:
         self._make_logs()
         with open(f"{self.path}/order", "xb", opener=private) as file:
             file.write(order)
+
+    def make_beginning(self) -> str:
+        """Make the empty folder in which the step begins; returns its path.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        for path in (self._place.steps, self.begins):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+        return self.begins
+
+    def leave_beginning(self) -> bool:
+        """Remove the folder in which the step began if it is empty; false if there is something in it.
+
+        As `clear_beginning`, only for an attempt that has been released: nothing of it lives.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                os.rmdir(self.begins)
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+                return False
+        return True
+
+    def clear_beginning(self) -> None:
+        """Remove what the step left in the folder in which it began; that may take long.
+
+        Raises:
+            OSError: not all of it can be removed.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            # From the outside inwards: a step may have locked its own folders, as Go does with its modules.
+            os.chmod(self.begins, 0o700)
+            for folder, names, _ in os.walk(self.begins):
+                for path in (f"{folder}/{name}" for name in names):
+                    if not os.path.islink(path):
+                        os.chmod(path, 0o700)
+            shutil.rmtree(self.begins)
 
     def exists(self) -> bool:
         """Whether the folder is there."""
@@ -257,9 +298,9 @@ class Folder:
 
 
 def folders(place: Place) -> list[tuple[str, str, int]]:
-    """Run, unit and number of each attempt that has a folder."""
-    names = [entry.name for entry in os.scandir(place.work) if entry.is_dir()]
-    found = filter(None, map(_FOLDER.fullmatch, names))
+    """Run, unit and number of each attempt of which there is a folder, its own or the one in which it began."""
+    names = {entry.name for path in (place.work, place.steps) for entry in os.scandir(path) if entry.is_dir()}
+    found = filter(None, map(_FOLDER.fullmatch, sorted(names)))
     return [(match["run"], unslug(match["unit"]), int(match["number"])) for match in found]
 
 

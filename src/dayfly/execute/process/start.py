@@ -93,11 +93,12 @@ class Containers:
         # In podman without root, the container's root is ourselves outside; in docker it never is.
         user = "0:0" if self._is_podman else f"{os.geteuid()}:{os.getegid()}"
         command = [
-            *(self._engine, "run", "--rm", "--name", _name(folder), "--user", user, "--workdir", "/"),
+            *(self._engine, "run", "--rm", "--name", _name(folder), "--user", user),
             *("--network=host", "--pid=host", "--entrypoint", _RUNNER),
             *("--volume", f"{self._runner}:{_RUNNER}:ro"),
             *("--volume", f"{folder.path}:{folder.path}"),
             *("--volume", f"{folder.logs}:{folder.logs}"),
+            *("--volume", f"{folder.begins}:{folder.begins}"),
             *(image, "host", folder.path),
         ]
         said = (os.POSIX_SPAWN_OPEN, 1, folder.said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -112,7 +112,7 @@ def _volumes(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
 
 
 def _own_volumes(found: dict[str, Any], terms: Terms) -> Iterator[Problem]:
-    if found.get(STATE_VOLUME, {}).get("emptyDir") != {"sizeLimit": "64Mi"}:
+    if found.get(STATE_VOLUME, {}).get("emptyDir") != {}:
         yield f"spec.volumes ({STATE_VOLUME})", "holds the start marker; leave it as it is"
     projected = found.get(VOLUME, {}).get("projected") or {}
     sources = projected.get("sources") or []

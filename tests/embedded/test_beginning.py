@@ -1,0 +1,81 @@
+"""Where a step begins: in an empty folder of its attempt, which nobody shares and which goes with the attempt."""
+
+import os
+
+import pytest
+
+from embedded import documents as doc
+from embedded.machine import until
+
+# What the public terraform plugin does in each of its steps: it fetches its module into the folder where it begins.
+FETCH = 'mkdir module && echo "$0" > module/main.tf && cd module && ls | wc -l >> "$JOURNAL"'
+
+
+def begins(machine):
+    return list((machine.home / "steps").iterdir())
+
+
+async def left_nothing(machine):
+    await until(lambda: not begins(machine), lambda: begins(machine))
+
+
+@pytest.mark.parametrize("isolation", ["none", "granted"])
+async def test_it_is_empty_and_goes_with_the_attempt(machine, isolation):
+    await machine.down()
+    await machine.up(isolation="none" if isolation == "none" else None)
+    create = [doc.step(name, f'ls -A | wc -l >> "$JOURNAL"; {FETCH}') for name in ("a", "b")]
+    await machine.host.offer(doc.offer(doc.resource("r", create, [doc.step("z", FETCH)])))
+    await machine.ready()
+    await left_nothing(machine)
+    await machine.finish()
+    assert sorted(machine.lines()) == ["0", "0", "1", "1", "1"], (
+        "the delete step fetches its module once more, as if first"
+    )
+    await left_nothing(machine)
+
+
+async def test_relative_paths_lie_there(machine):
+    script = 'echo "$PWD" > value; cat value >> "$JOURNAL"'
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", script)])))
+    await machine.ready()
+    assert machine.lines() == [f"{machine.home}/steps/u.r.a.1"]
+
+
+async def test_folders_that_the_step_locked_are_removed_and_nothing_behind_its_links(machine, tmp_path):
+    kept = tmp_path / "kept"
+    kept.mkdir(mode=0o755)
+    (kept / "file").touch()
+    script = f"mkdir -p go/pkg && touch go/pkg/x && ln -s {kept} link && chmod 0500 go/pkg go && chmod 0 ."
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", script)])))
+    await machine.ready()
+    await left_nothing(machine)
+    assert (kept / "file").exists()
+    assert kept.stat().st_mode & 0o777 == 0o755
+
+
+async def test_what_a_killed_server_had_not_removed_the_next_one_removes(machine):
+    """It ended between the attempt's folder and the one in which the step began."""
+    await machine.down()
+    left = machine.home / "steps/u.r.a.1"
+    (left / "module").mkdir(parents=True)
+    (machine.home / "steps/mine").mkdir()
+    await machine.up()
+    await until(lambda: not left.exists(), "its removal")
+    assert [entry.name for entry in begins(machine)] == ["mine"], "what is nobody's attempt stays"
+
+
+async def test_the_folder_of_a_step_that_runs_on_is_kept_by_the_next_server(machine):
+    script = 'echo begun >> "$JOURNAL"; echo kept > file; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done; cat file'
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", script)])))
+    await machine.wrote("begun")
+    await machine.down()
+    await machine.up()
+    machine.journal.with_name("journal.go").touch()
+    await machine.ready()
+    assert machine.log("r/a") == b"kept\n"
+
+
+async def test_it_is_closed_to_others(machine):
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", 'stat -c "%a %u" . >> "$JOURNAL"')])))
+    await machine.ready()
+    assert machine.lines() == [f"700 {os.geteuid()}"]
