@@ -27,6 +27,7 @@ def fake(cli: Cli) -> Iterator[Fake]:
         cli.home.mkdir()
         (cli.home / "url").write_text(url + "\n")
         (cli.home / "key").write_text("s3cret\n")
+        (cli.home / "key").chmod(0o600)
         yield found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import stat
 import time
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cli.command import Cli, refused
 from dayfly.cli.exits import CliError
 from dayfly.cli.home import Home
 
@@ -41,14 +43,65 @@ def test_a_disk_that_was_full_leaves_no_empty_key_behind(home: Home):
 
 def test_a_key_that_another_server_is_just_writing_is_waited_for(home: Home, monkeypatch: pytest.MonkeyPatch):
     home.make()
-    home.key.touch()
+    home.key.touch(mode=0o600)
     monkeypatch.setattr(time, "sleep", lambda _: home.key.write_text("drawn by another\n"))
     assert home.make_key() == "drawn by another"
 
 
 def test_a_key_that_stays_empty_is_said_with_a_way_out(home: Home, monkeypatch: pytest.MonkeyPatch):
     home.make()
-    home.key.touch()
+    home.key.touch(mode=0o600)
     monkeypatch.setattr(time, "sleep", lambda _: None)
     with pytest.raises(CliError, match="key is empty; remove it and try again"):
         home.make_key()
+
+
+STRANGER = 54321
+"""No user of this machine, and not us."""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("whose", ["folder", "key", "url", "link"])
+def test_what_belongs_to_somebody_else_is_refused(cli: Cli, whose: str):
+    """Else its owner reads the key that a server draws there, or has our wishes and our key sent to himself."""
+    home = Home(cli.home)
+    home.make_key()
+    home.url.write_text("http://127.0.0.1:9\n")
+    if whose == "link":
+        cli.home.rename(cli.home.with_name("real"))
+        cli.home.symlink_to("real")
+        os.lchown(cli.home, STRANGER, -1)
+    else:
+        os.chown({"folder": cli.home, "key": home.key, "url": home.url}[whose], STRANGER, -1)
+    words = [["status"], ["with", "-f", "-", "--", "true"]]
+    words += [["up", "--port", "0"], ["down"]] if whose in ("folder", "link") else []
+    for each in words:
+        stdin = "name: p\nspec: {create: [{name: a, script: '#!/bin/sh'}]}\n"
+        refused(cli(*each, stdin=stdin), 5, "belongs to another user (uid 54321)", "DAYFLY_HOME")
+    assert not home.path.joinpath("lock").exists()
+    os.lchown(cli.home, os.geteuid(), -1)
+
+
+@pytest.mark.parametrize(
+    ("file", "mode", "said"),
+    [
+        ("", 0o777, "could write there; close it with: chmod o-w"),
+        ("key", 0o644, "read or change it"),
+        ("url", 0o666, "could change it"),
+    ],
+)
+def test_what_lies_open_to_everybody_is_refused(cli: Cli, file: str, mode: int, said: str):
+    home = Home(cli.home)
+    home.make_key()
+    home.url.write_text("http://127.0.0.1:9\n")
+    (cli.home / file).chmod(mode)
+    refused(cli("status"), 5, "is open to everybody", said)
+    (cli.home / file).chmod(mode & ~0o007)
+    refused(cli("status"), 6, "no server answers")
+
+
+def test_a_server_elsewhere_needs_no_home(cli: Cli):
+    cli.home.mkdir(mode=0o777)
+    cli.home.chmod(0o777)
+    refused(cli("status", DAYFLY_URL="http://127.0.0.1:9", DAYFLY_API_KEY="k"), 6, "no server answers")
+    cli.home.chmod(0o700)

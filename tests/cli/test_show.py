@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
+import pty
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
+from cli import wishes
+from cli.command import COMMAND, Cli
+from cli.fake import Fake, serving
 from dayfly.cli import show
+
+ROOM = Path(show.__file__).parent
 
 WORDS = "a sentence that says what is the matter"
 
@@ -22,3 +33,165 @@ def test_a_column_is_cut_only_where_the_terminal_is_known_to_be_narrow(
     monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((columns, 0)))
     show.table(("SANDBOX", "MESSAGE"), [("demo", WORDS)], elastic="MESSAGE")
     assert capsys.readouterr().out.splitlines()[1] == f"demo      {shown}"
+
+
+EVIL = "\x1b]0;title\x07\x1b[2J\x1b[31mred\r\x9b5n\x7f\u202edesrever\u2066"
+"""It sets a title, clears the screen, colours, hides what stands before it, asks for an answer, turns the writing."""
+
+
+def _dangerous(data: bytes) -> list[str]:
+    """What in it would drive a terminal, once the terminal's own line ends are taken for what they are."""
+    text = data.decode().replace("\r\n", "\n")
+    return [char for char in text if not show._harmless(char)]
+
+
+def _seen(cli: Cli, *words: str, **more: str) -> bytes:
+    """What a terminal is sent by a command whose output it is."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=cli.folder,
+        env=cli.environment(TERM="dumb", **more),
+    )
+    os.close(theirs)
+    said = b""
+    try:
+        while new := os.read(ours, 65536):
+            said += new
+    except OSError:
+        pass  # it has ended
+    os.close(ours)
+    process.wait(60)
+    return said
+
+
+def _answers() -> Fake:
+    """A server in which somebody has put commands for a terminal wherever there is room for words."""
+    at, unit = "2026-01-01T00:00:00Z", "db/make"
+    fake = Fake()
+    sandbox = {
+        "name": "box",
+        "routingKey": EVIL,
+        "createdAt": at,
+        "spec": {"cluster": EVIL, "description": EVIL, "resources": []},
+        "status": {"ready": False, "reason": EVIL, "message": EVIL},
+        "endpoints": [{"name": EVIL, "routeType": EVIL, "url": EVIL}],
+    }
+    report = {
+        "uid": "u",
+        "version": 1,
+        "phase": "open",
+        "reason": "Starting",
+        "message": EVIL,
+        "done": 0,
+        "total": 1,
+        "bornAt": 1,
+        "units": [
+            {
+                "id": unit,
+                "resource": "db",
+                "name": "make",
+                "event": "preStart",
+                "kind": "exec",
+                "state": "failed",
+                "attempt": 1,
+                "reason": "ExitCode",
+                "message": EVIL,
+            }
+        ],
+    }
+    plugin = {
+        "name": "p@1.0.0",
+        "createdAt": at,
+        "spec": {"description": EVIL, "runner": {"image": EVIL}},
+        "status": {"resources": []},
+    }
+    fake.say("GET", "sandboxes", [sandbox])
+    fake.say("GET", "sandboxes/box", sandbox)
+    fake.say("GET", "sandboxes/box/report", report)
+    fake.say(
+        "GET", "sandboxes/box/why", {"subject": "box", "reason": "x", "message": EVIL, "next": EVIL, "because": []}
+    )
+    fake.say(
+        "GET",
+        "sandboxes/box/attempts",
+        [{"unit": unit, "attempt": 1, "size": len(EVIL.encode()), "sealed": True, "cut": 0}],
+    )
+    fake.say("GET", "sandboxes/box/log", {"data": EVIL, "encoding": "utf-8"}, {"data": "", "encoding": "utf-8"})
+    fake.say(
+        "GET",
+        "sandboxes/box/outputs",
+        [{"resource": "db", "step": "make", "output": "o", "value": EVIL, "encoding": "utf-8"}],
+    )
+    fake.say("GET", "resource-plugins", [plugin])
+    fake.say("GET", "resource-plugins/p", plugin)
+    fake.say("GET", "sandboxes/worse", {"error": f"not that way: {EVIL}"}, status=400)
+    return fake
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["sandbox list", "sandbox get box", "sandbox get worse", "get", "get sandbox box", "get resources", "why box", "env box",
+     "logs box", "plugin list", "plugin get p", "status", "get -o json", "sandbox get box -o yaml", "env box -o json"],
+)  # fmt: skip
+def test_nothing_that_others_wrote_drives_a_terminal(cli: Cli, words: str):
+    with serving(_answers()) as url:
+        said = _seen(cli, *words.split(), DAYFLY_URL=url, DAYFLY_API_KEY="k")
+    assert said, words
+    assert b"internal error" not in said
+    assert _dangerous(said) == []
+
+
+def test_a_plan_drives_no_terminal_either(cli: Cli, journal: Path):
+    cli.write("p.yaml", wishes.plugin(journal))
+    cli.write("s.yaml", wishes.sandbox().replace("owner: me", 'owner: "\\e[2J\\x9b5n\\u202e"'))
+    said = _seen(cli, "plan", "-f", ".")
+    assert b"delete, stage 1" in said
+    assert _dangerous(said) == []
+
+
+def test_a_file_or_a_pipe_gets_logs_and_values_as_they_are(cli: Cli):
+    with serving(_answers()) as url:
+        more = {"DAYFLY_URL": url, "DAYFLY_API_KEY": "k"}
+        piped = subprocess.run(
+            [*COMMAND, "logs", "box"], capture_output=True, cwd=cli.folder, env=cli.environment(**more)
+        )
+        assert piped.stdout == EVIL.encode()
+        assert EVIL in cli("env", "box", **more).out
+        # Data is escaped in its own way, so it means the same.
+        assert json.loads(cli("sandbox", "get", "box", "-o", "json", **more).out)["routingKey"] == EVIL
+        assert yaml.safe_load(cli("sandbox", "get", "box", "-o", "yaml", **more).out)["routingKey"] == EVIL
+
+
+def test_what_comes_in_pieces_is_read_as_a_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    screen = show.Screen()
+    data = "grün\r\nno\rway 無\u3000語\tend\x1b[1m".encode() + b"\xff\xe7"
+    for number in range(len(data)):
+        screen.put(data[number : number + 1])
+    screen.put(b"", final=True)
+    assert capsys.readouterr().out == "grün\nno\\x0dway 無\u3000語\tend\\x1b[1m\\xff\\xe7"
+
+
+def test_there_is_one_place_of_output():
+    """Whoever writes past it has forgotten the terminal at the other end."""
+    found = [
+        f"{file.name}: {ast.unparse(node.func)}"
+        for file in sorted(set(ROOM.glob("*.py")) - {ROOM / "show.py"})
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in _WRITERS
+    ]
+    assert found == [
+        "main.py: os.write",  # the version
+        "verbs.py: sys.stderr.write",  # click's own help
+        "verbs.py: sys.stderr.write",  # the last line, made plain there
+    ]
+
+
+_WRITERS = {
+    "print", "click.echo", "click.secho", "os.write", "sys.stderr.write", "sys.stderr.buffer.write",
+    "sys.stdout.buffer.write", "sys.stdout.write",
+}  # fmt: skip

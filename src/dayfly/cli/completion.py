@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from dayfly.cli import show
 from dayfly.cli.verbs import COMPLETION, PROGRAM
 
 
@@ -19,4 +20,4 @@ def command(ctx: click.Context, shell: str) -> None:
     known = get_completion_class(shell)
     assert known is not None, "the choice offers what click knows"
     root = ctx.find_root()
-    click.echo(known(root.command, {}, PROGRAM, COMPLETION).source())
+    show.block(known(root.command, {}, PROGRAM, COMPLETION).source())

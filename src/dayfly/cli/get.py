@@ -90,10 +90,10 @@ def _one(found: Standing, output: str | None) -> None:
     )
     if not report["units"]:
         return
-    click.echo()
+    show.line()
     now = int(time.time() * 1000)
     for line in frame.frame(found.name, report, now, width=_WIDEST, height=_WIDEST):
-        click.echo(line.text)
+        show.line(line.text)
 
 
 def _resources(host: Host, name: str, output: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,10 +51,13 @@ class Home(NamedTuple):
         """The one line of a small file; empty if it is not there.
 
         Raises:
-            CliError: it is there and may not be read.
+            CliError: it is there and may not be read, or not be trusted.
         """
+        self.check()
         try:
-            return file.read_text(encoding="utf-8", errors="replace").strip()
+            with file.open(encoding="utf-8", errors="replace") as source:
+                _check(str(file), os.fstat(source.fileno()), secret=file == self.key)
+                return source.read().strip()
         except FileNotFoundError:
             return ""
         except OSError as fault:
@@ -61,13 +65,32 @@ class Home(NamedTuple):
             advice = "run it as the user who owns it, or set DAYFLY_HOME"
             raise CliError(Exit.DENIED, f"{file}: {reason}", advice) from None
 
+    def check(self) -> None:
+        """See that the folder is ours: whoever owns it, or may write in it, says where our key and wishes go.
+
+        Raises:
+            CliError: it is there and somebody else's.
+        """
+        try:
+            link, found = self.path.lstat(), self.path.stat()
+        except OSError:
+            return  # it is not there, or whoever wants something of it is told why not
+        _check(str(self.path), found)
+        if stat.S_ISLNK(link.st_mode):
+            _check(f"the link {self.path}", link)
+
     def make(self) -> None:
-        """Create the folder, for its owner alone."""
+        """Create the folder, for its owner alone.
+
+        Raises:
+            CliError: it cannot be made, or is there and somebody else's.
+        """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as fault:
             reason = (fault.strerror or "cannot be made").lower()
             raise CliError(Exit.DENIED, f"{self.path}: {reason}", "set DAYFLY_HOME to a folder of yours") from None
+        self.check()
 
     def make_key(self) -> str:
         """The key, drawn now if there is none yet. Two servers that start at once agree on one."""
@@ -95,3 +118,24 @@ class Home(NamedTuple):
                 return key
             time.sleep(_LOOK_AGAIN_S)
         raise CliError(Exit.FAILED, f"{self.key} is empty", "remove it and try again")
+
+
+def _check(what: str, found: os.stat_result, *, secret: bool = False) -> None:
+    """Refuse what belongs to neither us nor root, who may do anything anyway, or lies open to everybody."""
+    if found.st_uid not in (os.geteuid(), 0):
+        message = f"{what} belongs to another user ({_name(found.st_uid)}), who could use what you do there"
+        raise CliError(Exit.DENIED, message, "run it as that user, or set DAYFLY_HOME to a folder of yours")
+    opened = stat.S_IROTH | stat.S_IWOTH if secret else stat.S_IWOTH
+    if found.st_mode & opened and not stat.S_ISLNK(found.st_mode):
+        may = "read or change it" if secret else "write there" if stat.S_ISDIR(found.st_mode) else "change it"
+        advice = f"close it with: chmod o-{'rw' if secret else 'w'} {what}, or set DAYFLY_HOME to a folder of yours"
+        raise CliError(Exit.DENIED, f"{what} is open to everybody, who could {may}", advice)
+
+
+def _name(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"

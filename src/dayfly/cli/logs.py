@@ -97,11 +97,13 @@ def command(
     several = max(sum(chosen.takes(unit["id"]) for unit in report["units"]), len({info["unit"] for info in found})) > 1
     if follow:
         _follow(host, sandbox, chosen, attempt, prefixed=several)
+        show.finish()
         return
     latest = {info["unit"]: info for info in found}
     for info in latest.values():
         prefix = f"{info['unit']} | " if several else ""
         Tail(info).pour(host, sandbox, prefix, {**info, "sealed": True})
+        show.finish()
 
 
 def _follow(host: Host, sandbox: str, chosen: Chosen, attempt: int | None, *, prefixed: bool) -> None:

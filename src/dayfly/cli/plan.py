@@ -63,9 +63,9 @@ def command(
         return
     for number, (sandbox, preview) in enumerate(previews):
         if number:
-            click.echo()
+            show.line()
         for line in _lines(sandbox, preview):
-            click.echo(line)
+            show.line(line)
         for warning in preview.warnings:
             show.talk(f"warning: {warning}")
 

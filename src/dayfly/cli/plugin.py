@@ -57,7 +57,7 @@ def get(name: str, output: str | None) -> None:
         ]
     )
     if users := plugin["status"].get("resources"):
-        click.echo()
+        show.line()
         rows = [(user["name"], user["sandbox"], user["cluster"]) for user in users]
         show.table(("RESOURCE NAME", "SANDBOX", "CLUSTER"), rows)
 

@@ -163,7 +163,7 @@ def _print(sandbox: Any, output: str | None) -> None:
         ]
     )
     if endpoints := sandbox.get("endpoints"):
-        click.echo()
+        show.line()
         rows = [(each["name"], each.get("routeType", ""), each.get("url", "")) for each in endpoints]
         show.table(("SANDBOX ENDPOINT", "TYPE", "URL"), rows)
 

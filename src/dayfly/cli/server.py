@@ -32,6 +32,7 @@ def process(home: Home) -> int | None:
     """
     import fcntl
 
+    home.check()
     try:
         descriptor = os.open(home.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

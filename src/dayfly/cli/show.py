@@ -1,4 +1,10 @@
-"""How results and talk are laid out: JSON, YAML, tables, ages. Results go to stdout, talk to stderr."""
+r"""How results and talk are laid out: JSON, YAML, tables, ages. Results go to stdout, talk to stderr.
+
+This is the one place of output, so the one place where it is made harmless: what scripts, files and other people wrote
+may hold commands for a terminal (retitle it, hide lines, type for its owner). Whatever is laid out here has them
+written as `\x1b`, wherever it goes. What is printed as it is, logs and the values of `env`, is made visible likewise
+where stdout is a terminal, and is left byte for byte as it was for a file or a pipe.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +18,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 GAP = "   "
+_LAYOUT = frozenset("\n\t")
 
 
 def emit(data: Any, output: str) -> None:
@@ -21,16 +28,53 @@ def emit(data: Any, output: str) -> None:
     of JSON or YAML itself: those of the stream mean nothing in either.
     """
     utf8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
-    if output == "json":
-        import json
+    dump = _json if output == "json" else _yaml
+    text = dump(data, unicode=utf8)
+    if utf8 and not all(map(_harmless, text)):
+        text = dump(data, unicode=False)
+    sys.stdout.write(text)
 
-        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not utf8) + "\n")
-    else:
-        sys.stdout.write(_yaml(data, unicode=utf8))
+
+def line(text: str = "") -> None:
+    """Print one line for people."""
+    sys.stdout.write(plain(text) + "\n")
+
+
+def block(text: str) -> None:
+    """Print text of several lines for people."""
+    sys.stdout.write(visible(text) + "\n")
+
+
+class Screen:
+    """Bytes on their way to a terminal: read as UTF-8, whatever pieces they come in, and made harmless."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._return = ""
+
+    def put(self, data: bytes, *, final: bool = False) -> None:
+        text = self._return + self._decoder.decode(data, final)
+        # A carriage return belongs to the end of its line only if that is what comes next.
+        self._return = "\r" if text.endswith("\r") and not final else ""
+        text = text.removesuffix(self._return) if self._return else text
+        sys.stdout.write(visible(text.replace("\r\n", "\n")))
+        sys.stdout.flush()
+
+
+_screen = Screen()
+
+
+def finish() -> None:
+    """End a text that came by `put`, also where its last character is only half there."""
+    if sys.stdout.isatty():
+        _screen.put(b"", final=True)
 
 
 def put(data: bytes) -> None:
-    """Print bytes as they are, whatever the terminal's encoding, and at once."""
+    """Print bytes at once: as they are, whatever the encoding, and on a terminal without what would drive it."""
+    if sys.stdout.isatty():
+        _screen.put(data)
+        return
     sys.stdout.flush()
     out = sys.stdout.buffer
     rest = memoryview(data)
@@ -85,10 +129,27 @@ def cut(text: str, width: int) -> str:
 
 
 def plain(text: str) -> str:
-    """One line without control characters: what a script wrote must not drive somebody's terminal."""
+    """One line in which nothing drives a terminal: all other white space is a blank."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else " " if char.isspace() else f"\\x{ord(char):02x}" for char in text)
+    return "".join(char if char.isprintable() else " " if char.isspace() else _escape(char) for char in text)
+
+
+def visible(text: str) -> str:
+    """Text of several lines, tabs in it, in which nothing else drives a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(char if _harmless(char) else _escape(char) for char in text)
+
+
+def _harmless(char: str) -> bool:
+    """Whether a terminal only shows it. Not printable are controls, C0 and C1, and what turns the way of writing."""
+    return char.isprintable() or char in _LAYOUT or (char.isspace() and char >= "\xa0")
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def age(moment: str) -> str:
@@ -104,6 +165,13 @@ def age(moment: str) -> str:
         if seconds >= size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
+
+
+def _json(data: Any, *, unicode: bool) -> str:
+    import json
+
+    # Of the controls JSON itself lets only this one through.
+    return json.dumps(data, indent=2, ensure_ascii=not unicode).replace("\x7f", "\\u007f") + "\n"
 
 
 def _yaml(data: Any, *, unicode: bool) -> str:

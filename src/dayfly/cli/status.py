@@ -50,7 +50,7 @@ def command(output: str | None) -> None:
         ]
     )
     if unready := _unready(sandboxes):
-        click.echo()
+        show.line()
         rows = [(one["name"], _word(one), one["status"].get("message", "")) for one in unready]
         show.table(("SANDBOX", "STATE", "MESSAGE"), rows, elastic="MESSAGE")
 

@@ -162,8 +162,13 @@ def _written(fault: Exception) -> str:
 
     from dayfly.cli.home import Home
 
-    folder = Home.find().path
+    home = Home.find()
+    folder = home.path
     writable = folder.is_dir() and os.access(folder, os.W_OK)
+    try:
+        home.check()
+    except CliError:
+        writable = False
     handle, path = tempfile.mkstemp(prefix="crash-", suffix=".txt", dir=folder if writable else None)
     with os.fdopen(handle, "w", errors="backslashreplace") as file:
         traceback.print_exception(fault, file=file)
@@ -171,7 +176,8 @@ def _written(fault: Exception) -> str:
 
 
 def _say(message: str, code: int) -> int:
-    line = " ".join(message.split())
+    from dayfly.cli.show import plain
+
     with contextlib.suppress(OSError):  # stderr is closed: there is nobody left to tell
-        sys.stderr.write(f"{PROGRAM}: {line}\n")
+        sys.stderr.write(f"{PROGRAM}: {plain(' '.join(message.split()))}\n")
     return int(code)

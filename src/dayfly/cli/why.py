@@ -29,16 +29,16 @@ def command(sandbox: str, context: str | None, namespace: str | None, output: st
     elif blocker:
         now = int(time.time() * 1000)
         for line in _tree(blocker, now, "", ""):
-            click.echo(line)
+            show.line(line)
     else:
-        click.echo(f"{sandbox} waits for nothing")
+        show.line(f"{sandbox} waits for nothing")
 
 
 def _tree(blocker: Any, now: int, first: str, rest: str) -> Iterator[str]:
     """The blocker, then those beneath it; `first` stands before its own line, `rest` before all others."""
     since = blocker.get("since", 0)
     how_long = f" (for {span(now - since)})" if since else ""
-    yield f"{first}{blocker['subject']}: {blocker['reason']}: {show.plain(blocker['message'])}{how_long}"
+    yield f"{first}{blocker['subject']}: {blocker['reason']}: {blocker['message']}{how_long}"
     deeper = blocker.get("because", [])
     if advice := blocker.get("next", ""):
         yield f"{rest}{'|  ' if deeper else '   '}to do: {advice}"
