@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SANDBOXES = 10_000
 WRITERS = 4
 AIM_MB = 150
-# Its keeper goes over all sandboxes every few seconds: what that needs belongs to being idle.
+# Its sync with the hosts goes over all sandboxes every few seconds: what that needs belongs to being idle.
 SETTLE_S = 10
 PLUGIN = {
     "name": "db",

@@ -26,7 +26,7 @@ from bench.cluster.steps import recorded
 from bench.rows import ROOT, Row
 from dayfly.execute.pod.names import run_name
 from dayfly.kube.objects import PODS
-from dayfly.operator.objects import RUNS, SANDBOXES, SandboxObject
+from dayfly.operator.cluster.objects import RUNS, SANDBOXES, SandboxObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,9 +29,9 @@ from dayfly.kube import objects as kinds
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import ObjectMeta, Pod, Resource, Slim
-from dayfly.operator import objects
-from dayfly.operator.objects import SandboxObject
-from dayfly.operator.resources import RESOURCES as _RESOURCES
+from dayfly.operator.cluster import objects
+from dayfly.operator.cluster.objects import SandboxObject
+from dayfly.operator.status.resource_status import RESOURCES as _RESOURCES
 
 if TYPE_CHECKING:
     from bench.cluster.seen import Seen

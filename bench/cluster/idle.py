@@ -13,7 +13,7 @@ from bench.cluster.seen import watching
 from bench.memory import resident
 from bench.rows import Row
 from dayfly.kube.objects import ObjectMeta, Slim
-from dayfly.operator.objects import SANDBOXES
+from dayfly.operator.cluster.objects import SANDBOXES
 
 if TYPE_CHECKING:
     from bench.cluster.place import Operator, Place

@@ -13,7 +13,7 @@ from bench.cluster.seen import watching
 from bench.rows import Row, median, spread
 from dayfly.execute.pod.names import run_name
 from dayfly.kube.objects import PODS, Pod
-from dayfly.operator.objects import PLUGINS, RUNS, SANDBOXES, RunObject
+from dayfly.operator.cluster.objects import PLUGINS, RUNS, SANDBOXES, RunObject
 
 if TYPE_CHECKING:
     from bench.cluster.place import Place

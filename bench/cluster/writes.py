@@ -20,7 +20,7 @@ from bench.cluster.steps import recorded
 from bench.rows import Row
 from dayfly.execute.pod.names import run_name
 from dayfly.kube.objects import PODS, SECRETS, PartialObjectMetadata
-from dayfly.operator.objects import PLUGINS, RUNS, SANDBOXES, RunObject
+from dayfly.operator.cluster.objects import PLUGINS, RUNS, SANDBOXES, RunObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

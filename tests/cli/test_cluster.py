@@ -87,7 +87,7 @@ class TestSameWords:
         async def seen(world: World) -> None:
             await story(world)
             [run] = world.cluster.objects("runs")
-            scene = await world.processes[0].operator._lifecycles.gather(run["metadata"]["name"])
+            scene = await world.processes[0].operator._reconciler.observe(run["metadata"]["name"])
             reports.append(describe(scene.plan, scene.world, decide(scene.plan, scene.world, world.now())))
 
         asked = stage(scene, seen)

@@ -10,7 +10,7 @@ from cli.clusters import FLAGS, Stage, stage, still
 from cli.command import refused
 from cli.moments import LIFE, LINE, NEVER_GOES, SLOW, running, stuck, up
 from dayfly.cli import cluster as subject
-from dayfly.cli import kept
+from dayfly.cli import cluster_logs
 from dayfly.cli.logs import Tail
 from dayfly.execute.fork.render import fork_name
 from dayfly.kube.client import Client
@@ -28,7 +28,7 @@ def following(world: World):
     host = subject.Cluster.__new__(subject.Cluster)
     host._client, host._namespace, host._met, host.flags = client, "shop", {}, FLAGS
     [pod] = world.pods("db/make")
-    return kept.Logs(client, "shop"), host, world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners")
+    return cluster_logs.Logs(client, "shop"), host, world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners")
 
 
 class TestLogs:

@@ -1,6 +1,6 @@
 """A server in a process of its own, with a fake host that remembers; it kills itself where the environment says.
 
-DIE_AT is one of `<before|after> <offer|stop|abandon|bury>`: the moment before or after that call does its work.
+DIE_AT is one of `<before|after> <offer|stop|abandon|archive>`: the moment before or after that call does its work.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Dying(FakeHost):
         return super().has_ended(uid)
 
 
-def mortal_bury(connection, org, record, now, bury=records.bury):
-    die("before", "bury")
-    bury(connection, org, record, now)
-    die("after", "bury")
+def mortal_archive(connection, org, record, now, archive=records.archive):
+    die("before", "archive")
+    archive(connection, org, record, now)
+    die("after", "archive")
 
 
 async def main(home: Path, listener: socket.socket) -> None:
-    records.bury = mortal_bury
+    records.archive = mortal_archive
     store = Store.open(home / "control.db")
     app = create_app(store, {"local": Dying(home / "host.json")}, keys=auth.single(KEY), version="1")
     print(listener.getsockname()[1], flush=True)

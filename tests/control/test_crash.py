@@ -94,7 +94,7 @@ def test_giving_up_is_carried_out_whatever_dies(tmp_path, die_at):
     assert len(known(tmp_path)["over"]) == 1
 
 
-@pytest.mark.parametrize("die_at", ["before bury", "after bury"])
+@pytest.mark.parametrize("die_at", ["before archive", "after archive"])
 def test_an_end_is_noticed_whatever_dies(tmp_path, die_at):
     with server(tmp_path, die_at) as (client, process):
         client.put("sandboxes/sb1", wishes.empty())

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dayfly.compile.compiler import compile as compiled
-from dayfly.operator import objects
+from dayfly.operator.cluster import objects
 from dayfly.spec import crd, documents, kinds, run, template, text
 from dayfly.spec.lifecycle import Target, digest
 from dayfly.spec.plugin import Plugin
@@ -174,10 +174,10 @@ def test_operator_reads_what_the_schema_says():
         assert ours.__struct_encode_fields__ == theirs.__struct_encode_fields__
     # Of a status only what a new process must know, so that ten thousand of them are small.
     for ours, theirs in (
-        (objects.Spoken, kinds.SandboxStatus),
-        (objects.Spoken, kinds.ResourceStatus),
-        (objects.SpokenUnit, kinds.UnitStatus),
-        (objects.SpokenCondition, kinds.Condition),
+        (objects.WrittenStatus, kinds.SandboxStatus),
+        (objects.WrittenStatus, kinds.ResourceStatus),
+        (objects.WrittenUnit, kinds.UnitStatus),
+        (objects.WrittenCondition, kinds.Condition),
     ):
         assert set(ours.__struct_encode_fields__) < set(theirs.__struct_encode_fields__)
     served = {each["spec"]["names"]["kind"]: each["spec"] for each in crd.definitions()}

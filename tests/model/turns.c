@@ -222,7 +222,7 @@ static int sights_of_claimed(const State *s, const Ledger *ledger, int name, int
 {
     int now = named(s, name), ref = ledger->ref[unit], count = 0;
     int pod = name * config.uids + ref - 1;
-    if (!ref || now != pod) { /* gather.py, `_missing` and `_read`: there is none of that UID */
+    if (!ref || now != pod) { /* observe.py, `_missing` and `_read`: there is none of that UID */
         int dead = has(DEADLINE_UNREAD) || !ref || s->pod[pod] & POD_EXPIRED;
         out[0] = (Sight){(uint8_t)(has(MISSING_IS_VOID) ? FACT_NEVER_RAN : dead ? FACT_DEAD_BY : FACT_UNCLEAR), 0};
         return 1;
@@ -231,7 +231,7 @@ static int sights_of_claimed(const State *s, const Ledger *ledger, int name, int
     int truth = truth_of(s->pod[pod]);
     if (out[0].fact == FACT_RECALLED) /* how long ago is a question of time */
         out[count++] = (Sight){FACT_MUTE, (uint8_t)ref};
-    if (out[0].fact >= FACT_LACKS || out[0].fact == FACT_RUNNING || out[0].fact == FACT_WAITING) { /* gather.py, `_sealed`: the followed log */
+    if (out[0].fact >= FACT_LACKS || out[0].fact == FACT_RUNNING || out[0].fact == FACT_WAITING) { /* observe.py, `_sealed`: the followed log */
         if (truth == TRUTH_SEALED_OK || truth == TRUTH_OK)
             out[count++] = (Sight){has(SEALED_IS_ENDED) ? FACT_ENDED_OK : FACT_SEALED_OK, (uint8_t)ref};
         if (truth == TRUTH_SEALED_FAIL || truth == TRUTH_FAIL)

@@ -10,7 +10,7 @@ from rig.scenes import SCENES
 from rig.world import Process, World, live
 
 from dayfly.kube.transport import Answer, Request
-from dayfly.operator.objects import RunObject
+from dayfly.operator.cluster.objects import RunObject
 
 
 def test_documents_of_a_run_that_is_over_are_not_lost():
@@ -24,7 +24,7 @@ def test_documents_of_a_run_that_is_over_are_not_lost():
         blind = Process(world, "blind", 7)
         world.processes.append(blind)
         blind.operator.cluster.runs.put(msgspec.convert(seen, RunObject))
-        assert await blind.operator._lifecycles.gather(seen["metadata"]["name"]) is None
+        assert await blind.operator._reconciler.observe(seen["metadata"]["name"]) is None
 
     live(SCENES["chain"].world, story)
 

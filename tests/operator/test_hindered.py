@@ -7,7 +7,7 @@ from rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, fork, forked, gone, r
 from rig.world import World
 
 from dayfly.operator import main
-from dayfly.operator.lifecycles import Lifecycles
+from dayfly.operator.reconciler import Reconciler
 from kube.fake import Fault, Harm, Refusal
 
 
@@ -90,7 +90,7 @@ class TestHindered:
             await world.until(lambda: world.cloud.starts("db/make") == 2, "the first step")
             with monkeypatch.context() as patched:
                 if where == "turn":
-                    patched.setattr(Lifecycles, "perform", broken)
+                    patched.setattr(Reconciler, "perform", broken)
                     told = "a defect of the operator's own, ValueError; its log tells more"
                     await world.until(lambda: told in world.status()["message"], "the defect", 20)
                 else:

@@ -8,7 +8,7 @@ import pytest
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES
-from dayfly.operator.in_use import IN_USE, InUse
+from dayfly.operator.front.in_use import IN_USE, InUse
 from kube.fake import FakeCluster, run
 
 

@@ -8,7 +8,7 @@ import pytest
 from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, message, ready, wish
 from rig.world import World, live
 
-from dayfly.operator.grants import Runner
+from dayfly.operator.pods.namespaces import Runner
 from kube.fake import Fault, Harm, Refusal
 
 

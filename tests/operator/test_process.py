@@ -16,11 +16,11 @@ from dayfly.cli.verbs import run
 from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector
 from dayfly.kube.objects import anything
-from dayfly.operator.grants import Runner
-from dayfly.operator.journal import JsonLines
 from dayfly.operator.main import Operator, Place, operate
-from dayfly.operator.metrics import Metrics
-from dayfly.operator.serve import serving
+from dayfly.operator.monitoring.journal import JsonLines
+from dayfly.operator.monitoring.metrics import Metrics
+from dayfly.operator.monitoring.serve import serving
+from dayfly.operator.pods.namespaces import Runner
 from kube.fake import FakeCluster, Fault, Harm
 from ports import free_port
 
@@ -109,15 +109,15 @@ class TestLease:
             await world.until(lambda: electors[1 - first].leading, "the other one to lead", 60)
             world.delete()
             await world.until(lambda: not world.leftovers(), "the end of it all", 600)
-            assert uid in process.operator._lifecycles._sights
+            assert uid in process.operator._reconciler._sights
             world.processes.remove(other)
             await other.end()
             world.hook = lambda _number, _call: None
             await world.until(lambda: electors[first].leading, "the first one to lead", 60)
             await world.rest(60)
-            assert process.operator._lifecycles._sights == {}
-            assert process.operator._lifecycles._scenes == {}
-            assert process.operator._lifecycles._gathering._plans == {}
+            assert process.operator._reconciler._sights == {}
+            assert process.operator._reconciler._scenes == {}
+            assert process.operator._reconciler._observer._plans == {}
 
         at_work(story, SHORT, count=2)
 

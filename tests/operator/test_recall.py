@@ -8,7 +8,7 @@ from rig.world import World
 
 from dayfly.kube.client import Client
 from dayfly.kube.transport import Request
-from dayfly.operator.spare import Spare
+from dayfly.operator.pods.fallback_image import FallbackImage
 from kube.fake import FakeCluster, Refusal, run
 
 SAID = 'Back-off pulling image "busybox:1"'
@@ -172,10 +172,10 @@ def test_the_spare_image_is_the_operators_own_unless_another_is_named():
     async def asked() -> list[str]:
         assert cluster.answer(Request("POST", "/api/v1/namespaces/default/pods", {}, body)).status == 201
         spares = (
-            Spare(client, pod=("default", "me")),
-            Spare(client, "other:3", ("default", "me")),
-            Spare(client, pod=("default", "nobody")),
-            Spare(client),
+            FallbackImage(client, pod=("default", "me")),
+            FallbackImage(client, "other:3", ("default", "me")),
+            FallbackImage(client, pod=("default", "nobody")),
+            FallbackImage(client),
         )
         return [await spare.image() for spare in spares]
 

@@ -9,8 +9,8 @@ from rig.world import KINDS
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key
-from dayfly.operator.objects import RUNS, Pin, RunObject, RunSpec
-from dayfly.operator.runs import Runs
+from dayfly.operator.cluster.objects import RUNS, Pin, RunObject, RunSpec
+from dayfly.operator.cluster.runs import Runs
 from dayfly.plan.actions import Close
 from dayfly.plan.sealed import seal
 from dayfly.spec.lifecycle import Target

@@ -20,7 +20,7 @@ from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain, rea
 from rig.world import World, live
 
 from dayfly.execute.fork.run import Forks
-from dayfly.operator.forks import ForkKeeper
+from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from kube.fake import WRITE_HARMS, Fault
 from kube.fake.deployments import Rollout
 
@@ -211,8 +211,8 @@ _PREPARE = Forks.prepare
 GUARDS = {
     "without replicas before its claim": (Forks, "prepare", _born_with_pods),
     "gone only with its pods": (Forks, "left", _believed_gone),
-    "follows what is wished for": (ForkKeeper, "_follow", _nothing),
-    "nothing is kept that nobody wishes for": (ForkKeeper, "_tidy", _nothing),
+    "follows what is wished for": (ForkReconciler, "_follow", _nothing),
+    "nothing is kept that nobody wishes for": (ForkReconciler, "_tidy", _nothing),
 }
 
 

@@ -19,8 +19,8 @@ from dayfly.kube.objects import (
     StateRunning,
     StateWaiting,
 )
-from dayfly.operator.cluster import ALONE_S, COMPANY_S, TARGET_FINALIZER, Cluster
-from dayfly.operator.objects import RunObject, SandboxObject
+from dayfly.operator.cluster.caches import ALONE_S, COMPANY_S, TARGET_FINALIZER, Cluster
+from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Request, Run, State, UnitRecord
 from kube.fake import FakeCluster

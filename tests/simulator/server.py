@@ -78,7 +78,7 @@ class Server:
 
     # --- the port of a turn -----------------------------------------------------------------------------------------
 
-    async def gather(self, run: str) -> Scene | None:
+    async def observe(self, run: str) -> Scene | None:
         sim = self.simulation
         if sim.rng.random() < sim.interleaving:
             await PAUSE

@@ -18,7 +18,7 @@ class Contended:
     def __init__(self) -> None:
         self.refused = 0
 
-    async def gather(self, run):
+    async def observe(self, run):
         documents = (Lifecycle(target=TARGET, pre_start=(UNIT,)),)
         plan = seal(documents)
         return Scene(plan=plan, world=World(run=Run(uid=run, target=TARGET, plan=plan.digest)), now=1_000)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from dayfly.cli import kept, spoken
+from dayfly.cli import cluster_logs, from_status
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.hosts import Standing
 from dayfly.cli.show import talk
@@ -21,8 +21,8 @@ from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.objects import SECRETS
 from dayfly.kube.transport import HttpTransport
-from dayfly.operator.objects import ABANDON_ANNOTATION, PLUGINS, RUNS, SANDBOXES, PluginObject
-from dayfly.operator.sandboxes import routing_key
+from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, PLUGINS, RUNS, SANDBOXES, PluginObject
+from dayfly.operator.front.sandboxes import routing_key
 from dayfly.spec import names as names_
 from dayfly.spec import semver
 from dayfly.spec.errors import SpecError
@@ -50,7 +50,7 @@ class Cluster:
         self._loop = loop
         self._client = client
         self._namespace = namespace
-        self._logs = kept.Logs(client, namespace)
+        self._logs = cluster_logs.Logs(client, namespace)
         self._met: dict[str, str] = {}
 
     @classmethod
@@ -94,7 +94,7 @@ class Cluster:
         return {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
 
     def why(self, name: str) -> Any:
-        blocker = spoken.why(self._get(name), _now(), self.flags)
+        blocker = from_status.why(self._get(name), _now(), self.flags)
         return msgspec.to_builtins(blocker) if blocker else {}
 
     def attempts(self, name: str, *, follow: bool) -> list[Any]:
@@ -156,7 +156,7 @@ class Cluster:
 
     def _standing(self, sandbox: Any) -> Standing:
         meta = sandbox["metadata"]
-        report = spoken.report(sandbox, _now())
+        report = from_status.report(sandbox, _now())
         key = (sandbox.get("status") or {}).get("routingKey") or routing_key(meta["uid"])
         return Standing(meta["name"], meta["creationTimestamp"], key, sandbox["spec"], msgspec.to_builtins(report))
 

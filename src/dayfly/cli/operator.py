@@ -16,8 +16,8 @@ import click
 from dayfly.cli.exits import CliError, Exit
 
 if TYPE_CHECKING:
-    from dayfly.operator.grants import Runner
     from dayfly.operator.main import Place
+    from dayfly.operator.pods.namespaces import Runner
 
 _SYSTEM = "dayfly-system"
 
@@ -61,9 +61,9 @@ def command(
 ) -> None:
     """Run the operator in the foreground until it is asked to end (SIGTERM, Ctrl-C). Logs are JSON lines on stderr."""
     try:
-        from dayfly.operator import journal
-        from dayfly.operator.grants import Runner
         from dayfly.operator.main import Place
+        from dayfly.operator.monitoring import journal
+        from dayfly.operator.pods.namespaces import Runner
     except ImportError as error:
         advice = 'install it with: pip install "dayfly[operator]"'
         raise CliError(Exit.FAILED, f"the operator's part is not installed ({error.name} is missing)", advice) from None

@@ -14,9 +14,9 @@ from starlette.routing import Route
 
 from dayfly.control.clusters import Clusters
 from dayfly.control.errors import ApiError
-from dayfly.control.exchange import Door, refuse
+from dayfly.control.exchange import AuthMiddleware, refuse
 from dayfly.control.heads import BoundedHeads
-from dayfly.control.keeper import Keeper
+from dayfly.control.host_sync import HostSync
 from dayfly.control.plugins import Plugins
 from dayfly.control.reports import Reports
 from dayfly.control.sandboxes import Sandboxes
@@ -56,14 +56,14 @@ def create_app(
         version: Of this server, for those who ask.
         loopback: Whether it listens on loopback alone; then requests that call it by another name are refused.
     """
-    keeper = Keeper(store, hosts, org)
+    sync = HostSync(store, hosts, org)
     closing = asyncio.Event()
-    sandboxes = Sandboxes(store, hosts, keeper, org)
+    sandboxes = Sandboxes(store, hosts, sync, org)
     root = f"{API}/orgs/{{org}}"
     routes = [
         *Clusters(store, hosts, org, version).routes(API, root),
         *Plugins(store, org).routes(root),
-        *Workloads(store, keeper, org).routes(root),
+        *Workloads(store, sync, org).routes(root),
         *sandboxes.routes(root),
         *Reports(store, hosts, sandboxes, org, closing).routes(root),
         Route("/{path:path}", _Nowhere()),
@@ -71,7 +71,7 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def keep(_app: Starlette) -> AsyncIterator[None]:
-        keeping = asyncio.create_task(keeper.run(), name="keeper")
+        keeping = asyncio.create_task(sync.run(), name="sync")
         try:
             yield
         finally:
@@ -79,10 +79,10 @@ def create_app(
             with contextlib.suppress(asyncio.CancelledError):
                 await keeping
 
-    door = Middleware(Door, keys=keys, open_paths=OPEN_PATHS, loopback=loopback)
-    app = Starlette(routes=routes, middleware=[door], lifespan=keep)
+    auth = Middleware(AuthMiddleware, keys=keys, open_paths=OPEN_PATHS, loopback=loopback)
+    app = Starlette(routes=routes, middleware=[auth], lifespan=keep)
     app.state.closing = closing
-    app.state.keeper = keeper
+    app.state.sync = sync
     return app
 
 
@@ -94,8 +94,8 @@ async def prepare(app: Starlette) -> None:
     Raises:
         StoreError: the store cannot be read.
     """
-    keeper: Keeper = app.state.keeper
-    await keeper.hand_over_baselines()
+    sync: HostSync = app.state.sync
+    await sync.hand_over_baselines()
 
 
 async def serve(app: Starlette, sockets: list[socket.socket], *, stop: asyncio.Event | None = None) -> None:

@@ -57,7 +57,7 @@ class Address:
         return await handler(request)
 
 
-class Door:
+class AuthMiddleware:
     """Lets in whom it should, under either form of an address: with and without a slash at its end, no redirects.
 
     Args:

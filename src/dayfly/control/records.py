@@ -154,7 +154,7 @@ def mark_taken_over(connection: Connection, uids: list[str]) -> None:
     connection.execute(sa.update(sandboxes).where(sandboxes.c.uid.in_(uids)).values(taken_over=True))
 
 
-def bury(connection: Connection, org: str, record: Record, now: int) -> None:
+def archive(connection: Connection, org: str, record: Record, now: int) -> None:
     """Replace a sandbox that has ended by its trace; drop traces that are older than a week."""
     if connection.execute(sa.delete(sandboxes).where(sandboxes.c.uid == record.uid)).rowcount:
         row = {

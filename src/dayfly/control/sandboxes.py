@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from dayfly.compile import Compiled
-    from dayfly.control.keeper import Keeper
+    from dayfly.control.host_sync import HostSync
     from dayfly.control.port import Host
     from dayfly.control.store import Store
 
@@ -43,10 +43,10 @@ _KEY_LETTERS = string.digits + string.ascii_lowercase
 class Sandboxes:
     """The addresses below `/sandboxes` that clients of the public API know, and those that change a sandbox."""
 
-    def __init__(self, store: Store, hosts: Mapping[str, Host], keeper: Keeper, org: str) -> None:
+    def __init__(self, store: Store, hosts: Mapping[str, Host], sync: HostSync, org: str) -> None:
         self._store = store
         self._hosts = hosts
-        self._keeper = keeper
+        self._sync = sync
         self._org = org
 
     def routes(self, root: str) -> list[Route]:
@@ -74,7 +74,7 @@ class Sandboxes:
         wish = documents.from_wire(body, "Sandbox", name=name)
         assert isinstance(wish, Sandbox), "asked for by its kind"
         lease = _lease(body.get("lease"), ("lease",)) if body.get("lease") is not None else 0
-        async with self._keeper.lock(name):
+        async with self._sync.lock(name):
             record = await self._living(name)
             if record is None:
                 return await self._create(wish, lease)
@@ -102,7 +102,7 @@ class Sandboxes:
     async def lease(self, request: Request) -> Any:
         name = request.path_params["name"]
         seconds = _lease(await read_json(request), ())
-        async with self._keeper.lock(name):
+        async with self._sync.lock(name):
             record = await self._living(name)
             if record is None:
                 raise ApiError(404, SANDBOX_NOT_FOUND)
@@ -118,15 +118,15 @@ class Sandboxes:
         """The living sandbox of that name."""
         record = await self._store.read(lambda connection: records.find(connection, self._org, name))
         if record is not None and self._has_ended(record):
-            async with self._keeper.lock(name):
+            async with self._sync.lock(name):
                 record = await self._living(name)
         return record
 
     def report(self, record: Record) -> Report:
         """What the sandbox's run is doing, with what the host does not know yet."""
-        host = self._keeper.host(record)
+        host = self._sync.host(record)
         report = host.report(record.uid) if host else None
-        trouble = self._keeper.trouble(record.uid)
+        trouble = self._sync.trouble(record.uid)
         if report is None:
             message = trouble or "the cluster has not taken this sandbox over yet"
             reason = Reason.DELETING if record.stop else Reason.RESOURCES_PENDING
@@ -144,7 +144,7 @@ class Sandboxes:
 
     def endpoints(self, record: Record) -> list[dict[str, Any]]:
         """Where the sandbox answers."""
-        host = self._keeper.host(record)
+        host = self._sync.host(record)
         return endpoints.describe(record.spec, host.endpoints(record.uid) if host else ())
 
     async def _get(self, request: Request) -> Record:
@@ -154,13 +154,13 @@ class Sandboxes:
         return record
 
     def _has_ended(self, record: Record) -> bool:
-        host = self._keeper.host(record)
+        host = self._sync.host(record)
         return host is not None and host.has_ended(record.uid)
 
     async def _living(self, name: str) -> Record | None:
         """The stored sandbox, unless its run is over: then it leaves the store. The caller holds the name's lock."""
         record = await self._store.read(lambda connection: records.find(connection, self._org, name))
-        return None if record is None or await self._keeper.is_over(record) else record
+        return None if record is None or await self._sync.is_over(record) else record
 
     async def _create(self, wish: Sandbox, lease: int) -> Any:
         host = self._hosts.get(wish.spec.cluster)
@@ -185,7 +185,7 @@ class Sandboxes:
         record, compiled = await self._store.read(understand)
         host.admit(compiled.documents, compiled.forks)
         await self._store.write(lambda connection: records.save(connection, self._org, record))
-        await self._keeper.tell(record, compiled)
+        await self._sync.tell(record, compiled)
         return self._wire(record) | {"warnings": list(compiled.warnings)}
 
     async def _change(self, record: Record, wish: Sandbox, lease: int) -> Any:
@@ -199,17 +199,17 @@ class Sandboxes:
                 return wishes.compiled(connection, self._org, changed)
 
             compiled = await self._store.read(understand)
-            if host := self._keeper.host(record):
+            if host := self._sync.host(record):
                 host.admit(compiled.documents, compiled.forks)
             await self._store.write(lambda connection: records.save(connection, self._org, changed))
-            await self._keeper.tell(changed, compiled)
+            await self._sync.tell(changed, compiled)
             record, warnings = changed, compiled.warnings
         if lease:
             await self._renew(record, lease)
         return self._wire(record) | {"warnings": list(warnings)}
 
     async def _renew(self, record: Record, seconds: int) -> int:
-        until = await self._keeper.renew(record, seconds)
+        until = await self._sync.renew(record, seconds)
         if until is None:
             raise ApiError(
                 409, f"sandbox {quote(record.name)} has no run that a lease could keep: {self._words(record)}"
@@ -221,7 +221,7 @@ class Sandboxes:
 
     async def _end(self, name: str, by: str, give_up: EndRequest | None) -> None:
         """Mark a sandbox for its end and tell its host; what was asked for before stays as it was."""
-        async with self._keeper.lock(name):
+        async with self._sync.lock(name):
             record = await self._living(name)
             if record is None:
                 # A request that is sent again because its answer was lost is answered as before.
@@ -232,7 +232,7 @@ class Sandboxes:
             marked = msgspec.structs.replace(record, stop=stop, abandon=record.abandon or give_up)
             if marked != record:
                 await self._store.write(lambda connection: records.save(connection, self._org, marked))
-                await self._keeper.tell(marked)
+                await self._sync.tell(marked)
 
     def _refuse_if_ending(self, record: Record) -> None:
         if record.stop is not None or self.report(record).phase is not Phase.OPEN:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
     from starlette.requests import Request
 
-    from dayfly.control.keeper import Keeper
+    from dayfly.control.host_sync import HostSync
     from dayfly.control.store import Store
 
 READ_ONLY = ("createdAt", "updatedAt")
@@ -31,9 +31,9 @@ _decode = msgspec.json.Decoder(Workload).decode
 class Workloads:
     """The addresses below `/workloads`."""
 
-    def __init__(self, store: Store, keeper: Keeper, org: str) -> None:
+    def __init__(self, store: Store, sync: HostSync, org: str) -> None:
         self._store = store
-        self._keeper = keeper
+        self._sync = sync
         self._org = org
 
     def routes(self, root: str) -> list[Route]:
@@ -80,7 +80,7 @@ class Workloads:
             return _wire(connection.execute(self._query(namespace, name)).one())
 
         stored = await self._store.write(work)
-        await self._keeper.hand_over_baseline(namespace, name)
+        await self._sync.hand_over_baseline(namespace, name)
         return stored
 
     async def delete(self, request: Request) -> Any:

@@ -279,7 +279,7 @@ class Engine:
 
     # --- what a turn asks of its host -------------------------------------------------------------------------------
 
-    async def gather(self, run: str) -> Scene | None:
+    async def observe(self, run: str) -> Scene | None:
         live = self.runs.keep(run)
         if live is None:
             return None

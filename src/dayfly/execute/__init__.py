@@ -1,4 +1,4 @@
-"""How is it done and seen? One turn (gather, decide, commit, perform), and one folder for each way to run a unit.
+"""How is it done and seen? One turn (observe, decide, commit, perform), and one folder for each way to run a unit.
 
 Each folder has three parts: `render` (pure: what to start), `read` (pure: what came back, as a fact of `plan.world`)
 and `run` (the only place with side effects). This room understands sealed documents and nothing else; it never imports

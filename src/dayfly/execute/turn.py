@@ -1,4 +1,4 @@
-"""One turn of the wheel, the same on every host: gather once, decide, commit the moves, perform the effects."""
+"""One turn of the wheel, the same on every host: observe once, decide, commit the moves, perform the effects."""
 
 from typing import Protocol
 
@@ -25,11 +25,11 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 class Host(Protocol):
     """What a turn needs of the host it runs on."""
 
-    async def gather(self, run: str) -> Scene | None:
+    async def observe(self, run: str) -> Scene | None:
         """The world of one run, or nothing if there is no such run."""
 
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
-        """Write the moves as one compare-and-swap; false if the ledger has moved since the scene was gathered."""
+        """Write the moves as one compare-and-swap; false if the ledger has moved since the scene was observed."""
 
     async def perform(self, scene: Scene, effect: Effect) -> None:
         """Bring one effect about, or begin to. What comes of it, failure too, is a fact of a later turn."""
@@ -43,7 +43,7 @@ async def turn(run: str, host: Host) -> Decision | None:
     """
     now = 0
     for _ in range(ROUNDS):
-        scene = await host.gather(run)
+        scene = await host.observe(run)
         if scene is None:
             return None
         now = scene.now

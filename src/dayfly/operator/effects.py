@@ -9,17 +9,17 @@ from dayfly.execute.pod.run import ForeignPodError, Pods
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.objects import Pod
-from dayfly.operator import reads
-from dayfly.operator.cluster import Cluster
-from dayfly.operator.follow import Followers
-from dayfly.operator.forks import ForkKeeper
-from dayfly.operator.gather import Sight
-from dayfly.operator.grants import NotGrantedError
-from dayfly.operator.making import Maker, RefusedPodError
-from dayfly.operator.objects import RUN_FINALIZER, RUNS
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS
+from dayfly.operator.forks.fork_reconciler import ForkReconciler
+from dayfly.operator.observe import Sight
+from dayfly.operator.pods import input_pins
+from dayfly.operator.pods.fallback_image import FallbackImage
+from dayfly.operator.pods.follow import Followers
+from dayfly.operator.pods.namespaces import NotGrantedError
+from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.refusals import Refusals
-from dayfly.operator.spare import Spare
-from dayfly.operator.targets import Targets
+from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.world import NeverRan, Objection
 from dayfly.spec.lifecycle import FORK
@@ -36,9 +36,9 @@ class Effects:
         targets: Targets,
         followers: Followers,
         refusals: Refusals,
-        maker: Maker,
-        forks: ForkKeeper,
-        spare: Spare,
+        builder: PodBuilder,
+        forks: ForkReconciler,
+        fallback: FallbackImage,
     ) -> None:
         self._cluster = cluster
         self._client = cluster.client
@@ -46,9 +46,9 @@ class Effects:
         self._targets = targets
         self._followers = followers
         self._refusals = refusals
-        self._maker = maker
+        self._builder = builder
         self._forks = forks
-        self._spare = spare
+        self._fallback = fallback
 
     async def perform(self, scene: Scene, sight: Sight, effect: Effect) -> None:
         """Bring one effect about, or begin to."""
@@ -74,22 +74,22 @@ class Effects:
             case Fence() | Cancel():
                 await self._pods.remove(pod)
             case Recall():
-                image = await self._spare.image()
+                image = await self._fallback.image()
                 if not (image and await self._pods.recall(pod, image, self._cluster.now())):
                     await self._pods.remove(pod)
             case Release():
                 self._followers.forget(pod.metadata.uid)
-                self._maker.forget(pod.metadata.uid)
+                self._builder.forget(pod.metadata.uid)
                 await self._pods.release(pod)
 
     async def _free(self, sight: Sight, scene: Scene, effect: Prepare) -> bool:
         """Take away a pod of that name that waits for what will never be recorded, or has waited for too long."""
         step = scene.plan.steps[effect.unit]
-        if effect.ahead and not reads.label(sight.run, step):
+        if effect.ahead and not input_pins.label(sight.run, step):
             return False
         pod = sight.pods.get((effect.unit, effect.attempt))
         if pod is not None and read.gated(pod):
-            if reads.fits(sight.run, step, pod, scene.now) or reads.newer(sight.run, step, pod):
+            if input_pins.fits(sight.run, step, pod, scene.now) or input_pins.newer(sight.run, step, pod):
                 return False
             await self._pods.release(pod)
         return True
@@ -98,10 +98,10 @@ class Effects:
         run, key = sight.run, (name, attempt)
         now = self._cluster.now()
         try:
-            made = await self._maker.manifest(run, scene.plan, name, attempt)
+            made = await self._builder.manifest(run, scene.plan, name, attempt)
             stored = await self._pods.prepare(made)
             if stored is not None:
-                self._maker.judge(stored["metadata"]["uid"], stored, made)
+                self._builder.judge(stored["metadata"]["uid"], stored, made)
             self._refusals.drop(run.ledger, key)
             return
         except CannotRenderError as error:

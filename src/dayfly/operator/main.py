@@ -15,19 +15,19 @@ from dayfly.kube.events import Recorder
 from dayfly.kube.lease import Elector, standing
 from dayfly.kube.objects import Key
 from dayfly.kube.queue import WorkQueue, work
-from dayfly.operator import journal
-from dayfly.operator.cluster import Cluster, unix_ms
-from dayfly.operator.gather import PlanLostError
-from dayfly.operator.grants import Runner
-from dayfly.operator.lifecycles import Lifecycles
-from dayfly.operator.metrics import Metrics
-from dayfly.operator.plugins import Plugins
-from dayfly.operator.resources import Resources
-from dayfly.operator.sandboxes import Sandboxes, WaitingError
-from dayfly.operator.serve import serving
-from dayfly.operator.spare import Spare
-from dayfly.operator.speak import Speaker
-from dayfly.operator.values import ForeignSecretError
+from dayfly.operator.cluster.caches import Cluster, unix_ms
+from dayfly.operator.front.plugins import Plugins
+from dayfly.operator.front.sandboxes import Sandboxes, WaitingError
+from dayfly.operator.monitoring import journal
+from dayfly.operator.monitoring.metrics import Metrics
+from dayfly.operator.monitoring.serve import serving
+from dayfly.operator.observe import PlanLostError
+from dayfly.operator.outputs.outputs import ForeignSecretError
+from dayfly.operator.pods.fallback_image import FallbackImage
+from dayfly.operator.pods.namespaces import Runner
+from dayfly.operator.reconciler import Reconciler
+from dayfly.operator.status.resource_status import ResourceStatus
+from dayfly.operator.status.sandbox_status import SandboxStatus
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.status import Report, describe
@@ -51,7 +51,7 @@ class Operator:
         client: Client,
         *,
         runner: Runner,
-        spare: Spare | None = None,
+        fallback: FallbackImage | None = None,
         elector: Elector | None = None,
         identity: str = "operator",
         now: Callable[[], int] = unix_ms,
@@ -59,19 +59,19 @@ class Operator:
     ) -> None:
         self.cluster = Cluster(client, now=now, seed=seed)
         self._elector = elector
-        self._lifecycles = Lifecycles(self.cluster, runner=runner, spare=spare or Spare(client))
+        self._reconciler = Reconciler(self.cluster, runner=runner, fallback=fallback or FallbackImage(client))
         self._plugins = Plugins(self.cluster)
         self._events = Recorder(client, "dayfly.dev/operator", identity)
-        self._speaker = Speaker(self.cluster, self._events)
-        self._sandboxes = Sandboxes(self.cluster, self._speaker.doubt)
-        self._resources = Resources(self.cluster)
+        self._sandbox_status = SandboxStatus(self.cluster, self._events)
+        self._sandboxes = Sandboxes(self.cluster, self._sandbox_status.doubt)
+        self._resource_status = ResourceStatus(self.cluster)
         self._stopping = asyncio.Event()
         self.metrics = Metrics(
             self.cluster,
-            orphans=lambda: len(self._lifecycles.sweeper.orphans),
-            frozen=lambda: len(self._speaker.frozen),
+            orphans=lambda: len(self._reconciler.sweeper.orphans),
+            frozen=lambda: len(self._sandbox_status.frozen),
             events_lost=lambda: self._events.lost,
-            nodes_without_logs=self._lifecycles.followers.nodes.silent,
+            nodes_without_logs=self._reconciler.followers.nodes.silent,
             leading=lambda: elector is None or elector.leading,
         )
 
@@ -98,7 +98,7 @@ class Operator:
                     task.cancel()
         finally:
             self.cluster.close()
-            await self._lifecycles.close()
+            await self._reconciler.close()
 
     async def _work(self) -> None:
         """Work as long as we lead, with caches and queues that are kept hot meanwhile."""
@@ -110,35 +110,35 @@ class Operator:
                 await _first(elector.led(), self._stopping.wait())
                 if not self._stopping.is_set():
                     log.info("%s leads", elector.identity)
-                    self._speaker.anew()
-                    self._resources.anew()
+                    self._sandbox_status.reset()
+                    self._resource_status.reset()
                     await _first(self._workers(), elector.led(False))
 
     async def _workers(self) -> None:
         """Until the queues are closed."""
         async with asyncio.TaskGroup() as tasks:
-            sweeping = tasks.create_task(self._lifecycles.sweeper.run())
+            sweeping = tasks.create_task(self._reconciler.sweeper.run())
             working = [tasks.create_task(work(self.cluster.queue, self._take_turn)) for _ in range(WORKERS)]
             wishes, published = self.cluster.wishes, self.cluster.published
-            tend = _handling(wishes, "sandbox", self._tend)
-            working += [tasks.create_task(work(wishes, tend)) for _ in range(WORKERS)]
-            working.append(tasks.create_task(work(published, _handling(published, "plugin", self._plugins.tend))))
+            reconcile = _handling(wishes, "sandbox", self._reconcile)
+            working += [tasks.create_task(work(wishes, reconcile)) for _ in range(WORKERS)]
+            working.append(tasks.create_task(work(published, _handling(published, "plugin", self._plugins.reconcile))))
             await asyncio.wait(working)
             sweeping.cancel()
 
     async def _take_turn(self, run: str) -> None:
         began, result = time.perf_counter(), "error"
         try:
-            decision = await turn(run, self._lifecycles)
-            await self._lifecycles.keep(run)
-            scene, then = self._lifecycles.last(run), None
+            decision = await turn(run, self._reconciler)
+            await self._reconciler.keep(run)
+            scene, then = self._reconciler.last(run), None
             if scene is not None and decision is not None and decision.moves:
                 decision = then = self._follow_up(run, scene, decision)
-            if decision is not None and (after := self._lifecycles.again(run, decision.wake_at)):
+            if decision is not None and (after := self._reconciler.again(run, decision.wake_at)):
                 self.cluster.queue.add(run, after=after)
             await self._tell(run, scene, then)
             if decision is not None and decision.rests:
-                self._lifecycles.rest(run)
+                self._reconciler.rest(run)
             result = "done"
         except (errors.ApiError, ForeignSecretError) as error:
             log.warning("run %s: %s", run, error)
@@ -171,24 +171,24 @@ class Operator:
         """Say how the run stands, of its Sandbox and of each resource; `decided` is what follows from the scene."""
         found = self.cluster.ledger.get(run)
         if scene is None or found is None:
-            self._resources.forget(run)
-            self._lifecycles.logs.forget(run)
+            self._resource_status.forget(run)
+            self._reconciler.logs.forget(run)
             return
         report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now))
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
-            if after := await self._resources.run(scene, found, report):
+            if after := await self._resource_status.run(scene, found, report):
                 self.cluster.queue.add(run, after=after)
         except Exception:
             # Not `finally`: a worker that is to end says nothing more, and what fails then would make it forget to end.
             await self._speak(run, scene, report)
             raise
         await self._speak(run, scene, report)
-        if after := await self._lifecycles.logs.run(scene, found, report):
+        if after := await self._reconciler.logs.run(scene, found, report):
             self.cluster.queue.add(run, after=after)
 
     async def _speak(self, run: str, scene: Scene, report: Report) -> None:
-        if after := await self._speaker.run(scene, report, self._sandboxes.heeded):
+        if after := await self._sandbox_status.run(scene, report, self._sandboxes.heeded):
             self.cluster.queue.add(run, after=after)
 
     async def _say_hindered(self, run: str, error: Exception) -> None:
@@ -202,7 +202,7 @@ class Operator:
 
     async def _try_to_say(self, run: str, error: Exception) -> None:
         patience = HINDERED_AFTER if isinstance(error, errors.Refused) else TROUBLED_AFTER
-        scene = self._lifecycles.last(run)
+        scene = self._reconciler.last(run)
         if scene is None or self.cluster.queue.failures(run) < patience:
             return
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
@@ -213,7 +213,7 @@ class Operator:
                 said = str(error)
             case _:  # its text may hold anything
                 said = f"a defect of the operator's own, {type(error).__name__}; its log tells more"
-        await self._speaker.run(scene, report, self._sandboxes.heeded, hindrance=said)
+        await self._sandbox_status.run(scene, report, self._sandboxes.heeded, hindrance=said)
 
     async def _say_frozen(self, run: str, error: PlanLostError) -> None:
         found = self.cluster.ledger.get(run)
@@ -222,13 +222,13 @@ class Operator:
         if target is None or seen is None or seen.metadata.uid != target.uid:
             return
         with contextlib.suppress(errors.ApiError):  # it is said at the next try
-            await self._speaker.waiting(seen, WaitingError("PlanLost", str(error)))
+            await self._sandbox_status.waiting(seen, WaitingError("PlanLost", str(error)))
 
-    async def _tend(self, key: Key) -> None:
-        why = await self._sandboxes.tend(key)
+    async def _reconcile(self, key: Key) -> None:
+        why = await self._sandboxes.reconcile(key)
         seen = self.cluster.sandboxes.get(key.name, key.namespace)
         if why is not None and seen is not None:
-            await self._speaker.waiting(seen, why)
+            await self._sandbox_status.waiting(seen, why)
 
 
 def _handling(queue: WorkQueue[K], what: str, handle: Callable[[K], Awaitable[None]]) -> Callable[[K], Awaitable[None]]:
@@ -250,7 +250,7 @@ def _handling(queue: WorkQueue[K], what: str, handle: Callable[[K], Awaitable[No
 
 
 class Place(NamedTuple):
-    """Who this process is and where: for the Lease, for the port on which it answers, and for a spare image.
+    """Who this process is and where: for the Lease, for the port on which it answers, and for a fallback image.
 
     `pod` is the name of its own pod in that namespace, if it runs in one; `void_image` is used rather than that pod's.
     """
@@ -267,8 +267,8 @@ async def operate(client: Client, runner: Runner, place: Place, stop: asyncio.Ev
     """Run an operator until `stop` is set, then end gracefully: another one takes over at once."""
     began = time.monotonic()
     elector = Elector(client, "dayfly-operator", place.namespace, place.identity) if place.lease else None
-    spare = Spare(client, place.void_image, (place.namespace, place.pod) if place.pod else None)
-    operator = Operator(client, runner=runner, spare=spare, elector=elector, identity=place.identity)
+    fallback = FallbackImage(client, place.void_image, (place.namespace, place.pod) if place.pod else None)
+    operator = Operator(client, runner=runner, fallback=fallback, elector=elector, identity=place.identity)
     watched = ", ".join(operator.cluster.watched)
     journal.say(
         f"dayfly {__version__} begins as {place.identity}: it watches {watched} in all namespaces",

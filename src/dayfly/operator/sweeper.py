@@ -14,11 +14,11 @@ from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
-from dayfly.operator.cluster import Cluster, finalized
-from dayfly.operator.forks import ForkKeeper
-from dayfly.operator.in_use import InUse
-from dayfly.operator.objects import TARGET_FINALIZER, DocumentObject
-from dayfly.operator.targets import Targets
+from dayfly.operator.cluster.caches import Cluster, finalized
+from dayfly.operator.cluster.objects import TARGET_FINALIZER, DocumentObject
+from dayfly.operator.forks.fork_reconciler import ForkReconciler
+from dayfly.operator.front.in_use import InUse
+from dayfly.operator.targets.targets import Targets
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ async def _unless_refused(part: Awaitable[None]) -> None:
 class Sweeper:
     """Caches name the suspects, quorum reads judge them."""
 
-    def __init__(self, cluster: Cluster, pods: Pods, targets: Targets, forks: ForkKeeper) -> None:
+    def __init__(self, cluster: Cluster, pods: Pods, targets: Targets, forks: ForkReconciler) -> None:
         self._cluster = cluster
         self._pods = pods
         self._targets = targets

@@ -103,7 +103,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything known in one turn, gathered once. An attempt without a fact is one without news.
+    """Everything known in one turn, observed once. An attempt without a fact is one without news.
 
     News of living attempts may be late. Of an attempt that the ledger has recorded it may not: no fact means there that
     nothing of it is left, so a host looks these up no earlier than it read the ledger. But for `Held`, which says its

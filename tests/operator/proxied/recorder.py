@@ -14,8 +14,8 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, SECRETS, Key, Resource
 from dayfly.kube.watch import Bookmark, Patience, watch
-from dayfly.operator.objects import DOCUMENTS, RUNS, SANDBOXES, STEP_LOGS
-from dayfly.operator.resources import RESOURCES
+from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, SANDBOXES, STEP_LOGS
+from dayfly.operator.status.resource_status import RESOURCES
 from kube.fake.store import Write
 
 Object = dict[str, Any]

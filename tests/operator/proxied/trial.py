@@ -10,7 +10,7 @@ from rig.cloud import Cloud
 from rig.scenes import READY, wish
 
 from dayfly.kube.client import Client
-from dayfly.operator.objects import SANDBOXES
+from dayfly.operator.cluster.objects import SANDBOXES
 from proxied.baselines import Baseline
 from proxied.node import Stage
 from proxied.plans import LIVES, End, Plan

@@ -20,9 +20,9 @@ from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.objects import NAMESPACES, anything
 from dayfly.kube.transport import HttpTransport
-from dayfly.operator.grants import Runner
+from dayfly.operator.cluster.objects import PLUGINS, RUNS
 from dayfly.operator.main import Operator
-from dayfly.operator.objects import PLUGINS, RUNS
+from dayfly.operator.pods.namespaces import Runner
 from proxied.node import Node, Stage
 from proxied.plans import LIVES, Names, Plan
 from proxied.proxy import Call, FaultProxy, Harm, Through

@@ -14,9 +14,9 @@ import msgspec
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Answer, Request
-from dayfly.operator.grants import Runner
 from dayfly.operator.main import Operator
-from dayfly.operator.spare import Spare
+from dayfly.operator.pods.fallback_image import FallbackImage
+from dayfly.operator.pods.namespaces import Runner
 from kube.fake import Call, Crash, FakeCluster, FakeTransport, Fault, custom, run
 from rig import history
 from rig.cloud import Cloud, Object
@@ -67,8 +67,8 @@ class Process:
         self.name = name
         self.transport = Paused(world.cluster, name)
         client = Client(self.transport, seed=seed)
-        spare = Spare(client, world.spare)
-        self.operator = Operator(client, runner=world.runner, spare=spare, now=world.now, seed=seed)
+        fallback = FallbackImage(client, world.spare)
+        self.operator = Operator(client, runner=world.runner, fallback=fallback, now=world.now, seed=seed)
         self.task = asyncio.create_task(self.operator.run(), name=name)
 
     async def end(self) -> None:

@@ -41,6 +41,6 @@ def pod_name(run: str, unit: str, attempt: int) -> str:
     return derived("r", unit, "pod", run, unit, str(attempt))
 
 
-def values_name(run: str, unit: str, attempt: int) -> str:
+def outputs_name(run: str, unit: str, attempt: int) -> str:
     """The Secret with one attempt's outputs and the tail of its log."""
     return derived("o", unit, "values", run, unit, str(attempt))

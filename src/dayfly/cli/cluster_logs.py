@@ -1,0 +1,181 @@
+"""Logs of a cluster's sandbox: live from the pods of steps that run, and what the operator has kept of the others.
+
+Live ones need the right to `pods/log` where the steps run, which not everybody has who may see a Sandbox. For what the
+operator has kept, StepLogs beside the Sandbox, the right to view its namespace is enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import TYPE_CHECKING, Any
+
+from dayfly.cli.from_status import milliseconds
+from dayfly.cli.show import talk
+from dayfly.execute.pod import names
+from dayfly.execute.pod.logs import Splitter
+from dayfly.kube import errors
+from dayfly.operator.cluster.objects import STEP_LOGS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from dayfly.kube.client import Client
+
+# The operator writes down what has ended within seconds; after so many there is nothing more to come.
+_COMING_MS = 25_000
+_AGAIN_S = 0.5
+# The splitter keeps the end of what it is fed; in pieces of this size it keeps all.
+_PIECE = 32 * 1024
+
+Key = tuple[str, int]
+
+
+class _Live:
+    """One running step's log, as far as it has come."""
+
+    def __init__(self) -> None:
+        self.text = bytearray()
+        self.ended = False
+        self._splitter = Splitter()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next piece of the pod's log: the runner's own lines are no part of what the step printed."""
+        for start in range(0, len(chunk), _PIECE):
+            self._splitter.feed(chunk[start : start + _PIECE])
+            self._take()
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self._splitter.end()
+        self._take()
+        self.ended = True
+
+    def restart(self) -> None:
+        """It comes again from its beginning: the connection broke."""
+        self.text.clear()
+        self._splitter = Splitter()
+
+    def _take(self) -> None:
+        self.text += self._splitter.tail
+        self._splitter.tail.clear()
+
+
+class Logs:
+    """The logs of one sandbox, asked for again and again while they grow."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._live: dict[Key, _Live] = {}
+        self._given_up: set[Key] = set()  # logs that cannot be had live, or not any more
+        self._kept: dict[Key, bytes] = {}
+        self._cut: dict[Key, int] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def text(self, unit: str, attempt: int, offset: int = 0) -> bytes:
+        """What is known of a log that `attempts` has told of, from `offset` on."""
+        key = unit, attempt
+        if live := self._live.get(key):
+            return bytes(live.text[offset:])
+        return self._kept.get(key, b"")[max(offset - max(self._cut.get(key, 0), 0), 0) :]
+
+    async def close(self) -> None:
+        """Follow nothing any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def attempts(
+        self, fetch: Callable[[], Awaitable[Any]], now: Callable[[], int], *, follow: bool
+    ) -> list[dict[str, Any]]:
+        """All logs of the sandbox that `fetch` gives (None: it is gone), as `hosts.Host` has them.
+
+        Without `follow`, logs of running steps are read as far as they have come, and what has only just ended is
+        waited for until the operator has written it down.
+        """
+        while True:
+            sandbox = await fetch()
+            if sandbox is None:
+                await asyncio.wait(self._tasks, timeout=_AGAIN_S)
+                return [{**self._info(key), "sealed": True} for key in self._live.keys() | self._kept.keys()]
+            await self._look(sandbox)
+            units = (sandbox.get("status") or {}).get("units") or []
+            await self._listen(units, follow=follow)
+            coming = [unit for unit in units if self._comes(unit, now())]
+            if follow or not coming:
+                break
+            await asyncio.sleep(_AGAIN_S)
+        order = {unit["id"]: number for number, unit in enumerate(units)}
+        found = [self._info(key) for key in self._live.keys() | self._kept.keys()]
+        found += [
+            {"unit": unit["id"], "attempt": unit["attempt"], "size": 0, "sealed": False, "cut": 0} for unit in coming
+        ]
+        return sorted(found, key=lambda info: (order.get(info["unit"], len(order)), info["attempt"]))
+
+    def _info(self, key: Key) -> dict[str, Any]:
+        live = self._live.get(key)
+        cut = self._cut.get(key, 0) if live is None else 0
+        size = max(cut, 0) + len(self.text(*key))
+        return {"unit": key[0], "attempt": key[1], "size": size, "sealed": live is None or live.ended, "cut": cut}
+
+    def _comes(self, unit: Any, now: int) -> bool:
+        """Whether the log of a step that has ended is still to be written down."""
+        key, ended = (unit["id"], unit.get("attempt", 0)), milliseconds(unit.get("endedAt"))
+        running = unit["state"] in ("running", "unknown")
+        known = key in self._kept or key in self._live
+        return bool(ended) and unit["kind"] == "exec" and not running and not known and now - ended < _COMING_MS
+
+    async def _look(self, sandbox: Any) -> None:
+        """Read what the operator has written down."""
+        meta = sandbox["metadata"]
+        label = f"{names.RUN_LABEL}={names.run_name(meta['name'], meta['uid'])}"
+        for bundle in (await self._client.list_all(STEP_LOGS, self._namespace, labels=label)).items:
+            if bundle.spec.sandbox.uid != meta["uid"]:
+                continue
+            for log in bundle.spec.logs:
+                key = log.unit, log.attempt
+                if key not in self._live and key not in self._kept:
+                    text = base64.b64decode(log.text) if log.encoding == "base64" else log.text.encode()
+                    self._kept[key] = text
+                    self._cut[key] = log.size - len(text) if log.size else -1 if text else 0
+
+    async def _listen(self, units: list[Any], *, follow: bool) -> None:
+        """Read the logs of running steps, or begin to follow them."""
+        for unit in units:
+            key = unit["id"], unit.get("attempt", 0)
+            if key in self._live or key in self._given_up or not unit.get("pod"):
+                continue
+            live = self._live[key] = _Live()
+            task = asyncio.create_task(self._pour(key, unit["pod"], live, follow=follow))
+            self._tasks.append(task)
+            if not follow:
+                await task
+
+    async def _pour(self, key: Key, pod: str, live: _Live, *, follow: bool) -> None:
+        namespace, _, name = pod.partition("/")
+        while True:
+            try:
+                async for chunk in self._client.log(name, namespace, container="main", follow=follow):
+                    live.feed(chunk)
+            except errors.Forbidden as error:
+                if not self._given_up:
+                    advice = "it can be read here within seconds of its end"
+                    talk(f"{key[0]}: its log cannot be shown while it runs: {error.message}; {advice}")
+                self._give_up(key)
+            except errors.NotFound:
+                self._give_up(key)  # its pod is gone: what the operator has kept is there soon
+            except errors.ApiError:
+                # Its container is not there yet, or the connection broke.
+                if follow:
+                    await asyncio.sleep(_AGAIN_S)
+                    live.restart()
+                    continue
+            else:
+                if follow:
+                    live.end()
+            return
+
+    def _give_up(self, key: Key) -> None:
+        self._given_up.add(key)
+        del self._live[key]

@@ -1,0 +1,144 @@
+"""A Sandbox of a cluster as a report: its status, as the operator speaks it, in the words that it came from. Pure.
+
+The status is chosen over the ledger and the documents because whoever may view the Sandbox may read it: those are
+cluster-wide, and the pods lie in a namespace that is the operator's. Its clocks are said as moments, so what is shown
+is true at the time of reading. What it cannot tell is that no operator is there any more; `why` says where it has not
+followed what was asked of the Sandbox.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from dayfly.operator.status.status_format import lively
+from dayfly.plan.status import Report, UnitReport
+from dayfly.plan.why import Blocker
+from dayfly.plan.why import why as chain
+from dayfly.plan.words import Reason
+from dayfly.spec.lifecycle import FORK
+from dayfly.spec.run import Phase, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NOT_TAKEN_UP = "NotTakenUp"
+# What somebody can do where there is no run yet. Elsewhere `plan.why` knows, or the sentence says it.
+_ADVICE = {
+    "Refused": "mend its file and apply it again",
+    "PluginMissing": "apply the plugin; the sandbox goes on by itself",
+}
+# The operator takes such things up within a moment; until then it is no news.
+_PATIENCE_MS = 3_000
+
+
+def milliseconds(stamp: str | None) -> int:
+    """RFC 3339 as unix milliseconds; 0 for none."""
+    return int(dt.datetime.fromisoformat(stamp).timestamp() * 1000) if stamp else 0
+
+
+def report(sandbox: Any, now: int) -> Report:
+    """How a Sandbox stands by its status, at `now`; one of which nothing was said yet is pending."""
+    meta, status = sandbox["metadata"], sandbox.get("status") or {}
+    units = tuple(_unit(each, now) for each in status.get("units") or ())
+    reason = status.get("reason") or NOT_TAKEN_UP
+    done, _, total = (status.get("progress") or "0/0").partition("/")
+    closed = None
+    if status.get("phase") == "Deleting":
+        closed = Request(at=_closed_at(meta, status), reason=Reason.DELETED, message="deleted")
+    return Report(
+        uid=meta["uid"],
+        phase=Phase.CLOSED if closed else Phase.OPEN,
+        ready=bool(status.get("ready")),
+        reason=reason,
+        message=_message(status.get("message") or "no operator has taken it up yet", status.get("units") or (), now),
+        done=int(done),
+        total=int(total),
+        units=units,
+        closed=closed,
+        born_at=milliseconds(meta["creationTimestamp"]),
+    )
+
+
+def why(sandbox: Any, now: int, flags: str) -> Blocker | None:
+    """What holds a Sandbox up; `flags` is what makes a command mean its cluster."""
+    meta, status = sandbox["metadata"], sandbox.get("status") or {}
+    name, found = meta["name"], report(sandbox, now)
+    if overdue := _overdue(meta, status, now):
+        since, message = overdue
+        advice = f"see whether the operator runs: kubectl{flags.partition(' -n ')[0]} -n dayfly-system get pods"
+        return Blocker(subject=f"sandbox {name}", reason=NOT_TAKEN_UP, message=message, since=since, next=advice)
+    if not found.units and not found.ready:
+        since = _transition(status) or found.born_at
+        advice = _ADVICE.get(found.reason, "")
+        return Blocker(subject=f"sandbox {name}", reason=found.reason, message=found.message, since=since, next=advice)
+    blocker = chain(found, name)
+    return _typeable(blocker, flags) if blocker else None
+
+
+def _overdue(meta: Any, status: Any, now: int) -> tuple[int, str] | None:
+    """Since when something is asked of the Sandbox that no operator has answered to, and what it is."""
+    born, dying = milliseconds(meta["creationTimestamp"]), milliseconds(meta.get("deletionTimestamp"))
+    if dying and status.get("phase") != "Deleting" and now - dying > _PATIENCE_MS:
+        return dying, "its deletion was asked for, and no operator has taken that up"
+    if not status and now - born > _PATIENCE_MS:
+        return born, "no operator has taken it up"
+    return None
+
+
+def _unit(said: Any, now: int) -> UnitReport:
+    since, until = milliseconds(said.get("since")), milliseconds(said.get("until"))
+    resource, _, name = ("", "", said["id"].rpartition("/")[2]) if said["id"].startswith(FORK) else _parts(said)
+    return UnitReport(
+        id=said["id"],
+        resource=resource,
+        name=name,
+        event=said.get("event", ""),
+        kind=said.get("kind", ""),
+        state=said["state"],
+        attempt=said.get("attempt", 0),
+        reason=said.get("reason", ""),
+        message=lively(said.get("message", ""), since, until, now),
+        since=since,
+        until=until,
+        started_at=milliseconds(said.get("startedAt")),
+        ended_at=milliseconds(said.get("endedAt")),
+        reads=tuple(said.get("reads") or ()),
+        waits_on=tuple(said.get("waitsOn") or ()),
+    )
+
+
+def _parts(said: Any) -> tuple[str, str, str]:
+    parts: tuple[str, str, str] = said["id"].rpartition("/")
+    return parts
+
+
+def _message(message: str, units: Iterable[Any], now: int) -> str:
+    for unit in units:
+        if message.startswith(f"{unit['id']}: "):
+            return lively(message, milliseconds(unit.get("since")), milliseconds(unit.get("until")), now)
+    return message
+
+
+def _transition(status: Any) -> int:
+    times = [each.get("lastTransitionTime") for each in status.get("conditions") or () if each["type"] == "Ready"]
+    return milliseconds(times[0]) if times else 0
+
+
+def _closed_at(meta: Any, status: Any) -> int:
+    """When its end began; one whose time to live is over may not be marked as deleted yet."""
+    return milliseconds(meta.get("deletionTimestamp")) or _transition(status)
+
+
+def _typeable(blocker: Blocker, flags: str) -> Blocker:
+    """The same with every command in it meant for the cluster."""
+    pieces = blocker.next.split("`")
+    pieces[1::2] = [f"{each}{flags}" if each.startswith("dayfly ") else each for each in pieces[1::2]]
+    return Blocker(
+        subject=blocker.subject,
+        reason=blocker.reason,
+        message=blocker.message,
+        since=blocker.since,
+        next="`".join(pieces),
+        because=tuple(_typeable(each, flags) for each in blocker.because),
+    )

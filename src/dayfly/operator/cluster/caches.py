@@ -1,0 +1,272 @@
+"""The cluster as all controllers of this process see it: one client, shared caches, the ledger, the queue of runs."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from dayfly.execute.fork.read import Service, Workload
+from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
+from dayfly.execute.pod import names, read
+from dayfly.kube import errors
+from dayfly.kube.cache import Cache, Change, Reflector
+from dayfly.kube.client import Client
+from dayfly.kube.forms import Style
+from dayfly.kube.objects import PODS, AnnotatedMeta, Key, ObjectMeta, Pod, Resource, Slim
+from dayfly.kube.pace import Urgency
+from dayfly.kube.queue import WorkQueue
+from dayfly.operator.cluster.objects import (
+    DOCUMENTS,
+    PLUGINS,
+    RUNS,
+    SANDBOXES,
+    TARGET_FINALIZER,
+    DocumentObject,
+    PluginObject,
+    RunObject,
+    SandboxObject,
+)
+from dayfly.operator.cluster.runs import Runs
+from dayfly.spec.run import State
+
+# What nothing waits for is looked at together with the next news, or after so many seconds; what should need no look
+# at all, after more.
+COMPANY_S, ALONE_S = 2.0, 15.0
+
+
+def unix_ms() -> int:
+    """This machine's clock."""
+    return time.time_ns() // 1_000_000
+
+
+class Baseline(Slim, frozen=True):
+    """A Deployment that is no fork: which one it is, and which generation of it."""
+
+    metadata: ObjectMeta
+
+
+BASELINES = Resource("apps", "v1", "deployments", "Deployment", Baseline, partial=True)
+
+
+class Cluster:
+    """Watches what the controllers read, and queues the runs and sandboxes that something happened to."""
+
+    def __init__(self, client: Client, *, now: Callable[[], int] = unix_ms, seed: int | None = None) -> None:
+        """`now` tells unix milliseconds; `seed` makes the jitter of watches and queues repeat."""
+        self.client = client
+        self.now = now
+        self.runs: Cache[RunObject] = Cache()
+        self.documents: Cache[DocumentObject] = Cache()
+        self.sandboxes: Cache[SandboxObject] = Cache()
+        self.plugins: Cache[PluginObject] = Cache()
+        self.pods: Cache[Pod] = Cache(labels=(names.RUN_LABEL,))
+        self.forks: Cache[Workload] = Cache(labels=(names.RUN_LABEL,))
+        self.baselines: Cache[Baseline] = Cache()
+        self.services: Cache[Service] = Cache(labels=(names.RUN_LABEL,))
+        self.heeds: Callable[[Pod], bool] = lambda _: True
+        """Whether something begins when the step of a pod does: its log can be followed from then on."""
+        self._forking = Forking()
+        self._whole = False
+        self.ledger = Runs(client, self.runs)
+        self.queue: WorkQueue[str] = WorkQueue(seed=seed)
+        self.wishes: WorkQueue[Key] = WorkQueue(seed=seed)
+        self.published: WorkQueue[str] = WorkQueue(seed=seed)
+        self.reflectors: list[Reflector[Any]] = [
+            Reflector(client, RUNS, self.runs, seed=seed),
+            Reflector(client, DOCUMENTS, self.documents, seed=seed),
+            Reflector(client, SANDBOXES, self.sandboxes, seed=seed),
+            Reflector(client, PLUGINS, self.plugins, seed=seed),
+            Reflector(client, PODS, self.pods, labels=names.RUN_LABEL, seed=seed),
+            Reflector(client, DEPLOYMENTS, self.forks, labels=names.RUN_LABEL, seed=seed),
+            Reflector(client, BASELINES, self.baselines, labels=f"!{names.RUN_LABEL}", seed=seed),
+            Reflector(client, SERVICES, self.services, seed=seed),
+        ]
+        self.runs.listen(self._run_changed)
+        self.pods.listen(self._owned_changed)
+        self.forks.listen(self._owned_changed)
+        self.baselines.listen(self._baseline_changed)
+        self.services.listen(self._service_changed)
+        self.sandboxes.listen(self._sandbox_changed)
+        self.plugins.listen(self._plugin_changed)
+
+    async def watch(self) -> None:
+        """Keep the caches current until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for reflector in self.reflectors:
+                tasks.create_task(reflector.run())
+
+    async def wait_synced(self) -> None:
+        """Until every cache has been whole once."""
+        for reflector in self.reflectors:
+            await reflector.wait_synced()
+        self._whole = True
+
+    def _when_found(self) -> Urgency:
+        """What was there before us is looked at once, after whatever is new, and whatever has pods."""
+        return Urgency.NORMAL if self._whole else Urgency.BACKGROUND
+
+    def close(self) -> None:
+        """Take no more work."""
+        self.queue.close()
+        self.wishes.close()
+        self.published.close()
+
+    @property
+    def watched(self) -> list[str]:
+        """The kinds that the caches hold, by their names in a path."""
+        return sorted({reflector.plural for reflector in self.reflectors})
+
+    @property
+    def age(self) -> float:
+        """Seconds since the server last proved the most backward cache current; inf before."""
+        return max(reflector.age for reflector in self.reflectors)
+
+    def _run_changed(self, change: Change[RunObject]) -> None:
+        self._forking.note(change)
+        if self.ledger.is_own(change):
+            return
+        closed = change.new is not None and change.new.ledger.closed is not None
+        self.queue.add(change.key.name, urgency=Urgency.URGENT if closed else self._when_found())
+
+    def _owned_changed(self, change: Change[Pod] | Change[Workload] | Change[Service]) -> None:
+        seen = change.new or change.old
+        run = (seen.metadata.labels or {}).get(names.RUN_LABEL) if seen is not None else None
+        if run and (after := self._looked_at(run, change)) is not None:
+            self.queue.add(run, after=after)
+
+    def _looked_at(self, run: str, change: Change[Pod] | Change[Workload] | Change[Service]) -> float | None:
+        """Seconds after which a run is to be looked at for this; None if nothing can follow from it."""
+        found, new, seen = self.ledger.get(run), change.new, change.new or change.old
+        if found is None or found.ledger.closed is not None or not isinstance(seen, Pod):
+            return 0.0
+        over = (State.DONE, State.VOID)
+        if any(unit.ref == seen.metadata.uid and unit.state in over for unit in found.ledger.units.values()):
+            # What it told is in the ledger. Its own end may be to come, before which it is not let go. Once it is on
+            # its way out, only a finalizer that stayed would be ours to take.
+            if new is None or names.FINALIZER not in (new.metadata.finalizers or ()):
+                return None
+            return ALONE_S if new.metadata.deletion_timestamp else 0.0
+        if new is change.old:
+            return COMPANY_S
+        if isinstance(change.old, Pod) and new is not None:
+            placed = change.old.spec.node_name != seen.spec.node_name and not seen.status.container_statuses
+            started = read.began(seen) and not read.began(change.old) and seen.status.phase == "Running"
+            if placed or (started and not self.heeds(seen)):
+                return COMPANY_S
+        return 0.0
+
+    def _baseline_changed(self, change: Change[Baseline]) -> None:
+        """Forks follow their baseline's spec; its status is no news."""
+        generations = {each.metadata.generation for each in (change.old, change.new) if each is not None}
+        if len(generations) == 1 and change.old is not None and change.new is not None:
+            return
+        for run in self._forking.of(change.key):
+            self.queue.add(run)
+
+    def _service_changed(self, change: Change[Service]) -> None:
+        """A fork's own Service, or one that leads to a baseline, or did."""
+        self._owned_changed(change)
+        if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            for run in self._forking.within(change.key.namespace):
+                self.queue.add(run)
+
+    def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
+        seen = change.new or change.old
+        if seen is None or _only_ours(change):
+            return
+        known = self._when_found() if finalized(seen.metadata, TARGET_FINALIZER) else Urgency.NORMAL
+        self.wishes.add(change.key, urgency=known)
+        deleting = change.new is None or change.new.metadata.deletion_timestamp is not None
+        run = names.run_name(seen.metadata.name, seen.metadata.uid)
+        if deleting or self.ledger.get(run) is not None:  # one that is yet to be born is looked at after its birth
+            self.queue.add(run, urgency=Urgency.URGENT if deleting else known)
+
+    def _plugin_changed(self, change: Change[PluginObject]) -> None:
+        self.published.add(change.key.name)
+        # Whoever waits for a plugin looks again; that is rare enough to ask everyone.
+        for sandbox in self.sandboxes:
+            if self.ledger.get(names.run_name(sandbox.metadata.name, sandbox.metadata.uid)) is None:
+                self.wishes.add(Key.of(sandbox))
+
+    async def drop_finalizer(self, resource: Resource[Any], meta: ObjectMeta, finalizer: str) -> None:
+        """Take our finalizer off that very object, for certain; done already, or gone, is as good.
+
+        Raises:
+            errors.ApiError: it may still be there.
+        """
+        for last in (False, False, True):
+            finalizers = list(meta.finalizers or ())
+            if finalizer not in finalizers:
+                return
+            at = finalizers.index(finalizer)
+            operations = [
+                {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+                {"op": "test", "path": f"/metadata/finalizers/{at}", "value": finalizer},
+                {"op": "remove", "path": f"/metadata/finalizers/{at}"},
+            ]
+            try:
+                await self.client.patch(resource, operations, meta.name, meta.namespace, style=Style.JSON)
+                return
+            except errors.NotFound:
+                return
+            except (errors.Conflict, errors.Invalid):
+                # Done by a peer, or another finalizer went and ours has moved up.
+                if last:
+                    raise
+            try:
+                seen = await self.client.get(resource.metadata_only(), meta.name, meta.namespace)
+            except errors.NotFound:
+                return
+            if seen.metadata.uid != meta.uid:
+                return
+            meta = seen.metadata
+
+
+class Forking:
+    """Which runs fork which baselines."""
+
+    def __init__(self) -> None:
+        self._runs: dict[Key, set[str]] = {}
+
+    def note(self, change: Change[RunObject]) -> None:
+        """A run has come, gone, or been revised."""
+        name, before, after = change.key.name, _baselines(change.old), _baselines(change.new)
+        for key in before - after:
+            self._runs[key].discard(name)
+            if not self._runs[key]:
+                del self._runs[key]
+        for key in after - before:
+            self._runs.setdefault(key, set()).add(name)
+
+    def of(self, baseline: Key) -> list[str]:
+        """The runs that fork this one."""
+        return sorted(self._runs.get(baseline, ()))
+
+    def within(self, namespace: str) -> list[str]:
+        """The runs that fork something there."""
+        return sorted({name for key, found in self._runs.items() if key.namespace == namespace for name in found})
+
+
+def _baselines(run: RunObject | None) -> set[Key]:
+    wished = [unit.fork.baseline for unit in (run.spec.forks if run else ()) if unit.fork]
+    return {Key(of.namespace, of.name) for of in wished}
+
+
+def _only_ours(change: Change[SandboxObject]) -> bool:
+    """Whether only its status has changed, or our finalizer has come: that is what we do, and nothing to us."""
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return False
+    finalizers = old.metadata.finalizers
+    if finalized(new.metadata, TARGET_FINALIZER) and not finalized(old.metadata, TARGET_FINALIZER):
+        finalizers = [*(finalizers or ()), TARGET_FINALIZER]
+    version = new.metadata.resource_version
+    before = msgspec.structs.replace(old.metadata, resource_version=version, finalizers=finalizers)
+    return (before, old.spec) == (new.metadata, new.spec)
+
+
+def finalized(meta: AnnotatedMeta, finalizer: str) -> bool:
+    """Whether the object carries the finalizer."""
+    return finalizer in (meta.finalizers or ())

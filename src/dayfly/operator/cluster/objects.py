@@ -1,0 +1,126 @@
+"""Our own kinds as the API serves them."""
+
+from typing import Any
+
+import msgspec
+
+from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Resource, Slim
+from dayfly.spec import documents
+from dayfly.spec.kinds import StepLogsSpec
+from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Unit
+from dayfly.spec.plugin import Plugin
+from dayfly.spec.run import Run
+
+GROUP, VERSION = API_VERSION.split("/")
+RUN_FINALIZER = f"{GROUP}/run"
+TARGET_FINALIZER = f"{GROUP}/lifecycle"
+DOCUMENT_FINALIZER = f"{GROUP}/plan"
+RUN_LABEL = f"{GROUP}/run"
+ABANDON_ANNOTATION = f"{GROUP}/abandon"
+
+
+class Pin(Slim, frozen=True):
+    """One document that a run has sealed: that very object, with these very bytes."""
+
+    name: str
+    uid: str
+    digest: str
+
+
+class RunSpec(Slim, frozen=True):
+    """What a run has pinned, and the newest revision of its target's forks."""
+
+    documents: tuple[Pin, ...] = ()
+    forks: tuple[Unit, ...] = ()
+    plural: str = "sandboxes"
+
+
+class RunObject(Slim, frozen=True, omit_defaults=False):
+    """The ledger as an object. It has no status subresource: finalizer and ledger change in one write."""
+
+    metadata: AnnotatedMeta
+    ledger: Run
+    spec: RunSpec = RunSpec()
+    api_version: str = API_VERSION
+    kind: str = "Run"
+
+
+class DocumentObject(Slim, frozen=True, omit_defaults=False):
+    """ObjectLifecycleMethods: one compiled document."""
+
+    metadata: AnnotatedMeta
+    spec: Lifecycle
+    api_version: str = API_VERSION
+    kind: str = "ObjectLifecycleMethods"
+
+
+class WrittenCondition(Slim, frozen=True):
+    """Since when what is said holds."""
+
+    last_transition_time: str = ""
+
+
+class WrittenUnit(Slim, frozen=True):
+    """How a step or fork stands."""
+
+    id: str
+    state: str = ""
+    attempt: int = 0
+
+
+class WrittenStatus(Slim, frozen=True):
+    """What a status says, as far as a new process must know it: of `kinds.SandboxStatus`, the part that is compared."""
+
+    observed_generation: int = 0
+    phase: str = ""
+    ready: bool = False
+    reason: str = ""
+    message: str = ""
+    progress: str = ""
+    conditions: tuple[WrittenCondition, ...] = ()
+    units: tuple[WrittenUnit, ...] = ()
+
+
+class SandboxObject(Slim, frozen=True):
+    """A Sandbox as its owner wrote it; `spec` is parsed by `spec.documents`.
+
+    Its status is only spoken. A process that begins looks at it once, so as not to say the same again.
+    """
+
+    metadata: AnnotatedMeta
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: WrittenStatus | None = None
+
+
+class PluginObject(Slim, frozen=True):
+    """A published ResourcePlugin: `spec.name` is its name with version, the rest the plugin's spec."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def parsed(self) -> Plugin:
+        """As the compiler takes it.
+
+        Raises:
+            SpecError: it is wrong in a way that the API server's schema does not see.
+        """
+        body = {"name": self.spec.get("name", ""), "spec": {k: v for k, v in self.spec.items() if k != "name"}}
+        plugin = documents.from_wire(body, "ResourcePlugin")
+        assert isinstance(plugin, Plugin), "asked for by its kind"
+        return plugin
+
+
+class StepLogsObject(Slim, frozen=True):
+    """What some steps of a Sandbox printed."""
+
+    metadata: ObjectMeta
+    spec: StepLogsSpec
+
+
+RUNS = Resource(GROUP, VERSION, "runs", "Run", RunObject, namespaced=False)
+DOCUMENTS = Resource(
+    GROUP, VERSION, "objectlifecyclemethods", "ObjectLifecycleMethods", DocumentObject, namespaced=False
+)
+SANDBOXES = Resource(GROUP, VERSION, "sandboxes", "Sandbox", SandboxObject)
+STEP_LOGS = Resource(GROUP, VERSION, "steplogs", "StepLogs", StepLogsObject)
+PLUGINS = Resource(GROUP, VERSION, "resourceplugins", "ResourcePlugin", PluginObject, namespaced=False)

@@ -1,0 +1,125 @@
+"""Makes the manifests of forks and the Services that lead to them: from the baselines as they are now."""
+
+from typing import Any
+
+from dayfly.execute.fork.read import Service
+from dayfly.execute.fork.render import Hosts, Identity, elsewhere, first_port, fork, fork_name, leading, service
+from dayfly.execute.fork.run import Forks
+from dayfly.execute.order import ENV_INPUT_LIMIT, CannotRenderError
+from dayfly.execute.pod import names
+from dayfly.execute.pod.render import SecretKey
+from dayfly.kube.objects import NAMESPACES, Key
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.outputs.outputs import owner
+from dayfly.operator.pods.namespaces import NotGrantedError
+from dayfly.operator.status.resource_status import bind
+from dayfly.plan.sealed import Plan
+from dayfly.spec.lifecycle import Baseline, Unit, unit_id
+
+# On a namespace: those whose sandboxes may fork its workloads, joined by dots. A namespace's own always may.
+SOURCES_LABEL = f"{names.GROUP}/sandboxes-from"
+KIND = "Deployment"
+
+
+class ForkBuilder:
+    """What a fork looks like, by its wish, its baseline and what its resources have told."""
+
+    def __init__(self, cluster: Cluster, forks: Forks) -> None:
+        self._cluster = cluster
+        self._forks = forks
+        # By baseline: its UID and generation, and the labels that its pods have then.
+        self._labels: dict[Key, tuple[str, int, dict[str, str]]] = {}
+
+    async def manifest(self, run: RunObject, plan: Plan, unit: Unit) -> dict[str, Any] | None:
+        """The fork as it is to be now; None if its baseline has just gone."""
+        assert unit.fork is not None, "only forks derive from a baseline"
+        of = unit.fork.baseline
+        await self._permitted(run, of.namespace)
+        baseline = await self._forks.baseline(of.name, of.namespace)
+        if baseline is None:
+            return None
+        hosts: dict[tuple[str, str], tuple[str, int]] = {}
+        for namespace, name in elsewhere(unit):
+            if each := await self.service(run, Baseline(kind=KIND, namespace=namespace, name=name)):
+                hosts[namespace, name] = _address(each)
+        inputs = await self._inputs(run, plan, unit)
+        return fork(unit, baseline, _identity(run, of), inputs=inputs, hosts=hosts)
+
+    async def _permitted(self, run: RunObject, namespace: str) -> None:
+        """Whoever may write Sandboxes in one namespace is given nothing by that in another."""
+        home = run.ledger.target.namespace
+        if namespace == home:
+            return
+        seen = await self._cluster.client.get(NAMESPACES, namespace)
+        sources = (seen.metadata.labels or {}).get(SOURCES_LABEL, "").split(".")
+        if home not in sources:
+            raise NotGrantedError(
+                "NamespaceNotGranted",
+                f"workloads of namespace {namespace} are not forked by sandboxes of {home}: an administrator can label "
+                f"it {SOURCES_LABEL}={home} (several names are joined by dots)",
+            )
+
+    async def _inputs(self, run: RunObject, plan: Plan, unit: Unit) -> dict[str, SecretKey | None]:
+        """Where the fork finds each value: the resource's Secret in the fork's own namespace, made now if need be."""
+        assert unit.fork is not None, "only forks derive from a baseline"
+        namespace = unit.fork.baseline.namespace
+        documents = {document.resource: document for document in plan.documents}
+        secrets: dict[str, str] = {}
+        found: dict[str, SecretKey | None] = {}
+        for item in unit.inputs:
+            ref = item.from_
+            outputs = run.ledger.unit(unit_id(ref.resource, ref.unit)).outputs if ref else {}
+            if ref is None or ref.output not in outputs:
+                found[item.name] = None
+                continue
+            if (size := outputs[ref.output].size) > ENV_INPUT_LIMIT:
+                message = f"{item.name} has {size} bytes; an environment variable takes at most {ENV_INPUT_LIMIT}"
+                raise CannotRenderError("InputTooLarge", message)
+            if ref.resource not in secrets:
+                secrets[ref.resource] = await bind(self._cluster.client, run, documents[ref.resource], namespace)
+            found[item.name] = SecretKey(secrets[ref.resource], f"{ref.unit}.{ref.output}")
+        return found
+
+    async def service(self, run: RunObject, of: Baseline) -> Service | None:
+        """The fork's own Service, made now if a Service leads to its baseline; None if none does."""
+        identity = _identity(run, of)
+        found = await self._forks.find_service(identity.name, of.namespace, identity.owner)
+        if found is not None:
+            return found
+        labels = await self._pod_labels(of)
+        local = (each for each in self._cluster.services if each.metadata.namespace == of.namespace)
+        like = leading(local, of.name, labels)
+        return await self._forks.service(service(like, identity)) if like else None
+
+    async def _pod_labels(self, of: Baseline) -> dict[str, str]:
+        """The labels of the baseline's pods, read again only when the baseline has changed."""
+        key = Key(of.namespace, of.name)
+        cached, known = self._cluster.baselines.get(of.name, of.namespace), self._labels.get(key)
+        if known and cached and known[:2] == (cached.metadata.uid, cached.metadata.generation):
+            return known[2]
+        whole = await self._forks.baseline(of.name, of.namespace)
+        if whole is None:
+            self._labels.pop(key, None)
+            return {}
+        labels: dict[str, str] = whole["spec"]["template"].get("metadata", {}).get("labels") or {}
+        self._labels[key] = whole["metadata"]["uid"], whole["metadata"]["generation"], labels
+        return labels
+
+    def hosts(self, run: RunObject, unit: Unit) -> Hosts:
+        """Where the forks that this one is told of answer, as far as the cache knows."""
+        found = {}
+        for namespace, name in elsewhere(unit):
+            own = fork_name(run.ledger.target.name, run.ledger.uid, namespace, name)
+            if each := self._cluster.services.get(own, namespace):
+                found[namespace, name] = _address(each)
+        return found
+
+
+def _identity(run: RunObject, of: Baseline) -> Identity:
+    own = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
+    return Identity(own, run.metadata.name, owner(run))
+
+
+def _address(each: Service) -> tuple[str, int]:
+    return f"{each.metadata.name}.{each.metadata.namespace}.svc", first_port(each)

@@ -1,0 +1,311 @@
+"""Forks in a cluster: their facts, their birth without replicas, and what is kept of them while they live."""
+
+from typing import TypeVar
+
+import msgspec
+
+from dayfly.execute.fork import read
+from dayfly.execute.fork.render import (
+    FORK_LABEL,
+    FORM_ANNOTATION,
+    LIKE_LABEL,
+    fork_name,
+    form,
+)
+from dayfly.execute.fork.run import ForeignForkError, Forks
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.pod import names
+from dayfly.kube import errors
+from dayfly.kube.cache import Cache
+from dayfly.kube.objects import HasMeta, Key, Pod
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.forks.fork_builder import KIND, ForkBuilder
+from dayfly.operator.outputs.outputs import owned
+from dayfly.operator.pods.namespaces import NotGrantedError
+from dayfly.operator.refusals import Refusals
+from dayfly.plan import words
+from dayfly.plan.sealed import ForkStep, Plan
+from dayfly.plan.words import Reason
+from dayfly.plan.world import AttemptKey, Fact, Held, Objection, Running, Waiting
+from dayfly.spec.lifecycle import FORK, Baseline, Unit
+from dayfly.spec.run import Run, State
+
+T = TypeVar("T", bound=HasMeta)
+
+# After so long a fork that cannot follow its wish tries again, if no news comes first.
+AGAIN_S = 30.0
+CONFLICT_S = 1.0
+_ALIVE = (State.CLAIMED, State.UNKNOWN)
+_REFUSALS = (CannotRenderError, ForeignForkError, NotGrantedError, errors.Refused)
+
+
+class ForkSight(msgspec.Struct):
+    """One turn's view of a run's forks: facts, objections, and the very Deployments, so that effects can name them."""
+
+    facts: dict[AttemptKey, Fact] = {}
+    objections: dict[str, Objection] = {}
+    seen: dict[str, read.Workload] = {}
+
+
+class ForkReconciler:
+    """Forks of Deployments; one for each operator. Caches suggest what to do, what is written rests on quorum reads."""
+
+    def __init__(self, cluster: Cluster, refusals: Refusals) -> None:
+        self._cluster = cluster
+        self._refusals = refusals
+        self._forks = Forks(cluster.client)
+        self._builder = ForkBuilder(cluster, self._forks)
+        # By UID of the ledger and fork: why a fork that runs cannot take the form that is wished for.
+        self._stuck: dict[tuple[str, str], Objection] = {}
+
+    async def observe(self, run: RunObject, plan: Plan, now: int) -> ForkSight:
+        """What is known of the run's forks, those that are no longer wished for included.
+
+        Raises:
+            errors.ApiError: the server cannot be asked.
+        """
+        sight = ForkSight()
+        known = dict.fromkeys((*plan.forks, *(name for name in run.ledger.units if name.startswith(FORK))))
+        cached = {found.metadata.name: found for found in self._deployments(run)}
+        for name in known:
+            own = _own_name(run, name)
+            if run.ledger.unit(name).state in _ALIVE:
+                await self._claimed(sight, run, name, cached.get(own), now)
+            else:
+                _unclaimed(sight, run, name, cached.get(own))
+        for name, step in plan.forks.items():
+            self._hold(sight, run, name, step.unit)
+        return sight
+
+    async def prepare(self, run: RunObject, plan: Plan, name: str, attempt: int) -> None:
+        """Make a fork without replicas, after what it needs: the values it reads, and the Service that leads to it.
+
+        Raises:
+            errors.ApiError: the server cannot be asked, or nobody knows what became of it.
+        """
+        unit = plan.forks[name].unit
+        try:
+            manifest = await self._builder.manifest(run, plan, unit)
+            if manifest is not None:
+                await self._builder.service(run, _baseline(name))
+                await self._forks.prepare(manifest)
+            self._refusals.drop(run.ledger, (name, attempt))
+        except _REFUSALS as error:
+            self._refusals.put(run.ledger, (name, attempt), _objection(error, self._cluster.now()))
+
+    async def let_go(self, run: RunObject, seen: read.Workload) -> None:
+        """Its UID is claimed: give it its pods."""
+        self._look_again_unless(await self._forks.let_go(seen), run)
+
+    async def remove(self, run: RunObject, seen: read.Workload) -> None:
+        """Take it away with its pods."""
+        self._look_again_unless(await self._forks.remove(seen), run)
+
+    async def keep(self, run: RunObject, plan: Plan, sight: ForkSight) -> None:
+        """After a turn: forks that run follow their wish and their baseline, their Services are there, and no others.
+
+        Raises:
+            errors.ApiError: not all is done.
+        """
+        wished = plan.forks if run.ledger.closed is None else {}
+        alive = {name for name, record in run.ledger.units.items() if name.startswith(FORK) and record.state in _ALIVE}
+        coming = {_own_name(run, name) for name in wished.keys() - alive}
+        await self._tidy(run, coming, coming | {_own_name(run, name) for name in alive})
+        for name in (each for each in wished if each in alive):  # in the plan's order, the same in every process
+            seen, fact = sight.seen.get(name), sight.facts.get((name, run.ledger.unit(name).attempt))
+            if seen is not None and not isinstance(fact, Held) and not seen.metadata.deletion_timestamp:
+                await self._follow(run, plan, wished[name], seen)
+
+    async def clear(self, run: str) -> None:
+        """The run is over, or gone: take away what is left of its forks.
+
+        Raises:
+            errors.ApiError: not all is done.
+        """
+        for found in _ours(self._cluster.forks, run):
+            await self._forks.remove(found)
+        for each in _ours(self._cluster.services, run):
+            await self._forks.remove_service(each)
+
+    def forget(self, run: str) -> None:
+        """The ledger of that UID is closed for good."""
+        for key in [key for key in self._stuck if key[0] == run]:
+            del self._stuck[key]
+
+    # --- seeing -----------------------------------------------------------------------------------------------------
+
+    def _deployments(self, run: RunObject) -> list[read.Workload]:
+        """Those in the cache that belong to that very run."""
+        return [item for item in _ours(self._cluster.forks, run.metadata.name) if owned(item.metadata, run)]
+
+    async def _claimed(
+        self, sight: ForkSight, run: RunObject, name: str, found: read.Workload | None, now: int
+    ) -> None:
+        """The attempt that the ledger holds: only quorum reads say that it is gone with all that it made."""
+        record, namespace, own = run.ledger.unit(name), _baseline(name).namespace, _own_name(run, name)
+        if found is None or found.metadata.uid != record.ref:
+            found = await self._forks.find(own, namespace)
+        if found is not None and found.metadata.uid == record.ref:
+            sight.seen[name] = found
+            known = self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name)
+            sight.facts[name, record.attempt] = read.fork(found, [pod for pod in known if _is_of(pod, own)], now)
+        else:
+            # One of ours that nobody claimed goes first (`_tidy`): what it makes looks like what is left of the other.
+            stray = found is not None and owned(found.metadata, run)
+            sets, pods = await self._forks.left(own, namespace)
+            if sets:
+                self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)  # nobody tells us when they go
+            sight.facts[name, record.attempt] = read.gone(record, left=stray + sets + pods, now=now)
+
+    def _hold(self, sight: ForkSight, run: RunObject, name: str, unit: Unit) -> None:
+        """Say what a fork that is wished for lacks: a baseline before it is made, the form that is wished for after."""
+        assert unit.fork is not None, "only forks derive from a baseline"
+        of, record = unit.fork.baseline, run.ledger.unit(name)
+        baseline = self._cluster.baselines.get(of.name, of.namespace)
+        if record.state not in _ALIVE:
+            if of.kind != KIND:
+                message = f"its baseline is a {of.kind}; in a cluster only a {KIND} can be forked"
+                sight.objections[name] = Objection(reason="KindNotForked", message=message)
+            elif baseline is None and (name, record.attempt + 1) not in sight.facts:
+                message = f"its baseline, {KIND} {of.namespace}/{of.name}, is not there; it is made as soon as that is"
+                sight.objections[name] = Objection(reason="BaselineMissing", message=message)
+            return
+        seen, fact = sight.seen.get(name), sight.facts.get((name, record.attempt))
+        if baseline is None or seen is None or not isinstance(fact, (Running, Waiting)):
+            return  # a fork outlives its baseline
+        wanted = form(unit, baseline.metadata, self._builder.hosts(run, unit))
+        if seen.metadata.deletion_timestamp or _form(seen) == wanted:
+            self._stuck.pop((run.ledger.uid, name), None)
+            return
+        stuck = self._stuck.get((run.ledger.uid, name))
+        reason, message = (stuck.reason, stuck.message) if stuck else (str(Reason.REPLACED), words.replaced())
+        sight.facts[name, record.attempt] = Waiting(since=fact.since, reason=reason, message=message)
+
+    # --- keeping ----------------------------------------------------------------------------------------------------
+
+    async def _follow(self, run: RunObject, plan: Plan, step: ForkStep, seen: read.Workload) -> None:
+        """Give a running fork the form that is wished for, where it is; and its Service the ports of its model."""
+        key, of = (run.ledger.uid, step.id), _baseline(step.id)
+        try:
+            own = self._cluster.services.get(_own_name(run, step.id), of.namespace)
+            if own is None:
+                await self._builder.service(run, of)
+            elif like := self._cluster.services.get((own.metadata.labels or {}).get(LIKE_LABEL, ""), of.namespace):
+                self._look_again_unless(await self._forks.keep_service(own, like), run)
+            baseline = self._cluster.baselines.get(of.name, of.namespace)
+            if baseline is None or _form(seen) == form(
+                step.unit, baseline.metadata, self._builder.hosts(run, step.unit)
+            ):
+                return
+            # Read before the form is made: whatever a peer writes from here on, knowing more than we, is not undone.
+            now = await self._forks.find(seen.metadata.name, of.namespace)
+            if now is None or now.metadata.uid != seen.metadata.uid or now.metadata.deletion_timestamp:
+                return
+            manifest = await self._builder.manifest(run, plan, step.unit)
+            if manifest is not None and await self._is_newest(run):
+                self._look_again_unless(await self._forks.keep(now, manifest), run)
+            self._stuck.pop(key, None)
+        except _REFUSALS as error:
+            said = _objection(error, self._cluster.now())
+            before = self._stuck.get(key)
+            self._stuck[key] = said
+            # Said at once, and then tried again now and then.
+            fresh = before is None or before.message != said.message
+            self._cluster.queue.add(run.metadata.name, after=0.0 if fresh else AGAIN_S)
+
+    async def _tidy(self, run: RunObject, coming: set[str], kept: set[str]) -> None:
+        """Take away Services that are not kept, and never claimed Deployments but of forks that are yet to be claimed.
+
+        One may bear the name of a fork that is claimed: made too late by a paused peer, or put in the place of ours.
+        """
+        services = _ours(self._cluster.services, run.metadata.name)
+        unwanted = [each for each in services if each.metadata.name not in kept]
+        refs = {record.ref for record in run.ledger.units.values()}
+        left = [
+            found
+            for found in self._deployments(run)
+            if found.metadata.name not in coming and found.metadata.uid not in refs
+        ]
+        if (unwanted or left) and await self._is_newest(run):
+            for each in unwanted:
+                self._look_again_unless(await self._forks.remove_service(each), run)
+            for found in left:
+                self._look_again_unless(await self._forks.remove(found), run)
+
+    def _look_again_unless(self, done: bool, run: RunObject) -> None:
+        """Whoever met another version than was seen may be told of nothing that is new."""
+        if not done:
+            self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)
+
+    async def _is_newest(self, run: RunObject) -> bool:
+        """Whether the wish is the newest: one that a peer has revised since is its business, or the next turn's."""
+        found = await self._cluster.ledger.fresh(run.metadata.name)
+        return found is not None and found.metadata.resource_version == run.metadata.resource_version
+
+
+def in_place(plan: Plan, run: Run) -> Plan:
+    """The plan with forks that are never replaced for a new wish: here that changes the Deployment where it is."""
+    if not plan.forks:
+        return plan
+    forks = {
+        name: msgspec.structs.replace(step, generation=run.unit(name).generation or step.generation)
+        if run.unit(name).state in _ALIVE
+        else step
+        for name, step in plan.forks.items()
+    }
+    return msgspec.structs.replace(plan, forks=forks)
+
+
+def _unclaimed(sight: ForkSight, run: RunObject, name: str, found: read.Workload | None) -> None:
+    """What bears the name of an attempt that the ledger does not hold: prepared, or on its way out."""
+    record = run.ledger.unit(name)
+    if found is None or found.metadata.uid == record.ref:
+        return  # of an attempt that is recorded: then it is gone, and the cache has not heard of it
+    if found.metadata.deletion_timestamp:
+        message = f"{KIND} {Key.of(found)} is being deleted; the fork is made again once that is gone"
+        sight.objections[name] = Objection(reason=Reason.STOPPING, message=message)
+        return
+    sight.seen[name] = found
+    fact = Held(ref=found.metadata.uid) if not found.spec.replicas else Running(since=0, ready=False)
+    sight.facts[name, record.attempt + 1] = fact
+
+
+def _ours(cache: Cache[T], run: str) -> list[T]:
+    """What belongs to the run of that name, of which there may be no object any more; anybody can wear a label."""
+    return [
+        item
+        for item in cache.labelled(names.RUN_LABEL, run)
+        if any(each.kind == "Run" and each.name == run for each in item.metadata.owner_references or ())
+    ]
+
+
+def _baseline(name: str) -> Baseline:
+    """What a fork derives from, by its name in the ledger."""
+    namespace, _, baseline = name.removeprefix(FORK).partition("/")
+    return Baseline(kind=KIND, namespace=namespace, name=baseline)
+
+
+def _own_name(run: RunObject, name: str) -> str:
+    of = _baseline(name)
+    return fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
+
+
+def _is_of(pod: Pod, own: str) -> bool:
+    return (pod.metadata.labels or {}).get(FORK_LABEL) == own
+
+
+def _form(seen: read.Workload) -> str:
+    return (seen.metadata.annotations or {}).get(FORM_ANNOTATION, "")
+
+
+def _objection(error: Exception, now: int) -> Objection:
+    """What stands in the way, with what to do about it where somebody can."""
+    if isinstance(error, (CannotRenderError, NotGrantedError)):
+        return Objection(reason=error.reason, message=str(error), since=now)
+    if isinstance(error, errors.Refused):
+        message = error.message
+        if isinstance(error, errors.Forbidden) and " cannot " in message:
+            message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
+        return Objection(reason=error.reason or "Refused", message=message, since=now)
+    return Objection(reason="NameTaken", message=str(error), since=now)

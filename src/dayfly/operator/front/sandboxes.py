@@ -1,0 +1,297 @@
+"""The front for kubectl and GitOps: a Sandbox and the plugins it names become documents and a Run. Optional, and the
+only part of the operator that knows what a plugin is.
+
+Names are derived from the Sandbox's UID, and what is there already is taken as it is: the documents of a run are sealed
+when they are first written, whatever a later compiler would make of the same wish.
+"""
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from dayfly import compile as compiler
+from dayfly.compile import Compiled
+from dayfly.execute.pod import names, trial
+from dayfly.execute.pod.read import milliseconds
+from dayfly.kube import errors
+from dayfly.kube.cache import Change
+from dayfly.kube.objects import AnnotatedMeta, Key
+from dayfly.operator.cluster.caches import Cluster, finalized
+from dayfly.operator.cluster.objects import (
+    ABANDON_ANNOTATION,
+    DOCUMENT_FINALIZER,
+    DOCUMENTS,
+    RUN_FINALIZER,
+    RUN_LABEL,
+    SANDBOXES,
+    TARGET_FINALIZER,
+    DocumentObject,
+    Pin,
+    PluginObject,
+    RunObject,
+    RunSpec,
+    SandboxObject,
+)
+from dayfly.operator.front.in_use import InUse
+from dayfly.spec import documents, semver
+from dayfly.spec.errors import SpecError
+from dayfly.spec.lifecycle import Lifecycle, digest
+from dayfly.spec.plugin import Plugin
+from dayfly.spec.run import Run
+from dayfly.spec.sandbox import Sandbox
+
+log = logging.getLogger(__name__)
+
+REFUSALS = frozenset({"Refused", "PluginMissing"})
+
+
+class WaitingError(Exception):
+    """The sandbox cannot become a run yet; `reason` is one word, the text what it waits for."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Heeded(NamedTuple):
+    """The newest generation of a Sandbox's wish that was looked at, and why its run did not take that one up."""
+
+    generation: int
+    refusal: WaitingError | None = None
+
+
+class Sandboxes:
+    """Sees to it that each Sandbox has its run, and the run the Sandbox's newest forks."""
+
+    def __init__(self, cluster: Cluster, doubt: Callable[[SandboxObject, str], None]) -> None:
+        """`doubt` tells people what a new sandbox asks for in vain."""
+        self._cluster = cluster
+        self._doubt = doubt
+        self._in_use = InUse(cluster)
+        # By UID, as long as the Sandbox is there: the generation that its run has taken up, and that run's UID.
+        self._done: dict[str, tuple[int, str]] = {}
+        # Likewise: a generation that no run can take up.
+        self._refused: dict[str, Heeded] = {}
+        cluster.sandboxes.listen(self._heard)
+        cluster.plugins.listen(self._published_anew)
+        self._parsed: dict[tuple[str, int], Plugin | SpecError] = {}  # by UID and generation
+
+    def _heard(self, change: Change[SandboxObject]) -> None:
+        if change.new is None and change.old is not None:
+            self._done.pop(change.old.metadata.uid, None)
+            self._refused.pop(change.old.metadata.uid, None)
+
+    def _published_anew(self, _change: Change[PluginObject]) -> None:
+        """Perhaps what a refused wish lacked; sandboxes without a run are seen to by the cluster."""
+        for sandbox in self._cluster.sandboxes if self._refused else ():
+            if sandbox.metadata.uid in self._refused:
+                self._cluster.wishes.add(Key.of(sandbox))
+
+    def heeded(self, seen: SandboxObject) -> Heeded:
+        """Of which wish its run speaks: after a restart of the one it spoke of before, until this one is tended."""
+        uid, spoken = seen.metadata.uid, seen.status
+        if uid in self._refused:
+            return self._refused[uid]
+        known = self._done[uid][0] if uid in self._done else spoken.observed_generation if spoken else 0
+        return Heeded(known or seen.metadata.generation)
+
+    async def reconcile(self, key: Key) -> WaitingError | None:
+        """Take one Sandbox a step further; what is returned is why it has no run."""
+        seen = self._cluster.sandboxes.get(key.name, key.namespace)
+        if seen is None:
+            return None
+        run = self._cluster.ledger.get(names.run_name(seen.metadata.name, seen.metadata.uid))
+        if run is None and finalized(seen.metadata, TARGET_FINALIZER):
+            return await self._lost(seen)
+        meta = seen.metadata
+        if meta.deletion_timestamp:
+            return None
+        if run is not None and self._done.get(meta.uid) == (meta.generation, run.metadata.uid):
+            return None  # only its status has changed, or its labels
+        try:
+            compiled = self._compile(seen, new=run is None)
+        except (SpecError, WaitingError) as error:
+            why = error if isinstance(error, WaitingError) else WaitingError("Refused", str(error))
+            if run is None:
+                return why
+            self._refuse(seen, run, why)
+            return None
+        if run is None:
+            await self._seal(seen, compiled)
+            return None
+        if run.ledger.closed is None and run.spec.forks != compiled.forks:
+            revised = msgspec.structs.replace(run.spec, forks=compiled.forks)
+            if not await self._cluster.ledger.replace(run, msgspec.structs.replace(run, spec=revised)):
+                self._cluster.wishes.add(key, after=0.1)
+                return None
+        self._take_up(seen, run)
+        return None
+
+    def _take_up(self, seen: SandboxObject, run: RunObject) -> None:
+        """The run goes by that wish now."""
+        meta, before = seen.metadata, self.heeded(seen)
+        self._refused.pop(meta.uid, None)
+        self._done[meta.uid] = meta.generation, run.metadata.uid
+        if before != Heeded(meta.generation):
+            self._cluster.queue.add(run.metadata.name)  # it is said
+
+    def _refuse(self, seen: SandboxObject, run: RunObject, why: WaitingError) -> None:
+        """The run goes on by the wish before that one. What was taken up once is not refused by a later compiler."""
+        meta, spoken = seen.metadata, seen.status
+        taken_up = spoken is not None and spoken.observed_generation >= meta.generation
+        if run.ledger.closed is not None or (spoken is not None and taken_up and spoken.reason not in REFUSALS):
+            return
+        said = self._refused.get(meta.uid)
+        if said is None or (said.generation, str(said.refusal)) != (meta.generation, str(why)):
+            self._refused[meta.uid] = Heeded(meta.generation, why)
+            self._cluster.queue.add(run.metadata.name)
+
+    async def _lost(self, seen: SandboxObject) -> WaitingError | None:
+        """The Sandbox has our finalizer, and the cache has no run of it.
+
+        The finalizer comes after the run's birth and goes before the run does. So if by quorum reads, in this order,
+        there is no run and still the finalizer, the ledger is lost. Whatever has run may not run again: freeze.
+        """
+        run = names.run_name(seen.metadata.name, seen.metadata.uid)
+        if await self._cluster.ledger.fresh(run) is not None:
+            self._cluster.queue.add(run)
+            return None
+        now = await self._living(seen)
+        if now is None or not finalized(now.metadata, TARGET_FINALIZER):
+            return None
+        if reason := (now.metadata.annotations or {}).get(ABANDON_ANNOTATION):
+            log.warning("sandbox %s is let go without its ledger: %s", Key.of(now), reason)
+            meta = now.metadata
+            if not meta.deletion_timestamp:
+                await self._cluster.client.delete(SANDBOXES, meta.name, meta.namespace, uid=meta.uid)
+            await self._cluster.drop_finalizer(SANDBOXES, meta, TARGET_FINALIZER)
+            return None
+        return WaitingError(
+            "LedgerLost",
+            f"its ledger, Run {run}, is gone, so nobody knows what has run: nothing is started or cleaned up. Restore "
+            f"the Run from a backup, or clean up by hand and annotate the sandbox {ABANDON_ANNOTATION}=<reason>",
+        )
+
+    async def _living(self, seen: SandboxObject) -> SandboxObject | None:
+        """That very Sandbox by a quorum read."""
+        now = await self._cluster.client.find(SANDBOXES, seen.metadata.name, seen.metadata.namespace)
+        return now if now is not None and now.metadata.uid == seen.metadata.uid else None
+
+    def _compile(self, seen: SandboxObject, *, new: bool) -> Compiled:
+        meta = seen.metadata
+        sandbox = documents.from_wire({"name": meta.name, "spec": seen.spec}, "Sandbox", name=meta.name)
+        assert isinstance(sandbox, Sandbox), "asked for by its kind"
+        compiled = compiler.compile(
+            sandbox, self._plugins(sandbox), uid=meta.uid, routing_key=routing_key(meta.uid), namespace=meta.namespace
+        )
+        if new:
+            _check_pods(seen, compiled)
+        return compiled
+
+    def _plugins(self, sandbox: Sandbox) -> dict[tuple[str, str], Plugin]:
+        """All published versions of the plugins it names: the compiler takes the highest where none is named.
+
+        A plugin that cannot be read stands in the way of those alone who name it.
+        """
+        wanted = compiler.missing(sandbox)
+        published = self._published({name for name, _ in wanted})
+        for (name, version), place in wanted.items():
+            versions = sorted((v for n, v in published if n == name), key=semver.precedence)
+            if not versions or (version and version not in versions):
+                asked = f"{name}@{version}" if version else name
+                there = f"there are {', '.join(versions)}" if versions else "there is no version of it"
+                raise WaitingError("PluginMissing", f"resource plugin {asked} is not in this cluster ({there})")
+            fault = published[name, version or versions[-1]]
+            if isinstance(fault, SpecError):
+                problem = f"the plugin {semver.join_name(name, version or versions[-1])} is wrong: {fault}"
+                raise SpecError(problem, ("spec", "resources", place, "plugin"))
+        return {key: found for key, found in published.items() if isinstance(found, Plugin)}
+
+    def _published(self, wanted: set[str]) -> dict[tuple[str, str], Plugin | SpecError]:
+        """The versions of these plugins, each as it can be read, or what is wrong with it."""
+        seen = {(each.metadata.uid, each.metadata.generation): each for each in self._cluster.plugins}
+        self._parsed = {key: found for key, found in self._parsed.items() if key in seen}
+        published: dict[tuple[str, str], Plugin | SpecError] = {}
+        for key, each in seen.items():
+            if str(each.spec.get("name", "")).partition("@")[0] not in wanted:
+                continue
+            if key not in self._parsed:
+                self._parsed[key] = _parsed(each)
+            with contextlib.suppress(SpecError):  # by a name that is wrong nobody can ask for it
+                published[semver.split_name(str(each.spec["name"]))] = self._parsed[key]
+        return published
+
+    async def _seal(self, seen: SandboxObject, compiled: Compiled) -> None:
+        meta = seen.metadata
+        run = names.run_name(meta.name, meta.uid)
+        now = await self._living(seen)
+        if now is None or now.metadata.deletion_timestamp or finalized(now.metadata, TARGET_FINALIZER):
+            # The cache is behind. A run that is born now would be a second one.
+            self._cluster.wishes.add(Key.of(seen), after=1.0)
+            return
+        await self._in_use.mark(now)
+        pins = tuple([await self._document(meta, run, document) for document in compiled.documents])
+        target = compiled.documents[-1].target
+        ledger = Run(
+            uid=meta.uid,
+            target=target,
+            plan=digest(compiled.documents),
+            born_at=milliseconds(meta.creation_timestamp),
+        )
+        body = RunObject(
+            metadata=AnnotatedMeta(name=run, finalizers=[RUN_FINALIZER], labels={f"{RUN_LABEL}-target": meta.uid}),
+            ledger=ledger,
+            spec=RunSpec(documents=pins, forks=compiled.forks),
+        )
+        made = await self._cluster.ledger.birth(body)
+        if made.spec.forks == compiled.forks:
+            self._done[meta.uid] = meta.generation, made.metadata.uid
+        if compiled.warnings:
+            self._doubt(seen, "; ".join(compiled.warnings))
+        self._cluster.queue.add(run)
+
+    async def _document(self, meta: AnnotatedMeta, run: str, document: Lifecycle) -> Pin:
+        """Write one document, or take the one that an earlier try has written."""
+        name = names.derived("", document.resource or meta.name, "document", meta.uid, document.resource)
+        body = DocumentObject(
+            metadata=AnnotatedMeta(name=name, finalizers=[DOCUMENT_FINALIZER], labels={RUN_LABEL: run}),
+            spec=document,
+        )
+        try:
+            made = await self._cluster.client.create(DOCUMENTS, body)
+        except (errors.AlreadyExists, errors.OutcomeUnknown):
+            made = await self._cluster.client.get(DOCUMENTS, name)
+        return Pin(name=name, uid=made.metadata.uid, digest=digest(made.spec))
+
+
+def _parsed(found: PluginObject) -> Plugin | SpecError:
+    try:
+        return found.parsed()
+    except SpecError as fault:
+        return fault
+
+
+def _check_pods(seen: SandboxObject, compiled: Compiled) -> None:
+    """Refuse a sandbox with a step of which no pod may ever be made, rather than have it wait for one."""
+    wishes = seen.spec.get("resources") or []
+    for document in compiled.documents:
+        for problem in trial.objections(document):
+            if not document.resource:
+                raise SpecError(problem, ("spec", "runner"))
+            place, wish = next((n, each) for n, each in enumerate(wishes) if each["name"] == document.resource)
+            whose = f"the plugin {wish['plugin']}" if wish.get("plugin") else "the plugin"
+            raise SpecError(f"{whose} is wrong: {problem}", ("spec", "resources", place))
+
+
+def routing_key(uid: str) -> str:
+    """13 characters of a-z and 0-9, derived from the Sandbox's UID."""
+    number = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:9], "big")
+    letters: list[str] = []
+    for _ in range(13):
+        number, digit = divmod(number, 36)
+        letters.append("0123456789abcdefghijklmnopqrstuvwxyz"[digit])
+    return "".join(letters)

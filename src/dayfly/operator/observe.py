@@ -1,0 +1,287 @@
+"""Gathers the world of one run: caches suggest, quorum reads say what is gone, logs and Secrets hold the outputs."""
+
+import logging
+
+import msgspec
+
+from dayfly.execute import receipt
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.pod import names, read
+from dayfly.execute.pod.run import Pods
+from dayfly.execute.turn import Scene
+from dayfly.kube.objects import PODS, Pod
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
+from dayfly.operator.forks.fork_reconciler import ForkReconciler, ForkSight, in_place
+from dayfly.operator.outputs.log_outputs import LogOutputs
+from dayfly.operator.outputs.outputs import Outputs, matching, namespace_of
+from dayfly.operator.pods.follow import Followers
+from dayfly.operator.pods.input_pins import fits
+from dayfly.operator.pods.namespaces import NotGrantedError
+from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
+from dayfly.operator.pods.pod_events import PodEvents
+from dayfly.operator.refusals import Refusals
+from dayfly.operator.targets.targets import Targets
+from dayfly.plan.sealed import Plan, seal
+from dayfly.plan.words import Reason
+from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Unread, Waiting, World
+from dayfly.spec.identity import nonce
+from dayfly.spec.lifecycle import FORK, Unit, digest
+from dayfly.spec.run import Phase, Result, State, UnitRecord
+
+log = logging.getLogger(__name__)
+
+ALIVE = (State.CLAIMED, State.UNKNOWN)
+
+
+class PlanLostError(Exception):
+    """A document that the run has pinned is not there as it was: nothing is decided without it."""
+
+
+class Sight(msgspec.Struct):
+    """One turn's view beside the scene: the very objects, so that effects can name them."""
+
+    run: RunObject
+    pods: dict[AttemptKey, Pod]
+    values: dict[AttemptKey, dict[str, bytes]]
+    forks: ForkSight
+    closing: bool
+    """Whether the run is closed, or is to be in this turn."""
+    abandoned: bool
+    """Whether nobody wants its cleanup any more: then nothing is waited for that serves that alone."""
+
+
+class Observer:
+    """Makes scenes. What it remembers between turns only saves reads."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        pods: Pods,
+        targets: Targets,
+        followers: Followers,
+        refusals: Refusals,
+        outputs: Outputs,
+        builder: PodBuilder,
+        forks: ForkReconciler,
+    ) -> None:
+        self._cluster = cluster
+        self._client = cluster.client
+        self._pods = pods
+        self._targets = targets
+        self._followers = followers
+        self._refusals = refusals
+        self._outputs = outputs
+        self._builder = builder
+        self._forks = forks
+        self._log_outputs = LogOutputs(pods, cluster.now)
+        self._pod_events = PodEvents(cluster.client, cluster.now)
+        self._plans: dict[tuple[str, str], Plan] = {}
+        self._gone: dict[str, set[str]] = {}
+
+    async def scene(self, run: RunObject) -> tuple[Scene, Sight]:
+        """The world of one run as far as it can be known now.
+
+        Raises:
+            PlanLostError: its documents are not those that were sealed.
+            errors.ApiError: the server cannot be asked.
+        """
+        wish = await self._targets.wish(run)
+        plan = in_place(await self._plan(run, given_up=wish.abandon is not None), run.ledger)
+        now = self._cluster.now()
+        forks = await self._forks.observe(run, plan, now)
+        closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
+        pods = self._pods_of(run, plan)
+        sight = Sight(run, pods, {}, forks, closing=bool(closing), abandoned=wish.abandon is not None)
+        facts: dict[AttemptKey, Fact] = {}
+        for (name, attempt), pod in sight.pods.items():
+            fact = _in_time(await self._read(sight, plan, name, attempt, pod, now), run.ledger.unit(name), now)
+            claimable = isinstance(fact, Held) and attempt > run.ledger.unit(name).attempt and name in plan.steps
+            if not claimable or fits(run, plan.steps[name], pod, now):
+                facts[name, attempt] = fact
+        await self._missing(sight, plan, facts)
+        objections, refused = self._refusals.of(run.ledger, now)
+        objections |= await self._altered(sight, plan, facts, now) | forks.objections
+        world = World(
+            run=run.ledger,
+            wish=wish,
+            facts=facts | forks.facts | refused,
+            gated=True,
+            objections=objections,
+        )
+        return Scene(plan=plan, world=world, now=now), sight
+
+    async def _plan(self, run: RunObject, *, given_up: bool) -> Plan:
+        """The sealed documents, if they are still those that were pinned. A run that is over needs none."""
+        key = run.metadata.uid, digest(run.spec.forks)
+        plan = self._plans.get(key)
+        if plan is not None:
+            return plan
+        over = run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED)
+        documents = []
+        for pin in run.spec.documents:
+            found = self._cluster.documents.get(pin.name)
+            if found is None:
+                found = await self._client.find(DOCUMENTS, pin.name)
+            if found is not None and found.metadata.uid == pin.uid and digest(found.spec) == pin.digest:
+                documents.append(found.spec)
+            elif not over and not given_up:
+                raise PlanLostError(
+                    f"document {pin.name} is not the one that was sealed when the run began, so nothing is done: "
+                    "restore it, or abandon the run"
+                )
+        if len(documents) < len(run.spec.documents):
+            return seal(())  # references of what is left may lead nowhere
+        plan = self._plans[key] = seal(tuple(documents), run.spec.forks)
+        return plan
+
+    def forget(self, run: RunObject) -> None:
+        """The run is over, or rests: what is known of it is found again when it is looked at again."""
+        for key in [key for key in self._plans if key[0] == run.metadata.uid]:
+            del self._plans[key]
+        self._gone.pop(run.ledger.uid, None)
+
+    def _pods_of(self, run: RunObject, plan: Plan) -> dict[AttemptKey, Pod]:
+        """The cached pods of attempts. Where the ledger holds a UID, one of another UID tells nothing of it."""
+        pods = {pod.metadata.name: pod for pod in self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name)}
+        found: dict[AttemptKey, Pod] = {}
+        for name in {**plan.steps, **run.ledger.units}:
+            record = run.ledger.unit(name)
+            for attempt in range(1, record.attempt + 2):
+                pod = pods.pop(names.pod_name(run.ledger.uid, name, attempt), None)
+                claimed = attempt == record.attempt and record.state not in (State.NONE, State.VOID)
+                if pod is not None and not (claimed and pod.metadata.uid != record.ref):
+                    found[name, attempt] = pod
+        return found
+
+    async def _read(self, sight: Sight, plan: Plan, name: str, attempt: int, pod: Pod, now: int) -> Fact:
+        """The pod's own facts, and the outputs that belong to them."""
+        record, unit = sight.run.ledger.unit(name), _unit(plan, name)
+        if sealed := self._sealed(sight, plan, name, attempt, pod):
+            return sealed
+        seen = read.pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
+        if isinstance(seen.fact, Waiting):
+            # Whether a create step can be asked for the proof that it never began may be told in an Event alone.
+            pressing = sight.closing and name in plan.steps and plan.steps[name].creates
+            fact = await self._pod_events.explain(pod, seen.fact, pressing=pressing)
+            if not seen.fact.message:
+                self._cluster.queue.add(sight.run.metadata.name, after=self._pod_events.again_in(pod))
+            return fact
+        self._pod_events.forget(pod.metadata.uid)
+        if isinstance(seen.fact, NeverRan) and read.recalled(pod):
+            return await self._pod_events.last_words(pod, seen.fact)
+        current = attempt == record.attempt and record.state is not State.DONE
+        if not isinstance(seen.fact, (Ended, Sealed)) or not current:
+            self._log_outputs.forget(pod.metadata.uid)
+            return seen.fact
+        if seen.fact.result.reason in (Reason.NO_RECORD, Reason.START_DEADLINE):
+            return type(seen.fact)(result=await self._pod_events.last_words(pod, seen.fact.result))
+        return await self._with_values(sight, (name, attempt), seen, pod)
+
+    def _sealed(self, sight: Sight, plan: Plan, name: str, attempt: int, pod: Pod) -> Sealed | None:
+        """What the followed log has told, as long as the attempt is not recorded and its pod has not ended."""
+        record = sight.run.ledger.unit(name)
+        if attempt != record.attempt or record.state not in ALIVE:
+            return None
+        if read.began(pod):
+            self._followers.follow(pod, sight.run.metadata.name)
+        heard = self._followers.sealed(pod.metadata.uid)
+        if heard is None or heard.records is None:
+            return None
+        unit = _unit(plan, name)
+        told = receipt.understand(heard.records, nonce=nonce(sight.run.ledger.uid, name, attempt), unit=unit)
+        if not isinstance(told, Ended) or told.result.reason == Reason.LOST:
+            return None
+        sight.values[name, attempt] = heard.contents()
+        return Sealed(result=told.result)
+
+    async def _with_values(self, sight: Sight, key: AttemptKey, seen: read.Seen, pod: Pod) -> Fact:
+        """An end together with its outputs: from the pod, its log, or where an earlier try of ours has kept them."""
+        fact = seen.fact
+        assert isinstance(fact, (Ended, Sealed)), "only an end has outputs"
+        values = dict(seen.values)
+        late = await self._log_outputs.read(pod, seen.log_digest) if seen.in_log else {}
+        if not isinstance(late, Unread):
+            values |= late
+        found = matching(values, fact.result)
+        if found is None:
+            found = await self._outputs.recall(sight.run, (pod.metadata.namespace, *key), fact.result)
+        if found is None and isinstance(late, Unread) and not sight.abandoned:
+            self._cluster.queue.add(sight.run.metadata.name, after=self._log_outputs.again_in(pod))
+            return late
+        if found is None:
+            lost = next(name for name in fact.result.outputs if matching(values, _only(fact.result, name)) is None)
+            result = msgspec.structs.replace(
+                fact.result,
+                outcome="failed",
+                reason="OutputsLost",
+                message=f"output {lost} was written, but its bytes could not be read from the pod's log",
+                outputs={},
+            )
+            return type(fact)(result=result)
+        sight.values[key] = found
+        return fact
+
+    async def _missing(self, sight: Sight, plan: Plan, facts: dict[AttemptKey, Fact]) -> None:
+        """Attempts of which the cache has no pod: only a quorum read may say that it is gone.
+
+        Of those that are recorded it matters where cleanup or another attempt would follow.
+        """
+        run = sight.run
+        gone = self._gone.setdefault(run.ledger.uid, set())
+        for name, record in run.ledger.units.items():
+            key = name, record.attempt
+            ended = record.state is State.DONE and (sight.closing or record.outcome == "failed")
+            if name.startswith(FORK) or key in facts or not (ended or record.state in ALIVE):
+                continue
+            unit = _unit(plan, name)
+            pod = None
+            if record.ref not in gone:
+                pod = await self._client.find(PODS, names.pod_name(run.ledger.uid, *key), namespace_of(unit))
+            if pod is not None and pod.metadata.uid == record.ref:
+                sight.pods[key] = pod
+                now = self._cluster.now()
+                facts[key] = _in_time(await self._read(sight, plan, *key, pod, now), record, now)
+                continue
+            gone.add(record.ref)
+            if not ended:
+                facts[key] = read.gone(record, unit)
+
+    async def _altered(self, sight: Sight, plan: Plan, facts: dict[AttemptKey, Fact], now: int) -> dict[str, Objection]:
+        """Pods that wait to be claimed and are not, as stored, what was made: the cluster's webhooks changed them."""
+        found: dict[str, Objection] = {}
+        for (name, attempt), fact in facts.items():
+            if (
+                not isinstance(fact, Held)
+                or attempt != sight.run.ledger.unit(name).attempt + 1
+                or name not in plan.steps
+            ):
+                continue
+            pod = sight.pods[name, attempt]
+            said = self._builder.objection(pod.metadata.uid)
+            if said is None and (stored := await self._pods.whole(pod)):
+                try:
+                    said = await self._builder.examine(sight.run, plan, (name, attempt), pod, stored)
+                except (NotGrantedError, RefusedPodError, CannotRenderError) as error:
+                    said = str(error)
+            if said:
+                found[name] = Objection(reason="PodAltered", message=said, since=now)
+        return found
+
+
+def _in_time(fact: Fact, record: UnitRecord, now: int) -> Fact:
+    """The same, with an end that can be: a node's clock may be wrong, or not told, and what follows is timed by it."""
+    if not isinstance(fact, (Ended, Sealed)) or record.claimed_at <= fact.result.ended_at <= now:
+        return fact
+    return type(fact)(result=msgspec.structs.replace(fact.result, ended_at=now))
+
+
+def _unit(plan: Plan, name: str) -> Unit:
+    """The unit as it was sealed; of a lost plan only the name is left, and that is enough to let its pods go."""
+    step = plan.steps.get(name)
+    return step.unit if step else Unit(name=name, kind="exec")
+
+
+def _only(result: Result, output: str) -> Result:
+    return msgspec.structs.replace(result, outputs={output: result.outputs[output]})

@@ -1,0 +1,109 @@
+"""Where outputs lie: one immutable Secret for each attempt, written before the ledger speaks of them."""
+
+import base64
+import hashlib
+from typing import Any
+
+from dayfly.execute.pod import names
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import SECRETS, ObjectMeta
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.spec.lifecycle import Unit
+from dayfly.spec.run import Result
+
+RUNNERS = "dayfly-runners"
+# Beside the outputs in their Secret: the end of the log. No output can have a name with a dot.
+LOG_KEY = "log.tail"
+
+
+class ForeignSecretError(Exception):
+    """The name of an attempt's Secret is taken by one that is not ours."""
+
+
+class Outputs:
+    """The Secrets of attempts."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def keep(
+        self, run: RunObject, place: tuple[str, str, int], result: Result, values: dict[str, bytes], log: bytes
+    ) -> None:
+        """Write the outputs that `result` speaks of, and the end of the log; `place` is namespace, unit and attempt.
+
+        Whoever comes second finds the first one's Secret and leaves it if it holds these outputs. One that does not was
+        written without them, by a peer that never recorded it: had it been recorded, our own record comes too late.
+
+        Raises:
+            ForeignSecretError: the name is taken by somebody else's Secret.
+            errors.ApiError: nothing may be recorded yet.
+        """
+        namespace, unit, attempt = place
+        name = names.outputs_name(run.ledger.uid, unit, attempt)
+        body = outputs_secret(run, namespace, name, values | {LOG_KEY: log})
+        try:
+            await self._client.create(SECRETS, body, namespace)
+        except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
+            found = await self._client.find(SECRETS, name, namespace)
+            if found is None:
+                raise fault from None
+            if matching(found.data or {}, result) is not None:
+                return
+            if not owned(found.metadata, run):
+                raise ForeignSecretError(f"Secret {namespace}/{name} exists and is not ours; delete it") from None
+            await self._client.delete(SECRETS, name, namespace, uid=found.metadata.uid)
+            await self._client.create(SECRETS, body, namespace)
+
+    async def recall(self, run: RunObject, place: tuple[str, str, int], result: Result) -> dict[str, bytes] | None:
+        """The outputs of a result as an earlier try has kept them; None unless each is there, byte for byte."""
+        namespace, unit, attempt = place
+        found = await self._client.find(SECRETS, names.outputs_name(run.ledger.uid, unit, attempt), namespace)
+        return matching(found.data or {}, result) if found is not None else None
+
+
+def outputs_secret(run: RunObject, namespace: str, name: str, values: dict[str, bytes]) -> dict[str, Any]:
+    """An immutable Secret of a run's outputs; it goes with the run."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {names.RUN_LABEL: run.metadata.name},
+            "ownerReferences": [owner(run)],
+        },
+        "immutable": True,
+        "type": "dayfly.dev/outputs",
+        "data": {key: base64.b64encode(value).decode() for key, value in values.items()},
+    }
+
+
+def matching(values: dict[str, bytes], result: Result) -> dict[str, bytes] | None:
+    """Those of the values that the result speaks of; None if one is missing or has other bytes."""
+    for name, record in result.outputs.items():
+        if "sha256:" + hashlib.sha256(values.get(name, b"")).hexdigest() != record.digest or name not in values:
+            return None
+    return {name: values[name] for name in result.outputs}
+
+
+def namespace_of(unit: Unit) -> str:
+    """`signadot` is the name that existing plugins know our runners' namespace by."""
+    wished = unit.exec.namespace if unit.exec else ""
+    return RUNNERS if wished in ("", "signadot") else wished
+
+
+def owner(run: RunObject) -> dict[str, Any]:
+    """The owner reference for everything that belongs to a run."""
+    return {
+        "apiVersion": run.api_version,
+        "kind": run.kind,
+        "name": run.metadata.name,
+        "uid": run.metadata.uid,
+        "blockOwnerDeletion": False,
+    }
+
+
+def owned(meta: ObjectMeta, run: RunObject) -> bool:
+    """Whether that very run is an owner, not another of its name."""
+    return any(reference.uid == run.metadata.uid for reference in meta.owner_references or ())

@@ -1,0 +1,65 @@
+"""What a step's pod reads, and whether a pod that was made ahead of its turn still does.
+
+A pod names the Secrets of certain attempts, and is made while these still run. Attempts only ever rise: a pod that was
+made for lower ones than the ledger holds can be claimed by nobody any more, and is replaced.
+"""
+
+from collections.abc import Iterator
+
+from dayfly.execute.pod import names
+from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.render import SecretKey
+from dayfly.kube.objects import Pod
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.plan.sealed import Step
+from dayfly.spec.lifecycle import unit_id
+from dayfly.spec.run import State, UnitRecord
+
+_LABEL_LIMIT = 63
+
+
+def where(run: RunObject, producer: str, output: str) -> SecretKey | None:
+    """Where an output lies, or will lie once the attempt that is making it succeeds; None if there is none."""
+    attempt = _told_by(run.ledger.unit(producer), output)
+    return SecretKey(names.outputs_name(run.ledger.uid, producer, attempt), output) if attempt else None
+
+
+def label(run: RunObject, step: Step) -> str:
+    """The attempts that tell what the step reads, in the order of its inputs: `1-2`; 0 for what nobody has told.
+
+    Empty if it reads nothing, or too much for a label: such a pod is not made ahead.
+    """
+    said = "-".join(str(_told_by(record, output)) for record, output in _inputs(run, step))
+    return said if len(said) <= _LABEL_LIMIT else ""
+
+
+def fits(run: RunObject, step: Step, pod: Pod, now: int) -> bool:
+    """Whether a pod behind its gate may still be let go: it reads what is recorded, and it has time to start."""
+    limits = step.unit.timeouts
+    age = now - milliseconds(pod.metadata.creation_timestamp)
+    return _made_for(pod) == label(run, step) and age < (limits.schedule_ms + limits.pull_ms) // 2
+
+
+def newer(run: RunObject, step: Step, pod: Pod) -> bool:
+    """Whether a peer has made it, who knows of later attempts than we do."""
+    made_for = filter(None, _made_for(pod).split("-"))
+    return any(
+        int(attempt) > record.attempt for attempt, (record, _) in zip(made_for, _inputs(run, step), strict=False)
+    )
+
+
+def _inputs(run: RunObject, step: Step) -> Iterator[tuple[UnitRecord, str]]:
+    for item in step.unit.inputs:
+        if item.from_ is not None:
+            yield run.ledger.unit(unit_id(item.from_.resource or step.resource, item.from_.unit)), item.from_.output
+
+
+def _told_by(record: UnitRecord, output: str) -> int:
+    """The attempt that told the output, or is to tell it; 0 if there is none."""
+    if record.state in (State.CLAIMED, State.UNKNOWN):
+        return record.attempt
+    return record.outputs[output].attempt if output in record.outputs else 0
+
+
+def _made_for(pod: Pod) -> str:
+    return (pod.metadata.labels or {}).get(names.READS_LABEL, "")

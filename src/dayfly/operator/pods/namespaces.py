@@ -1,0 +1,105 @@
+"""Where steps may run: the operator's own namespace for them, and those that an administrator has labelled."""
+
+import base64
+import contextlib
+import hashlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from dayfly.execute.pod.policy import Level
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import NAMESPACES, anything
+from dayfly.operator.outputs.outputs import RUNNERS
+
+GRANT_LABEL = "dayfly.dev/runners"
+ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
+_MACHINES = {62: "amd64", 183: "arm64"}  # e_machine of an ELF file, as Kubernetes says it
+CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")
+# A grant that is taken back stops new steps after at most so long.
+BELIEVED_MS = 30_000
+
+
+class NotGrantedError(Exception):
+    """No step may run there; `reason` is one word, the text says who can change that."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Runner(NamedTuple):
+    """The runner program as a ConfigMap; its name tells its content, so that a new release makes a new one."""
+
+    name: str
+    program: bytes = b""
+
+    @classmethod
+    def of(cls, program: bytes) -> "Runner":
+        """The ConfigMap of these bytes."""
+        return cls(f"dayfly-runner-{hashlib.sha256(program).hexdigest()[:16]}", program)
+
+    @property
+    def architecture(self) -> str:
+        """Of the nodes that can start it, as their label says it."""
+        return _MACHINES.get(int.from_bytes(self.program[18:20], "little"), "amd64")
+
+    def manifest(self, namespace: str) -> dict[str, Any]:
+        """Immutable: what a running pod has mounted is what was sealed into it."""
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": self.name, "namespace": namespace},
+            "immutable": True,
+            "binaryData": {"runner": base64.b64encode(self.program).decode()},
+        }
+
+
+class Namespaces:
+    """What is known of namespaces, for half a minute each."""
+
+    def __init__(self, client: Client, runner: Runner, now: Callable[[], int]) -> None:
+        self._client = client
+        self._runner = runner
+        self._now = now
+        self._known: dict[str, tuple[int, Level]] = {}
+
+    async def level(self, namespace: str) -> Level:
+        """How much a step may there, as Pod Security says it; the runner is there when this returns.
+
+        Raises:
+            NotGrantedError: no step may run there.
+            errors.ApiError: the server cannot be asked, or refuses the runner.
+        """
+        until, level = self._known.get(namespace, (0, "restricted"))
+        if self._now() < until:
+            return level
+        level = await self._ask(namespace)
+        await self._equip(namespace)
+        self._known[namespace] = self._now() + BELIEVED_MS, level
+        return level
+
+    async def _ask(self, namespace: str) -> Level:
+        try:
+            seen = await self._client.get(NAMESPACES, namespace)
+        except errors.NotFound:
+            advice = "apply the install manifest again" if namespace == RUNNERS else "create it, or change the plugin"
+            raise NotGrantedError("NamespaceMissing", f"namespace {namespace} is not there: {advice}") from None
+        labels = seen.metadata.labels or {}
+        if namespace != RUNNERS and labels.get(GRANT_LABEL) != "true":
+            raise NotGrantedError(
+                "NamespaceNotGranted",
+                f"steps may not run in namespace {namespace}: an administrator can label it {GRANT_LABEL}=true, "
+                f"or the plugin can leave spec.runner.namespace out to run in {RUNNERS}",
+            )
+        return "restricted" if labels.get(ENFORCE_LABEL) == "restricted" else "baseline"
+
+    async def _equip(self, namespace: str) -> None:
+        """See that the runner is there: as often as the grant is asked for, since both go with a namespace."""
+        if not self._runner.program:
+            return
+        try:
+            await self._client.get(CONFIG_MAPS, self._runner.name, namespace)
+        except errors.NotFound:
+            with contextlib.suppress(errors.AlreadyExists):  # a peer was quicker; the name tells the content
+                await self._client.create(CONFIG_MAPS, self._runner.manifest(namespace), namespace)

@@ -1,0 +1,118 @@
+"""Makes the manifests of attempts' pods, and holds what the cluster made of them to what was meant."""
+
+import datetime as dt
+from typing import Any
+
+from dayfly.execute.pod import read
+from dayfly.execute.pod.policy import Terms, check, described, restored
+from dayfly.execute.pod.render import PodAttempt, SecretKey
+from dayfly.execute.pod.render import pod as render
+from dayfly.kube.objects import Pod
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.outputs.outputs import namespace_of, owner
+from dayfly.operator.pods import input_pins
+from dayfly.operator.pods.namespaces import Namespaces, Runner
+from dayfly.plan.sealed import Plan
+from dayfly.spec.lifecycle import CREATING, unit_id
+
+_LATE_MS = 60_000
+
+
+class RefusedPodError(Exception):
+    """The merged pod has what the allow-list has not; the text names the places."""
+
+
+class PodBuilder:
+    """What a pod of ours looks like; asked before it is made, and again before it is claimed."""
+
+    def __init__(self, cluster: Cluster, namespaces: Namespaces, runner: Runner) -> None:
+        self._cluster = cluster
+        self._namespaces = namespaces
+        self._runner = runner
+        self._judged: dict[str, str] = {}
+
+    async def manifest(
+        self, run: RunObject, plan: Plan, name: str, number: int, start_before: int = 0
+    ) -> dict[str, Any]:
+        """The pod of one attempt, overlay and all, as it may be created.
+
+        Raises:
+            NotGrantedError: no step may run in its namespace.
+            RefusedPodError: the overlay makes of it what no plugin may have.
+            CannotRenderError: its inputs are not such as a pod can have.
+            errors.ApiError: the server cannot be asked.
+        """
+        unit = plan.steps[name].unit
+        level = await self._namespaces.level(namespace_of(unit))
+        attempt = self._attempt(run, plan, name, number, start_before, level == "restricted")
+        made = render(unit, attempt)
+        secrets = frozenset(value.secret for value in attempt.inputs.values() if isinstance(value, SecretKey))
+        found = check(made, Terms(namespace=attempt.namespace, runner=self._runner.name, secrets=secrets, level=level))
+        if found:
+            raise RefusedPodError(f"its pod may not be made: {described(found)}")
+        return made
+
+    def judge(self, uid: str, stored: dict[str, Any], made: dict[str, Any]) -> None:
+        """Note whether the pod of that UID is, as stored, the one that was made."""
+        found = restored(stored, made)
+        pod = f"pod {made['metadata']['namespace']}/{made['metadata']['name']}"
+        self._judged[uid] = f"{pod}: {described(found)}; then delete the pod" if found else ""
+
+    def objection(self, uid: str) -> str | None:
+        """What is wrong with a pod that was judged, empty if nothing is; None for one that is yet to be judged."""
+        return self._judged.get(uid)
+
+    async def examine(
+        self, run: RunObject, plan: Plan, place: tuple[str, int], pod: Pod, stored: dict[str, Any]
+    ) -> str:
+        """Judge a pod that a peer has made, by making it again; only the end of its start window is taken from it."""
+        name, number = place
+        limits = plan.steps[name].unit.timeouts
+        start_before = read.start_before(stored)
+        latest = _created(stored) + limits.schedule_ms + limits.pull_ms + _LATE_MS
+        if not 0 < start_before <= latest:
+            self._judged[pod.metadata.uid] = f"pod {pod.metadata.name} may start later than any of ours; delete it"
+        else:
+            self.judge(pod.metadata.uid, stored, await self.manifest(run, plan, name, number, start_before))
+        return self._judged[pod.metadata.uid]
+
+    def forget(self, uid: str) -> None:
+        """The pod is let go for good."""
+        self._judged.pop(uid, None)
+
+    def _attempt(
+        self, run: RunObject, plan: Plan, name: str, number: int, start_before: int, restricted: bool
+    ) -> PodAttempt:
+        step = plan.steps[name]
+        inputs: dict[str, bytes | SecretKey | None] = {}
+        for item in step.unit.inputs:
+            if item.from_ is None:
+                inputs[item.name] = None if item.value is None else item.value.encode()
+                continue
+            producer = unit_id(item.from_.resource or step.resource, item.from_.unit)
+            inputs[item.name] = input_pins.where(run, producer, item.from_.output)
+        creating = [other for other in plan.steps.values() if other.resource == step.resource]
+        limits = step.unit.timeouts
+        return PodAttempt(
+            run=run.ledger.uid,
+            run_name=run.metadata.name,
+            owner=owner(run),
+            resource=step.resource,
+            unit=name,
+            number=number,
+            inputs=inputs,
+            complete=all(
+                run.ledger.unit(other.id).outcome == "succeeded" for other in creating if other.event in CREATING
+            ),
+            namespace=namespace_of(step.unit),
+            runner=self._runner.name,
+            architecture=self._runner.architecture,
+            restricted=restricted,
+            start_before=start_before or self._cluster.now() + limits.schedule_ms + limits.pull_ms,
+            reads=input_pins.label(run, step),
+        )
+
+
+def _created(stored: dict[str, Any]) -> int:
+    return int(dt.datetime.fromisoformat(stored["metadata"]["creationTimestamp"]).timestamp() * 1000)

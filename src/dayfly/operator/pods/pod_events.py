@@ -1,0 +1,121 @@
+"""Why a pod does not start, where its status is silent: kubelets speak in Events of a missing Secret or volume, of an
+image that is being pulled, and, once the pod has ended without a start, still of what kept it from one.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from dayfly.execute.pod.read import milliseconds
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import EVENTS, Event, Pod
+from dayfly.operator.status.status_format import stamp
+from dayfly.plan import words
+from dayfly.plan.world import NeverRan, Waiting
+from dayfly.spec.run import Result
+
+End = TypeVar("End", Result, NeverRan)
+
+# Most pods start within that; those that do not are asked about again and again, the silent ones sooner. What takes the
+# place of a word is to be said within ten seconds, and a saying takes its time as well.
+PATIENCE_MS, AGAIN_MS = 3_000, 5_000
+# So much longer where the kubelet has not written a status either: it is busy, the likelier the more pods wait with it.
+UNHEARD_MS, CROWD = 3_000, 20
+# And all of them together no oftener than every so many milliseconds: for each question the server looks through all
+# Events of the namespace.
+APART_MS = 10
+# The kubelet's words around an image. Events have whole seconds: of two in one second the later in this order counts.
+_PULLING, _PULLED = "Pulling", "Pulled"
+_ORDER = {_PULLING: 1, "Failed": 2, _PULLED: 3}
+
+
+class _Said(NamedTuple):
+    """The kubelet's latest word, and whether it is that it fetches the image."""
+
+    reason: str
+    message: str
+    pulls: bool
+
+
+class PodEvents:
+    """The latest warnings about waiting pods, asked for when one has waited in silence."""
+
+    def __init__(self, client: Client, now: Callable[[], int]) -> None:
+        self._client = client
+        self._now = now
+        self._heard: dict[str, tuple[int, _Said | None]] = {}
+
+    async def explain(self, pod: Pod, fact: Waiting, *, pressing: bool = False) -> Waiting:
+        """The same fact, with the kubelet's own words where it has any. Not being allowed to ask is no trouble.
+
+        `pressing` if what is done with the pod now depends on it: then nobody waits until it has been silent for long.
+        """
+        if fact.message:
+            return fact
+        uid, now = pod.metadata.uid, self._now()
+        if uid not in self._heard:
+            unheard = UNHEARD_MS if fact.reason == words.Reason.STARTING else 0
+            patience = PATIENCE_MS + unheard * min(len(self._heard), CROWD) // CROWD
+            # The kubelet's clock may be ahead of ours.
+            self._heard[uid] = min(fact.since, now) + self._pause(patience), None
+        due, said = self._heard[uid]
+        if now >= due or (pressing and said is None and not pod.metadata.deletion_timestamp):
+            said = await self._ask(pod, fact.reason)
+            self._heard[uid] = now + self._pause(AGAIN_MS if said else PATIENCE_MS), said
+        if said is None:
+            return fact
+        recallable = said.pulls and not pod.metadata.deletion_timestamp
+        return msgspec.structs.replace(fact, reason=said.reason, message=said.message, recallable=recallable)
+
+    def again_in(self, pod: Pod) -> float:
+        """Seconds after which a pod that was to be explained, and whose status is silent, is to be asked about."""
+        due = self._heard[pod.metadata.uid][0]
+        return max(due - self._now(), 0) / 1000 + 0.001
+
+    def forget(self, uid: str) -> None:
+        """The pod has started, or is gone."""
+        self._heard.pop(uid, None)
+
+    async def last_words(self, pod: Pod, end: End) -> End:
+        """The same end, of a container that may not have begun, with the last that its kubelet had against it."""
+        warnings = [event for event in await self._events(pod) if event.type == "Warning" and not _bare(event)]
+        if not warnings:
+            return end
+        said = words.last_words(end.message, max(warnings, key=_when).note)
+        return msgspec.structs.replace(end, message=said)
+
+    def _pause(self, least: int) -> int:
+        return max(least, len(self._heard) * APART_MS)
+
+    async def _ask(self, pod: Pod, reason: str) -> _Said | None:
+        known = [event for event in await self._events(pod) if event.type == "Warning" or event.reason in _ORDER]
+        latest = max(known, key=_when, default=None)
+        if latest is None or latest.reason == _PULLED:
+            return None
+        if latest.reason != _PULLING:
+            return _Said(latest.reason or reason, latest.note, pulls=False)
+        image = latest.note.removeprefix("Pulling image ").strip('"')
+        return _Said(_PULLING, words.pulls(image, stamp(_when(latest)[0])), pulls=True)
+
+    async def _events(self, pod: Pod) -> list[Event]:
+        try:
+            page = await self._client.page(
+                EVENTS, pod.metadata.namespace, fields=f"regarding.uid={pod.metadata.uid}", limit=50
+            )
+        except (errors.Refused, errors.Throttled, errors.ServerTrouble):
+            return []
+        return page.items
+
+
+def _when(event: Event) -> tuple[int, int]:
+    """When it happened last, in unix milliseconds, and its place among those of that second."""
+    series = event.series.last_observed_time if event.series else None
+    at = milliseconds(series or event.deprecated_last_timestamp or event.event_time)
+    return at, _ORDER.get(event.reason, 0)
+
+
+def _bare(event: Event) -> bool:
+    """Whether it repeats a reason of the status and no more, as in `Error: ErrImagePull`."""
+    return event.note.startswith("Error: ") and " " not in event.note.removeprefix("Error: ")

@@ -1,0 +1,225 @@
+"""Resource objects: one for each resource of a Sandbox, for people to look at, with a Secret of its outputs.
+
+The Secret has the shape of Service Binding's "provisioned service": it lies in the Sandbox's namespace, its keys are
+`<step>.<output>`, and `.status.binding.name` of the Resource names it. Both belong to the Run, so they go when it does.
+"""
+
+from typing import Any
+
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.pod import names
+from dayfly.execute.turn import Scene
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import SECRETS, ObjectMeta, Resource, Slim
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import GROUP, VERSION, RunObject, WrittenStatus
+from dayfly.operator.outputs.outputs import matching, namespace_of, outputs_secret, owner
+from dayfly.operator.status.status_format import conditions, steady, units_of
+from dayfly.operator.status.status_throttle import StatusThrottle
+from dayfly.plan.phases import ResourceStanding, of_resource
+from dayfly.plan.status import Report
+from dayfly.spec.lifecycle import Lifecycle, unit_id
+from dayfly.spec.run import Phase, Result
+
+
+class ResourceObject(Slim, frozen=True):
+    """A Resource with what its status says, which a process that begins looks at once, so as not to say it again."""
+
+    metadata: ObjectMeta
+    status: WrittenStatus | None = None
+
+
+RESOURCES = Resource(GROUP, VERSION, "resources", "Resource", ResourceObject, namespaced=False)
+_BARE = RESOURCES.metadata_only()
+
+
+# So long nobody asks again for Secrets in a namespace that has refused them.
+BARRED_MS = 10_000
+
+
+class ResourceStatus:
+    """Says of each resource how it stands, when that has changed, and hands its outputs out."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._client = cluster.client
+        # Namespaces in which we may not look at Secrets, and until when that is taken for granted.
+        self._barred: dict[str, int] = {}
+        # By run and resource: the object's UID once it is known, and what was said of it.
+        self._uids: dict[str, dict[str, str]] = {}
+        self._throttles: dict[str, dict[str, StatusThrottle]] = {}
+
+    async def run(self, scene: Scene, run: RunObject, report: Report) -> float:
+        """Say how the resources of one run stand; seconds after which to ask again, 0 if all is said.
+
+        Raises:
+            errors.ApiError: not all is said.
+        """
+        if run.spec.plural != "sandboxes" or run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED):
+            return 0.0
+        named = [document for document in scene.plan.documents if document.resource]
+        again = [await self._resource(run, document, report, scene.now) for document in named]
+        return min(filter(None, again), default=0.0)
+
+    def reset(self) -> None:
+        """Somebody else has spoken meanwhile: what the statuses say now is what was said last."""
+        self._uids.clear()
+        self._throttles.clear()
+
+    def forget(self, run: str) -> None:
+        """The run is over."""
+        self._uids.pop(run, None)
+        self._throttles.pop(run, None)
+
+    async def _resource(self, run: RunObject, document: Lifecycle, report: Report, now: int) -> float:
+        name, resource = run.metadata.name, document.resource
+        uids, throttle = (
+            self._uids.setdefault(name, {}),
+            self._throttles.setdefault(name, {}).setdefault(resource, StatusThrottle()),
+        )
+        units = [unit for unit in report.units if unit.resource == resource]
+        stands = of_resource(units, resource, closed=report.closed is not None)
+        phase, ready, progress = stands.phase, stands.phase == "Ready", f"{stands.done}/{stands.total}"
+        reason, message = _words(stands, now)
+        # That a step is placed, pulls and runs is said of the Sandbox; here its end is enough.
+        news, rest = (phase, reason), (progress,)
+        if (wait := throttle.wait(news, rest, now)) is not None:
+            return wait
+        if resource not in uids:
+            made = await self._make(run, document)
+            uids[resource] = made.metadata.uid
+            if made.status is not None and not throttle.news:
+                spoken = made.status
+                throttle = StatusThrottle.found(spoken, (spoken.phase, spoken.reason), (spoken.progress,))
+                self._throttles[name][resource] = throttle
+                if (wait := throttle.wait(news, rest, now)) is not None:
+                    return wait
+        binding = await self._bind(run, document) if ready else ""
+        since = throttle.hold(ready, reason, now)
+        status = {
+            "observedGeneration": 1,
+            "phase": phase,
+            "ready": ready,
+            "reason": reason,
+            "message": message,
+            "progress": progress,
+            "run": run.metadata.name,
+            "binding": {"name": binding} if binding else None,
+            "conditions": conditions(ready, reason, message, 1, since),
+            "units": units_of(units, now, {}),
+        }
+        patch = {"metadata": {"uid": uids[resource]}, "status": status}
+        try:
+            await self._client.patch(_BARE, patch, _name(run, document), subresource="status")
+        except (errors.NotFound, errors.Conflict):
+            del uids[resource]  # somebody has taken it away: it is made again with the next news
+            return 0.0
+        throttle.note(news, rest, now)
+        return 0.0
+
+    async def _make(self, run: RunObject, document: Lifecycle) -> ResourceObject:
+        """The Resource object: made, or found with what a process before this one has said of it."""
+        target = run.ledger.target
+        body: dict[str, Any] = {
+            "apiVersion": RESOURCES.api_version,
+            "kind": RESOURCES.kind,
+            "metadata": {
+                "name": _name(run, document),
+                "labels": {names.RUN_LABEL: run.metadata.name},
+                "ownerReferences": [owner(run)],
+            },
+            "spec": {
+                "name": document.resource,
+                "sandbox": {"namespace": target.namespace, "name": target.name, "uid": target.uid},
+                "plugin": self._plugin(run, document.resource),
+                "document": self._document(run, document),
+                "outputNamespaces": [target.namespace],
+            },
+        }
+        try:
+            return await self._client.create(RESOURCES, body)
+        except (errors.AlreadyExists, errors.OutcomeUnknown):
+            return await self._client.get(RESOURCES, body["metadata"]["name"])
+
+    def _plugin(self, run: RunObject, resource: str) -> str:
+        target = run.ledger.target
+        seen = self._cluster.sandboxes.get(target.name, target.namespace)
+        wishes = seen.spec.get("resources") or [] if seen else []
+        return next((str(wish.get("plugin", "")) for wish in wishes if wish.get("name") == resource), "")
+
+    def _document(self, run: RunObject, document: Lifecycle) -> str:
+        """The name of the sealed document."""
+        found = filter(None, (self._cluster.documents.get(pin.name) for pin in run.spec.documents))
+        return next((each.metadata.name for each in found if each.spec.resource == document.resource), "")
+
+    async def _bind(self, run: RunObject, document: Lifecycle) -> str:
+        """The name of the Secret in the Sandbox's namespace; empty if there are no outputs, or it may not be made."""
+        namespace, now = run.ledger.target.namespace, self._cluster.now()
+        if now < self._barred.get(namespace, 0):
+            return ""
+        try:
+            return await bind(self._client, run, document, namespace)
+        except errors.Forbidden:
+            # The administrator has not granted this namespace: whoever asks for the outputs gets none.
+            self._barred[namespace] = now + BARRED_MS
+        except (errors.NotFound, CannotRenderError):
+            pass
+        return ""
+
+
+async def bind(client: Client, run: RunObject, document: Lifecycle, namespace: str) -> str:
+    """The name of the Secret with all outputs of a resource, made in that namespace if need be; empty if it has none.
+
+    Raises:
+        CannotRenderError: an output is not there as it was recorded, or the name is taken.
+        errors.ApiError: the server cannot be asked, or refuses it.
+    """
+    units = [(unit_id(document.resource, unit.name), unit) for unit in (*document.pre_start, *document.post_start)]
+    telling = [(step, unit, record) for step, unit in units if (record := run.ledger.unit(step)).outputs]
+    name = _name(run, document)
+    if not telling or await _is_bound(client, run, namespace, name):
+        return name if telling else ""
+    data: dict[str, bytes] = {}
+    for step, unit, record in telling:
+        kept = await client.find(SECRETS, names.outputs_name(run.ledger.uid, step, record.attempt), namespace_of(unit))
+        values = matching((kept.data if kept else None) or {}, Result(outcome="succeeded", outputs=record.outputs))
+        if values is None:
+            raise CannotRenderError("OutputsLost", f"the Secret with the outputs of {step} is gone or was altered")
+        data |= {f"{unit.name}.{output}": value for output, value in values.items()}
+    try:
+        await client.create(SECRETS, outputs_secret(run, namespace, name, data), namespace)
+    except errors.AlreadyExists:
+        await _is_bound(client, run, namespace, name)
+    return name
+
+
+async def _is_bound(client: Client, run: RunObject, namespace: str, name: str) -> bool:
+    """Whether the Secret is there. Outputs never change, so one that a peer has made is as good as our own.
+
+    Raises:
+        CannotRenderError: the name is taken by somebody else's.
+    """
+    found = await client.find(SECRETS, name, namespace)
+    owners = (found.metadata.owner_references if found else None) or ()
+    if found is not None and run.metadata.uid not in {each.uid for each in owners}:
+        raise CannotRenderError("NameTaken", f"Secret {namespace}/{name} exists and is not ours; delete it")
+    return found is not None
+
+
+def _name(run: RunObject, document: Lifecycle) -> str:
+    """Of the Resource, and of its Secret in the Sandbox's namespace."""
+    target = run.ledger.target
+    return names.derived("", f"{target.name}-{document.resource}", "resource", target.uid, document.resource)
+
+
+def _words(stands: ResourceStanding, now: int) -> tuple[str, str]:
+    """Reason and sentence."""
+    worst = stands.worst
+    if worst is None:
+        creating = stands.phase == "Ready"
+        return ("ResourceReady", "all its create steps have succeeded") if creating else (
+            "Deleting", "its delete steps have succeeded"
+        )  # fmt: skip
+    message = steady(worst.message or worst.state, worst.since, worst.until, now)
+    return (worst.reason if stands.troubled else "") or stands.phase, f"{worst.name}: {message}"

@@ -1,0 +1,178 @@
+"""What the operator says of a Sandbox: its status, patched when it has changed, and never read back; Events beside it.
+
+A change of reason is said at once, anything else at most every few seconds: what is over sooner is not worth a write.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from dayfly.execute.pod import names
+from dayfly.execute.turn import Scene
+from dayfly.kube import errors
+from dayfly.kube.cache import Change
+from dayfly.kube.events import Recorder
+from dayfly.kube.objects import ObjectReference
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import SANDBOXES, SandboxObject
+from dayfly.operator.front.sandboxes import Heeded, WaitingError, routing_key
+from dayfly.operator.outputs.outputs import namespace_of
+from dayfly.operator.status.status_format import conditions, sentence, units_of
+from dayfly.operator.status.status_throttle import StatusThrottle
+from dayfly.plan import phases
+from dayfly.plan.status import Report
+from dayfly.plan.words import Reason
+
+AGAIN_S = 1.0
+HINDERED = "Hindered"
+# For these somebody should look, whoever applied the sandbox above all.
+_WARNINGS = frozenset(
+    {
+        *(Reason.RESOURCE_FAILED, Reason.HOOK_FAILED, Reason.CLEANUP_STUCK, Reason.OUTCOME_UNKNOWN, Reason.ABANDONED),
+        *("Doubtful", "Refused", "PluginMissing", "LedgerLost", "PlanLost", HINDERED),
+    }
+)
+FROZEN = frozenset({"LedgerLost", "PlanLost"})
+
+
+class _Saying(NamedTuple):
+    """What is said of a Sandbox: of that generation of its owner's wish."""
+
+    ready: bool
+    reason: str
+    message: str
+    generation: int
+
+
+class SandboxStatus:
+    """Keeps what it said last, so that the same is not written twice; after a restart, what it finds said already."""
+
+    def __init__(self, cluster: Cluster, events: Recorder) -> None:
+        self._cluster = cluster
+        self._events = events
+        self._throttles: dict[str, StatusThrottle] = {}
+        self.frozen: dict[str, str] = {}
+        """UIDs of Sandboxes of which nothing is done any more, and why: for metrics."""
+        cluster.sandboxes.listen(self._heard)
+
+    async def run(
+        self, scene: Scene, report: Report, heeded: Callable[[SandboxObject], Heeded], *, hindrance: str = ""
+    ) -> float:
+        """Say how the run of a Sandbox stands; seconds after which to ask again, 0 if all is said.
+
+        `heeded` tells which of its owner's wishes the run speaks of, and what was wrong with a newer one; `hindrance`
+        is what keeps the operator from taking the run any further, whatever its steps are at.
+        """
+        target = scene.world.run.target
+        seen = self._cluster.sandboxes.get(target.name, target.namespace)
+        if seen is None or seen.metadata.uid != target.uid:
+            self.forget(target.uid)
+            return 0.0
+        said = _Saying(report.ready, report.reason, sentence(report, scene.now), seen.metadata.generation)
+        if report.closed is None and not seen.metadata.deletion_timestamp:
+            generation, refusal = heeded(seen)
+            said = said._replace(generation=generation)
+            if refusal is not None and report.reason not in _WARNINGS:
+                message = f"{refusal}; its forks stay as they are"
+                said = said._replace(ready=False, reason=refusal.reason, message=message)
+        if hindrance and not report.ready:
+            message = f"cannot go on, and is tried again: {hindrance}"
+            said = said._replace(ready=False, reason=HINDERED, message=message)
+        return await self._say(seen, said, (scene, report))
+
+    async def waiting(self, seen: SandboxObject, why: WaitingError) -> None:
+        """Say why nothing is done for a Sandbox."""
+        await self._say(seen, _Saying(False, why.reason, str(why), seen.metadata.generation), None)
+
+    def doubt(self, seen: SandboxObject, sentence: str) -> None:
+        """Warn of what a Sandbox asks for in vain; it is done all the same."""
+        self._event(seen, "Doubtful", sentence, action="Compile")
+
+    def reset(self) -> None:
+        """Somebody else has spoken meanwhile: what the statuses say now is what was said last."""
+        self._throttles.clear()
+
+    def forget(self, uid: str) -> None:
+        """The Sandbox is gone."""
+        self._throttles.pop(uid, None)
+        self.frozen.pop(uid, None)
+
+    def _heard(self, change: Change[SandboxObject]) -> None:
+        if change.new is None and change.old is not None:
+            self.forget(change.old.metadata.uid)  # whoever ended its run: no turn of ours comes to speak of it
+
+    async def _say(self, seen: SandboxObject, said: _Saying, about: tuple[Scene, Report] | None) -> float:
+        ready, reason, message, generation = said
+        report = about[1] if about else None
+        units = report.units if report else ()
+        meta, now = seen.metadata, self._cluster.now()
+        progress = f"{report.done}/{report.total}" if report else "0/0"
+        closed = report is not None and report.closed is not None
+        phase = phases.phase(begun=report is not None, closed=closed, ready=ready, reason=reason)
+        standing = tuple((unit.id, unit.state, unit.attempt) for unit in units)
+        news, rest = (ready, reason, phase, generation), (message, progress, standing)
+        if (throttle := self._throttles.get(meta.uid)) is None:
+            throttle = self._throttles[meta.uid] = _found(seen)
+        if reason in FROZEN:
+            self.frozen[meta.uid] = reason
+        else:
+            self.frozen.pop(meta.uid, None)
+        if (wait := throttle.wait(news, rest, now, troubled=phases.troubled(units))) is not None:
+            return wait
+        since = throttle.hold(ready, reason, now)
+        status = {
+            "observedGeneration": generation,
+            "phase": phase,
+            "ready": ready,
+            "reason": reason,
+            "message": message,
+            "progress": progress,
+            "routingKey": routing_key(meta.uid),
+            "conditions": conditions(ready, reason, message, generation, since),
+        }
+        if about:
+            status["run"] = names.run_name(meta.name, meta.uid)
+            status["units"] = units_of(units, about[0].now, _pods(*about))
+        patch = {"metadata": {"uid": meta.uid}, "status": status}
+        try:
+            await self._cluster.client.patch(SANDBOXES, patch, meta.name, meta.namespace, subresource="status")
+        except errors.NotFound:
+            self.forget(meta.uid)
+            return 0.0
+        except errors.Conflict:
+            return AGAIN_S  # another Sandbox of that name is heard of by then, or it is said again
+        if throttle.news[:2] != news[:2]:
+            self._event(seen, reason, message)
+        throttle.note(news, rest, now)
+        return 0.0
+
+    def _event(self, seen: SandboxObject, reason: str, message: str, *, action: str = "Reconcile") -> None:
+        meta = seen.metadata
+        regarding = ObjectReference(
+            api_version=SANDBOXES.api_version,
+            kind=SANDBOXES.kind,
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+        )
+        kind: Literal["Normal", "Warning"] = "Warning" if reason in _WARNINGS else "Normal"
+        self._events.say(regarding, action, reason, message, kind)
+
+
+def _found(seen: SandboxObject) -> StatusThrottle:
+    """What its status says: if not we, a process before this one has said it."""
+    spoken = seen.status
+    if spoken is None:
+        return StatusThrottle()
+    news = spoken.ready, spoken.reason, spoken.phase, spoken.observed_generation
+    standing = tuple((unit.id, unit.state, unit.attempt) for unit in spoken.units)
+    return StatusThrottle.found(spoken, news, (spoken.message, spoken.progress, standing))
+
+
+def _pods(scene: Scene, report: Report) -> dict[str, str]:
+    """The pods in which steps run now, as namespace/name, for whoever may read their logs."""
+    steps = scene.plan.steps
+    return {
+        unit.id: f"{namespace_of(steps[unit.id].unit)}/{names.pod_name(report.uid, unit.id, unit.attempt)}"
+        for unit in report.units
+        if unit.kind == "exec" and unit.state in ("running", "unknown")
+    }

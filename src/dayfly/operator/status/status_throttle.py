@@ -1,0 +1,62 @@
+"""What was said last of one object, so that the same is not written twice, and not each little step at once."""
+
+import dataclasses
+from typing import Any
+
+from dayfly.operator.cluster.objects import WrittenStatus
+from dayfly.operator.status.status_format import stamp
+
+# Each saying is a write to the server. A change of phase or reason is said at once. Mere progress is said at once after
+# a time of silence; while there is more and more of it, when it has settled, or when the last saying is so long ago.
+SETTLED_MS, SILENT_MS = 5_000, 10_000
+# The same of trouble, which somebody has to see: a sentence that changes with each try must not hide behind the others.
+TROUBLE_SETTLED_MS, TROUBLE_SILENT_MS = 1_000, 3_000
+
+
+@dataclasses.dataclass(slots=True)
+class StatusThrottle:
+    """`news` is what people wait for, `rest` whatever else is said with it."""
+
+    news: tuple[Any, ...] = ()
+    rest: tuple[Any, ...] = ()
+    at: int = 0
+    holds: tuple[bool, str] | None = None
+    since: str = ""
+    untold: tuple[tuple[Any, ...], int] = ((), 0)
+    """The rest that is still to be said, and since when it has been as it is."""
+
+    @classmethod
+    def found(cls, spoken: WrittenStatus, news: tuple[Any, ...], rest: tuple[Any, ...]) -> "StatusThrottle":
+        """What a process before this one has said: the object's status."""
+        since = spoken.conditions[0].last_transition_time if spoken.conditions else ""
+        return cls(news, rest, 0, (spoken.ready, spoken.reason) if since else None, since)
+
+    def wait(self, news: tuple[Any, ...], rest: tuple[Any, ...], now: int, *, troubled: bool = False) -> float | None:
+        """None where this is to be said now, else the seconds after which to ask again: 0 if it was said already."""
+        if self.news != news:
+            return None
+        if self.rest == rest:
+            return 0.0
+        if self.untold[0] != rest:
+            self.untold = rest, now
+        # A clock may be set back: what was said, and what has changed, was so by now at the latest.
+        self.at, self.untold = min(self.at, now), (rest, min(self.untold[1], now))
+        left = due(self.at, self.untold[1], troubled=troubled) - now
+        return left / 1000 + 0.001 if left > 0 else None
+
+    def hold(self, ready: bool, reason: str, now: int) -> str:
+        """Since when the condition is as it is."""
+        if self.holds != (ready, reason):
+            self.holds, self.since = (ready, reason), stamp(now)
+        return self.since
+
+    def note(self, news: tuple[Any, ...], rest: tuple[Any, ...], now: int) -> None:
+        """It is said."""
+        self.news, self.rest, self.at, self.untold = news, rest, now, ((), 0)
+
+
+def due(begun: int, changed: int, *, troubled: bool = False) -> int:
+    """When mere progress is to be written, of which nothing was since `begun`, and which has changed last then."""
+    if troubled:
+        return min(begun + TROUBLE_SILENT_MS, changed + TROUBLE_SETTLED_MS)
+    return min(begun + SILENT_MS, changed + SETTLED_MS)

@@ -1,0 +1,184 @@
+"""The objects whose lives runs are tied to: fenced before the first claim, read for their wish, let go at the end."""
+
+import contextlib
+from typing import Any
+
+import msgspec
+
+from dayfly.execute.pod.read import milliseconds
+from dayfly.kube import errors
+from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, PartialObjectMetadata, Resource
+from dayfly.operator.cluster.caches import Cluster, finalized
+from dayfly.operator.cluster.objects import (
+    ABANDON_ANNOTATION,
+    DOCUMENT_FINALIZER,
+    DOCUMENTS,
+    RUN_FINALIZER,
+    RUNS,
+    SANDBOXES,
+    TARGET_FINALIZER,
+    RunObject,
+)
+from dayfly.plan.words import Reason
+from dayfly.plan.world import Wish
+from dayfly.spec.errors import SpecError
+from dayfly.spec.lifecycle import Target
+from dayfly.spec.run import Request
+from dayfly.spec.sandbox import ttl_seconds
+
+
+class Targets:
+    """Birth and death of runs, as far as their targets are concerned."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        # Runs by the UID of the object: one that is born again must see the finalizer again.
+        self._fenced: set[str] = set()
+
+    async def fence(self, run: RunObject) -> bool:
+        """Before a run's first claim: see our finalizer on its living target, or take the empty run away again.
+
+        Without it a paused operator could post the run again after its cleanup, and everything would run twice.
+        """
+        if run.metadata.uid in self._fenced or run.ledger.closed is not None:
+            return True
+        cached = self._unfenced(run)
+        seen = await self._hold(run, cached) if cached is not None else None
+        if seen is None:
+            seen = await self._read(run)
+            if seen is not None and _free(seen.metadata):
+                seen = await self._hold(run, seen.metadata) or await self._read(run)
+                if seen is not None and not finalized(seen.metadata, TARGET_FINALIZER):
+                    self._cluster.queue.add(run.metadata.name, after=0.1)
+                    return False
+        # One that is deleted already, but with our finalizer, was fenced by whoever made the run: it ends as any other.
+        if seen is None or not finalized(seen.metadata, TARGET_FINALIZER):
+            await self._unborn(run)
+            return False
+        self._fenced.add(run.metadata.uid)
+        return True
+
+    async def wish(self, run: RunObject) -> Wish:
+        """What the target's owner wants of it now."""
+        target = run.ledger.target
+        cached = self._cluster.sandboxes.get(target.name, target.namespace)
+        if run.spec.plural == "sandboxes" and cached is not None and cached.metadata.uid == target.uid:
+            meta, spec = cached.metadata, cached.spec
+        else:
+            seen = await self._read(run)
+            if seen is None:
+                gone = Request(at=run.ledger.born_at, reason=Reason.DELETED, message="its target object is gone")
+                return Wish(stop=gone)
+            meta, spec = seen.metadata, {}
+        stop = abandon = None
+        if meta.deletion_timestamp:
+            at = milliseconds(meta.deletion_timestamp)
+            stop = Request(at=at, reason=Reason.DELETED, message="deleted")
+        if reason := (meta.annotations or {}).get(ABANDON_ANNOTATION):
+            at = milliseconds(meta.deletion_timestamp) or run.ledger.born_at
+            abandon = Request(at=at, reason=Reason.ABANDONED, message=reason, by=f"annotation {ABANDON_ANNOTATION}")
+        return Wish(stop=stop, abandon=abandon, expires_at=_expiry(spec, milliseconds(meta.creation_timestamp)))
+
+    async def release(self, run: RunObject) -> None:
+        """The run is over: the target goes, by whatever the run ended (its time to live, say).
+
+        Its deletion is certain before our finalizer is off: a target that stayed would be begun anew.
+        """
+        seen = await self._read(run)
+        if seen is not None and not seen.metadata.deletion_timestamp:
+            target = run.ledger.target
+            with contextlib.suppress(errors.NotFound):
+                await self._cluster.client.delete(_kind(run), target.name, target.namespace, uid=target.uid)
+        if seen is not None:
+            await self._cluster.drop_finalizer(_kind(run), seen.metadata, TARGET_FINALIZER)
+        self._fenced.discard(run.metadata.uid)
+
+    async def wants_run(self, target: Target) -> bool:
+        """Whether a run of that target may be there or come yet: it lives, or is held by our finalizer."""
+        if target.kind != "Sandbox":
+            return True  # whoever wrote its documents and posts its runs is another front
+        try:
+            seen = await self._cluster.client.get(SANDBOXES, target.name, target.namespace)
+        except errors.NotFound:
+            return False
+        meta = seen.metadata
+        return meta.uid == target.uid and (not meta.deletion_timestamp or finalized(meta, TARGET_FINALIZER))
+
+    async def release_documents(self, run: RunObject) -> None:
+        """The run is over: so are its documents."""
+        for pin in run.spec.documents:
+            meta = AnnotatedMeta(name=pin.name, uid=pin.uid, finalizers=[DOCUMENT_FINALIZER])
+            await self.release_document(meta)
+
+    async def release_document(self, meta: ObjectMeta) -> None:
+        """Let one document go."""
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await self._cluster.client.delete(DOCUMENTS, meta.name, uid=meta.uid)
+            await self._cluster.drop_finalizer(DOCUMENTS, meta, DOCUMENT_FINALIZER)
+
+    def _unfenced(self, run: RunObject) -> AnnotatedMeta | None:
+        """The target as the cache has it, if it is yet to be fenced. The cache may be behind: the write tells."""
+        target = run.ledger.target
+        seen = self._cluster.sandboxes.get(target.name, target.namespace) if run.spec.plural == "sandboxes" else None
+        if seen is None or seen.metadata.uid != target.uid or not _free(seen.metadata):
+            return None
+        return seen.metadata
+
+    async def _hold(self, run: RunObject, meta: AnnotatedMeta) -> PartialObjectMetadata | None:
+        """Put our finalizer on the target as it was seen; None if it is not so any more, or nobody knows."""
+        target = run.ledger.target
+        patch = {
+            "metadata": {
+                "uid": target.uid,
+                "resourceVersion": meta.resource_version,
+                "finalizers": [*(meta.finalizers or ()), TARGET_FINALIZER],
+            }
+        }
+        try:
+            return await self._cluster.client.patch(_kind(run), patch, target.name, target.namespace)
+        except (errors.NotFound, errors.Conflict, errors.OutcomeUnknown):
+            return None
+
+    async def _read(self, run: RunObject) -> PartialObjectMetadata | None:
+        """The target as it is now, by a quorum read; None if it, of that UID, is gone."""
+        target = run.ledger.target
+        seen = await self._cluster.client.find(_kind(run), target.name, target.namespace)
+        return seen if seen is not None and seen.metadata.uid == target.uid else None
+
+    async def _unborn(self, run: RunObject) -> None:
+        """Take away a run that never claimed anything. A peer may claim at any moment: each write is of one version."""
+        meta, ledger = run.metadata, self._cluster.ledger
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await self._cluster.client.delete(RUNS, meta.name, uid=meta.uid, resource_version=meta.resource_version)
+        found = await ledger.fresh(meta.name)
+        if found is not None:
+            if found.metadata.uid != meta.uid or found.ledger.units:
+                return
+            left = [name for name in found.metadata.finalizers or () if name != RUN_FINALIZER]
+            bare = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, finalizers=left))
+            if not found.metadata.deletion_timestamp or not await ledger.replace(found, bare):
+                self._cluster.queue.add(meta.name, after=0.1)  # it was of another version, and nobody else may look
+                return
+        ledger.forget(meta.name)
+        await self.release_documents(run)
+
+
+def _free(meta: AnnotatedMeta) -> bool:
+    """Whether it lives and is yet to get our finalizer."""
+    return not meta.deletion_timestamp and not finalized(meta, TARGET_FINALIZER)
+
+
+def _kind(run: RunObject) -> Resource[PartialObjectMetadata]:
+    target = run.ledger.target
+    group, _, version = target.api_version.rpartition("/")
+    namespaced = bool(target.namespace)
+    return Resource(group, version, run.spec.plural, target.kind, dict, namespaced).metadata_only()
+
+
+def _expiry(spec: dict[str, Any], born: int) -> int:
+    ttl = spec.get("ttl") or {}
+    try:
+        seconds = ttl_seconds(ttl["duration"]) if ttl else 0
+    except (SpecError, KeyError, TypeError):
+        return 0
+    return born + seconds * 1000 if seconds else 0

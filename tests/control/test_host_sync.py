@@ -1,0 +1,276 @@
+"""What happens to sandboxes without a request: they end, expire, and hosts that were away hear of them later."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+
+import pytest
+
+from control import wishes
+from control.client import parsed
+from control.fake_host import uid_of
+from dayfly.control import host_sync
+from dayfly.spec.wire import Endpoint
+
+
+def test_a_sandbox_that_ends_by_itself_leaves_the_store(db, host):
+    db.put("sandboxes/sb1", wishes.sandbox())
+    host.finish(uid_of(host))
+    assert db.call("GET", "sandboxes/sb1").status == 404
+    db.put("sandboxes/sb2", wishes.sandbox())
+    host.finish(uid_of(host))
+    deadline = time.monotonic() + 10
+    while db.get("resource-plugins/db")["status"]["resources"]:
+        assert time.monotonic() < deadline, "nobody asked for it, so the sweep must find it"
+        time.sleep(0.1)
+
+
+def test_a_round_that_only_waited_does_not_put_off_the_next(monkeypatch):
+    """What is owed waits the longer the more work a round is, not the longer a disk has stood still."""
+    rounds = []
+
+    async def slow(self):
+        rounds.append(self)
+        await asyncio.sleep(0.5)
+
+    monkeypatch.setattr(host_sync.HostSync, "sweep", slow)
+    asyncio.run(_three(rounds))
+
+
+def test_what_others_do_meanwhile_does_not_put_off_the_next_round(monkeypatch):
+    """A server that is busy with requests and steps owes what it owes all the same."""
+    rounds = []
+
+    async def others():
+        _work(0.15)
+
+    async def waiting(self):
+        rounds.append(self)
+        await asyncio.create_task(others())
+        await asyncio.to_thread(_work, 0.15)
+
+    monkeypatch.setattr(host_sync.HostSync, "sweep", waiting)
+    asyncio.run(_three(rounds))
+
+
+async def _three(rounds):
+    """A sync at work until its third round has begun."""
+    async with asyncio.timeout(20):
+        keeping = asyncio.create_task(host_sync.HostSync(None, {}, "local").run())
+        while len(rounds) < 3:  # noqa: ASYNC110 - nobody tells when a round begins
+            await asyncio.sleep(0.01)
+        keeping.cancel()
+
+
+def _work(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def test_a_round_that_works_much_puts_off_the_next(monkeypatch):
+    async def working(self):
+        _work(0.05)
+        await asyncio.sleep(0)
+        _work(0.05)
+
+    async def begin():
+        round_ = host_sync._Worked(host_sync.HostSync(None, {}, "local").sweep())
+        await round_
+        return round_.seconds
+
+    monkeypatch.setattr(host_sync.HostSync, "sweep", working)
+    assert 0.1 <= asyncio.run(begin()) < 1
+
+
+def test_a_keeper_that_is_cancelled_in_its_round_ends_it(monkeypatch):
+    ended = []
+
+    async def cancelled(self):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append(self)
+            raise
+
+    async def begin():
+        keeping = asyncio.create_task(host_sync.HostSync(None, {}, "local").run())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        keeping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await keeping
+
+    monkeypatch.setattr(host_sync.HostSync, "sweep", cancelled)
+    asyncio.run(begin())
+    assert len(ended) == 1
+
+
+def test_a_ttl_counts_from_where_it_says(client, host):
+    made = client.put("sandboxes/sb1", wishes.empty(ttl={"duration": "30m", "offsetFrom": "updatedAt"}))
+    time.sleep(0.01)
+    changed = client.put(
+        "sandboxes/sb1", wishes.empty(labels={"a": "b"}, ttl={"duration": "30m", "offsetFrom": "updatedAt"})
+    )
+    assert changed["updatedAt"] > made["updatedAt"]
+    assert parsed(changed["status"]["scheduledDeleteTime"]) == pytest.approx(parsed(changed["updatedAt"]) + 1800)
+    far = client.put("sandboxes/sb2", wishes.empty(ttl={"duration": "4294967295w"}))
+    assert far["status"]["scheduledDeleteTime"] == "9999-12-31T23:59:59.000Z"
+
+
+def test_a_lease_is_given_and_renewed(client, host):
+    client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
+    uid = uid_of(host)
+    now = time.time() * 1000
+    assert host.offers[uid].lease_until == pytest.approx(now + 30_000, abs=5_000)
+    renewed = client.put("sandboxes/sb1/lease", {"seconds": 600})
+    assert renewed["seconds"] == 600
+    assert host.leases[uid] == pytest.approx(now + 600_000, abs=10_000)
+    assert parsed(renewed["until"]) * 1000 == pytest.approx(host.leases[uid], abs=1)
+    client.put("sandboxes/sb1", wishes.empty(labels={"a": "b"}))
+    assert host.offers[uid].lease_until == host.leases[uid], "a change of the wish leaves the lease alone"
+    assert client.call("PUT", "sandboxes/sb1/lease", {"seconds": -1}).status == 400
+    client.delete("sandboxes/sb1")
+    assert client.call("PUT", "sandboxes/sb1/lease", {"seconds": 5}).status == 409
+
+
+def test_a_lease_begins_with_its_run(client, host, monkeypatch):
+    """While its host is away nobody can renew it; it would be born with its lease run out, and end at once."""
+    host.down = True
+    client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
+    began = time.time_ns() // 1_000_000
+    monkeypatch.setattr(host_sync, "_now", lambda: began + 60_000)
+    host.down = False
+    deadline = time.monotonic() + 20
+    while not host.offers:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert host.offers[uid_of(host)].lease_until == began + 90_000
+
+
+def test_endpoints_come_from_the_wish_and_the_host(client, host):
+    for name in ("shop", "cart"):
+        client.put(f"workloads/default/{name}", wishes.baseline(name))
+    forks = [wishes.fork(endpoints=[{"name": "api", "port": 80, "protocol": "grpc"}]), wishes.fork("cart")]
+    group = {"endpoints": [{"name": "web", "target": "https://shop.default.svc:443"}]}
+    wish = wishes.empty(forks=forks, defaultRouteGroup=group)
+    assert [endpoint["url"] for endpoint in client.put("sandboxes/sb1", wish)["endpoints"]] == ["", ""]
+    host.ports[uid_of(host)] = (
+        Endpoint(unit="fork:default/shop", host="127.0.0.1", port=4001),
+        Endpoint(unit="fork:default/cart", host="127.0.0.1", port=4002),
+    )
+    found = {endpoint["name"]: endpoint for endpoint in client.get("sandboxes/sb1")["endpoints"]}
+    assert {name: endpoint["url"] for name, endpoint in found.items()} == {
+        "api": "grpc://127.0.0.1:4001",
+        "web": "https://127.0.0.1:4001",
+        "cart": "http://127.0.0.1:4002",
+    }
+    assert found["web"]["target"] == "https://shop.default.svc:443"
+    assert {endpoint["routeType"] for endpoint in found.values()} == {"host"}
+
+
+def test_a_host_that_is_away_is_told_later(db, host):
+    host.down = True
+    made = db.put("sandboxes/sb1", wishes.sandbox())
+    assert made["status"]["ready"] is False
+    assert "No space left on device" in made["status"]["message"]
+    host.down = False
+    deadline = time.monotonic() + 10
+    while not db.get("sandboxes/sb1")["status"]["ready"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    uid = uid_of(host)
+    host.down = True
+    assert db.delete("sandboxes/sb1") == {}
+    assert "No space left" in db.get("sandboxes/sb1")["status"]["message"]
+    host.down = False
+    while uid not in host.closed:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_change_that_the_host_has_not_heard_of_is_said(db, host):
+    db.put("sandboxes/sb1", wishes.sandbox())
+    host.down = True
+    status = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]
+    assert status["ready"] is False
+    assert status["message"].startswith("All desired workloads are available. (the cluster cannot be told now")
+    answer = db.call("PUT", "sandboxes/sb1/lease", {"seconds": 5})
+    assert answer.status == 503
+    assert "nothing was changed" in answer.error
+    host.down = False
+    deadline = time.monotonic() + 10
+    while not db.get("sandboxes/sb1")["status"]["ready"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_plugin_that_goes_at_the_same_moment_is_a_conflict(db, host, tmp_path):
+    host.on_admit = lambda: sql(tmp_path, "DELETE FROM plugins")
+    answer = db.call("PUT", "sandboxes/sb1", wishes.sandbox())
+    assert answer.status == 409
+    assert "try again" in answer.error
+    assert (db.get("sandboxes"), host.calls) == ([], [])
+
+
+def test_what_expires_before_its_host_heard_of_it_is_never_begun(client, host, tmp_path):
+    host.down = True
+    client.put("sandboxes/sb1", wishes.empty(ttl={"duration": "1m"}))
+    sql(tmp_path, "UPDATE sandboxes SET created_at = 1")
+    host.down = False
+    deadline = time.monotonic() + 10
+    while client.call("GET", "sandboxes/sb1").status != 404:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert host.calls == []
+
+
+def test_a_round_that_fails_is_not_the_last(client, host, tmp_path, caplog):
+    sql(tmp_path, "ALTER TABLE sandboxes RENAME TO hidden")
+    deadline = time.monotonic() + 10
+    while "the store cannot be used now" not in caplog.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    sql(tmp_path, "ALTER TABLE hidden RENAME TO sandboxes")
+    client.put("sandboxes/sb1", wishes.empty())
+    host.finish(uid_of(host))
+    while sql(tmp_path, "SELECT name FROM sandboxes"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def sql(folder, statement):
+    """What one statement gives, on a connection of its own to the server's store."""
+    database = sqlite3.connect(folder / "control.db", isolation_level=None)
+    try:
+        return database.execute(statement).fetchall()
+    finally:
+        database.close()
+
+
+def test_one_sandbox_that_fails_unforeseen_keeps_no_other_waiting(client, host, monkeypatch, caplog):
+    offer = host.offer
+
+    async def fails(wish):
+        if wish.name == "aa":
+            raise ZeroDivisionError("unforeseen")
+        await offer(wish)
+
+    monkeypatch.setattr(host, "offer", fails)
+    made = client.put("sandboxes/aa", wishes.empty())
+    assert made["status"]["ready"] is False
+    assert "Dayfly's own" in made["status"]["message"]
+    host.down = True
+    client.put("sandboxes/bb", wishes.empty())
+    host.down = False
+    deadline = time.monotonic() + 10
+    while not client.get("sandboxes/bb")["status"]["ready"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert caplog.text.count("ZeroDivisionError: unforeseen") == 1, "said once, not at each try"
+    monkeypatch.undo()
+    while not client.get("sandboxes/aa")["status"]["ready"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,74 @@
+"""When a status is written: what people wait for at once, mere progress seldom enough that it costs little."""
+
+from __future__ import annotations
+
+from dayfly.operator.status.status_throttle import (
+    SETTLED_MS,
+    SILENT_MS,
+    TROUBLE_SETTLED_MS,
+    TROUBLE_SILENT_MS,
+    StatusThrottle,
+)
+
+NEWS, NONE = ("Creating",), ()
+
+
+def said(at: int) -> StatusThrottle:
+    told = StatusThrottle()
+    told.note(NEWS, ("0/9",), at)
+    return told
+
+
+def test_news_are_said_at_once():
+    assert said(0).wait(("Ready",), ("0/9",), 1) is None
+
+
+def test_the_same_is_not_said_twice():
+    assert said(0).wait(NEWS, ("0/9",), 10**9) == 0.0
+
+
+def test_progress_after_silence_is_said_at_once():
+    assert said(0).wait(NEWS, ("1/9",), SILENT_MS) is None
+
+
+def test_progress_that_has_settled_is_said():
+    told = said(0)
+    assert told.wait(NEWS, ("1/9",), 1_000) == SETTLED_MS / 1000 + 0.001
+    assert told.wait(NEWS, ("1/9",), 1_000 + SETTLED_MS - 1) == 0.002
+    assert told.wait(NEWS, ("1/9",), 1_000 + SETTLED_MS) is None
+
+
+def test_progress_that_goes_on_is_said_once_in_ten_seconds():
+    """A chain of short steps: a thing each second, and one write for all of it."""
+    told, writes = said(0), []
+    for second in range(1, 31):
+        if told.wait(NEWS, (f"{second}/9",), second * 1000) is None:
+            told.note(NEWS, (f"{second}/9",), second * 1000)
+            writes.append(second)
+    assert writes == [10, 20, 30]
+
+
+def test_trouble_is_said_soon_also_where_it_goes_on():
+    told, writes = said(0), []
+    assert told.wait(NEWS, ("no node",), 500, troubled=True) == TROUBLE_SETTLED_MS / 1000 + 0.001
+    for tenth in range(5, 101, 5):
+        if told.wait(NEWS, (f"try {tenth}",), tenth * 100, troubled=True) is None:
+            told.note(NEWS, (f"try {tenth}",), tenth * 100)
+            writes.append(tenth * 100)
+    assert writes == [TROUBLE_SILENT_MS, 2 * TROUBLE_SILENT_MS, 3 * TROUBLE_SILENT_MS]
+
+
+def test_each_progress_settles_anew_after_a_saying():
+    told = said(0)
+    told.wait(NEWS, ("1/9",), 4_000)
+    told.note(NEWS, ("1/9",), 5_000)
+    told.wait(NEWS, ("2/9",), 6_000)
+    assert told.wait(NEWS, ("2/9",), 6_000 + SETTLED_MS - 1) is not None
+    assert told.wait(NEWS, ("2/9",), 6_000 + SETTLED_MS) is None
+
+
+def test_a_condition_holds_since_it_changed():
+    told = StatusThrottle()
+    first = told.hold(False, "ResourcesPending", 1_000)
+    assert told.hold(False, "ResourcesPending", 9_000) == first
+    assert told.hold(True, "Ready", 9_000) != first
