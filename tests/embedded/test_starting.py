@@ -37,14 +37,32 @@ def reaped(child):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-async def started(tmp_path, folder, script):
-    """What a program in the runner's place writes: it stands there as the resident runner, and answers nothing."""
+def stand_in(tmp_path, script):
+    """A program in the runner's place."""
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
+    return str(program)
+
+
+async def started(tmp_path, folder, script):
+    """What a program in the runner's place writes: it stands there as the resident runner, and answers nothing."""
     with pytest.raises(UnansweredError):
-        await Processes(str(program), "none", os.environ).start(folder, UNIT)
+        await Processes(stand_in(tmp_path, script), "none", os.environ).start(folder, UNIT)
     return seen(folder, "seen")
+
+
+class Hasty(Resident):
+    """Whatever it begins has ended before it can be asked, as on a machine that is busy."""
+
+    begun = 0
+
+    def _begin(self, channel):
+        self.begun += 1
+        child = super()._begin(channel)
+        if self.begun <= 2:
+            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        return child
 
 
 async def test_it_begins_in_a_session_of_its_own_without_what_steers_us(tmp_path, folder, monkeypatch):
@@ -56,6 +74,16 @@ async def test_it_begins_in_a_session_of_its_own_without_what_steers_us(tmp_path
     assert words[1] == words[2]
     assert "PLAIN=of" in words
     assert "DAYFLY_SECRET" not in said
+
+
+async def test_one_that_ends_before_it_is_asked_is_unanswered_and_the_next_one_is_asked(tmp_path, folder, runner):
+    resident = Hasty(stand_in(tmp_path, "exit 0"), {})
+    with pytest.raises(UnansweredError, match="before it could be asked"):
+        await resident.fork(folder.path)
+    assert resident.begun == 2, "what could not be sent was not read, so it is sent once more"
+    resident._runner = runner
+    assert reaped(await resident.fork(folder.path)) == 0
+    resident.close()
 
 
 async def test_it_gets_every_signal_though_we_ignore_or_block_some(tmp_path, folder):

@@ -66,11 +66,17 @@ class Resident:
 
     def _tell(self, folder: bytes) -> None:
         try:
-            self._opened().send(folder)
-        except (BrokenPipeError, ConnectionResetError):
+            self._send(folder)
+        except UnansweredError:
             # It has ended since the last time. What cannot be sent was not read.
-            self.close()
+            self._send(folder)
+
+    def _send(self, folder: bytes) -> None:
+        try:
             self._opened().send(folder)
+        except (BrokenPipeError, ConnectionResetError) as fault:
+            self.close()
+            raise UnansweredError("the resident runner ended before it could be asked") from fault
 
     def _opened(self) -> socket.socket:
         if self._socket is None:
