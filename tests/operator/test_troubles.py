@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rig.cloud import Object
 from rig.kubelet import Script
 from rig.scenes import RETRY, RETRY_UNITS, Scene, chain, gone, message, play, ready, wish
 from rig.world import World
@@ -236,6 +237,13 @@ class TestLedger:
         world.check_cleaned(world.cloud.log[0].run)
 
 
+def worn(world: World, run: str) -> Object:
+    """What a pod of a run wears. The collector believes that its owner lives, else it would take the pod away itself."""
+    alive = world.cluster.objects("namespaces")[0]["metadata"]["uid"]
+    owner = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": run, "uid": alive}
+    return {"labels": {"dayfly.dev/run": run}, "ownerReferences": [owner]}
+
+
 class TestSweeper:
     def test_pods_of_a_run_that_is_gone(self):
         """One behind its gate is taken away at once; one that may be at work is left alone until it has ended."""
@@ -246,7 +254,7 @@ class TestSweeper:
             for name in ("gated", "bound"):
                 meta = made["metadata"] | {"name": f"r-{name}", "finalizers": ["dayfly.dev/record"]}
                 meta = {key: meta[key] for key in ("name", "labels", "finalizers", "annotations")}
-                meta["labels"] = {"dayfly.dev/run": "gone-and-forgotten"}
+                meta |= worn(world, "gone-and-forgotten")
                 world.kubelet.held.add(f"r-{name}")
                 gates = {"schedulingGates": [{"name": "dayfly.dev/claim"}]} if name == "gated" else {}
                 body = {"metadata": meta, "spec": {"containers": [{"name": "main", "image": "x"}], **gates}}
@@ -278,7 +286,7 @@ class TestSweeper:
             [made, *_] = [write.new for write in world.cluster.store.after(world.cluster.kind("pods"), 0)]
             world.cluster.admission.append(forbid)
             for name in ("first", "second"):
-                meta = {"name": f"r-{name}", "labels": {"dayfly.dev/run": f"{name}-gone"}}
+                meta = {"name": f"r-{name}", **worn(world, f"{name}-gone")}
                 meta |= {"finalizers": ["dayfly.dev/record"], "annotations": made["metadata"]["annotations"]}
                 spec = {"containers": [{"name": "main", "image": "x"}]}
                 spec["schedulingGates"] = [{"name": "dayfly.dev/claim"}]

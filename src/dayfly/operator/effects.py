@@ -4,12 +4,12 @@ import contextlib
 from typing import assert_never
 
 from dayfly.execute.order import CannotRenderError
-from dayfly.execute.pod import names, read
+from dayfly.execute.pod import read
 from dayfly.execute.pod.run import ForeignPodError, Pods
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.objects import Pod
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.observe import Sight
@@ -139,7 +139,7 @@ class Effects:
     async def _dissolve(self, sight: Sight) -> None:
         """Let the target go, then the documents, then the ledger."""
         run = sight.run
-        for pod in self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name):
+        for pod in belonging(self._cluster.pods, run.metadata.name):
             if read.gated(pod):  # made by a peer that never claimed it, and now nobody can
                 await self._pods.release(pod)
         await self._forks.clear(run.metadata.name)

@@ -14,7 +14,7 @@ from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
 from dayfly.operator.forks.fork_reconciler import ForkReconciler, ForkSight, in_place
 from dayfly.operator.outputs.log_outputs import LogOutputs
-from dayfly.operator.outputs.outputs import Outputs, matching, namespace_of
+from dayfly.operator.outputs.outputs import Outputs, matching, namespace_of, owned
 from dayfly.operator.pods.follow import Followers
 from dayfly.operator.pods.input_pins import fits
 from dayfly.operator.pods.namespaces import NotGrantedError
@@ -143,7 +143,7 @@ class Observer:
         self._gone.pop(run.ledger.uid, None)
 
     def _pods_of(self, run: RunObject, plan: Plan) -> dict[AttemptKey, Pod]:
-        """The cached pods of attempts. Where the ledger holds a UID, one of another UID tells nothing of it."""
+        """The cached pods of attempts: of that UID where the ledger holds one, else one that the run owns."""
         pods = {pod.metadata.name: pod for pod in self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name)}
         found: dict[AttemptKey, Pod] = {}
         for name in {**plan.steps, **run.ledger.units}:
@@ -151,7 +151,7 @@ class Observer:
             for attempt in range(1, record.attempt + 2):
                 pod = pods.pop(names.pod_name(run.ledger.uid, name, attempt), None)
                 claimed = attempt == record.attempt and record.state not in (State.NONE, State.VOID)
-                if pod is not None and not (claimed and pod.metadata.uid != record.ref):
+                if pod is not None and (pod.metadata.uid == record.ref if claimed else owned(pod.metadata, run)):
                     found[name, attempt] = pod
         return found
 

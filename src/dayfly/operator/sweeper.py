@@ -14,7 +14,7 @@ from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
-from dayfly.operator.cluster.caches import Cluster, finalized
+from dayfly.operator.cluster.caches import Cluster, belonging, finalized
 from dayfly.operator.cluster.objects import TARGET_FINALIZER, DocumentObject
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.front.in_use import InUse
@@ -78,13 +78,13 @@ class Sweeper:
 
     async def tidy(self, run: str) -> None:
         """Take away what is left of a run that is gone."""
-        caches = (self._cluster.pods, self._cluster.forks, self._cluster.services)
-        if not any(cache.labelled(names.RUN_LABEL, run) for cache in caches):
+        seen = self._cluster
+        if not [*belonging(seen.pods, run), *belonging(seen.forks, run), *belonging(seen.services, run)]:
             return
         if self._cluster.ledger.get(run) or await self._cluster.ledger.fresh(run):
             return
         await self._forks.clear(run)
-        for pod in self._cluster.pods.labelled(names.RUN_LABEL, run):
+        for pod in belonging(self._cluster.pods, run):
             if FORK_LABEL not in (pod.metadata.labels or {}):  # those of forks go with them
                 await self._orphan(run, pod)
 

@@ -67,6 +67,8 @@ class FakeCluster:
         self.calls: list[Call] = []
         self.writes = 0
         self.faults: Hook = lambda _call: None
+        self.judge: Callable[[Call], None] = lambda _call: None
+        """Sees each change before it is made, and harms nothing: for rules of how a client is to write."""
         self._writer = Writer(self.store, self.time, random.Random(seed))
         self.controllers = Controllers(self._writer)
         self._settles = settles
@@ -84,6 +86,11 @@ class FakeCluster:
     def transport(self, client: str = "client") -> FakeTransport:
         """A connection for one client, as its own process would have."""
         return FakeTransport(self, client)
+
+    def target(self, path: str) -> tuple[Kind, Key, str]:
+        """What a path leads to: kind, object (without a name: all of them) and subresource."""
+        found = self._find(path)
+        return found.kind, found.key, found.subresource
 
     def kind(self, plural: str) -> Kind:
         return next(kind for kind in self._kinds.values() if kind.plural == plural)
@@ -323,6 +330,8 @@ class FakeTransport:
             write = cluster.writes
         call = Call(self.client, len(cluster.calls) + 1, write, request)
         cluster.calls.append(call)
+        if write is not None:
+            cluster.judge(call)
         return cluster.faults(call)
 
     def _die(self) -> Crash:

@@ -29,7 +29,6 @@ class Forks:
         """Unit and environment of each fork's pod that ever started, in their order."""
         self._alive: dict[str, set[str]] = {}
         self._held: dict[str, tuple[str, str, int]] = {}
-        self._baselines: set[str] = set()
         cloud.listen(self._cleanup)
 
     # --- as a user ------------------------------------------------------------------------------------------------
@@ -46,7 +45,6 @@ class Forks:
         meta = {"name": name, "labels": {"app": name}, "annotations": {"tool/owner": "shop"}}
         spec = {"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template}
         self._ask("POST", self._path(namespace), {"metadata": meta, "spec": spec})
-        self._baselines |= {f"{self._path(namespace)}/{name}", f"{_services(namespace)}/{name}"}
         ports = [{"name": "http", "port": 80, "targetPort": "http"}, {"name": "admin", "port": 81, "targetPort": 81}]
         service = {"metadata": {"name": name}, "spec": {"selector": {"app": name}, "ports": ports}}
         self._ask("POST", _services(namespace), service)
@@ -126,10 +124,6 @@ class Forks:
             self._cloud.start(*held, deployment, {})
         alive.add(uid)
         self.environments.append((held[1], self._environment(pod)))
-
-    def touched(self, writes: list[str]) -> list[str]:
-        """The operators' changes to what is none of theirs: baselines and the Services that lead to them."""
-        return [f"a baseline is changed: {write}" for write in writes if write.split(" ", 1)[1] in self._baselines]
 
     def _cleanup(self, run: str, unit: str) -> None:
         """Cleanup of a sandbox begins when nothing is left of its forks but what leads to them."""

@@ -22,6 +22,7 @@ from rig import history
 from rig.cloud import Cloud, Object
 from rig.forks import Forks
 from rig.kubelet import EPOCH_MS, Kubelet, Script
+from rig.rules import Rules
 
 GROUP = "dayfly.dev"
 API = f"{GROUP}/v1alpha1"
@@ -111,6 +112,7 @@ class World:
         self.writes: list[str] = []
         self.hook: Callable[[int, Call], Fault | None] = lambda _number, _call: None
         self.cluster.faults = self._fault
+        self.cluster.judge = Rules(self.cluster, self.cloud.broken)
         self._born = 0
         self.namespace("dayfly-runners", **{"pod-security.kubernetes.io/enforce": "restricted"})
         self.namespace("shop")
@@ -262,7 +264,7 @@ class World:
         """Everything that must have been true all along."""
         once = {name for name, unit in self.units.items() if unit.once}
         creates = {name for name, unit in self.units.items() if unit.creates}
-        found = [*self.cloud.violations, *self.forks.touched(self.writes)]
+        found = [*self.cloud.violations]
         if not self.cloud.forgiven:
             runs, pods = (self.cluster.store.after(self.cluster.kind(plural), 0) for plural in ("runs", "pods"))
             found += history.violations(runs, pods, once, creates)

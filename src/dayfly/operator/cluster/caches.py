@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,7 +14,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change, Reflector
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Style
-from dayfly.kube.objects import PODS, AnnotatedMeta, Key, ObjectMeta, Pod, Resource, Slim
+from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, ObjectMeta, Pod, Resource, Slim
 from dayfly.kube.pace import Urgency
 from dayfly.kube.queue import WorkQueue
 from dayfly.operator.cluster.objects import (
@@ -34,6 +34,8 @@ from dayfly.spec.run import State
 # What nothing waits for is looked at together with the next news, or after so many seconds; what should need no look
 # at all, after more.
 COMPANY_S, ALONE_S = 2.0, 15.0
+
+T = TypeVar("T", bound=HasMeta)
 
 
 def unix_ms() -> int:
@@ -265,6 +267,15 @@ def _only_ours(change: Change[SandboxObject]) -> bool:
     version = new.metadata.resource_version
     before = msgspec.structs.replace(old.metadata, resource_version=version, finalizers=finalizers)
     return (before, old.spec) == (new.metadata, new.spec)
+
+
+def belonging(cache: Cache[T], run: str) -> list[T]:
+    """What belongs to the run of that name, of which there may be no object any more; anybody can wear a label."""
+    return [
+        item
+        for item in cache.labelled(names.RUN_LABEL, run)
+        if any(each.kind == "Run" and each.name == run for each in item.metadata.owner_references or ())
+    ]
 
 
 def finalized(meta: AnnotatedMeta, finalizer: str) -> bool:

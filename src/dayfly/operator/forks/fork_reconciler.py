@@ -1,7 +1,5 @@
 """Forks in a cluster: their facts, their birth without replicas, and what is kept of them while they live."""
 
-from typing import TypeVar
-
 import msgspec
 
 from dayfly.execute.fork import read
@@ -16,9 +14,8 @@ from dayfly.execute.fork.run import ForeignForkError, Forks
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
 from dayfly.kube import errors
-from dayfly.kube.cache import Cache
-from dayfly.kube.objects import HasMeta, Key, Pod
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.kube.objects import Key, Pod
+from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.forks.fork_builder import KIND, ForkBuilder
 from dayfly.operator.outputs.outputs import owned
@@ -30,8 +27,6 @@ from dayfly.plan.words import Reason
 from dayfly.plan.world import AttemptKey, Fact, Held, Objection, Running, Waiting
 from dayfly.spec.lifecycle import FORK, Baseline, Unit
 from dayfly.spec.run import Run, State
-
-T = TypeVar("T", bound=HasMeta)
 
 # After so long a fork that cannot follow its wish tries again, if no news comes first.
 AGAIN_S = 30.0
@@ -56,7 +51,7 @@ class ForkReconciler:
         self._refusals = refusals
         self._forks = Forks(cluster.client)
         self._builder = ForkBuilder(cluster, self._forks)
-        # By UID of the ledger and fork: why a fork that runs cannot take the form that is wished for.
+        # By UID of the ledger and fork: why a fork that runs cannot take the form, or have the Service, that it is to.
         self._stuck: dict[tuple[str, str], Objection] = {}
 
     async def observe(self, run: RunObject, plan: Plan, now: int) -> ForkSight:
@@ -123,9 +118,9 @@ class ForkReconciler:
         Raises:
             errors.ApiError: not all is done.
         """
-        for found in _ours(self._cluster.forks, run):
+        for found in belonging(self._cluster.forks, run):
             await self._forks.remove(found)
-        for each in _ours(self._cluster.services, run):
+        for each in belonging(self._cluster.services, run):
             await self._forks.remove_service(each)
 
     def forget(self, run: str) -> None:
@@ -137,7 +132,7 @@ class ForkReconciler:
 
     def _deployments(self, run: RunObject) -> list[read.Workload]:
         """Those in the cache that belong to that very run."""
-        return [item for item in _ours(self._cluster.forks, run.metadata.name) if owned(item.metadata, run)]
+        return [item for item in belonging(self._cluster.forks, run.metadata.name) if owned(item.metadata, run)]
 
     async def _claimed(
         self, sight: ForkSight, run: RunObject, name: str, found: read.Workload | None, now: int
@@ -175,10 +170,9 @@ class ForkReconciler:
         if baseline is None or seen is None or not isinstance(fact, (Running, Waiting)):
             return  # a fork outlives its baseline
         wanted = form(unit, baseline.metadata, self._builder.hosts(run, unit))
-        if seen.metadata.deletion_timestamp or _form(seen) == wanted:
-            self._stuck.pop((run.ledger.uid, name), None)
-            return
         stuck = self._stuck.get((run.ledger.uid, name))
+        if seen.metadata.deletion_timestamp or (stuck is None and _form(seen) == wanted):
+            return
         reason, message = (stuck.reason, stuck.message) if stuck else (str(Reason.REPLACED), words.replaced())
         sight.facts[name, record.attempt] = Waiting(since=fact.since, reason=reason, message=message)
 
@@ -189,7 +183,7 @@ class ForkReconciler:
         key, of = (run.ledger.uid, step.id), _baseline(step.id)
         try:
             own = self._cluster.services.get(_own_name(run, step.id), of.namespace)
-            if own is None:
+            if own is None or not owned(own.metadata, run):
                 await self._builder.service(run, of)
             elif like := self._cluster.services.get((own.metadata.labels or {}).get(LIKE_LABEL, ""), of.namespace):
                 self._look_again_unless(await self._forks.keep_service(own, like), run)
@@ -197,6 +191,7 @@ class ForkReconciler:
             if baseline is None or _form(seen) == form(
                 step.unit, baseline.metadata, self._builder.hosts(run, step.unit)
             ):
+                self._unstuck(key, run)
                 return
             # Read before the form is made: whatever a peer writes from here on, knowing more than we, is not undone.
             now = await self._forks.find(seen.metadata.name, of.namespace)
@@ -205,7 +200,7 @@ class ForkReconciler:
             manifest = await self._builder.manifest(run, plan, step.unit)
             if manifest is not None and await self._is_newest(run):
                 self._look_again_unless(await self._forks.keep(now, manifest), run)
-            self._stuck.pop(key, None)
+            self._unstuck(key, run)
         except _REFUSALS as error:
             said = _objection(error, self._cluster.now())
             before = self._stuck.get(key)
@@ -214,12 +209,17 @@ class ForkReconciler:
             fresh = before is None or before.message != said.message
             self._cluster.queue.add(run.metadata.name, after=0.0 if fresh else AGAIN_S)
 
+    def _unstuck(self, key: tuple[str, str], run: RunObject) -> None:
+        """Nothing keeps the fork from its form, or its Service from being there: where something did, that is said."""
+        if self._stuck.pop(key, None):
+            self._cluster.queue.add(run.metadata.name)
+
     async def _tidy(self, run: RunObject, coming: set[str], kept: set[str]) -> None:
         """Take away Services that are not kept, and never claimed Deployments but of forks that are yet to be claimed.
 
         One may bear the name of a fork that is claimed: made too late by a paused peer, or put in the place of ours.
         """
-        services = _ours(self._cluster.services, run.metadata.name)
+        services = belonging(self._cluster.services, run.metadata.name)
         unwanted = [each for each in services if each.metadata.name not in kept]
         refs = {record.ref for record in run.ledger.units.values()}
         left = [
@@ -269,15 +269,6 @@ def _unclaimed(sight: ForkSight, run: RunObject, name: str, found: read.Workload
     sight.seen[name] = found
     fact = Held(ref=found.metadata.uid) if not found.spec.replicas else Running(since=0, ready=False)
     sight.facts[name, record.attempt + 1] = fact
-
-
-def _ours(cache: Cache[T], run: str) -> list[T]:
-    """What belongs to the run of that name, of which there may be no object any more; anybody can wear a label."""
-    return [
-        item
-        for item in cache.labelled(names.RUN_LABEL, run)
-        if any(each.kind == "Run" and each.name == run for each in item.metadata.owner_references or ())
-    ]
 
 
 def _baseline(name: str) -> Baseline:

@@ -14,7 +14,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, ObjectMeta, Resource, Slim
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import GROUP, VERSION, RunObject, WrittenStatus
-from dayfly.operator.outputs.outputs import matching, namespace_of, outputs_secret, owner
+from dayfly.operator.outputs.outputs import matching, namespace_of, outputs_secret, owned, owner
 from dayfly.operator.status.status_format import conditions, steady, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.phases import ResourceStanding, of_resource
@@ -36,6 +36,8 @@ _BARE = RESOURCES.metadata_only()
 
 # So long nobody asks again for Secrets in a namespace that has refused them.
 BARRED_MS = 10_000
+# So soon it is looked whether somebody else's Resource of that name is still there; nothing waits for ours.
+FOREIGN_AGAIN_S = 30.0
 
 
 class ResourceStatus:
@@ -88,6 +90,8 @@ class ResourceStatus:
             return wait
         if resource not in uids:
             made = await self._make(run, document)
+            if not owned(made.metadata, run):
+                return FOREIGN_AGAIN_S
             uids[resource] = made.metadata.uid
             if made.status is not None and not throttle.news:
                 spoken = made.status
@@ -201,8 +205,7 @@ async def _is_bound(client: Client, run: RunObject, namespace: str, name: str) -
         CannotRenderError: the name is taken by somebody else's.
     """
     found = await client.find(SECRETS, name, namespace)
-    owners = (found.metadata.owner_references if found else None) or ()
-    if found is not None and run.metadata.uid not in {each.uid for each in owners}:
+    if found is not None and not owned(found.metadata, run):
         raise CannotRenderError("NameTaken", f"Secret {namespace}/{name} exists and is not ours; delete it")
     return found is not None
 

@@ -20,7 +20,7 @@ from dayfly.kube import errors
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import STEP_LOGS, RunObject, StepLogsObject
-from dayfly.operator.outputs.outputs import LOG_KEY, namespace_of, owner
+from dayfly.operator.outputs.outputs import LOG_KEY, namespace_of, owned, owner
 from dayfly.operator.status.status_throttle import SILENT_MS, due
 from dayfly.plan.status import Report
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
@@ -133,7 +133,8 @@ class StepLogs:
 
     async def _bundles(self, run: RunObject) -> list[StepLogsObject]:
         label = f"{names.RUN_LABEL}={run.metadata.name}"
-        return (await self._client.list_all(STEP_LOGS, run.ledger.target.namespace, labels=label)).items
+        found = await self._client.list_all(STEP_LOGS, run.ledger.target.namespace, labels=label)
+        return [each for each in found.items if owned(each.metadata, run)]
 
     async def _write(self, run: RunObject, entries: list[StepLog]) -> None:
         """Write them, several in one object. Its name is its first one's, so that doing it twice is doing it once."""

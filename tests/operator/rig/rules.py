@@ -1,0 +1,141 @@
+"""What each change by an operator must carry, and whose objects it may name: held in every test with an operator.
+
+A stale cache names objects that have been replaced since. So whatever an operator changes it names by UID; what it
+takes out of a list, or puts in a list's place, by version too; and it writes to nothing that is not a Run's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dayfly.execute.pod.names import RUN_LABEL
+from dayfly.kube.objects import Key
+from kube.fake import Call, FakeCluster
+from rig.cloud import Object
+
+JSON_PATCH = "application/json-patch+json"
+OF_A_RUN = frozenset({"pods", "deployments", "services", "secrets", "resources", "steplogs"})
+SPOKEN = frozenset({"sandboxes", "resources", "resourceplugins"})  # those whose status an operator writes
+LABELLED = frozenset({"namespaces", "resourceplugins"})  # those that get one label of ours and nothing else
+UNGUARDED = frozenset({"events", "leases"})  # nobody else's by their names, and nothing rests on them
+IN_USE = "dayfly.dev/in-use"
+
+
+class Change(NamedTuple):
+    """A change that is about to be made: what it asks for, and the object of that name as it is now."""
+
+    method: str
+    plural: str
+    subresource: str
+    body: Any
+    json: bool
+    now: Object | None
+
+    @property
+    def metadata(self) -> Object:
+        return {} if self.json else self.body.get("metadata", {})
+
+    @property
+    def uid(self) -> str:
+        """Whom it names."""
+        if self.method == "DELETE":
+            return self.body.get("preconditions", {}).get("uid", "")
+        if self.json:
+            return next((op["value"] for op in _tests(self.body) if op["path"] == "/metadata/uid"), "")
+        return self.metadata.get("uid", "")
+
+
+class Rules:
+    """Judges every change; `broken` hears of those that break a rule."""
+
+    def __init__(self, cluster: FakeCluster, broken: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._broken = broken
+        self._known = 0  # up to which version Runs were noted
+        self._runs: dict[str, tuple[str, str]] = {}  # by UID, those that are gone included: name, and UID of the target
+
+    def __call__(self, call: Call) -> None:
+        """Judge a change before it is made."""
+        request = call.request
+        kind, key, subresource = self._cluster.target(request.path)
+        if kind.plural in UNGUARDED:
+            return
+        body = msgspec.json.decode(request.body) if request.body else {}
+        now = self._cluster.store.get(kind, key)
+        change = Change(request.method, kind.plural, subresource, body, request.content_type == JSON_PATCH, now)
+        for sentence in (*_carries(change), *self._owned(change)):
+            self._broken(f"{call.client}: {request.method} {request.path}: {sentence}")
+
+    def _owned(self, change: Change) -> Iterator[str]:
+        """No write names what a Run does not own."""
+        self._note_runs()
+        item = change.body if change.method == "POST" else change.now
+        if item is None or (change.method != "POST" and item["metadata"]["uid"] != change.uid):
+            return  # there is nothing that could be harmed, and the server says so
+        meta = item["metadata"]
+        if change.plural in OF_A_RUN:
+            owners = [each for each in meta.get("ownerReferences", []) if each["kind"] == "Run"]
+            label = meta.get("labels", {}).get(RUN_LABEL)
+            if [each["name"] for each in owners] != [label] or not self._is_run(label, owners[0]["uid"]):
+                yield f"it belongs to no Run: owners {owners}, labels {meta.get('labels')}"
+        elif change.plural == "objectlifecyclemethods":
+            if RUN_LABEL not in meta.get("labels", {}):
+                yield "it belongs to no Run"
+        elif change.plural == "sandboxes":
+            fenced = "dayfly.dev/lifecycle" in meta.get("finalizers", [])
+            if not change.subresource and not fenced and meta["uid"] not in {of for _, of in self._runs.values()}:
+                yield "it is no Run's target"
+        elif change.plural in LABELLED:
+            if change.method != "PATCH" or not (change.subresource or _only_label(change.metadata, change.body)):
+                yield f"more of it is changed than a label of ours: {change.body}"
+        elif change.plural != "runs" and (change.plural, change.method) != ("configmaps", "POST"):
+            yield f"an operator has no business with {change.plural}"
+
+    def _is_run(self, name: str, uid: str) -> bool:
+        """Whether there is, or was, such a Run; of one that is gone the name is enough."""
+        return uid in self._runs or self._cluster.store.get(self._cluster.kind("runs"), Key("", name)) is None
+
+    def _note_runs(self) -> None:
+        for write in self._cluster.store.after(self._cluster.kind("runs"), self._known):
+            if write.new is not None:
+                self._runs[write.new["metadata"]["uid"]] = write.key.name, write.new["ledger"]["target"]["uid"]
+            self._known = write.version
+
+
+def _carries(change: Change) -> Iterator[str]:
+    """What names the very object, and where a list is changed the very version, is in the request."""
+    if change.method == "POST":
+        return
+    if not change.uid:
+        yield "it names no UID"
+    if change.subresource and (change.subresource != "status" or change.plural not in SPOKEN):
+        yield f"an operator has no business with {change.plural}/{change.subresource}"
+    if change.json:
+        tested = {op["path"] for op in _tests(change.body)}
+        for op in change.body:
+            parent, _, last = op["path"].rpartition("/")
+            if op["op"] == "remove" and last.isdigit() and not any(path.startswith(op["path"]) for path in tested):
+                yield f"it takes away whatever is at {parent}/{last}"
+    elif _replaces(change) and not change.metadata.get("resourceVersion"):
+        yield "it puts a whole list or object in the place of one whose version it does not name"
+
+
+def _tests(operations: list[Object]) -> list[Object]:
+    """The tests that stand before the first change."""
+    first = next((at for at, op in enumerate(operations) if op["op"] != "test"), len(operations))
+    return operations[:first]
+
+
+def _replaces(change: Change) -> bool:
+    return change.method == "PUT" or (change.method == "PATCH" and not change.subresource and _has_list(change.body))
+
+
+def _has_list(body: Any) -> bool:
+    return isinstance(body, list) or (isinstance(body, dict) and any(map(_has_list, body.values())))
+
+
+def _only_label(meta: Object, body: Object) -> bool:
+    return body.keys() == {"metadata"} and meta.keys() == {"uid", "labels"} and meta["labels"].keys() == {IN_USE}
