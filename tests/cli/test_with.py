@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from cli import wishes
-from cli.command import Cli, refused, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from cli.command import COMMAND, Cli, refused, until
+from dayfly.cli import guard
 
 WHOLE = ["provision", "seed", "drop"]
 ANSWERS = """\
@@ -85,6 +84,34 @@ def test_out_of_time_is_cleaned_up(served: Cli, journal: Path):
     assert done.code == 4
     assert not (served.folder / "ran").exists()
     assert served.sandboxes() == []
+
+
+def test_the_advice_after_a_failure_can_be_typed(cli: Cli, journal: Path):
+    """The server that was started for it is stopped again: its log is had from the next one."""
+    done = cli("with", "-f", cli.write("p.yaml", wishes.plugin(journal, extra="echo no; exit 9")), "--", "true")
+    advice = done.err.partition("read: ")[2].splitlines()[0]
+    assert advice.startswith("dayfly up --detach; dayfly logs with-notes-")
+    program = f'dayfly() {{ {shlex.join(COMMAND)} "$@"; }}; {advice.replace("--detach", "--detach --port 0")}'
+    read = subprocess.run(["sh", "-c", program], capture_output=True, text=True, cwd=cli.folder, env=cli.environment())
+    assert cli("down").code == 0
+    assert (read.returncode, read.stdout.splitlines()[-1]) == (0, "no"), read.stderr
+
+
+def test_ctrl_c_while_a_server_of_ours_cleans_up(cli: Cli, journal: Path):
+    """It broke off in the middle of an answer, and took the rest of that for the next."""
+    gate = journal.with_name("gate")
+    slow = f"echo dropping >> {journal}; {wishes.waiting(gate)}"
+    process = cli.start("with", "-f", cli.write("p.yaml", wishes.plugin(journal, delete=slow)), "--", "true")
+    until(lambda: journal.exists() and "dropping" in journal.read_text())
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert b"interrupted by SIGINT; the server goes on cleaning up" in err
+    assert b"The server that was started goes on" in err
+    assert b"HTTP" not in err
+    gate.touch()
+    until(lambda: cli.sandboxes() == [])
+    assert cli("down").code == 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -203,15 +230,72 @@ def test_a_second_signal_stops_the_waiting_not_the_cleanup(served: Cli, journal:
     assert journal.read_text().split()[-1] == "drop"
 
 
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+BROOD = """\
+echo $$ >pids
+sleep 301 & echo $! >>pids
+setsid sleep 302 & echo $! >>pids
+env -i sleep 303 & echo $! >>pids
+touch started
+exec env -i sleep 300
+"""
+"""A command that leaves nothing of its environment, with a child, a child that has left the session, and a bare one."""
+
+
+def test_when_it_is_killed_its_command_goes_with_it(served: Cli, plugin: str):
+    """Else it works on beside a database that is removed."""
+    other = subprocess.Popen(["sleep", "304"], env={"DAYFLY_WITH": "with-notes-other"})
+    process = served.start("with", "-f", plugin, "--", "sh", "-c", BROOD)
+    until((served.folder / "started").exists)
+    pids = [int(line) for line in (served.folder / "pids").read_text().split()]
+    assert all(map(_runs, pids))
+    process.kill()
+    process.wait(10)
+    until(lambda: not any(map(_runs, pids)))
+    assert _runs(other.pid)
+    other.kill()
+    other.wait()
+
+
+def test_what_does_not_obey_is_killed_and_who_only_has_its_number_is_not(tmp_path: Path):
+    stubborn = "trap '' TERM; touch ready; while :; do sleep 0.05; done"
+    child = subprocess.Popen(["sh", "-c", stubborn], env={**os.environ, "DAYFLY_WITH": "with-x"}, cwd=tmp_path)
+    stranger = subprocess.Popen(["sleep", "305"])
+    until((tmp_path / "ready").exists)
+    guard.end("with-x", 0, 0.2)
+    assert child.wait(10) == -signal.SIGKILL
+    # `with` is killed; the number it gave is of a process that began later than it was given.
+    watcher = subprocess.Popen([sys.executable, "-ISs", guard.__file__, "with-y"], stdin=subprocess.PIPE, env={})
+    watcher.stdin.write(b"999999999\n")
+    watcher.stdin.close()
+    assert watcher.wait(10) == 0
+    assert _runs(stranger.pid)
+    stranger.kill()
+    stranger.wait()
+
+
+def test_a_background_child_of_a_command_that_has_ended_lives_on(served: Cli, plugin: str):
+    done = served("with", "-f", plugin, "--", "sh", "-c", "sleep 60 >&- 2>&- & echo $!")
+    pid = int(done.out)
+    assert done.code == 0
+    assert _runs(pid)
+    os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.slow
 def test_when_it_is_killed_the_server_cleans_up(served: Cli, plugin: str, journal: Path):
-    process = served.start("with", "-f", plugin, "--", "sh", "-c", "echo $$ > pid; exec sleep 300")
-    until(lambda: (served.folder / "pid").exists() and (served.folder / "pid").read_text())
+    process = served.start("with", "-f", plugin, "--", "sh", "-c", "touch started; exec sleep 300")
+    until((served.folder / "started").exists)
     process.kill()
     process.wait(10)
     until(lambda: served.sandboxes() == [], 60)
     assert journal.read_text().split() == WHOLE
-    os.kill(int((served.folder / "pid").read_text()), signal.SIGKILL)
 
 
 @pytest.mark.slow
@@ -226,6 +310,12 @@ def test_what_is_wrong_is_found_before_anything_is_provisioned(cli: Cli, plugin:
     refused(cli("with", "-f", plugin, "-e", "X=provision.pat", "--", "true"), 2, 'did you mean "provision.path"?')
     refused(cli("with", "-f", plugin, "-e", "1X=provision.path", "--", "true"), 2, "environment variable name")
     refused(cli("with", "-f", plugin, "--", "no-such-program-at-all"), 127, "nothing was provisioned")
+    refused(cli("with", "-f", plugin, "--", "./nothing"), 127, "no such command; nothing was provisioned")
+    cli.write("bin/tool", "no program")
+    for there in ("/etc/passwd", "/etc", "bin/tool"):
+        refused(cli("with", "-f", plugin, "--", there), 126, "cannot be run; nothing was provisioned")
+    path = f"{cli.folder}/bin:{os.environ['PATH']}"
+    refused(cli("with", "-f", plugin, "--", "tool", PATH=path), 126, "cannot be run; nothing was provisioned")
     refused(cli("with", "-f", plugin), 2, "COMMAND")
     assert not journal.exists()
     assert not cli.home.exists()

@@ -6,11 +6,14 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING
+
+from dayfly.cli import guard
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType, TracebackType
     from typing import Self
 
@@ -68,13 +71,23 @@ class Signals:
         """Drop what was noted; it has been answered."""
         self._noted.clear()
 
-    def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
+    def run(self, command: Sequence[str], environment: Mapping[str, str], mark: str) -> int:
         """Run a command to its end; its exit code, or 128 + n if signal n ended it.
+
+        Args:
+            command: The command and its arguments.
+            environment: All of its environment but the mark.
+            mark: Tells what belongs to it: should we be killed, that is ended.
 
         Raises:
             OSError: it cannot be started.
         """
-        child = subprocess.Popen(list(command), env=dict(environment))
+        with _guarded(mark) as tell:
+            child = subprocess.Popen(list(command), env={**environment, guard.MARK: mark})
+            tell(f"{child.pid}\n".encode())
+            return self._wait(child)
+
+    def _wait(self, child: subprocess.Popen[bytes]) -> int:
         waited = {*(signal.Signals(number) for number in self._before), signal.SIGCHLD}
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
         try:
@@ -96,6 +109,36 @@ class Signals:
             thread.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextlib.contextmanager
+def _guarded(mark: str) -> Iterator[Callable[[bytes], None]]:
+    """A process beside us that ends the command should we be killed; yields what tells it the command's number."""
+    # Apart from the terminal's signals, our folder and our output: it must not outlive us for anybody who waits.
+    watcher = subprocess.Popen(
+        [sys.executable, "-I", "-S", guard.__file__, mark],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env={},
+        start_new_session=True,
+    )
+    pipe = watcher.stdin
+    assert pipe is not None, "asked for above"
+
+    def tell(word: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):  # somebody has killed it: the command does without
+            pipe.write(word)
+            pipe.flush()
+
+    try:
+        yield tell
+    finally:
+        tell(guard.DONE)
+        with contextlib.suppress(BrokenPipeError):
+            pipe.close()
+        watcher.wait()
 
 
 def _had_it_too(child: int, news: signal.struct_siginfo) -> bool:

@@ -147,6 +147,9 @@ class Client:
             self._connection.close()
             reason = (fault.strerror or str(fault)).lower()
             raise CliError(Exit.NO_SERVER, f"no server answers at {self.address.url} ({reason})", _START) from None
+        except BaseException:  # a signal, in the middle of it: the rest of the answer is not that of the next request
+            self._connection.close()
+            raise
 
     def _understood(self, status: int, answer: bytes) -> Any:
         try:

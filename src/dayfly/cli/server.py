@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from dayfly.cli import runner
 from dayfly.cli.client import Address, Client
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.guard import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +73,7 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
             stdout=log,
             stderr=log,
             cwd=home.path,
-            env={**os.environ, "DAYFLY_HOME": str(home.path)},
+            env=_environment(home),
             start_new_session=True,
         )
     deadline = time.monotonic() + _ANSWERS_WITHIN
@@ -94,6 +95,11 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
             return client
         time.sleep(_POLL)
     raise CliError(Exit.TIMED_OUT, f"the server does not answer after {_ANSWERS_WITHIN} s", f"see {home.log}")
+
+
+def _environment(home: Home) -> dict[str, str]:
+    """Ours without the mark of a `with` that we run in: what carries it is ended with it."""
+    return {**{name: value for name, value in os.environ.items() if name != MARK}, "DAYFLY_HOME": str(home.path)}
 
 
 def stop(home: Home, pid: int, seconds: float) -> None:

@@ -28,8 +28,14 @@ OVER = {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
 """What a host that has forgotten a run, or never heard of it, leaves out of its report."""
 
 
-def until_ready(client: Client, name: str, seconds: float) -> Report:
+def until_ready(client: Client, name: str, seconds: float, *, first: str = "") -> Report:
     """Wait until a sandbox is ready, showing how far it is.
+
+    Args:
+        client: Of the server.
+        name: The sandbox.
+        seconds: How long to wait.
+        first: What has to be typed before a command can ask this server again, which will be stopped.
 
     Raises:
         CliError: it failed, ended, or is not ready in time.
@@ -54,7 +60,7 @@ def until_ready(client: Client, name: str, seconds: float) -> Report:
                 f"{name} is not ready after {seconds:g} s, and it goes on: {report['reason']}: {report['message']}"
             )
             raise CliError(Exit.TIMED_OUT, message, f"see: dayfly why {name}")
-    raise _failure(client, name, report)
+    raise _failure(client, name, report, first)
 
 
 def settle(client: Client, sandbox: Any, seconds: float) -> tuple[Exit, Any]:
@@ -157,14 +163,14 @@ def _is_there(client: Client, name: str) -> bool:
     return True
 
 
-def _failure(client: Client, name: str, report: Report) -> CliError:
+def _failure(client: Client, name: str, report: Report, first: str) -> CliError:
     """What failed, after the end of its log has been shown."""
     failed = next((unit for unit in report["units"] if unit["state"] == "failed"), None)
     if failed is not None:
         for line in _last_lines(client, name, failed):
             talk(f"{failed['id']} | {line}")
     words = failed["id"].replace("/", " ", 1) if failed else ""
-    advice = f"read: dayfly logs {name} {words}".rstrip()
+    advice = f"read: {first}dayfly logs {name} {words}".rstrip()
     return CliError(Exit.FAILED, f"{name}: {report['reason']}: {report['message']}", advice)
 
 

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import string
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -36,6 +36,7 @@ RENEW_S = 5
 CLEANUP_S = 600
 _STOP_S = 60
 
+_CANNOT_BE_RUN = 126
 _NO_SUCH_COMMAND = 127
 _NO_MORE = (404, 409)
 """How the server answers to a lease of a sandbox that is gone or going."""
@@ -67,15 +68,24 @@ def command(
     assert isinstance(plugin, Plugin), "asked for by its kind"
     aliases = _aliases(plugin, renames)
     body = _body(plugin, params)
-    if shutil.which(command_line[0]) is None:
-        show.talk(f"dayfly: {command_line[0]}: no such command; nothing was provisioned")
-        return _NO_SUCH_COMMAND
-    with Signals() as signals, _running_server(Home.find()) as client:
-        return _use(client, signals, body, aliases, command_line, seconds=timeout)
+    if shutil.which(program := command_line[0]) is None:
+        there = os.path.exists(program) if os.sep in program else shutil.which(program, os.F_OK) is not None  # noqa: PTH110 # Path has opinions of names
+        what = "is there and cannot be run" if there else "no such command"
+        show.talk(f"dayfly: {program}: {what}; nothing was provisioned")
+        return _CANNOT_BE_RUN if there else _NO_SUCH_COMMAND
+    with Signals() as signals, _running_server(Home.find()) as server_:
+        return _use(server_, signals, body, aliases, command_line, seconds=timeout)
+
+
+class _Server(NamedTuple):
+    """The home's server, and whether it was started for this command and is stopped after it."""
+
+    client: Client
+    ours: bool
 
 
 def _use(
-    client: Client,
+    server_: _Server,
     signals: Signals,
     body: Any,
     aliases: dict[str, str],
@@ -84,17 +94,18 @@ def _use(
     seconds: float,
 ) -> int:
     """Provision, run, clean up; the exit code."""
-    name = body["name"]
+    client, name = server_.client, body["name"]
+    first = "dayfly up --detach; " if server_.ours else ""
     code: int = Exit.FAILED
     try:
         try:
             with _Lease(client, name) as lease:
                 with signals.raising():
                     client.put("sandboxes", name, body=body)
-                    watch.until_ready(client, name, seconds)
+                    watch.until_ready(client, name, seconds, first=first)
                     environment = _environment(client.get("sandboxes", name, "outputs"), aliases)
                 lease.kept = True
-                code = signals.run(command_line, environment)
+                code = signals.run(command_line, environment, name)
         except Interrupted as fault:
             show.talk(f"dayfly: {fault}; cleaning up")
             code = 128 + fault.number
@@ -103,7 +114,7 @@ def _use(
             code = fault.code
         except OSError as fault:
             show.talk(f"dayfly: {command_line[0]}: {(fault.strerror or 'cannot be run').lower()}; cleaning up")
-            code = 126
+            code = _CANNOT_BE_RUN
     finally:
         ended = _clean_up(client, signals, name)
     return code or ended
@@ -181,11 +192,11 @@ class _Lease:
 
 
 @contextlib.contextmanager
-def _running_server(home: Home) -> Iterator[Client]:
-    """A client of the home's server. One that is started for us is stopped after us, unless others use it by then."""
+def _running_server(home: Home) -> Iterator[_Server]:
+    """The home's server. One that is started for us is stopped after us, unless others use it by then."""
     client, ours = _reach(home)
     try:
-        yield client
+        yield _Server(client, ours is not None)
     finally:
         if ours is not None:
             _stop_unless_used(home, client, ours)
