@@ -1,4 +1,4 @@
-"""For all tests: in which order they run, with which signals, and how patient Hypothesis is."""
+"""For all tests: which are played and in which order, with which signals, and how patient Hypothesis is."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from minutes import Minutes, Processor
+from share import SHARE
 
 # A machine that stands still for a moment is no finding. What else Hypothesis sets where CI is set stays as it is.
 settings.register_profile("dayfly", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
@@ -19,7 +22,22 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with many slow tests begin first, so that at the end no worker waits for another."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Who sums up is the process that the person started, not its workers."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Minutes(config))
+    config.pluginmanager.register(Processor())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Nothing of the proof, unless it is asked for. Files with many slow tests begin first, those of clusters last,
+
+    so that at the end no worker waits for another, and a Kubernetes is built while there is other work.
+    """
+    if not SHARE.everything and "proof" not in config.option.markexpr:
+        proof = [item for item in items if item.get_closest_marker("proof")]
+        config.hook.pytest_deselected(items=proof)
+        items[:] = [item for item in items if item not in set(proof)]
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[item.path])
+    cluster = {item.path for item in items if item.get_closest_marker("cluster")}
+    items.sort(key=lambda item: (item.path in cluster, -slow[item.path]))

@@ -1,0 +1,71 @@
+"""Which share of what is exhaustive a run plays: `make test` one that the commit picks, `make proof` everything.
+
+The commit's hash is the seed, so that successive commits play all of it. What a run has played is played again by its
+seed, and what it has not is for another commit, or for the proof:
+
+    DAYFLY_SHARE=3d94c1981e65 .venv/bin/python -m pytest tests/operator/test_matrix.py
+    DAYFLY_SHARE=all .venv/bin/python -m pytest tests/operator/test_matrix.py
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+VARIABLE = "DAYFLY_SHARE"
+ALL = "all"
+_NO_COMMIT = "unversioned"  # a checkout without its history always plays the same
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """What one seed picks; the seed `all` picks everything."""
+
+    seed: str
+
+    @property
+    def everything(self) -> bool:
+        """Whether this is the proof."""
+        return self.seed == ALL
+
+    def of(self, whole: Iterable[T], parts: int, about: str) -> list[T]:
+        """Every so manieth of the whole, from one on that depends on its name: never nothing, if there is anything.
+
+        Seed after seed picks each of them equally often, and two wholes are picked from independently.
+        """
+        items = list(whole)
+        if self.everything or not items:
+            return items
+        parts = min(parts, len(items))
+        return items[self._draw(about, parts) :: parts]
+
+    def again(self) -> str:
+        """What has this share played again, before any command."""
+        return f"{VARIABLE}={self.seed}"
+
+    def _draw(self, about: str, below: int) -> int:
+        digest = hashlib.sha256(f"{self.seed} {about}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") % below
+
+
+def commit() -> str:
+    """What is checked out here."""
+    asked = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return asked.stdout.strip() or _NO_COMMIT
+
+
+# Set for the processes that this one starts, too: whatever is committed meanwhile, all of a run play the same share.
+SHARE = Share(os.environ.setdefault(VARIABLE, commit()))
