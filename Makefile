@@ -26,11 +26,11 @@ format: dev  ## lay the code out as the linter wants it
 run: setup  ## the main job, once, from nothing to nothing, in about ten seconds
 	@examples/sqlite-notes/demo.sh
 
-test: dev  ## every test, with real databases, a real Kubernetes and real clients
+test: dev  ## what a change must pass, in minutes: every test, of what is exhaustive the share that the commit picks
 	@scripts/test-deps.sh
 	@$(PY) tests/tools.py
 	@failed=0; \
-	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not cluster' || failed=1; \
+	$(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m 'not cluster' || failed=1; \
 	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m cluster || failed=1; \
 	exit $$failed
 
@@ -49,7 +49,7 @@ uninstall: setup  ## drain that cluster, take Dayfly out of it and end it
 check: lint  ## lint and the quick tests
 	@scripts/test-deps.sh
 	@$(PY) tests/tools.py runner sdk versitygw awscli terraform
-	$(PY) -m pytest -n 2 --dist loadfile -m 'not slow and not cluster'
+	$(PY) -m pytest -n 4 --dist loadfile -m 'not slow and not cluster'
 
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh

@@ -114,13 +114,17 @@ def install(wanted: Mapping[str, str]) -> None:
 
 
 def kubernetes() -> Path:
-    """The program that is all components; built at the first call (minutes), then found in the cache."""
+    """The program that is all components; built at the first call (minutes), then found in the cache.
+
+    Without inlining, and without tables for debuggers, it takes a third less time to build. Earlier builds that have
+    them are as good.
+    """
     folder = HERE / "go"
     found = re.search(r"k8s\.io/kubernetes v((\d+)\.(\d+)\.\S+)", (folder / "go.mod").read_text())
     assert found, "go.mod names no version of k8s.io/kubernetes"
     stamp = "k8s.io/component-base/version.git"
     version = f"-X {stamp}Version=v{found[1]} -X {stamp}Major={found[2]} -X {stamp}Minor={found[3]}"
-    return _build("kube", folder, ".", f"-s -w {version}")
+    return _build("kube", folder, ".", f"-s -w {version}", compiler="all=-l -dwarf=false")
 
 
 def kwok() -> Path:
@@ -160,7 +164,7 @@ def _missing(wanted: Mapping[str, str]) -> list[str]:
     return [package for tool, package in wanted.items() if not shutil.which(tool) and not Path(tool).exists()]
 
 
-def _build(name: str, folder: Path, package: str, ldflags: str) -> Path:
+def _build(name: str, folder: Path, package: str, ldflags: str, *, compiler: str = "") -> Path:
     target = _program(name, folder)
     if target.exists():
         return target
@@ -170,8 +174,9 @@ def _build(name: str, folder: Path, package: str, ldflags: str) -> Path:
         say(f"building {name}, once: this takes minutes (into {target})")
         began = time.monotonic()
         part = target.with_suffix(".part")
+        flags = ["-trimpath", "-buildvcs=false", f"-gcflags={compiler}", "-ldflags", ldflags]
         _run(
-            ["nice", "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", str(part), package],
+            ["nice", "go", "build", *flags, "-o", str(part), package],
             cwd=folder,
             env=os.environ | {"CGO_ENABLED": "0"},
         )

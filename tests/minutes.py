@@ -73,9 +73,9 @@ class Minutes:
             return []
         rooms = {name: _folders(counted) for name, counted in (("", self.files), ("processor", self.processor))}
         told = [f"{room} {seconds:.0f} ({rooms['processor'][room]:.0f})" for room, seconds in rooms[""].most_common()]
+        whole = f"{self.files.total():.0f} in all workers (and of a processor, of {self.processor.total():.0f})"
         return [
-            f"slowest files, in seconds of {self.files.total():.0f} in all workers"
-            f" (and of a processor, of {self.processor.total():.0f}):",
+            f"slowest files, in seconds of {whole}:",
             *(f"{each:7.1f} ({self.processor[file]:.1f})  {file}" for file, each in self.files.most_common(SLOWEST)),
             f"folders: {', '.join(told)}",
         ]

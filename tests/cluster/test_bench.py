@@ -68,6 +68,7 @@ def test_steps_and_bare_pods_are_timed(real):
         assert life[Moment.CLAIMED] <= life[Moment.LET_GO] <= life[Moment.PLACED] <= life[Moment.STARTED]
 
 
+@pytest.mark.proof
 def test_writes_are_counted_as_etcd_counts_them(real):
     """(c): a further step has one pod, one Secret, one binding; beside a sandbox that is ready nothing is written."""
     audit = Audit(real.cluster.audit_log)
@@ -89,6 +90,7 @@ def test_writes_are_counted_as_etcd_counts_them(real):
     assert after - before == len(told) + twice
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(400, func_only=True)  # two clusters
 def test_a_bare_loop_asks_for_what_the_operator_asked_for(machine):
     """(d): what is compared has done the same work."""
@@ -100,6 +102,7 @@ def test_a_bare_loop_asks_for_what_the_operator_asked_for(machine):
     assert all(row.ours and row.yardstick for row in bulk.rows(ours, bare, sandboxes))
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(400, func_only=True)  # a cluster, and two operators
 def test_idle_sandboxes_are_held_and_found_again(machine):
     """(e): each has its run, before and after a restart."""

@@ -17,6 +17,7 @@ from testcluster import build, host, images
 from testcluster import cluster as clusters
 
 from cluster.patience import eventually
+from share import SHARE
 
 TESTCLUSTER = build.HERE
 
@@ -100,7 +101,9 @@ class TestLife:
     def _machine(self, machine):
         """These tests start clusters of their own."""
 
-    @pytest.mark.parametrize("killed", ["nothing", "containerd", "kubelet", "unshare", "node"])
+    @pytest.mark.parametrize(
+        "killed", ["nothing", *SHARE.of(["containerd", "kubelet", "unshare", "node"], 4, "killed")]
+    )
     def test_down_leaves_nothing(self, killed):
         """No process, mount, interface, packet rule, control group, kernel setting or file stays, whatever was killed."""
         before = machine_state()
@@ -185,7 +188,7 @@ class TestLife:
         finally:
             clusters.down(own)
 
-    @pytest.mark.parametrize("seconds", [0, 0.05, 0.1, 0.2, 0.5, 2])
+    @pytest.mark.parametrize("seconds", SHARE.of([0, 0.05, 0.1, 0.2, 0.5, 2], 6, "killed starts"))
     def test_killed_start_can_be_ended(self, seconds, monkeypatch, tmp_path):
         """`up` killed at any moment after it began a cluster leaves nothing that `down` does not remove."""
         (tmp_path / "testcluster").mkdir()
@@ -202,6 +205,7 @@ class TestLife:
         assert clusters.all_known() == []
         Path(program).unlink()  # pytest keeps its folders for a while, and this is large
 
+    @pytest.mark.proof  # `make test` does not build KWOK
     def test_kwok_plays_nodes(self):
         """With KWOK, pods are scheduled and end with the message they were given, and nothing runs."""
         own = clusters.up(kubelet=False, kwok_nodes=2)

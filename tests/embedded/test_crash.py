@@ -1,4 +1,7 @@
-"""The server, the runners, or both are killed at every write and at any moment; what ran is in the scripts' journal."""
+"""The server, the runners, or both are killed at every write and at any moment; what ran is in the scripts' journal.
+
+`make test` kills at a fifth of the writes and of the moments, others with each commit.
+"""
 
 import asyncio
 import contextlib
@@ -15,10 +18,12 @@ import pytest
 
 from embedded.conftest import processes
 from embedded.machine import work_of
+from share import SHARE
 
 MOST_WRITES = 400
 AT_ONCE = 3
 TRIES = 50
+PARTS = 5
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -138,7 +143,7 @@ async def test_the_server_is_killed_at_each_of_its_writes(tmp_path, runner):
             survived.append(number)
         return not whole
 
-    await in_turns(range(1, MOST_WRITES), one)
+    await in_turns(SHARE.of(range(1, MOST_WRITES), PARTS, "writes"), one)
     # Before and after: eight steps, nine attempts of them, each with a claim and a record.
     assert survived, "it never came to its end"
     assert min(survived) > 30, "fewer writes than there are claims and records: the hook is not called"
@@ -165,7 +170,8 @@ async def test_anything_is_killed_at_any_moment(tmp_path, runner, victims):
             await life.clear()
         return True
 
-    await in_turns(range(TRIES if victims == "servers" else TRIES // 2), one)
+    tries = TRIES if victims == "servers" else TRIES // 2
+    await in_turns(SHARE.of(range(tries), PARTS, f"kills of {victims}"), one)
 
 
 async def _life(life, dice, victims):

@@ -1,4 +1,7 @@
-"""The fake API server and a real one are asked the same, and must say the same."""
+"""The fake API server and a real one are asked the same, and must say the same.
+
+A fifth of the stories in `make test`, others with each commit.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,9 @@ from kube.against_real import (
 )
 from kube.fake import FakeCluster
 from kube.fake.deployments import Deployments
+from share import SHARE
+
+PARTS = 5
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
@@ -50,7 +56,7 @@ class TestSameAnswers:
     async def test_random_requests(self, kubeconfig: Path):
         """100 times 30 requests of all verbs: the same answers, and the same objects afterwards."""
         async with real(kubeconfig) as (client, namespace):
-            for seed in range(100):
+            for seed in SHARE.of(range(100), PARTS, "requests"):
                 fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
                 ours = Player(fake, "default", f"s{seed}-")
                 theirs = Player(client, namespace, f"s{seed}-{namespace}-")
@@ -62,7 +68,7 @@ class TestSameAnswers:
     async def test_random_requests_to_workloads(self, kubeconfig: Path):
         """The same for Deployments without pods and for Services, whose addresses and ports the server fills in."""
         async with real(kubeconfig) as (client, namespace):
-            for seed in range(60):
+            for seed in SHARE.of(range(60), PARTS, "workloads"):
                 fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
                 ours = Player(fake, "default", f"w{seed}-")
                 theirs = Player(client, namespace, f"w{seed}-")
@@ -74,7 +80,7 @@ class TestSameAnswers:
     async def test_watches_tell_the_same_story(self, kubeconfig: Path):
         """After random requests: the same events in the same order, whole and by label, and the same lists."""
         async with real(kubeconfig) as (client, namespace):
-            for seed in range(1000, 1010):
+            for seed in SHARE.of(range(1000, 1010), PARTS, "watches"):
                 fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
                 stories = []
                 for each, where in ((client, namespace), (fake, "default")):
@@ -117,7 +123,7 @@ class TestSameAnswers:
     async def test_random_applies(self, kubeconfig: Path):
         """Server-side apply by two managers and a patching third: the same fields, the same conflicts."""
         async with real(kubeconfig) as (client, namespace):
-            for seed in range(60):
+            for seed in SHARE.of(range(60), PARTS, "applies"):
                 fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
                 for number in range(12):
                     story = [await self._apply(each, where, seed, number) for each, where in

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from proxied import proxy as proxies
-from proxied.plans import LIVES, Names, Plan, chosen, every
+from proxied.plans import LIVES, Names, Plan, chosen, every, shares
 from proxied.proxy import Call, FaultProxy, Harm, Through
 from proxied.recorder import Record
 from proxied.trial import Trial
@@ -22,6 +22,7 @@ from dayfly.kube.objects import SECRETS
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watch import WatchEvent, watch
 from kube.fake import FakeCluster, serving
+from share import Share
 
 SECRET = {"metadata": {"name": "a"}, "data": {}}
 
@@ -171,26 +172,37 @@ async def test_unharmed():
 
 
 class TestPlans:
-    def test_the_share_misses_nothing(self):
-        """Each life meets each harm, and each of its changes one."""
-        share = chosen()
-        assert len(share) >= 200
-        for name, life in LIVES.items():
-            mine = [plan for plan in share if plan.life == name and plan.harm]
-            assert {plan.number for plan in mine} == set(range(1, life.changes + 1))
-            assert len(mine) == life.changes
-            assert all(sum(plan.harm is harm for plan in mine) >= 2 for harm in Harm)
+    def test_three_shares_meet_each_change(self):
+        """One harm for each change of each life, and each life meets each harm."""
+        parts = shares()
+        assert len(parts) == 45
+        for first in range(0, 45, 3):
+            share = [plan for part in parts[first : first + 3] for plan in part]
+            for name, life in LIVES.items():
+                mine = [plan for plan in share if plan.life == name]
+                assert sorted(plan.number for plan in mine) == list(range(1, life.changes + 1))
+                assert all(sum(plan.harm is harm for plan in mine) >= 2 for harm in Harm)
 
-    def test_the_shares_are_all(self, monkeypatch):
-        found: set[Plan] = set()
-        for share in range(len(Harm)):
-            monkeypatch.setenv("DAYFLY_PLANS", str(share))
-            found |= set(chosen())
-        assert found == set(every())
+    def test_a_share_has_all_harms(self):
+        """However few its changes, they are spread over each life, and they meet whatever there is."""
+        for share in shares():
+            assert {plan.harm for plan in share} == set(Harm)
+            for name, life in LIVES.items():
+                mine = [plan for plan in share if plan.life == name]
+                assert len(mine) >= life.changes // 3 - 1
+                assert max(sum(plan.harm is harm for plan in mine) for harm in Harm) <= 2
 
-    def test_all(self, monkeypatch):
-        monkeypatch.setenv("DAYFLY_PLANS", "all")
-        assert chosen() == list(every())
+    def test_the_shares_are_all(self):
+        unharmed = [plan for plan in every() if plan.harm is None]
+        assert sorted(map(str, [*unharmed, *(plan for share in shares() for plan in share)])) == sorted(
+            map(str, every())
+        )
+
+    def test_a_commit_picks_a_share_and_the_proof_all(self):
+        picked = chosen(Share("3d94c1981e65"))
+        assert [plan for plan in picked if plan.harm] in shares()
+        assert [plan for plan in picked if not plan.harm] == [Plan(name) for name in LIVES]
+        assert sorted(map(str, chosen(Share("all")))) == sorted(map(str, every()))
 
     def test_names_tell_plans_apart(self):
         """A Run's name leads back to the plan of its Sandbox, and to no other."""

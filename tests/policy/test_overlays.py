@@ -1,24 +1,38 @@
-"""Random overlays: the policy is total, and whatever it passes Kubernetes' own Pod Security admission passes too."""
+"""Random overlays: the policy is total, and whatever it passes Kubernetes' own Pod Security admission passes too.
 
+Each block of them has a seed of its own; `make test` draws some of the blocks, others with each commit.
+"""
+
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from dayfly.execute.pod import policy
 from policy.apiserver import eventually
 from policy.overlays import Source, merged, terms
+from share import SHARE
 
-CASES = 5_400
+BLOCKS, PARTS = 20, 10
+TOTAL = 5_000  # pods of a block
+CASES = {"restricted": 270, "baseline": 45}  # overlays of a block that the server is asked about
+
+
+def blocks(about: str) -> list[int]:
+    """The seeds of those to draw."""
+    return SHARE.of(range(1, BLOCKS + 1), PARTS, about)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_judges_whatever_it_is_given():
-    """10^5 merged, damaged and senseless pods: an answer each time, and what passes is whole."""
-    source = Source(seed=1)
+@pytest.mark.parametrize("seed", blocks("pods"))
+def test_judges_whatever_it_is_given(seed):
+    """Merged, damaged and senseless pods, 10^5 in all blocks: an answer each time, and what passes is whole."""
+    source = Source(seed=seed)
     plain = merged({})
     passed = 0
-    for number in range(100_000):
+    for number in range(TOTAL):
         if number % 3 == 0:
             pod = source.junk()
         elif number % 3 == 1:
@@ -29,7 +43,7 @@ def test_judges_whatever_it_is_given():
             found = policy.check(pod, terms())
             assert all(each.path or each.sentence for each in found)
             passed += not found
-    assert passed > 1_000
+    assert passed > TOTAL // 100
 
 
 @pytest.mark.cluster
@@ -52,12 +66,7 @@ def test_kubernetes_passes_what_we_pass(api, level):
     }
     assert api.ask("POST", "/apis/node.k8s.io/v1/runtimeclasses", runtime).status in (201, 409)
 
-    source = Source(seed=2, danger=3)
-    pods = []
-    while len(pods) < CASES // (1 if level == "restricted" else 6):
-        pod = merged(source.overlay(), namespace, restricted=level == "restricted")
-        if pod is not None and not policy.check(pod, terms(namespace, level=level)):
-            pods.append(pod)
+    pods = [pod for seed in blocks(level) for pod in passed(seed, namespace, level)]
 
     path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
     with ThreadPoolExecutor(8) as threads:
@@ -71,3 +80,13 @@ def test_kubernetes_passes_what_we_pass(api, level):
 
     hostile = merged({"spec": {"hostNetwork": True}}, namespace)
     assert "violates PodSecurity" in api.ask("POST", path, hostile).message, "the oracle sleeps"
+
+
+def passed(seed: int, namespace: str, level: str) -> Iterator[dict[str, Any]]:
+    """Pods of one block that the policy passes."""
+    source, left = Source(seed=seed, danger=3), CASES[level]
+    while left:
+        pod = merged(source.overlay(), namespace, restricted=level == "restricted")
+        if pod is not None and not policy.check(pod, terms(namespace, level=level)):
+            left -= 1
+            yield pod

@@ -1,11 +1,11 @@
-"""Which lives are harmed where: each change of each life with each harm, or of these a share that is always the same."""
+"""Which lives are harmed where: each change of each life with each harm, or of these the share that the commit picks."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import json
-import os
 import re
 from collections.abc import Iterator
 
@@ -15,6 +15,7 @@ from rig.scenes import CHAIN, CHAIN_UNITS, OUTPUTS, RETRY_UNITS, plugin, step
 from rig.world import Unit
 
 from proxied.proxy import Call, Harm
+from share import SHARE, Share
 
 QUICK = Script(runs=0.2, pull=0.05, lag=0.02)
 
@@ -84,12 +85,23 @@ def every() -> Iterator[Plan]:
                 yield Plan(name, number, harm)
 
 
-def chosen() -> list[Plan]:
-    """Those to play: of fifteen shares, in each of which each change meets one harm, the one that DAYFLY_PLANS names."""
-    wanted = os.environ.get("DAYFLY_PLANS", "0")
+def shares() -> list[list[Plan]]:
+    """All harms, in 45 shares. In three that follow one another each change meets one harm; each has a third of these."""
     turns = {harm: turn for turn, harm in enumerate(Harm)}
-    shares = {plan: (plan.number + turns[plan.harm]) % len(turns) if plan.harm else None for plan in every()}
-    return [plan for plan, share in shares.items() if share is None or wanted in ("all", str(share))]
+    found: dict[tuple[int, int], list[Plan]] = collections.defaultdict(list)
+    for plan in every():
+        if plan.harm:
+            # A third by the number alone would have but five of the fifteen harms for each life.
+            third = (plan.number + plan.number // len(turns)) % 3
+            found[(plan.number + turns[plan.harm]) % len(turns), third].append(plan)
+    return [found[which] for which in sorted(found)]
+
+
+def chosen(share: Share = SHARE) -> list[Plan]:
+    """Those to play: all lives unharmed, and one share of all harms; in the proof, all of them."""
+    unharmed = [plan for plan in every() if plan.harm is None]
+    wanted = shares()
+    return unharmed + [plan for some in share.of(wanted, len(wanted), "plans") for plan in some]
 
 
 class Names:

@@ -1,0 +1,143 @@
+"""The shares of what is exhaustive: commit after commit plays all of it, and each of them can be played again."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minutes import Minutes
+from share import SHARE, Share, commit
+
+ROOT = Path(__file__).parents[1]
+COMMITS = [hashlib.sha1(str(number).encode()).hexdigest()[:12] for number in range(1_000)]
+
+
+@pytest.mark.parametrize(("size", "parts"), [(42, 8), (100_000, 10), (45, 45), (6, 6), (11, 3)])
+def test_successive_commits_play_all_of_it(size: int, parts: int):
+    """And soon: none is left after so many commits, and none is picked much more often than others."""
+    picked = [Share(seed).of(range(size), parts, "a whole") for seed in COMMITS]
+    assert {len(share) for share in picked} <= {size // parts, -(-size // parts)}
+    assert set().union(*picked) == set(range(size))
+    firsts = [share[0] for share in picked]
+    assert min(firsts.count(first) for first in range(parts)) > len(COMMITS) / parts / 3
+
+
+def test_a_commit_always_picks_the_same():
+    assert Share("3d94c1981e65").of(range(100), 10, "a whole") == [*range(2, 100, 10)]
+
+
+def test_two_wholes_are_picked_from_independently():
+    """Else with each commit the same numbers would be met everywhere."""
+    both = {(Share(seed).of(range(4), 4, "one")[0], Share(seed).of(range(4), 4, "other")[0]) for seed in COMMITS}
+    assert len(both) == 16
+
+
+def test_a_small_whole_is_never_passed_over():
+    assert all(len(Share(seed).of("ab", 8, "small")) == 1 for seed in COMMITS)
+    assert Share(COMMITS[0]).of([], 8, "empty") == []
+
+
+def test_the_proof_plays_everything():
+    assert Share("all").of(range(100), 10, "a whole") == [*range(100)]
+
+
+PROBE = """
+import pytest
+from share import SHARE
+
+@pytest.mark.parametrize("number", SHARE.of(range(40), 8, "probe"))
+def test_one(number):
+    assert number < 0, f"played {number}"
+
+@pytest.mark.proof
+def test_of_the_proof():
+    assert not SHARE.everything, "played the proof"
+"""
+
+
+def run(folder: Path, seed: str | None, *more: str) -> str:
+    """What pytest says of a file beside our conftest."""
+    place = folder / "tests"
+    place.mkdir(exist_ok=True)
+    for name in ("conftest.py", "share.py", "minutes.py"):
+        (place / name).write_text((ROOT / "tests" / name).read_text())
+    (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    (place / "test_probe.py").write_text(PROBE)
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("DAYFLY_SHARE", "PYTEST"))}
+    env |= {"DAYFLY_SHARE": seed} if seed else {}
+    env["GIT_CEILING_DIRECTORIES"] = str(folder.parent)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *more]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True).stdout
+
+
+def played(said: str) -> list[int]:
+    return sorted({int(number) for number in re.findall(r"AssertionError: played (\d+)", said)})
+
+
+@pytest.mark.slow
+def test_a_find_is_told_with_what_plays_it_again(tmp_path: Path):
+    """All workers play the same share; the command at the end finds the same again, and so does the seed."""
+    said = run(tmp_path, "abcdef", "-n", "2")
+    assert "share of what is exhaustive: abcdef (DAYFLY_SHARE=abcdef plays it again" in said
+    found = played(said)
+    assert len(found) == 5
+    assert "played the proof" not in said
+    again = re.findall(r"DAYFLY_SHARE=(\S+) \S+ -m pytest '?(tests/test_probe.py::test_one\[\d+\])", said)
+    assert len(again) == 5
+    assert played(run(tmp_path, again[0][0], *(test for _, test in again))) == found
+
+
+@pytest.mark.slow
+def test_the_proof_is_played_on_request_alone(tmp_path: Path):
+    said = run(tmp_path, "all", "-n", "2")
+    assert "share of what is exhaustive: everything" in said
+    assert played(said) == [*range(40)]
+    assert "played the proof" in said
+    assert "1 passed" in run(tmp_path, "abcdef", "-m", "proof")
+
+
+@pytest.mark.slow
+def test_the_commit_is_the_seed(tmp_path: Path):
+    assert re.fullmatch(r"[0-9a-f]{12}", commit())
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@a.example"]
+    assert "DAYFLY_SHARE=unversioned plays it again" in run(tmp_path, None)
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *command], cwd=tmp_path, check=True)
+    head = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=tmp_path, text=True)[:12]
+    assert f"DAYFLY_SHARE={head} plays it again" in run(tmp_path, None)
+
+
+def test_this_run_tells_its_processes_what_it_plays():
+    assert os.environ["DAYFLY_SHARE"] == SHARE.seed
+
+
+class Report:
+    """As pytest's."""
+
+    def __init__(self, nodeid: str, duration: float, processor: str, *, failed: bool = False) -> None:
+        self.nodeid, self.duration, self.failed = nodeid, duration, failed
+        self.user_properties = [("seconds of processor", processor), ("other", "text")]
+
+
+def test_the_slowest_files_are_summed_up(pytestconfig: pytest.Config):
+    """Over all their tests and phases, in whichever worker."""
+    minutes = Minutes(pytestconfig)
+    for number in range(12):
+        for phase in (0.5, 1.0):
+            minutes.pytest_runtest_logreport(Report(f"tests/a/test_{number}.py::test", number * phase, "0.25"))
+    minutes.pytest_runtest_logreport(Report("tests/b/test_b.py::test[x y]", 100.0, "2", failed=True))
+    head, *files, rooms = minutes.slowest()
+    assert head == "slowest files, in seconds of 199 in all workers (and of a processor, of 8):"
+    assert files[:2] == ["  100.0 (2.0)  tests/b/test_b.py", "   16.5 (0.5)  tests/a/test_11.py"]
+    assert len(files) == 10
+    assert rooms == "folders: tests/b 100 (2), tests/a 99 (6)"
+    assert minutes.again() == [
+        "to play it again:",
+        f"    DAYFLY_SHARE={SHARE.seed} .venv/bin/python -m pytest 'tests/b/test_b.py::test[x y]'",
+    ]
