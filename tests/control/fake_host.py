@@ -15,7 +15,7 @@ from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from dayfly.spec.lifecycle import Lifecycle, Unit
@@ -42,6 +42,7 @@ class FakeHost:
         self.closed: dict[str, Request] = {}
         self.given_up: dict[str, Request] = {}
         self.leases: dict[str, int] = {}
+        self.hurried: list[tuple[dict[str, int], str]] = []
         self.baselines: dict[tuple[str, str], Workload] = {}
         self.reports: dict[str, Report] = {}
         self.over: dict[str, Report] = {}
@@ -79,6 +80,11 @@ class FakeHost:
         self.on_admit()
         if self.refuse:
             raise RefusedError(self.refuse)
+
+    async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> bool:
+        self._write("retry", uid)
+        self.hurried.append((dict(attempts), by))
+        return uid in self.offers
 
     async def baseline(self, workload: Workload) -> None:
         self._write("baseline", f"{workload.namespace}/{workload.name}")

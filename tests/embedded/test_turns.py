@@ -196,3 +196,21 @@ async def test_a_path_is_taken_by_a_step_of_the_server_before(crowded, tmp_path)
     await crowded.ready("u1")
     assert crowded.lines() == ["+ early", "- early", "+ late", "- late"]
     assert crowded.values("u1") == {"r/early.x": b"early"}
+
+
+async def test_a_back_off_is_ended_for_that_attempt_alone(machine):
+    script = 'echo "drop $DAYFLY_ATTEMPT" >> "$JOURNAL"; [ "$DAYFLY_ATTEMPT" = 3 ]'
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a")], [doc.step("z", script, backoff_ms=600_000)])))
+    await machine.ready()
+    await machine.delete()
+    for attempt in (1, 2):
+        await until(lambda n=attempt: machine.unit("r/z").state == "retrying" and machine.unit("r/z").attempt == n)
+        assert await machine.host.retry("u", {"r/z": attempt}, "ada")
+    await machine.gone()
+    assert machine.lines() == ["drop 1", "drop 2", "drop 3"]
+    asked = [entry for entry in machine.host.history("u") if entry.move == "Retry"]
+    assert [(entry.unit, entry.attempt, entry.message) for entry in asked] == [
+        ("r/z", 1, "its back-off was ended (by ada)"),
+        ("r/z", 2, "its back-off was ended (by ada)"),
+    ]
+    assert not await machine.host.retry("u", {"r/z": 3}, "ada"), "there is no such run any more"

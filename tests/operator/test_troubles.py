@@ -185,6 +185,25 @@ class TestLedger:
 
         play(story)
 
+    def test_back_off_is_ended_by_an_annotation_for_that_attempt_alone(self):
+        """The delete step fails for an hour; who has mended what it needs does not wait ten minutes for the next try."""
+
+        async def story(world: World) -> None:
+            await world.until(lambda: ready(world), "ready")
+            world.delete()
+            await world.until(lambda: world.cloud.starts("db/drop") >= 4, "its fourth try", 3600)
+            await world.until(lambda: "attempt 4 failed" in message(world), "its back-off", 60)
+            began = world.cluster.time()
+            world.change({"metadata": {"annotations": {"dayfly.dev/retry": "db/drop=4 nonsense db/make=1"}}})
+            await world.until(lambda: world.cloud.starts("db/drop") >= 5, "the fifth at once", 10)
+            await world.rest(20)
+            assert world.cloud.starts("db/drop") == 5, "the next back-off is its own"
+            assert world.cluster.time() - began < 40
+            await gone(world)
+
+        world = play(story, drop=Script(fails=5))
+        assert world.cloud.starts("db/make") == 1
+
     def test_lost_document_freezes_says_so_and_can_be_abandoned(self):
         """Without the sealed plan nothing is decided; the one way out is to give up, recorded."""
 

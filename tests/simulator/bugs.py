@@ -209,6 +209,13 @@ BUGS: tuple[Bug, ...] = (
     _bug("inputs are not waited for", OPENING, "elif missing:", "elif missing and desk.now < 0:", 5, 7),
     _bug("doubt stops nobody", OPENING, "elif doubtful:", "elif doubtful and desk.now < 0:", 12, host="cluster"),
     _bug("no back-off", OPENING, "due = again_at(step, record)", "due = 0", 13),
+    _bug(
+        "a back-off that was ended once never comes again",
+        DESK,
+        "return self.world.wish.retry.get(name, 0) == self.unit(name).attempt",
+        "return name in self.world.wish.retry",
+        13,
+    ),
     _bug("a retry beside its last attempt", OPENING, "if desk.lingers(step.id):", "if desk.now < 0:", 1, 9),
     _bug("a fork beside its last self", OPENING, "if desk.lingers(fork.id):", "if desk.now < 0:", 1, 9),
     _bug(

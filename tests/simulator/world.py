@@ -335,11 +335,20 @@ class Simulation:
             self.ask(Wish(stop=wish.stop or self._request("Deleted"), abandon=wish.abandon))
         elif chance < 0.32:
             self.ask(Wish(stop=wish.stop, abandon=self._request("Forced")))
+        elif chance > 0.9 and (retry := self.hurry()):
+            self.ask(msgspec.structs.replace(wish, retry=retry))
         elif chance < 0.5 and wish.stop is None:
             lease = self.now + rng.randrange(1, 300_000) if wish.lease_until else 0
             self.ask(Wish(expires_at=wish.expires_at, lease_until=lease))
         else:
             self.revise(rng.randrange(len(self.scenario.revisions)))
+
+    def hurry(self) -> dict[str, int]:
+        """Nobody wants to wait after attempts that have ended, or will, or have been forgotten by now."""
+        records = self.oracle.run.units
+        chosen = {unit: max(record.attempt + self.rng.choice((-1, 0, 0, 0, 1)), 1) for unit, record in records.items()}
+        self.oracle.hurried |= set(chosen.items())
+        return chosen
 
     def revise(self, revision: int) -> None:
         """The owner wishes for other forks."""

@@ -1,5 +1,6 @@
 """What the control plane needs of a host. The embedded host is one; a cluster's agent will be another."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from dayfly.plan.status import Report
@@ -35,6 +36,9 @@ class Host(Protocol):
 
     async def abandon(self, uid: str, request: Request) -> bool:
         """Wish the run's end without its cleanup. False if there is no such run."""
+
+    async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> bool:
+        """End the back-off after those attempts of units, and after no others. False if there is no such run."""
 
     async def lease(self, uid: str, until: int) -> bool:
         """Renew the lease to `until` (unix milliseconds). False if there is no such run or it is closed."""

@@ -15,10 +15,11 @@ from dayfly.control import auth, endpoints, records, wishes
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import Address, flag, read_json, rfc3339
 from dayfly.control.records import Record
-from dayfly.plan.status import Report
+from dayfly.plan.status import Report, UnitReport
 from dayfly.plan.words import Reason
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.lifecycle import CREATING
 from dayfly.spec.run import Phase
 from dayfly.spec.run import Request as EndRequest
 from dayfly.spec.sandbox import Sandbox
@@ -57,6 +58,7 @@ class Sandboxes:
             Route(at, Address(self._org, GET=self.list_all)),
             Route(one, Address(self._org, GET=self.get, PUT=self.put, DELETE=self.delete)),
             Route(one + "/abandon", Address(self._org, POST=self.abandon)),
+            Route(one + "/retry", Address(self._org, POST=self.retry)),
             Route(one + "/lease", Address(self._org, PUT=self.lease)),
             Route(one + "/status/explain", Address(self._org, GET=self.explain)),
         ]
@@ -108,6 +110,26 @@ class Sandboxes:
                 raise ApiError(404, SANDBOX_NOT_FOUND)
             self._refuse_if_ending(record)
             return {"seconds": seconds, "until": rfc3339(await self._renew(record, seconds))}
+
+    async def retry(self, request: Request) -> Any:
+        """End the back-off of what waits to be tried again: of one unit, or of all."""
+        name = request.path_params["name"]
+        wanted = _unit(await read_json(request))
+        record = await self.find(name)
+        if record is None:
+            raise ApiError(404, SANDBOX_NOT_FOUND)
+        report = self.report(record)
+        units = [unit for unit in report.units if wanted in ("", unit.id)]
+        if wanted and not units:
+            there = ", ".join(unit.id for unit in report.units) or "none yet"
+            raise ApiError(404, f"sandbox {quote(name)} has no unit {quote(wanted)}; there is {there}")
+        attempts = {unit.id: unit.attempt for unit in units if unit.state == "retrying"}
+        if not attempts:
+            raise ApiError(409, _nothing_to_retry(units[0] if wanted else None, report.message))
+        host = self._sync.host(record)
+        if host is None or not await host.retry(record.uid, attempts, auth.caller(request.headers)):
+            raise ApiError(404, SANDBOX_NOT_FOUND)
+        return {"retried": [{"unit": unit, "attempt": attempt} for unit, attempt in attempts.items()]}
 
     async def explain(self, request: Request) -> Any:
         name = (await self._get(request)).name
@@ -266,6 +288,25 @@ def _lease(body: Any, keys: tuple[str, ...]) -> int:
     if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 < seconds <= LONGEST_LEASE_S:
         raise SpecError(f"must be a whole number from 1 to {LONGEST_LEASE_S}", (*keys, "seconds"))
     return seconds
+
+
+def _unit(body: Any) -> str:
+    """The unit in `{"unit": "db/drop"}`; nothing in `{}`."""
+    if not isinstance(body, dict) or not set(body) <= {"unit"}:
+        raise SpecError('must be {} or {"unit": "RESOURCE/STEP"}, and nothing else', ())
+    unit = body.get("unit", "")
+    if not isinstance(unit, str):
+        raise SpecError("must be a unit as the report names it, such as db/drop", ("unit",))
+    return unit
+
+
+def _nothing_to_retry(unit: UnitReport | None, message: str) -> str:
+    if unit is None:
+        return f"nothing of it waits to be tried again: {message}"
+    if unit.state == "failed" and unit.event in CREATING:
+        text = "it has failed, and what has failed to create is never run again in its sandbox"
+        return f"{unit.id} does not wait to be tried again: {text}; delete the sandbox and apply it again"
+    return f"{unit.id} does not wait to be tried again: it is {unit.state}"
 
 
 def _request(reason: Reason, message: str, by: str) -> EndRequest:

@@ -206,15 +206,35 @@ class EmbeddedHost:
             uid, lambda wish: wish if wish.abandon else msgspec.structs.replace(wish, abandon=request)
         )
 
+    async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> bool:
+        """End the back-off after those attempts of units, and after no others. False if there is no such run."""
+        now = now_ms()
+
+        def note() -> None:
+            for unit, attempt in attempts.items():
+                self._ledger.note(uid, now, unit, attempt, "Retry", f"its back-off was ended (by {by})")
+
+        return await self._wish(
+            uid, lambda wish: msgspec.structs.replace(wish, retry={**wish.retry, **attempts}), also=note
+        )
+
     async def lease(self, uid: str, until: int) -> bool:
         """Renew the lease. False if there is no such run or it is closed."""
         return await self._wish(uid, lambda wish: msgspec.structs.replace(wish, lease_until=until), only_open=True)
 
-    async def _wish(self, uid: str, change: Callable[[Wish], Wish], *, only_open: bool = False) -> bool:
+    async def _wish(
+        self,
+        uid: str,
+        change: Callable[[Wish], Wish],
+        *,
+        only_open: bool = False,
+        also: Callable[[], None] = lambda: None,
+    ) -> bool:
         def write() -> bool:
             stored = self._ledger.load(uid)
             if stored is None or (only_open and stored.run.closed is not None):
                 return False
+            also()
             return self._ledger.set_wish(uid, change(stored.wish))
 
         found = await self._writer.run(write)

@@ -207,6 +207,13 @@ class Ledger:
             )
         return bool(cursor.rowcount)
 
+    def note(self, uid: str, at: int, unit: str, attempt: int, what: str, message: str) -> None:
+        """Add a line of a living run's history that is no move of its ledger."""
+        self._db.execute(
+            "INSERT INTO history SELECT uid, seq, ?, ?, ?, ?, '', ? FROM run WHERE uid = ?",
+            (at, unit, attempt, what, message, uid),
+        )
+
     def dissolve(self, run: Run, name: str) -> None:
         """Forget a finished run and its values; its history and its last ledger stay for the record."""
         self._db.execute("DELETE FROM run WHERE uid = ? AND phase IN ('cleaned', 'abandoned')", (run.uid,))

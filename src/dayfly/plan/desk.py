@@ -60,6 +60,10 @@ class Desk:
         """Whether an attempt whose result is recorded may still have processes: no retry and no cleanup beside them."""
         return self.unit(name).state is State.DONE and lingers(self.fact(name), self.now)
 
+    def hurried(self, name: str) -> bool:
+        """Whether the target's owner wants no back-off after the attempt that the ledger is at."""
+        return self.world.wish.retry.get(name, 0) == self.unit(name).attempt
+
     def creates(self, name: str) -> bool:
         """Whether a closed run may not claim this unit: create steps and forks."""
         step = self.plan.steps.get(name)

@@ -71,7 +71,7 @@ def ready_again(desk: Desk, step: Step) -> bool:
         desk.wait(ending(desk, step.id))
         return False
     due = again_at(step, record)
-    if desk.now < due:
+    if desk.now < due and not desk.hurried(step.id):
         message = words.waits_to_retry(record, due - desk.now)
         desk.wait(Wait(unit=step.id, reason=Reason.WAITING_TO_RETRY, message=message, since=record.ended_at, until=due))
         return False
@@ -152,7 +152,7 @@ def _start_fork(desk: Desk, fork: ForkStep, record: UnitRecord) -> None:
         desk.wait(ending(desk, fork.id))
         return
     due = _fork_due(record) if record.generation == fork.generation else 0
-    if desk.now < due:
+    if desk.now < due and not desk.hurried(fork.id):
         message = words.waits_to_retry(record, due - desk.now)
         desk.wait(Wait(unit=fork.id, reason=Reason.WAITING_TO_RETRY, message=message, since=record.ended_at, until=due))
     else:

@@ -93,13 +93,15 @@ class Objection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What the target's owner wants now: `stop` once it is to go, `abandon` once nobody wants the cleanup any more.
 
-    `expires_at` and `lease_until` are unix milliseconds; 0 means never.
+    `expires_at` and `lease_until` are unix milliseconds; 0 means never. `retry` names, for a unit, the attempt after
+    which nobody wants to wait for the back-off: that attempt alone, so it needs no clock and is spent by itself.
     """
 
     stop: Request | None = None
     abandon: Request | None = None
     expires_at: int = 0
     lease_until: int = 0
+    retry: dict[str, int] = {}
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):

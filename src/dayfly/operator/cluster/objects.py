@@ -17,6 +17,14 @@ TARGET_FINALIZER = f"{GROUP}/lifecycle"
 DOCUMENT_FINALIZER = f"{GROUP}/plan"
 RUN_LABEL = f"{GROUP}/run"
 ABANDON_ANNOTATION = f"{GROUP}/abandon"
+# Units and the attempts after which nobody wants to wait: `db/drop=3 cache/remove=1`.
+RETRY_ANNOTATION = f"{GROUP}/retry"
+
+
+def retries(annotation: str) -> dict[str, int]:
+    """What the annotation of that name says; what is no unit with an attempt is passed over."""
+    found = (entry.rpartition("=") for entry in annotation.split())
+    return {unit: int(number) for unit, _, number in found if unit and number.isdecimal() and len(number) < 10}
 
 
 class Pin(Slim, frozen=True):

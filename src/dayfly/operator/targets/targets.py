@@ -13,11 +13,13 @@ from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     DOCUMENT_FINALIZER,
     DOCUMENTS,
+    RETRY_ANNOTATION,
     RUN_FINALIZER,
     RUNS,
     SANDBOXES,
     TARGET_FINALIZER,
     RunObject,
+    retries,
 )
 from dayfly.plan.words import Reason
 from dayfly.plan.world import Wish
@@ -77,7 +79,12 @@ class Targets:
         if reason := (meta.annotations or {}).get(ABANDON_ANNOTATION):
             at = milliseconds(meta.deletion_timestamp) or run.ledger.born_at
             abandon = Request(at=at, reason=Reason.ABANDONED, message=reason, by=f"annotation {ABANDON_ANNOTATION}")
-        return Wish(stop=stop, abandon=abandon, expires_at=_expiry(spec, milliseconds(meta.creation_timestamp)))
+        return Wish(
+            stop=stop,
+            abandon=abandon,
+            expires_at=_expiry(spec, milliseconds(meta.creation_timestamp)),
+            retry=retries((meta.annotations or {}).get(RETRY_ANNOTATION, "")),
+        )
 
     async def release(self, run: RunObject) -> None:
         """The run is over: the target goes, by whatever the run ended (its time to live, say).
