@@ -13,9 +13,9 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from dayfly.control.clusters import Clusters
+from dayfly.control.connections import BoundedHttp
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import AuthMiddleware, refuse
-from dayfly.control.heads import BoundedHeads
 from dayfly.control.host_sync import HostSync
 from dayfly.control.plugins import Plugins
 from dayfly.control.reports import Reports
@@ -105,7 +105,7 @@ async def serve(app: Starlette, sockets: list[socket.socket], *, stop: asyncio.E
     """
     config = uvicorn.Config(
         app,
-        http=BoundedHeads,
+        http=BoundedHttp,
         ws="none",
         lifespan="on",
         log_config=None,
