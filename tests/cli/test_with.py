@@ -306,6 +306,10 @@ def test_the_lease_is_renewed_as_long_as_the_command_runs(served: Cli, plugin: s
 
 def test_what_is_wrong_is_found_before_anything_is_provisioned(cli: Cli, plugin: str, journal: Path):
     refused(cli("with", "-f", plugin, "-p", "ownr=me", "--", "true"), 2, 'takes "ownr"', 'did you mean "owner"?')
+    needy = cli.write("n.yaml", wishes.plugin(journal).replace("name: owner, ", "name: owner, required: true, "))
+    refused(
+        cli("with", "-f", needy, "--", "true"), 2, 'needs the param "owner" (its step "provision")', "-p owner=VALUE"
+    )
     refused(cli("with", "-f", plugin, "-p", "owner", "--", "true"), 2, "NAME=VALUE")
     refused(cli("with", "-f", plugin, "-e", "X=provision.pat", "--", "true"), 2, 'did you mean "provision.path"?')
     refused(cli("with", "-f", plugin, "-e", "1X=provision.path", "--", "true"), 2, "environment variable name")

@@ -133,6 +133,13 @@ ONE = "resources:\n- {name: db, plugin: pg}\n"
             'spec.resources[0].plugin: no plugin "gp" is published; did you mean "pg"?',
         ),
         (
+            (
+                "resources:\n- §name: q\n  spec:\n    create:\n"
+                "    - {name: a, script: '#!/bin/sh', inputs: [{name: size, valueFromSandbox: true, required: true}]}\n"
+            ),
+            'spec.resources[0]: this resource needs the param "size" (its step "a"); give it a value',
+        ),
+        (
             "resources:\n- {name: db, §plugin: pg@2.0}\n",
             'spec.resources[0].plugin: "pg" has no version 2.0.0; did you mean "1.2.0"?',
         ),
@@ -369,3 +376,22 @@ def test_forks_together_have_at_most_a_mebibyte():
     )
     forks = "§forks:\n" + "".join(fork.format(n, "x" * 100_000) for n in range(11))
     assert refusal(box(forks)).startswith("spec.forks: has 11")
+
+
+NEEDY = PG.replace("name: db-owner, ", "name: db-owner, required: true, ").replace(
+    "name: size, ", "name: size, default: '3', "
+)
+
+
+def test_a_param_that_is_required_and_not_given_is_refused_with_its_place():
+    said = 'the plugin pg@1.2.0 needs the param "db-owner" (its step "provision"); give it a value'
+    assert (
+        refusal(box("resources:\n- {§name: db, plugin: pg}\n").replace("{§", "§{"), NEEDY)
+        == f"spec.resources[0]: {said}"
+    )
+    given = box("resources:\n- {name: db, plugin: pg, §params: {size: '1'}}\n")
+    assert refusal(given, NEEDY) == f"spec.resources[0].params: {said}"
+    # Null is absent; nothing is a value.
+    null = box("resources:\n- {name: db, plugin: pg, §params: {size: '1', db-owner: null}}\n")
+    assert refusal(null, NEEDY) == f"spec.resources[0].params: {said}"
+    wishes.run(box("resources:\n- {name: db, plugin: pg, params: {db-owner: ''}}\n"), NEEDY)

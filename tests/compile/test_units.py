@@ -39,6 +39,26 @@ def test_an_empty_param_is_a_value():
     assert units(run(empty, PG), "db")["provision"].inputs[0].value == ""
 
 
+def test_a_param_that_is_not_given_has_its_default_in_every_step_that_takes_it():
+    one = PG.replace("name: size, ", "name: size, default: '3', ")
+    both = one.replace(
+        "name: drop\n    inputs:\n", "name: drop\n    inputs:\n    - {name: size, valueFromSandbox: true}\n"
+    )
+    for params, value in (("{}", "3"), ("{size: ''}", ""), ("{size: '5'}", "5")):
+        compiled = run(box(f"resources:\n- {{name: db, plugin: pg, params: {params}}}\n"), both)
+        assert units(compiled, "db")["provision"].inputs[0].value == value
+        assert units(compiled, "db", Event.POST_STOP)["drop"].inputs[0].value == value
+    own = run(
+        box(
+            "resources:\n- {name: db, plugin: pg, params: {size: {valueFrom: {resource: "
+            "{name: q, outputKey: make.url}}}}}\n- {name: q, plugin: queue}\n"
+        ),
+        both,
+        QUEUE,
+    )
+    assert units(own, "db")["provision"].inputs[0].from_ == Ref(resource="q", unit="make", output="url")
+
+
 def test_outputs_keep_their_path_and_their_secrecy():
     assert units(run(DB, PG), "Db")["provision"].outputs == (
         Output(name="host", path="/tmp/host"),

@@ -49,6 +49,38 @@ REFUSED = {
         "spec.create[0].inputs[1].name",
         "spec.create[0].inputs[0].name",
     ),
+    "a step's output is required": (
+        create(STEP + "    inputs:\n    - {name: b, §required: true, valueFromStep: {name: a, output: o}}"),
+        "spec.create[0].inputs[0].required",
+        "belongs to an input with valueFromSandbox",
+    ),
+    "a step's output has a default": (
+        create(STEP + "    inputs:\n    - {name: b, §default: '', valueFromStep: {name: a, output: o}}"),
+        "spec.create[0].inputs[0].default",
+        "belongs to an input with valueFromSandbox",
+    ),
+    "required and never missing": (
+        create(STEP + "    inputs:\n    - {name: b, §required: true, default: x, valueFromSandbox: true}"),
+        "spec.create[0].inputs[0].required",
+        "leave one of both out",
+    ),
+    "a default that is required elsewhere": (
+        create(STEP + "    inputs:\n    - {name: b, required: true, valueFromSandbox: true}\n  - name: c\n" + STEP)
+        + "    inputs:\n    - {name: b, §default: x, valueFromSandbox: true}",
+        "spec.create[1].inputs[0].default",
+        "leave one of both out",
+    ),
+    "two defaults": (
+        create(STEP + "    inputs:\n    - {name: b, default: x, valueFromSandbox: true}\n  - name: c\n" + STEP)
+        + "    inputs:\n    - {name: b, §default: z, valueFromSandbox: true}",
+        "spec.create[1].inputs[0].default",
+        'another step has "x" for this param',
+    ),
+    "a long default": (
+        create(STEP + "    inputs:\n    - {name: b, §default: " + "x" * 65_537 + ", valueFromSandbox: true}"),
+        "spec.create[0].inputs[0].default",
+        "at most 65536 bytes",
+    ),
     "no source": (create(STEP + "    inputs:\n    - §name: b"), "spec.create[0].inputs[0]", "neither is given"),
     "false is no source": (
         create(STEP + "    inputs:\n    - §name: b\n      valueFromSandbox: false"),
@@ -374,3 +406,18 @@ def test_null_absent_and_empty_are_alike():
     ]
     first, *others = [load(form) for form in forms]
     assert others == [first, first]
+
+
+def test_what_one_step_says_of_a_param_holds_for_all():
+    found = load("""\
+name: p
+spec:
+  create:
+  - {name: a, script: "#!/bin/sh", inputs: [{name: size, valueFromSandbox: true}, {name: own, valueFromSandbox: true}]}
+  delete:
+  - name: b
+    script: "#!/bin/sh"
+    inputs: [{name: size, valueFromSandbox: true, default: ""}, {name: own, valueFromSandbox: true, required: true}]
+""")
+    assert found.spec.params() == {"size": ("a", False, ""), "own": ("a", True, None)}
+    assert documents.from_wire(documents.export(found), "ResourcePlugin") == found

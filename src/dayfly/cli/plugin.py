@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
@@ -51,6 +52,7 @@ def get(name: str, output: str | None) -> None:
             ("Description", spec.get("description", "")),
             ("Created", f"{plugin['createdAt']} ({show.age(plugin['createdAt'])} ago)"),
             ("Image", (spec.get("runner") or {}).get("image", "")),
+            ("Params", ", ".join(_params(spec))),
             ("Create", ", ".join(step["name"] for step in spec.get("create") or [])),
             ("Delete", ", ".join(step["name"] for step in spec.get("delete") or [])),
             ("Status", _in_use(plugin)),
@@ -103,6 +105,18 @@ def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> N
         left = len(versions) - 1
         remain = f"; {left} other version{'s remain' if left > 1 else ' remains'}" if left else ""
         show.talk(f'Deleted resource plugin "{bare}@{version}"{remain}.')
+
+
+def _params(spec: Any) -> list[str]:
+    """What a sandbox may give, as `PluginSpec.params` has it: this verb reads the plugin as it came."""
+    found: dict[str, str] = {}
+    for wanted in (each for event in ("create", "delete") for step in spec.get(event) or [] for each in step["inputs"]):
+        if wanted.get("valueFromSandbox"):
+            rule = "required" if wanted.get("required") else ""
+            if "default" in wanted:
+                rule = f"default {json.dumps(wanted['default'], ensure_ascii=False)}"
+            found[wanted["name"]] = rule or found.get(wanted["name"], "")
+    return [f"{name} ({rule})" if rule else name for name, rule in found.items()]
 
 
 def _find(client: Client, bare: str, version: str) -> Any:

@@ -238,8 +238,7 @@ def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
 def _body(plugin: Plugin, params: tuple[str, ...]) -> Any:
     """The sandbox that has the plugin's steps in place, under a name of its own, and a lease."""
     given = {}
-    steps = (*plugin.spec.create, *plugin.spec.delete)
-    known = {wanted.name for step in steps for wanted in step.inputs if wanted.value_from_sandbox}
+    known = plugin.spec.params()
     for pair in params:
         name, equals, value = pair.partition("=")
         if not equals:
@@ -247,6 +246,10 @@ def _body(plugin: Plugin, params: tuple[str, ...]) -> Any:
         if name not in known:
             raise CliError(Exit.USAGE, f'no step of "{plugin.name}" takes "{name}" from -p', nearest(name, known))
         given[name] = value
+    for name, rule in known.items():
+        if rule.required and name not in given:
+            message = f'"{plugin.name}" needs the param "{name}" (its step "{rule.step}")'
+            raise CliError(Exit.USAGE, message, f"give it with -p {name}=VALUE")
     chance = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(6))
     room = names.LIMITS["sandbox"] - len("with--") - len(chance)
     resource = {

@@ -179,7 +179,7 @@ def _setting(instance: Instance, env: dict[str, str]) -> units.Setting:
     named = {"SIGNADOT_RESOURCE_NAME": instance.name, "DAYFLY_RESOURCE_NAME": instance.name}
     return units.Setting(
         resource=instance.name,
-        params=instance.resource.params,
+        params={**instance.defaults(), **instance.resource.params},
         params_at=(*instance.keys, "params"),
         work=units.work(instance.spec.runner, {**env, **named}),
     )

@@ -52,6 +52,10 @@ class Instance(msgspec.Struct, frozen=True):
                     if item.value_from_sandbox:
                         yield item.name, step.name
 
+    def defaults(self) -> dict[str, str]:
+        """The params that need not be given."""
+        return {name: rule.default for name, rule in self.spec.params().items() if rule.default is not None}
+
     def given(self) -> Iterator[tuple[str, ResourceOutput, Path]]:
         """Each param that another resource makes, with the way to its reference."""
         for name, value in self.resource.params.items():
@@ -106,7 +110,7 @@ def check_output(wanted: ResourceOutput, instances: Mapping[str, Instance], keys
 
 
 def check_params(instances: Mapping[str, Instance]) -> None:
-    """Every param that another resource makes leads to an output, and no resources wait for each other.
+    """Every param that is required is given, those of another resource lead to an output, and none wait in a circle.
 
     Two waits are looked at. A step waits for the steps whose outputs it reads. And a resource's delete steps wait for
     those of its readers, so two resources that read each other would both stay for ever.
@@ -115,6 +119,7 @@ def check_params(instances: Mapping[str, Instance]) -> None:
         SpecError: at the param at fault, or at the first param of a cycle.
     """
     for instance in instances.values():
+        _check_required(instance)
         for _, wanted, keys in instance.given():
             check_output(wanted, instances, keys)
     across = [edge for instance in instances.values() for edge in _edges(instance)]
@@ -126,13 +131,25 @@ def check_params(instances: Mapping[str, Instance]) -> None:
         raise SpecError(problem, cycle[0].keys)
 
 
+def _check_required(instance: Instance) -> None:
+    given = instance.resource.params
+    for name, rule in instance.spec.params().items():
+        if rule.required and name not in given:
+            problem = f"{_what(instance)} needs the param {quote(name)} (its step {quote(rule.step)}); give it a value"
+            # The way to the params is there only if some are given.
+            raise SpecError(problem, (*instance.keys, "params") if given else instance.keys)
+
+
+def _what(instance: Instance) -> str:
+    return f"the plugin {instance.plugin.wire_name}" if instance.plugin else "this resource"
+
+
 def unused_params(instance: Instance) -> Iterator[tuple[str, Path]]:
     """A sentence for each param that no step takes, with the way to it."""
     taken = dict(instance.taking())
-    what = f"the plugin {instance.plugin.wire_name}" if instance.plugin else "this resource"
     for name in instance.resource.params:
         if name not in taken:
-            yield f"no step of {what} takes it; {nearest(name, taken)}", (*instance.keys, "params", name)
+            yield f"no step of {_what(instance)} takes it; {nearest(name, taken)}", (*instance.keys, "params", name)
 
 
 def _wanted(resource: Resource, keys: Path) -> Key:

@@ -107,12 +107,15 @@ def _immutable(field: str) -> list[_Schema]:
 
 _FROM_PLUGIN = _rule(
     "!has(self.value) && !has(self.valueFrom) && "
-    "((has(self.valueFromSandbox) && self.valueFromSandbox) != has(self.valueFromStep))",
-    "a plugin's input needs exactly one of valueFromSandbox and valueFromStep, and no value or valueFrom",
+    "((has(self.valueFromSandbox) && self.valueFromSandbox) != has(self.valueFromStep)) && "
+    "(!has(self.valueFromStep) || !(has(self.required) && self.required) && !has(self.default))",
+    "a plugin's input needs exactly one of valueFromSandbox and valueFromStep, and no value or valueFrom; "
+    "required and default belong to valueFromSandbox",
 )
 _FROM_HOOK = _rule(
-    "!(has(self.valueFromSandbox) && self.valueFromSandbox) && (" + _exactly_one("value valueFromStep valueFrom") + ")",
-    "a hook's input needs exactly one of value, valueFromStep and valueFrom, and no valueFromSandbox",
+    "!(has(self.valueFromSandbox) && self.valueFromSandbox) && !(has(self.required) && self.required) && "
+    "!has(self.default) && (" + _exactly_one("value valueFromStep valueFrom") + ")",
+    "a hook's input needs exactly one of value, valueFromStep and valueFrom, and nothing of a param",
 )
 
 SANDBOX_RULES = (
@@ -224,6 +227,8 @@ FIELDS: dict[type, _Row] = {
         "type": _text("A word for readers.", 64),
         "value": _text("A constant; only in a sandbox's hooks.", 131_072),
         "value_from_sandbox": _text("Taken from the sandbox's param of the same name."),
+        "required": _text("Whether the sandbox must give the param; it holds for all steps that take it."),
+        "default": _text("What the param is if the sandbox does not give it; for all steps that take it.", 65_536),
         "value_from_step": _text("Taken from another step."),
         "value_from": _text("Taken from a resource; only in a sandbox's hooks."),
         "as_": _text("Where the value appears; the input's name in capitals, as a variable, if left out."),

@@ -5,7 +5,7 @@ Unknown references and cycles between steps are found by `compile`, where hooks 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_SCRIPT_BYTES = 128 * 1024
+MAX_DEFAULT_BYTES = 64 * 1024
 
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 LONGEST_DURATION_MS = 7 * 24 * 3_600_000
@@ -65,13 +66,16 @@ class Input(Struct, frozen=True, kw_only=True):
     """One input of a step, with exactly one source.
 
     A plugin's step takes it from the sandbox's params or another step; a hook from a constant, another hook or a
-    resource.
+    resource. Of a param one of its steps may say that it is required, or what it is if it is not given; that holds for
+    all steps that take it.
     """
 
     name: str
     type: str = ""
     value: str | None = None
     value_from_sandbox: bool = False
+    required: bool = False
+    default: str | None = None
     value_from_step: StepOutput | None = None
     value_from: ValueFrom | None = None
     as_: Injection | None = msgspec.field(name="as", default=None)
@@ -135,6 +139,25 @@ class PluginSpec(Struct, frozen=True, kw_only=True):
     create: tuple[Step, ...] = ()
     delete: tuple[Step, ...] = ()
 
+    def params(self) -> dict[str, ParamRule]:
+        """What its steps say of the params they take, in the order of the first who takes each."""
+        found: dict[str, ParamRule] = {}
+        for step in (*self.create, *self.delete):
+            for wanted in step.inputs:
+                if wanted.value_from_sandbox:
+                    rule = found.setdefault(wanted.name, ParamRule(step.name))
+                    default = wanted.default if rule.default is None else rule.default
+                    found[wanted.name] = ParamRule(rule.step, wanted.required or rule.required, default)
+        return found
+
+
+class ParamRule(NamedTuple):
+    """What is said of a param: the first step that takes it, whether it must be given, and what it is if it is not."""
+
+    step: str
+    required: bool = False
+    default: str | None = None
+
 
 class Plugin(Struct, frozen=True, kw_only=True):
     """One version of a plugin: bare name, canonical version and what it does. Published, it never changes."""
@@ -186,6 +209,27 @@ def check_plugin_spec(spec: PluginSpec, keys: Path) -> None:
             for position, wanted in enumerate(step.inputs):
                 _check_plugin_source(wanted, (*here, "inputs", position))
     check_step_names((steps, (*keys, workflow)) for workflow, steps in workflows)
+    _check_params(workflows, keys)
+
+
+def _check_params(workflows: Iterable[tuple[str, tuple[Step, ...]]], keys: Path) -> None:
+    """What several steps say of one param agrees."""
+    defaults: dict[str, str] = {}
+    required: set[str] = set()
+    for workflow, steps in workflows:
+        for index, step in enumerate(steps):
+            for position, wanted in enumerate(step.inputs):
+                here = (*keys, workflow, index, "inputs", position)
+                if wanted.required:
+                    required.add(wanted.name)
+                if wanted.default is not None and defaults.setdefault(wanted.name, wanted.default) != wanted.default:
+                    problem = f"another step has {quote(defaults[wanted.name])} for this param; write one default"
+                    raise SpecError(problem, (*here, "default"))
+                if wanted.name in required & defaults.keys() and (wanted.required or wanted.default is not None):
+                    field = "required" if wanted.required else "default"
+                    raise SpecError(
+                        "a param that has a default is never missing; leave one of both out", (*here, field)
+                    )
 
 
 def check_runner(runner: Runner, keys: Path) -> None:
@@ -289,4 +333,14 @@ def _check_plugin_source(wanted: Input, keys: Path) -> None:
         found = "both are" if wanted.value_from_sandbox else "neither is"
         raise SpecError(f"needs exactly one of valueFromSandbox and valueFromStep; {found} given", keys)
     if wanted.value_from_step is not None:
+        check_no_param_rule(wanted, keys)
         check_step_output(wanted.value_from_step, (*keys, "valueFromStep"))
+    elif wanted.default is not None and len(wanted.default.encode()) > MAX_DEFAULT_BYTES:
+        raise SpecError(f"a default has at most {MAX_DEFAULT_BYTES} bytes", (*keys, "default"))
+
+
+def check_no_param_rule(wanted: Input, keys: Path) -> None:
+    """Only a param can be left out."""
+    for field, given in (("required", wanted.required), ("default", wanted.default is not None)):
+        if given:
+            raise SpecError("belongs to an input with valueFromSandbox: true; leave it out", (*keys, field))

@@ -20,6 +20,7 @@ from dayfly.spec.plugin import (
     Runner,
     Step,
     ValueFrom,
+    check_no_param_rule,
     check_plugin_spec,
     check_runner,
     check_step,
@@ -337,6 +338,7 @@ def _check_hooks(spec: SandboxSpec, root: Path) -> None:
 def _check_hook_source(wanted: Input, keys: Path) -> None:
     if wanted.value_from_sandbox:
         raise SpecError("a hook has no params; write value, valueFromStep or valueFrom", keys)
+    check_no_param_rule(wanted, keys)
     given = [source for source in (wanted.value, wanted.value_from_step, wanted.value_from) if source is not None]
     if len(given) != 1:
         raise SpecError(f"needs exactly one of value, valueFromStep and valueFrom; {len(given)} are given", keys)
