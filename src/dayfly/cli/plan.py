@@ -65,7 +65,7 @@ def command(
         if number:
             show.line()
         for line in _lines(sandbox, preview):
-            show.line(line)
+            show.block(line)
         for warning in preview.warnings:
             show.talk(f"warning: {warning}")
 
