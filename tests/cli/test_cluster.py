@@ -88,7 +88,7 @@ class TestSameWords:
             await story(world)
             [run] = world.cluster.objects("runs")
             scene = await world.processes[0].operator._reconciler.observe(run["metadata"]["name"])
-            reports.append(describe(scene.plan, scene.world, decide(scene.plan, scene.world, world.now())))
+            reports.append(describe(scene.plan, scene.world, decide(scene.plan, scene.world, world.now()), world.now()))
 
         asked = stage(scene, seen)
         host = asked.host()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dayfly.control.port import Host, HostUnavailableError, RefusedError
+from dayfly.plan.reasons import Reason
 from dayfly.plan.status import Report, UnitReport
-from dayfly.plan.words import Reason
 from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, Value
 

@@ -10,8 +10,8 @@ import pytest
 
 from control import wishes
 from control.fake_host import uid_of
+from dayfly.plan.reasons import Reason
 from dayfly.plan.status import Report, UnitReport
-from dayfly.plan.words import Reason
 from dayfly.spec.wire import HistoryEntry, Value
 
 UNIT = UnitReport(

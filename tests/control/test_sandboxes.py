@@ -11,7 +11,7 @@ import pytest
 from control import wishes
 from control.client import parsed
 from control.fake_host import uid_of
-from dayfly.plan.words import Reason
+from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import digest
 
 

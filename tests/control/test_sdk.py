@@ -13,7 +13,7 @@ import pytest
 from control import sdk_environment, wishes
 from control.client import KEY
 from control.fake_host import uid_of
-from dayfly.plan.words import Reason
+from dayfly.plan.reasons import Reason
 from dayfly.spec.wire import Endpoint
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.plan.words import Reason
+from dayfly.plan.reasons import Reason
 from docs.conftest import ROOT
 
 PAGE = ROOT / "docs" / "how-it-works.md"

@@ -8,6 +8,7 @@ import pytest
 from dayfly.execute.pod import read
 from dayfly.execute.pod.names import GATE
 from dayfly.kube.objects import Pod
+from dayfly.plan import reasons
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Unclear, Waiting
 from dayfly.spec.frames import encode
 from dayfly.spec.lifecycle import Exec, Unit
@@ -59,7 +60,7 @@ def sealed(outcome):
     return ended(message=f"dayfly-receipt 1 {outcome} 0\n{coded}")
 
 
-@pytest.mark.parametrize("reason", sorted(read.NO_IMAGE))
+@pytest.mark.parametrize("reason", sorted(reasons.NO_IMAGE))
 def test_a_step_without_its_image_can_be_recalled_until_its_pod_is_deleted(reason):
     waiting = {"waiting": {"reason": reason, "message": "no"}}
     assert seen(main=waiting, phase="Pending").recallable

@@ -3,7 +3,7 @@
 import pytest
 
 from dayfly.execute.receipt import receipt, understand
-from dayfly.plan.words import Reason
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan
 from dayfly.spec.lifecycle import Exec, Output, Timeouts, Unit
 

@@ -79,4 +79,4 @@ def check(row: Row) -> None:
     """What is decided is what the row says, and so is why all else waits."""
     decision = decide(row.plan, world(row.run, facts=row.facts, **row.fields), NOW)
     assert phrase(decision) == row.asked
-    assert {wait.unit: wait.message for wait in decision.waits if wait.unit} == row.waits
+    assert {wait.unit: wait.said(NOW) for wait in decision.waits if wait.unit} == row.waits

@@ -97,4 +97,4 @@ def test_every_world_has_an_answer_and_always_the_same(world, now):
     if decision.moves:
         creates = PLAN.steps
         table.apply(world.run, decision.moves, lambda name: name not in creates or creates[name].creates)
-    assert describe(PLAN, world, decision).message
+    assert describe(PLAN, world, decision, now).message

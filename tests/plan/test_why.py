@@ -1,8 +1,8 @@
 """`why`: reports in, the chain of blockers out, with what to do at its end."""
 
+from dayfly.plan.reasons import Reason
 from dayfly.plan.status import Report, UnitReport
 from dayfly.plan.why import Blocker, why
-from dayfly.plan.words import Reason
 from dayfly.spec.run import Phase, Request
 
 DELETED = Request(at=5, reason="Deleted", message="deleted by ada", by="ada")
@@ -59,13 +59,13 @@ def test_units_that_wait_for_each_other_are_met_once():
 
 
 def test_a_failure_says_its_reason_once():
-    failed = leaf(unit("db/make", "failed", reason="ExitCode", message="ExitCode: exit code 3", started_at=4))
+    failed = leaf(unit("db/make", "failed", reason="ExitCode", message="exit code 3", started_at=4))
     assert (failed.reason, failed.message) == ("ExitCode", "exit code 3")
     assert failed.next.startswith("read its log with `dayfly logs box db make`, mend the plugin")
 
 
 def test_nobody_is_sent_to_the_log_of_an_attempt_that_never_ran():
-    refused = leaf(unit("db/make", "failed", reason="InputTooLarge", message="InputTooLarge: input a has 70000 bytes"))
+    refused = leaf(unit("db/make", "failed", reason="InputTooLarge", message="input a has 70000 bytes"))
     assert refused.next.startswith("go by what it says (it never ran, so it has no log), mend the plugin")
     again = leaf(unit("db/make", "retrying", reason=Reason.WAITING_TO_RETRY, message="attempt 1 never ran (Stalled)"))
     assert again.next == "go by what it says (it never ran, so it has no log); it is tried again by itself"

@@ -134,6 +134,8 @@ def _line(unit: Unit, now: int, all_: list[Unit], width: int, *, unicode: bool) 
 def _remark(unit: Unit) -> str:
     """What is worth saying beside state and duration: what went wrong, what is waited for, else what it reads."""
     told = unit["state"] in ("succeeded", "skipped", "stopped") or unit.get("reason") == "Running"
+    if unit["state"] == "failed":
+        return ": ".join(filter(None, (unit.get("reason"), unit.get("message"))))
     if not told and unit.get("message"):
         return str(unit["message"])
     parts = []

@@ -9,25 +9,17 @@ followed what was asked of the Sandbox.
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dayfly.operator.status.status_format import lively
-from dayfly.plan.status import Report, UnitReport
+from dayfly.plan import reasons
+from dayfly.plan.reasons import Reason
+from dayfly.plan.status import Report, UnitReport, of_unit
 from dayfly.plan.why import Blocker
 from dayfly.plan.why import why as chain
-from dayfly.plan.words import Reason
+from dayfly.plan.words import Clocked, spoken
 from dayfly.spec.lifecycle import FORK
 from dayfly.spec.run import Phase, Request
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-NOT_TAKEN_UP = "NotTakenUp"
-# What somebody can do where there is no run yet. Elsewhere `plan.why` knows, or the sentence says it.
-_ADVICE = {
-    "Refused": "mend its file and apply it again",
-    "PluginMissing": "apply the plugin; the sandbox goes on by itself",
-}
 # The operator takes such things up within a moment; until then it is no news.
 _PATIENCE_MS = 3_000
 
@@ -41,7 +33,7 @@ def report(sandbox: Any, now: int) -> Report:
     """How a Sandbox stands by its status, at `now`; one of which nothing was said yet is pending."""
     meta, status = sandbox["metadata"], sandbox.get("status") or {}
     units = tuple(_unit(each, now) for each in status.get("units") or ())
-    reason = status.get("reason") or NOT_TAKEN_UP
+    reason = status.get("reason") or Reason.NOT_TAKEN_UP
     done, _, total = (status.get("progress") or "0/0").partition("/")
     closed = None
     if status.get("phase") == "Deleting":
@@ -51,7 +43,12 @@ def report(sandbox: Any, now: int) -> Report:
         phase=Phase.CLOSED if closed else Phase.OPEN,
         ready=bool(status.get("ready")),
         reason=reason,
-        message=_message(status.get("message") or "no operator has taken it up yet", status.get("units") or (), now),
+        message=next(
+            (of_unit(unit, unit.message, status.get("others", 0)) for unit in units if unit.id == status.get("about")),
+            status.get("message") or "no operator has taken it up yet",
+        ),
+        about=status.get("about", ""),
+        others=status.get("others", 0),
         done=int(done),
         total=int(total),
         units=units,
@@ -67,10 +64,10 @@ def why(sandbox: Any, now: int, flags: str) -> Blocker | None:
     if overdue := _overdue(meta, status, now):
         since, message = overdue
         advice = f"see whether the operator runs: kubectl{flags.partition(' -n ')[0]} -n dayfly-system get pods"
-        return Blocker(subject=f"sandbox {name}", reason=NOT_TAKEN_UP, message=message, since=since, next=advice)
+        return Blocker(subject=f"sandbox {name}", reason=Reason.NOT_TAKEN_UP, message=message, since=since, next=advice)
     if not found.units and not found.ready:
         since = _transition(status) or found.born_at
-        advice = _ADVICE.get(found.reason, "")
+        advice = reasons.advice(found.reason)
         return Blocker(subject=f"sandbox {name}", reason=found.reason, message=found.message, since=since, next=advice)
     blocker = chain(found, name)
     return _typeable(blocker, flags) if blocker else None
@@ -88,6 +85,7 @@ def _overdue(meta: Any, status: Any, now: int) -> tuple[int, str] | None:
 
 def _unit(said: Any, now: int) -> UnitReport:
     since, until = milliseconds(said.get("since")), milliseconds(said.get("until"))
+    template = said.get("template", "")
     resource, _, name = ("", "", said["id"].rpartition("/")[2]) if said["id"].startswith(FORK) else _parts(said)
     return UnitReport(
         id=said["id"],
@@ -98,7 +96,8 @@ def _unit(said: Any, now: int) -> UnitReport:
         state=said["state"],
         attempt=said.get("attempt", 0),
         reason=said.get("reason", ""),
-        message=lively(said.get("message", ""), since, until, now),
+        message=spoken(Clocked(template), since, until, now) if template else said.get("message", ""),
+        template=template,
         since=since,
         until=until,
         started_at=milliseconds(said.get("startedAt")),
@@ -111,13 +110,6 @@ def _unit(said: Any, now: int) -> UnitReport:
 def _parts(said: Any) -> tuple[str, str, str]:
     parts: tuple[str, str, str] = said["id"].rpartition("/")
     return parts
-
-
-def _message(message: str, units: Iterable[Any], now: int) -> str:
-    for unit in units:
-        if message.startswith(f"{unit['id']}: "):
-            return lively(message, milliseconds(unit.get("since")), milliseconds(unit.get("until")), now)
-    return message
 
 
 def _transition(status: Any) -> int:

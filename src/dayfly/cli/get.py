@@ -117,18 +117,19 @@ def _resources_of(one: Standing) -> Iterator[dict[str, Any]]:
     import msgspec
 
     from dayfly.plan.phases import of_resource
-    from dayfly.plan.status import UnitReport
+    from dayfly.plan.status import UnitReport, sentence
 
     units = msgspec.convert(one.report["units"], list[UnitReport])
     for wish in one.spec.get("resources") or ():
         stands = of_resource(units, wish["name"], closed=bool(one.report.get("closed")))
+        worst = stands.worst
         yield {
             "name": wish["name"],
             "sandbox": one.name,
             "plugin": wish.get("plugin") or "(its own steps)",
             "phase": stands.phase if units else _phase(one.report),
             "progress": f"{stands.done}/{stands.total}",
-            "message": f"{stands.worst.name}: {stands.worst.message}" if stands.worst and stands.troubled else "",
+            "message": f"{worst.name}: {sentence(worst, worst.message)}" if worst and stands.troubled else "",
         }
 
 

@@ -65,7 +65,9 @@ class Lines:
 
     @staticmethod
     def _words(unit: dict[str, object]) -> str:
-        state, message = str(unit["state"]), str(unit.get("message", ""))
+        state = str(unit["state"])
+        words = (unit.get("reason"), unit.get("message")) if state == "failed" else (unit.get("message"),)
+        message = ": ".join(str(word) for word in words if word)
         if state == "succeeded":
             took = lasted(unit, 0)
             return f"{state} after {took}" if took else state

@@ -15,8 +15,8 @@ from dayfly.control import auth, endpoints, records, wishes
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import Address, flag, read_json, rfc3339
 from dayfly.control.records import Record
+from dayfly.plan.reasons import Reason
 from dayfly.plan.status import Report, UnitReport
-from dayfly.plan.words import Reason
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.lifecycle import CREATING

@@ -15,7 +15,7 @@ from dayfly.execute.process import run
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.resident import UnansweredError
 from dayfly.execute.process.start import Starter
-from dayfly.plan.words import Reason
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Stalled, Unclear, Waiting
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import Kind, Unit
@@ -95,7 +95,7 @@ class Attempts:
             return
         except OSError as error:
             self.busy.discard(key)
-            self.tell(key, NeverRan(reason="CannotStart", message=f"the runner could not be started: {error}"))
+            self.tell(key, NeverRan(reason=Reason.CANNOT_START, message=f"the runner could not be started: {error}"))
             return
         # The turn that started it knows: this is no news.
         fact: Fact = Running(since=now_ms(), ready=unit.kind != Kind.FORK)
@@ -299,7 +299,7 @@ class Attempts:
             return Stalled(since=now_ms())
         complaint = folder.complaint()
         said = f": {complaint}" if complaint else " before it started the step"
-        return NeverRan(reason="CannotStart", message=f"{self._starter.name} ended{said}")
+        return NeverRan(reason=Reason.CANNOT_START, message=f"{self._starter.name} ended{said}")
 
     def _valued(self, key: Key, fact: Fact) -> Fact:
         """Read the outputs that belong to a result, while they are there.

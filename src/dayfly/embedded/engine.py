@@ -34,7 +34,7 @@ from dayfly.plan.actions import (
     Record,
     Release,
 )
-from dayfly.plan.words import Reason
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Fact, Running
 from dayfly.spec.run import Phase, State
 

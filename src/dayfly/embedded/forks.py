@@ -13,6 +13,7 @@ from dayfly.execute.order import CannotRenderError
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.render import Attempt, service_order
 from dayfly.execute.process.run import slug
+from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import ForkStep, Plan
 from dayfly.spec.lifecycle import Baseline, EnvChange, Unit, digest, fork_id
 from dayfly.spec.workload import Workload
@@ -134,7 +135,7 @@ def _value(change: EnvChange, attempt: Attempt, elsewhere: Mapping[str, int]) ->
         return change.value.encode()
     value = attempt.inputs[change.input] or b""
     if b"\0" in value:
-        raise CannotRenderError("InputNotText", f"the value for {change.name} contains a zero byte")
+        raise CannotRenderError(Reason.INPUT_NOT_TEXT, f"the value for {change.name} contains a zero byte")
     return value
 
 
@@ -142,7 +143,9 @@ def _address(wanted: Mapping[str, object], elsewhere: Mapping[str, int]) -> byte
     of = msgspec.convert(wanted["forkOf"], Baseline)
     port = elsewhere.get(fork_id(of), 0)
     if not port:
-        raise CannotRenderError("ForkWithoutPort", f"the baseline {of.name} has no port where its fork could answer")
+        raise CannotRenderError(
+            Reason.FORK_WITHOUT_PORT, f"the baseline {of.name} has no port where its fork could answer"
+        )
     return _PORT.sub(str(port), _HOST.sub(HOST, str(wanted["expression"]))).encode()
 
 

@@ -248,7 +248,7 @@ class EmbeddedHost:
         """What the run is doing; of one that has ended, its last word; None if it was never heard of."""
         scene = self._engine.look(uid)
         if scene is not None:
-            report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
+            report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
             if self._writer.trouble and not report.ready:
                 # What it says of its steps is true, and not why it stands still.
                 report = msgspec.structs.replace(report, message=f"{report.message}; {self._writer.trouble}")
@@ -256,7 +256,7 @@ class EmbeddedHost:
         last = self._engine.reader.last(uid)
         if last is None:
             return None
-        return describe(seal(()), World(run=last), Decision())
+        return describe(seal(()), World(run=last), Decision(), last.ended_at)
 
     def has_ended(self, uid: str) -> bool:
         """Whether the run existed and is over."""

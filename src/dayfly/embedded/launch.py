@@ -10,6 +10,7 @@ from dayfly.execute.order import CannotRenderError, fits
 from dayfly.execute.process.render import Attempt, step_order
 from dayfly.execute.process.run import private_directories
 from dayfly.execute.process.start import Starter
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan
 from dayfly.spec.lifecycle import CREATING, Kind, Unit
 from dayfly.spec.run import Result
@@ -42,7 +43,7 @@ class Launcher:
             self._attempts.tell(key, Ended(result=result))
         except OSError as error:
             self._attempts.busy.discard(key)
-            self._attempts.tell(key, NeverRan(reason="CannotStart", message=str(error)))
+            self._attempts.tell(key, NeverRan(reason=Reason.CANNOT_START, message=str(error)))
         else:
             await self._attempts.launch(key, unit, live.run.unit(key.unit), order)
 
@@ -87,7 +88,7 @@ class Launcher:
         assert unit.fork is not None, "only forks have a baseline"
         workload = self.baselines.get(unit.fork.baseline)
         if workload is None:
-            raise CannotRenderError("BaselineMissing", f"its baseline {unit.fork.baseline.name} is not declared")
+            raise CannotRenderError(Reason.BASELINE_MISSING, f"its baseline {unit.fork.baseline.name} is not declared")
         port = self._ports.renew(key.run, key.unit) if workload.port else 0
         folder = self._attempts.at(key)
         if unit.fork.patch or unit.fork.images:

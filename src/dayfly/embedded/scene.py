@@ -10,13 +10,14 @@ from dayfly.embedded.forks import Baselines
 from dayfly.embedded.runs import Live, Runs
 from dayfly.execute.process.run import declared_paths
 from dayfly.execute.turn import Scene
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, Objection, World
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import OutputRecord, State
 
 RUN_OUTPUT_LIMIT = 1 << 20
-BASELINE_MISSING = "BaselineMissing"
-PATH_BUSY = "PathBusy"
+BASELINE_MISSING = Reason.BASELINE_MISSING
+PATH_BUSY = Reason.PATH_BUSY
 # Why this host does not take a unit yet; each can end without any news of the run itself.
 OBJECTIONS = frozenset({BASELINE_MISSING, PATH_BUSY})
 
@@ -66,7 +67,7 @@ class Scenes:
                 )
                 facts[name, attempt] = Ended(
                     result=msgspec.structs.replace(
-                        fact.result, outcome="failed", reason="OutputTooLarge", message=message, outputs={}
+                        fact.result, outcome="failed", reason=Reason.OUTPUT_TOO_LARGE, message=message, outputs={}
                     )
                 )
             else:

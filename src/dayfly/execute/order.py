@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import nonce, resource_id
 from dayfly.spec.lifecycle import Input, Unit
 
@@ -72,13 +73,13 @@ def env_value(item: Input, value: bytes) -> bytes:
     """
     if len(value) > ENV_INPUT_LIMIT:
         raise CannotRenderError(
-            "InputTooLarge",
+            Reason.INPUT_TOO_LARGE,
             f"input {item.name} has {len(value)} bytes; an environment variable takes at most {ENV_INPUT_LIMIT}: "
             "let the step read it as a file (as: {path: ...})",
         )
     if b"\0" in value:
         raise CannotRenderError(
-            "InputNotText",
+            Reason.INPUT_NOT_TEXT,
             f"input {item.name} contains a zero byte, which no environment variable can hold: "
             "let the step read it as a file (as: {path: ...})",
         )

@@ -4,7 +4,8 @@ import signal
 from collections.abc import Iterable
 
 from dayfly.execute.order import UNIT_OUTPUT_LIMIT
-from dayfly.plan.words import Reason, killed_within, out_of_memory, run_deadline, span
+from dayfly.plan.reasons import Reason
+from dayfly.plan.words import killed_within, out_of_memory, run_deadline, span
 from dayfly.plan.world import Ended, NeverRan
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Unit
@@ -31,7 +32,7 @@ def understand(records: Iterable[tuple[str, bytes]], *, nonce: str, unit: Unit) 
     if outcome == "void":
         return NeverRan(reason=Reason.VOID, message=detail or "it was fenced before it started")
     if outcome == "refused":
-        return NeverRan(reason="CannotPrepare", message=detail)
+        return NeverRan(reason=Reason.CANNOT_PREPARE, message=detail)
     states = [value.decode(errors="replace").split("\0") for key, value in records if key == "output"]
     code = int(fields.get("code") or 0)
     reason, message = _reason(outcome, code, detail, unit)
@@ -63,7 +64,7 @@ def _reason(outcome: str, code: int, detail: str, unit: Unit) -> tuple[str, str]
         case "exited" if code == 0:
             return "", ""
         case "exited":
-            return "ExitCode", f"exit code {code}"
+            return Reason.EXIT_CODE, f"exit code {code}"
         case "signaled":
             return "Signal", f"killed by signal {code} ({_signal(code)})"
         case "deadline":
@@ -71,7 +72,7 @@ def _reason(outcome: str, code: int, detail: str, unit: Unit) -> tuple[str, str]
         case "cancelled":
             return Reason.CANCELLED, f"was asked to end, with {span(unit.timeouts.grace_ms)} of grace"
         case "not-executable":
-            return "NotExecutable", detail
+            return Reason.NOT_EXECUTABLE, detail
         case _:
             return Reason.LOST, detail or f"its receipt says {outcome!r}"
 
@@ -85,7 +86,7 @@ def _starved(reason: str, message: str, code: int, kills: int, limit: str) -> tu
     if reason == "Signal" and code == signal.SIGKILL:
         return Reason.OOM_KILLED, out_of_memory(message, limit)
     within = killed_within(kills)
-    if reason == "ExitCode" and code == 128 + signal.SIGKILL:
+    if reason == Reason.EXIT_CODE and code == 128 + signal.SIGKILL:
         return Reason.OOM_KILLED, out_of_memory(f"{within}; {message}", limit)
     return reason, f"{message}; it {out_of_memory(within, limit)}"
 
@@ -106,12 +107,12 @@ def _signal(code: int) -> str:
 
 
 _FAULTS = {
-    "missing": ("OutputMissing", "output {name} was not written: the step ended well but left no such file"),
+    "missing": (Reason.OUTPUT_MISSING, "output {name} was not written: the step ended well but left no such file"),
     "too-large": (
-        "OutputTooLarge",
+        Reason.OUTPUT_TOO_LARGE,
         f"output {{name}} has {{size}} bytes; all outputs of a step may have {UNIT_OUTPUT_LIMIT} together",
     ),
-    "refused": ("OutputRefused", "output {name} is not a plain file (links, pipes and devices are not read)"),
+    "refused": (Reason.OUTPUT_REFUSED, "output {name} is not a plain file (links, pipes and devices are not read)"),
 }
 
 

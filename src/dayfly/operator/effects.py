@@ -21,6 +21,7 @@ from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.refusals import Refusals
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Prepare, Recall, Release
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan, Objection
 from dayfly.spec.lifecycle import FORK
 
@@ -107,11 +108,11 @@ class Effects:
         except CannotRenderError as error:
             said: NeverRan | Objection = NeverRan(reason=error.reason, message=str(error))
         except RefusedPodError as error:
-            said = Objection(reason="PodRefused", message=str(error), since=now)
+            said = Objection(reason=Reason.POD_REFUSED, message=str(error), since=now)
         except NotGrantedError as error:
             said = Objection(reason=error.reason, message=str(error), since=now)
         except ForeignPodError as error:
-            said = Objection(reason="NameTaken", message=str(error), since=now)
+            said = Objection(reason=Reason.NAME_TAKEN, message=str(error), since=now)
         except errors.Refused as error:
             # Quota, admission, a field that only this server finds wrong: nothing was permitted, so nothing is owed.
             said = Objection(reason=error.reason or "Refused", message=error.message, since=now)

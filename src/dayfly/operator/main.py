@@ -30,6 +30,7 @@ from dayfly.operator.status.resource_status import ResourceStatus
 from dayfly.operator.status.sandbox_status import SandboxStatus
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
+from dayfly.plan.reasons import Reason
 from dayfly.plan.status import Report, describe
 
 K = TypeVar("K", bound=Hashable)
@@ -174,7 +175,7 @@ class Operator:
             self._resource_status.forget(run)
             self._reconciler.logs.forget(run)
             return
-        report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now))
+        report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now), scene.now)
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
             if after := await self._resource_status.run(scene, found, report):
@@ -205,7 +206,7 @@ class Operator:
         scene = self._reconciler.last(run)
         if scene is None or self.cluster.queue.failures(run) < patience:
             return
-        report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now))
+        report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
         match error:
             case errors.ApiError():
                 said = error.message
@@ -222,7 +223,7 @@ class Operator:
         if target is None or seen is None or seen.metadata.uid != target.uid:
             return
         with contextlib.suppress(errors.ApiError):  # it is said at the next try
-            await self._sandbox_status.waiting(seen, WaitingError("PlanLost", str(error)))
+            await self._sandbox_status.waiting(seen, WaitingError(Reason.PLAN_LOST, str(error)))
 
     async def _reconcile(self, key: Key) -> None:
         why = await self._sandboxes.reconcile(key)

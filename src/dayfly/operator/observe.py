@@ -22,8 +22,8 @@ from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.pods.pod_events import PodEvents
 from dayfly.operator.refusals import Refusals
 from dayfly.operator.targets.targets import Targets
+from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, seal
-from dayfly.plan.words import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Unread, Waiting, World
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import FORK, Unit, digest
@@ -215,7 +215,7 @@ class Observer:
             result = msgspec.structs.replace(
                 fact.result,
                 outcome="failed",
-                reason="OutputsLost",
+                reason=Reason.OUTPUTS_LOST,
                 message=f"output {lost} was written, but its bytes could not be read from the pod's log",
                 outputs={},
             )
@@ -266,7 +266,7 @@ class Observer:
                 except (NotGrantedError, RefusedPodError, CannotRenderError) as error:
                     said = str(error)
             if said:
-                found[name] = Objection(reason="PodAltered", message=said, since=now)
+                found[name] = Objection(reason=Reason.POD_ALTERED, message=said, since=now)
         return found
 
 

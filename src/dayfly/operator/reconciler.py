@@ -21,6 +21,7 @@ from dayfly.operator.status.step_logs import StepLogs
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Dissolve, Effect, Move, Record
+from dayfly.plan.reasons import Reason
 
 log = logging.getLogger(__name__)
 
@@ -176,5 +177,7 @@ class Reconciler:
 
 def _outputs_lost(move: Record) -> Record:
     message = "its outputs could not be kept: the namespace in which it ran is being deleted"
-    result = msgspec.structs.replace(move.result, outcome="failed", reason="OutputsLost", message=message, outputs={})
+    result = msgspec.structs.replace(
+        move.result, outcome="failed", reason=Reason.OUTPUTS_LOST, message=message, outputs={}
+    )
     return Record(unit=move.unit, attempt=move.attempt, result=result)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from dayfly.plan.words import Text, spoken
 from dayfly.spec.run import Request, Result
 
 
@@ -129,15 +130,20 @@ Effect = Prepare | Launch | Fence | Recall | Cancel | Release | Dissolve
 class Wait(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     """Why nothing is asked for a unit (or, with an empty `unit`, for the run) at this moment.
 
-    `on` names what it waits for; `until` is when to look again without news (0: only on news).
+    `on` names what it waits for; `until` is when to look again without news (0: only on news). The clocks of a message
+    are these times.
     """
 
     unit: str
     reason: str
-    message: str
+    message: Text
     on: tuple[str, ...] = ()
     since: int = 0
     until: int = 0
+
+    def said(self, now: int) -> str:
+        """The message for whoever hears it `now`."""
+        return spoken(self.message, self.since, self.until, now)
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,9 +4,9 @@ from dayfly.plan import words
 from dayfly.plan.actions import Finish, Wait
 from dayfly.plan.desk import Desk
 from dayfly.plan.opening import end, ending, ready_again, tell
+from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import Standing, standing
 from dayfly.plan.sealed import Step
-from dayfly.plan.words import Reason
 from dayfly.spec.lifecycle import FORK, Event
 from dayfly.spec.run import State
 

@@ -8,8 +8,8 @@ from it go into one write.
 from dayfly.plan import closing, opening, words
 from dayfly.plan.actions import Cancel, Close, Decision, Dissolve, Doubt, Fence, GiveUp, Launch, Record, Release, Void
 from dayfly.plan.desk import Desk, lingers
+from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
-from dayfly.plan.words import Reason
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Stalled, Unclear, Waiting, World
 from dayfly.spec.lifecycle import Timeouts
 from dayfly.spec.run import Phase, Request, Result, State, UnitRecord

@@ -2,8 +2,8 @@
 
 from dayfly.plan import table, words
 from dayfly.plan.actions import Claim, Decision, Effect, Launch, Move, Prepare, Void, Wait
+from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import ForkStep, Plan, Step
-from dayfly.plan.words import Reason
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Unclear, World
 from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
 

@@ -3,9 +3,9 @@
 from dayfly.plan import words
 from dayfly.plan.actions import Cancel, Fence, Recall, Wait
 from dayfly.plan.desk import Desk
+from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import FORK_BACKOFF_MAX_MS, FORK_BACKOFF_MS, RECALL_MS, Standing, again_at, backoff, standing
 from dayfly.plan.sealed import ForkStep, Step
-from dayfly.plan.words import Reason
 from dayfly.plan.world import Held, Running, Unclear, Unread, Waiting
 from dayfly.spec.lifecycle import FORK, Event
 from dayfly.spec.run import State, UnitRecord
@@ -72,7 +72,7 @@ def ready_again(desk: Desk, step: Step) -> bool:
         return False
     due = again_at(step, record)
     if desk.now < due and not desk.hurried(step.id):
-        message = words.waits_to_retry(record, due - desk.now)
+        message = words.waits_to_retry(record)
         desk.wait(Wait(unit=step.id, reason=Reason.WAITING_TO_RETRY, message=message, since=record.ended_at, until=due))
         return False
     return True
@@ -91,7 +91,7 @@ def tell(desk: Desk, step: Step | ForkStep, at: Standing) -> None:
     if at is Standing.ALIVE:
         desk.wait(_alive(step.id, record, fact, desk.now))
     elif at is Standing.UNKNOWN and isinstance(fact, Unclear):
-        message = words.unknown(record, fact.message, fact.dead_by - desk.now)
+        message = words.unknown(record, fact.message)
         desk.wait(
             Wait(unit=step.id, reason=Reason.OUTCOME_UNKNOWN, message=message, since=fact.since, until=fact.dead_by)
         )
@@ -102,9 +102,7 @@ def tell(desk: Desk, step: Step | ForkStep, at: Standing) -> None:
 def _alive(name: str, record: UnitRecord, fact: object, now: int) -> Wait:
     match fact:
         case Running(since=since):
-            return Wait(
-                unit=name, reason=Reason.RUNNING, message=words.running(record.attempt, now - since), since=since
-            )
+            return Wait(unit=name, reason=Reason.RUNNING, message=words.running(record.attempt), since=since)
         case Waiting(recalled=since, message=message) if since and now < since + RECALL_MS:
             text = words.recalled(record.attempt, message, RECALL_MS)
             return Wait(unit=name, reason=Reason.RECALLED, message=text, since=since, until=since + RECALL_MS)
@@ -140,8 +138,7 @@ def _watch(desk: Desk, fork: ForkStep, record: UnitRecord) -> bool:
     if isinstance(fact, Running) and fact.ready:
         return True
     if isinstance(fact, Running):
-        message = f"runs for {words.span(desk.now - fact.since)} and does not answer yet"
-        desk.wait(Wait(unit=fork.id, reason=Reason.NOT_ANSWERING, message=message, since=fact.since))
+        desk.wait(Wait(unit=fork.id, reason=Reason.NOT_ANSWERING, message=words.not_answering(), since=fact.since))
     else:
         desk.wait(_alive(fork.id, record, fact, desk.now))
     return False
@@ -153,7 +150,7 @@ def _start_fork(desk: Desk, fork: ForkStep, record: UnitRecord) -> None:
         return
     due = _fork_due(record) if record.generation == fork.generation else 0
     if desk.now < due and not desk.hurried(fork.id):
-        message = words.waits_to_retry(record, due - desk.now)
+        message = words.waits_to_retry(record)
         desk.wait(Wait(unit=fork.id, reason=Reason.WAITING_TO_RETRY, message=message, since=record.ended_at, until=due))
     else:
         desk.claim(fork)
@@ -213,7 +210,7 @@ def end(desk: Desk, name: str, record: UnitRecord, reason: str, message: str) ->
         case _:
             pass
     if isinstance(fact, Unclear):
-        text = words.unknown(record, fact.message, fact.dead_by - desk.now)
+        text = words.unknown(record, fact.message)
         desk.wait(Wait(unit=name, reason=Reason.OUTCOME_UNKNOWN, message=text, since=fact.since, until=fact.dead_by))
     else:
         desk.wait(Wait(unit=name, reason=Reason.STOPPING, message=message, since=record.claimed_at))

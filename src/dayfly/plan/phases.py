@@ -3,32 +3,13 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from dayfly.plan.reasons import Tone, tone
 from dayfly.plan.status import UnitReport
-from dayfly.plan.words import Reason
 from dayfly.spec.lifecycle import CREATING
 
-# With these somebody has to do something before it goes on; the last three come from the operator.
-_FAILURES = frozenset({Reason.RESOURCE_FAILED, Reason.HOOK_FAILED, "Refused", "LedgerLost", "PlanLost"})
 _DONE = ("succeeded", "stopped")
 _TROUBLES = ("failed", "unknown", "retrying")
 _WORST_FIRST = (*_TROUBLES, "running")
-# What a step that goes well has as its reason, one after the other; the last are the kubelet's. That it pulls is not
-# among them: it is heard of where that takes longer than with most, and then it is what stands in the way.
-_ORDINARY = frozenset(
-    {
-        "",
-        Reason.WAITING_FOR_INPUT,
-        Reason.WAITING_FOR_FORKS,
-        Reason.WAITING_FOR_READERS,
-        Reason.WAITING_FOR_SLOT,
-        Reason.STARTING,
-        Reason.RUNNING,
-        Reason.STOPPING,
-        Reason.NO_NEWS,
-        "ContainerCreating",
-        "PodInitializing",
-    }
-)
 
 
 class ResourceStanding(NamedTuple):
@@ -51,7 +32,7 @@ def phase(*, begun: bool, closed: bool, ready: bool, reason: str) -> str:
         return "Deleting"
     if ready:
         return "Ready"
-    if reason in _FAILURES:
+    if tone(reason) is Tone.FAILED:
         return "Failed"
     return "Creating" if begun else "Pending"
 
@@ -73,7 +54,7 @@ def of_resource(units: Iterable[UnitReport], resource: str, *, closed: bool) -> 
 def troubled(units: Iterable[UnitReport]) -> bool:
     """Whether something stands in the way of one of them, or has."""
     return any(
-        unit.state in _TROUBLES or (unit.state in ("waiting", "running") and unit.reason not in _ORDINARY)
+        unit.state in _TROUBLES or (unit.state in ("waiting", "running") and tone(unit.reason) is not Tone.PROGRESS)
         for unit in units
     )
 

@@ -1,9 +1,10 @@
 """What is said of a run: one reason, one sentence, and a line for each unit. Spoken each time anew, never read back."""
 
+from dayfly.plan import words
 from dayfly.plan.actions import Decision, Wait
+from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import STUCK_AFTER, Standing, standing
 from dayfly.plan.sealed import ForkStep, Plan, Step
-from dayfly.plan.words import Reason
 from dayfly.plan.world import Running, World
 from dayfly.spec.lifecycle import CREATING, Event, Struct
 from dayfly.spec.run import Phase, Request, State, UnitRecord
@@ -12,7 +13,8 @@ from dayfly.spec.run import Phase, Request, State, UnitRecord
 class UnitReport(Struct, frozen=True, kw_only=True):
     """One unit as people see it. `state` is a word of `STATES`; times are unix milliseconds, 0 for not yet.
 
-    `since` it stands so; at `until` time alone changes that: it is tried again, or is certain to have ended.
+    `since` it stands so; at `until` time alone changes that: it is tried again, or is certain to have ended. A message
+    with clocks has its `template` beside it (`plan.words.Clocked`), for whoever shows it later.
     """
 
     id: str
@@ -24,6 +26,7 @@ class UnitReport(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     reason: str = ""
     message: str = ""
+    template: str = ""
     since: int = 0
     until: int = 0
     started_at: int = 0
@@ -34,13 +37,18 @@ class UnitReport(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """A run as people see it. `done` of `total` counts the units of the phase it is in (creating, or cleaning up)."""
+    """A run as people see it. `done` of `total` counts the units of the phase it is in (creating, or cleaning up).
+
+    Where `message` is that of a unit, `about` is its id, and `others` counts those of which the same could be said.
+    """
 
     uid: str
     phase: Phase
     ready: bool
     reason: str
     message: str
+    about: str = ""
+    others: int = 0
     done: int
     total: int
     units: tuple[UnitReport, ...]
@@ -54,11 +62,11 @@ class Report(Struct, frozen=True, kw_only=True):
 STATES = ("waiting", "running", "succeeded", "failed", "retrying", "unknown", "stopped", "skipped")
 
 
-def describe(plan: Plan, world: World, decision: Decision) -> Report:
-    """Put the run and what `decide` said of it into words."""
+def describe(plan: Plan, world: World, decision: Decision, now: int) -> Report:
+    """Put the run and what `decide` said of it into words, for whoever hears them `now` (unix milliseconds)."""
     waits = {wait.unit: wait for wait in reversed(decision.waits) if wait.unit}
-    units = tuple(_step(world, step, waits.get(step.id)) for step in plan.steps.values())
-    forks = tuple(_fork(world, fork, waits.get(fork.id)) for fork in plan.forks.values())
+    units = tuple(_step(world, step, waits.get(step.id), now) for step in plan.steps.values())
+    forks = tuple(_fork(world, fork, waits.get(fork.id), now) for fork in plan.forks.values())
     run = world.run
     open_ = run.phase is Phase.OPEN
     counted = [unit for unit in units if (unit.event in CREATING) == open_ and unit.state != "skipped"]
@@ -66,13 +74,16 @@ def describe(plan: Plan, world: World, decision: Decision) -> Report:
     total = len(counted)
     if open_:
         done, total = done + sum(fork.state == "running" for fork in forks), total + len(forks)
-    reason, message = _opening(units, forks) if open_ else _closing(world, units, forks)
+    reason, said = _opening(units, forks) if open_ else _closing(world, units, forks)
+    about, others = ("", 0) if isinstance(said, str) else (said[0].id, len(said) - 1)
     return Report(
         uid=run.uid,
         phase=run.phase,
         ready=reason is Reason.READY,
         reason=reason,
-        message=message,
+        message=said if isinstance(said, str) else of_unit(said[0], said[0].message, others),
+        about=about,
+        others=others,
         done=done,
         total=total,
         units=units + forks,
@@ -82,28 +93,43 @@ def describe(plan: Plan, world: World, decision: Decision) -> Report:
     )
 
 
-def _opening(units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tuple[Reason, str]:
+def sentence(unit: UnitReport, said: str) -> str:
+    """What is said of a unit where its reason does not stand beside it; `said` is its message, however shown."""
+    parts = (unit.reason, said) if unit.state == "failed" else (said or unit.state,)
+    return ": ".join(filter(None, parts))
+
+
+def of_unit(unit: UnitReport, said: str, others: int) -> str:
+    """The sentence of a run whose reason is a unit's; `others` as in `Report`."""
+    return f"{unit.id}: {sentence(unit, said)}" + (f" (and {others} more)" if others else "")
+
+
+# A sentence of its own, or the units of which the first one's sentence is said.
+_Said = str | list[UnitReport]
+
+
+def _opening(units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tuple[Reason, _Said]:
     """The first of these that holds is the run's own reason: the deepest trouble first, progress last."""
     creating = [unit for unit in units if unit.event in CREATING]
     before = [unit for unit in creating if unit.event == Event.PRE_START]
     after = [unit for unit in creating if unit.event == Event.POST_START]
     if failed := _with(before, "failed"):
-        return Reason.RESOURCE_FAILED, _first(failed)
+        return Reason.RESOURCE_FAILED, failed
     if doubtful := _with(creating, "unknown"):
-        return Reason.OUTCOME_UNKNOWN, _first(doubtful)
+        return Reason.OUTCOME_UNKNOWN, doubtful
     if pending := [unit for unit in before if unit.state != "succeeded"]:
         resources = any(unit.resource for unit in pending)
         return (Reason.RESOURCES_PENDING if resources else Reason.HOOKS_PENDING), _busiest(pending)
     if pending := [fork for fork in forks if fork.state != "running"]:
         return Reason.FORKS_PENDING, _busiest(pending)
     if failed := _with(after, "failed"):
-        return Reason.HOOK_FAILED, _first(failed)
+        return Reason.HOOK_FAILED, failed
     if pending := [unit for unit in after if unit.state != "succeeded"]:
         return Reason.HOOKS_PENDING, _busiest(pending)
     return Reason.READY, "All desired workloads are available."
 
 
-def _closing(world: World, units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tuple[Reason, str]:
+def _closing(world: World, units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tuple[Reason, _Said]:
     run = world.run
     if run.phase is Phase.ABANDONED or run.abandon is not None:
         request = run.abandon or run.closed
@@ -116,10 +142,10 @@ def _closing(world: World, units: tuple[UnitReport, ...], forks: tuple[UnitRepor
         return Reason.CLEANED, "every delete step has succeeded; nothing is left"
     stopping = [unit for unit in units if unit.event not in CREATING]
     if doubtful := _with([*units, *forks], "unknown"):
-        return Reason.OUTCOME_UNKNOWN, _first(doubtful)
+        return Reason.OUTCOME_UNKNOWN, doubtful
     stuck = [unit for unit in _with(stopping, "retrying") if run.unit(unit.id).failures >= STUCK_AFTER]
     if stuck:
-        return Reason.CLEANUP_STUCK, _first(stuck)
+        return Reason.CLEANUP_STUCK, stuck
     active = [unit for unit in (*units, *forks) if unit.state in ("running", "retrying")]
     pending = active or [unit for unit in stopping if unit.state == "waiting"]
     because = (run.closed.message or run.closed.reason) if run.closed else ""
@@ -130,29 +156,21 @@ def _with(units: list[UnitReport], state: str) -> list[UnitReport]:
     return [unit for unit in units if unit.state == state]
 
 
-def _first(units: list[UnitReport]) -> str:
-    more = f" (and {len(units) - 1} more)" if len(units) > 1 else ""
-    return _sentence(units[0]) + more
-
-
-def _busiest(units: list[UnitReport]) -> str:
+def _busiest(units: list[UnitReport]) -> list[UnitReport]:
     """What is under way says more than what waits for it."""
     rank = {"retrying": 0, "running": 1}
-    return _first(sorted(units, key=lambda unit: rank.get(unit.state, 2)))
+    return sorted(units, key=lambda unit: rank.get(unit.state, 2))
 
 
-def _sentence(unit: UnitReport) -> str:
-    return f"{unit.id}: {unit.message or unit.state}"
-
-
-def _step(world: World, step: Step, wait: Wait | None) -> UnitReport:
+def _step(world: World, step: Step, wait: Wait | None, now: int) -> UnitReport:
     record = world.run.unit(step.id)
     state = _state(world, step, record)
-    message, reason = record.message, record.reason
+    text: words.Text = record.message
+    reason, since, until = record.reason, record.claimed_at, 0
+    if wait is not None:
+        since, until = wait.since or since, wait.until
     if wait is not None and state in ("waiting", "running", "retrying", "unknown"):
-        message, reason = wait.message, wait.reason
-    elif state == "failed":
-        message = f"{record.reason}: {record.message}" if record.message else record.reason
+        text, reason = wait.message, wait.reason
     return UnitReport(
         id=step.id,
         resource=step.resource,
@@ -162,9 +180,10 @@ def _step(world: World, step: Step, wait: Wait | None) -> UnitReport:
         state=state,
         attempt=record.attempt,
         reason=reason,
-        message=message,
-        since=(wait.since if wait else 0) or record.claimed_at,
-        until=wait.until if wait else 0,
+        message=words.spoken(text, since, until, now),
+        template=words.template(text),
+        since=since,
+        until=until,
         started_at=_started(world, step.id, record),
         ended_at=record.ended_at,
         reads=step.reads,
@@ -191,7 +210,7 @@ def _state(world: World, step: Step, record: UnitRecord) -> str:
             return "stopped" if closed and record.reason == Reason.CANCELLED else "failed"
 
 
-def _fork(world: World, fork: ForkStep, wait: Wait | None) -> UnitReport:
+def _fork(world: World, fork: ForkStep, wait: Wait | None, now: int) -> UnitReport:
     record = world.run.unit(fork.id)
     fact = world.facts.get((fork.id, record.attempt))
     answering = isinstance(fact, Running) and fact.ready and record.generation == fork.generation
@@ -207,6 +226,8 @@ def _fork(world: World, fork: ForkStep, wait: Wait | None) -> UnitReport:
         case _:
             state = "waiting"
     baseline = fork.unit.fork.baseline.name if fork.unit.fork else fork.id
+    text = wait.message if wait else record.message
+    since, until = (wait.since if wait else 0) or record.claimed_at, wait.until if wait else 0
     return UnitReport(
         id=fork.id,
         name=baseline,
@@ -215,9 +236,10 @@ def _fork(world: World, fork: ForkStep, wait: Wait | None) -> UnitReport:
         state=state,
         attempt=record.attempt,
         reason=wait.reason if wait else record.reason,
-        message=wait.message if wait else record.message,
-        since=(wait.since if wait else 0) or record.claimed_at,
-        until=wait.until if wait else 0,
+        message=words.spoken(text, since, until, now),
+        template=words.template(text),
+        since=since,
+        until=until,
         started_at=_started(world, fork.id, record),
         ended_at=record.ended_at,
         reads=fork.reads,

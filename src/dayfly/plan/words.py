@@ -1,56 +1,50 @@
-"""Every reason and every sentence that people read: in conditions, events, logs, the command line and the page alike.
+"""Every sentence that people read: in conditions, events, logs, the command line and the page alike.
 
-A reason is one constant word; its sentence carries the numbers and, where somebody can do something, what to do next.
+Its reason, one constant word, is in `plan.reasons`; the sentence carries the numbers. A sentence with a clock is a
+`Clocked` template: its clocks are filled in last, as spans for whoever reads it now, or as moments where it is kept.
 """
 
-import enum
+import re
+
+import msgspec
 
 from dayfly.spec.run import Request, UnitRecord
 
 
-class Reason(enum.StrEnum):
-    """The constant words. Clients of the public API know the first two by heart."""
+class Clocked(msgspec.Struct, frozen=True, gc=False):
+    """A sentence with clocks, `{since}` and `{until}` in `template` stand for them; other braces are doubled.
 
-    READY = "AllDesiredWorkloadsReady"
-    RESOURCE_FAILED = "ResourceFailed"
-    RESOURCES_PENDING = "ResourcesPending"
-    HOOKS_PENDING = "HooksPending"
-    FORKS_PENDING = "ForksPending"
-    HOOK_FAILED = "HookFailed"
-    DELETING = "Deleting"
-    CLEANUP_STUCK = "CleanupStuck"
-    OUTCOME_UNKNOWN = "OutcomeUnknown"
-    CLEANED = "Cleaned"
-    ABANDONED = "Abandoned"
+    The times are those of whoever says it (`Wait`, `UnitReport`). Whoever shows it fills them in, last and once.
+    """
 
-    WAITING_FOR_INPUT = "WaitingForInput"
-    WAITING_FOR_FORKS = "WaitingForForks"
-    WAITING_FOR_READERS = "WaitingForReaders"
-    WAITING_FOR_SLOT = "WaitingForSlot"
-    WAITING_TO_RETRY = "WaitingToRetry"
-    RUNNING = "Running"
-    STARTING = "Starting"
-    NO_NEWS = "NoNews"
-    RECALLED = "Recalled"
-    STOPPING = "Stopping"
-    FOREIGN = "Foreign"
-    NOT_ANSWERING = "NotAnswering"
-    STOPPED_BY_FAILURE = "StoppedByFailure"
-    STOPPED_BY_DOUBT = "StoppedByDoubt"
+    template: str
 
-    DELETED = "Deleted"
-    EXPIRED = "Expired"
-    LEASE_LAPSED = "LeaseLapsed"
-    START_DEADLINE = "StartDeadlineExceeded"
-    RUN_DEADLINE = "RunDeadlineExceeded"
-    CANCELLED = "Cancelled"
-    REPLACED = "Replaced"
-    LOST = "Lost"
-    OOM_KILLED = "OOMKilled"
-    NO_RECORD = "ContainerStatusUnknown"
-    STALLED = "Stalled"
-    OUTPUTS_UNREAD = "OutputsUnread"
-    VOID = "Void"
+
+Text = str | Clocked
+_SLOT = re.compile(r"\{\{|\}\}|\{since\}|\{until\}")
+
+
+def template(text: Text) -> str:
+    """Its template; empty for a sentence without clocks."""
+    return text.template if isinstance(text, Clocked) else ""
+
+
+def spoken(text: Text, since: int, until: int, now: int) -> str:
+    """The sentence for whoever hears it `now`: clocks are spans. All in unix milliseconds."""
+    if isinstance(text, str):
+        return text
+    return filled(text.template, f"for {span(now - since)}", f"in {span(until - now)}")
+
+
+def filled(template: str, since: str, until: str) -> str:
+    """A template's sentence. It may come from somebody's status, so it has these two slots and no others."""
+    slots = {"{since}": since, "{until}": until, "{{": "{", "}}": "}"}
+    return _SLOT.sub(lambda found: slots[found[0]], template)
+
+
+def _plain(text: str) -> str:
+    """Somebody else's words, safe in a template."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def span(milliseconds: int) -> str:
@@ -88,13 +82,18 @@ def waits_for_slot() -> str:
     return "waits for a free place: the host runs as many steps at once as it may"
 
 
-def waits_to_retry(record: UnitRecord, wait_ms: int) -> str:
+def waits_to_retry(record: UnitRecord) -> Clocked:
     tried = f"attempt {record.attempt} {'failed' if record.state == 'done' else 'never ran'}"
-    return f"{tried} ({record.reason or 'failed'}: {record.message or 'no detail'}); tries again in {span(wait_ms)}"
+    why = _plain(f"{record.reason or 'failed'}: {record.message or 'no detail'}")
+    return Clocked(f"{tried} ({why}); tries again {{until}}")
 
 
-def running(attempt: int, for_ms: int) -> str:
-    return f"attempt {attempt} has been running for {span(for_ms)}"
+def running(attempt: int) -> Clocked:
+    return Clocked(f"attempt {attempt} has been running {{since}}")
+
+
+def not_answering() -> Clocked:
+    return Clocked("runs {since} and does not answer yet")
 
 
 def starting(attempt: int, message: str) -> str:
@@ -125,10 +124,10 @@ def no_news(attempt: int) -> str:
     return f"attempt {attempt} was let go; nothing has been heard of it yet"
 
 
-def unknown(record: UnitRecord, message: str, wait_ms: int) -> str:
-    return (
-        f"attempt {record.attempt} may have run and its outcome is not known ({message}); "
-        f"it is certain to have ended in {span(wait_ms)}, then cleanup can go on. Nothing is started again meanwhile"
+def unknown(record: UnitRecord, message: str) -> Clocked:
+    return Clocked(
+        f"attempt {record.attempt} may have run and its outcome is not known ({_plain(message)}); "
+        "it is certain to have ended {until}, then cleanup can go on. Nothing is started again meanwhile"
     )
 
 

@@ -220,6 +220,7 @@ FIELDS: dict[type, _Row] = {
         "attempt": _text("Number of the latest attempt."),
         "reason": _text("One word on it."),
         "message": _text("One sentence on it.", _LONG),
+        "template": _text("The message with {since} and {until} in its clocks' places; empty if it has none.", _LONG),
         "pod": _text("Its pod, as namespace/name."),
         "since": _text("Since when it stands so, " + _TIME),
         "until": _text("When time alone changes that: tried again, or certain to have ended; empty for never."),
@@ -251,6 +252,8 @@ FIELDS: dict[type, _Row] = {
     },
     kinds.SandboxStatus: {
         **_SPOKEN,
+        "about": _text("The unit whose sentence the message is; empty if it is none's.", 600),
+        "others": _text("Of how many more units the same could be said.", minimum=0),
         "routing_key": _text("Key by which requests find the sandbox."),
         "expires_at": _text("When it will be deleted, " + _TIME),
         "endpoints": _many("Ways in."),

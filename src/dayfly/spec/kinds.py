@@ -50,7 +50,10 @@ class Condition(Struct, frozen=True, kw_only=True):
 
 
 class UnitStatus(Struct, frozen=True, kw_only=True):
-    """One step or fork as people see it. Times are RFC 3339."""
+    """One step or fork as people see it. Times are RFC 3339.
+
+    A message with clocks has them as moments, which stay true; `template` has `{since}` and `{until}` in their places.
+    """
 
     id: str
     event: str = ""
@@ -59,6 +62,7 @@ class UnitStatus(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     reason: str = ""
     message: str = ""
+    template: str = ""
     pod: str = ""
     since: str = ""
     until: str = ""
@@ -82,13 +86,15 @@ class EndpointStatus(Struct, frozen=True, kw_only=True):
 
 
 class SandboxStatus(Struct, frozen=True, kw_only=True):
-    """How a sandbox stands."""
+    """How a sandbox stands. Where its message is a unit's, `about` is that unit's id and `others` counts more such."""
 
     observed_generation: int = 0
     phase: str = ""
     ready: bool = False
     reason: str = ""
     message: str = ""
+    about: str = ""
+    others: int = 0
     progress: str = ""
     routing_key: str = ""
     run: str = ""

@@ -6,12 +6,12 @@ import msgspec
 
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube.objects import AnnotatedMeta, Condition, ObjectMeta, Pod, Slim
-from dayfly.plan.words import Reason
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Fact, Held, Running, Waiting
 from dayfly.spec.run import Result, UnitRecord
 
 # What a pod says on its ordinary way to its start.
-_ORDINARY = frozenset({"", "ContainerCreating", "PodInitializing"})
+_ORDINARY = frozenset({"", Reason.CREATING_CONTAINER, Reason.POD_INITIALIZING})
 
 
 class WorkloadSpec(Slim, frozen=True):
@@ -108,4 +108,4 @@ def _troubles(seen: Workload, pods: Sequence[Pod]) -> Iterator[tuple[str, str]]:
     for condition in seen.status.conditions or ():
         bad = "True" if condition.type == "ReplicaFailure" else "False"
         if condition.type in ("ReplicaFailure", "Progressing") and condition.status == bad:
-            yield condition.reason or "NotProgressing", condition.message
+            yield condition.reason or Reason.NOT_PROGRESSING, condition.message

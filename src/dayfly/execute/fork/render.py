@@ -19,6 +19,7 @@ from dayfly.execute.pod.names import GROUP, RUN_LABEL, derived
 from dayfly.execute.pod.render import SecretKey
 from dayfly.kube.objects import ObjectMeta
 from dayfly.kube.strategic import MergeError, merge, type_of
+from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import EnvChange, Fork, Unit, digest
 
 FORK_LABEL = f"{GROUP}/fork"
@@ -162,7 +163,9 @@ def _container(pod: dict[str, Any], name: str, where: str) -> dict[str, Any]:
     found = next((container for container in containers if container["name"] == name), None)
     if found is None:
         known = ", ".join(container["name"] for container in containers)
-        raise CannotRenderError("NoSuchContainer", f"{where}: the baseline has no container {name}; it has {known}")
+        raise CannotRenderError(
+            Reason.NO_SUCH_CONTAINER, f"{where}: the baseline has no container {name}; it has {known}"
+        )
     return found
 
 
@@ -197,7 +200,7 @@ def _address(change: EnvChange, hosts: Hosts) -> str:
     text = str(wanted["expression"])
     if not host or (_PORT.search(text) and not port):
         raise CannotRenderError(
-            "ForkWithoutService",
+            Reason.FORK_WITHOUT_SERVICE,
             f"env {change.name}: no Service with a port leads to the baseline {of['namespace']}/{of['name']}, so its "
             "fork has no address",
         )
@@ -210,11 +213,11 @@ def _patched(manifest: dict[str, Any], patch: dict[str, Any] | None) -> dict[str
     try:
         changed = _apply(manifest, patch["type"], patch["value"])
     except (MergeError, jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, KeyError) as error:
-        raise CannotRenderError("BadPatch", f"patch: does not fit the baseline: {error}") from error
+        raise CannotRenderError(Reason.BAD_PATCH, f"patch: does not fit the baseline: {error}") from error
     spec = changed.get("spec") if isinstance(changed, dict) else None
     template = spec.get("template") if isinstance(spec, dict) else None
     if not isinstance(template, dict) or not isinstance(changed.get("metadata"), dict):
-        raise CannotRenderError("BadPatch", "patch: what it leaves of the baseline is no Deployment")
+        raise CannotRenderError(Reason.BAD_PATCH, "patch: what it leaves of the baseline is no Deployment")
     return dict(changed)
 
 
@@ -226,7 +229,7 @@ def _apply(manifest: dict[str, Any], kind: str, patch: Any) -> Any:
             return _merge(manifest, patch)
         case "json":
             return jsonpatch.apply_patch(manifest, patch)
-    raise CannotRenderError("BadPatch", f"patch: no patch of type {kind} is known")
+    raise CannotRenderError(Reason.BAD_PATCH, f"patch: no patch of type {kind} is known")
 
 
 def _merge(target: Any, patch: Any) -> Any:
@@ -245,7 +248,7 @@ def _merge(target: Any, patch: Any) -> Any:
 def _replicas(manifest: dict[str, Any]) -> int:
     wanted = manifest["spec"].get("replicas", 1)
     if not isinstance(wanted, int) or wanted < 1:
-        raise CannotRenderError("BadPatch", f"patch: spec.replicas must be a number from 1 on, not {wanted!r}")
+        raise CannotRenderError(Reason.BAD_PATCH, f"patch: spec.replicas must be a number from 1 on, not {wanted!r}")
     return wanted
 
 

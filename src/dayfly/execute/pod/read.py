@@ -16,7 +16,9 @@ from dayfly.execute import receipt
 from dayfly.execute.pod import names
 from dayfly.execute.pod.render import MAIN
 from dayfly.kube.objects import Condition, ContainerStatus, Pod, StateTerminated
-from dayfly.plan.words import Reason, never_began, no_record, out_of_memory, start_deadline
+from dayfly.plan import reasons
+from dayfly.plan.reasons import Reason
+from dayfly.plan.words import never_began, no_record, out_of_memory, start_deadline
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Unit
@@ -49,14 +51,7 @@ SKEW_MS = 300_000
 # kept from the first one's marker. Like every `void` it rests on the pod's state volume staying what it was, as long as
 # the pod is bound to its node.
 _NEVER_BEGAN = frozenset({"StartError", "ContainerCannotRun", "CreateContainerError", "CreateContainerConfigError"})
-# What the kubelet says of a container whose image it cannot get. More than one word may be said of one image in turn.
-NO_IMAGE = frozenset(
-    {
-        *("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"),
-        *("RegistryUnavailable", "SignatureValidationFailed"),
-    }
-)
-_BY_NODE_LOSS = frozenset({"NodeLost", "DeletionByPodGC", "DeletionByTaintManager"})
+_BY_NODE_LOSS = frozenset({Reason.NODE_LOST, "DeletionByPodGC", "DeletionByTaintManager"})
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +88,7 @@ def gone(record: UnitRecord, unit: Unit) -> Unclear:
     """The ledger let a pod go and there is none of that UID: somebody took it away together with the proof."""
     return Unclear(
         since=record.claimed_at,
-        reason="PodGone",
+        reason=Reason.POD_GONE,
         message="its pod is gone, and with it the proof of how it ended",
         dead_by=dead_by(record, unit),
     )
@@ -184,7 +179,7 @@ def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRe
     if records is None:
         never = terminated.reason in _NEVER_BEGAN and not milliseconds(terminated.started_at)
         if never and not recalled(seen):
-            return _never(terminated.reason or "CannotStart", terminated.message or "its container never started")
+            return _never(terminated.reason or Reason.CANNOT_START, terminated.message or "its container never started")
         fact: Fact = Ended(result=_without_receipt(seen, terminated, record, unit.timeouts.pull_ms))
     else:
         fact = receipt.understand(records, nonce=nonce, unit=unit)
@@ -275,15 +270,19 @@ def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
     if _node_lost(seen):
         message = f"its node {seen.spec.node_name} is lost"
         return Seen(
-            fact=Unclear(since=record.claimed_at, reason="NodeLost", message=message, dead_by=dead_by(record, unit))
+            fact=Unclear(
+                since=record.claimed_at, reason=Reason.NODE_LOST, message=message, dead_by=dead_by(record, unit)
+            )
         )
     main = _main(seen)
     if recalled(seen) or (main is not None and (main.state.running is not None or main.restart_count)):
         message = "its pod is over, and no last word on its container is known"
         return Seen(
-            fact=Unclear(since=record.claimed_at, reason="PodOver", message=message, dead_by=dead_by(record, unit))
+            fact=Unclear(
+                since=record.claimed_at, reason=Reason.POD_OVER, message=message, dead_by=dead_by(record, unit)
+            )
         )
-    return _never(seen.status.reason or "CannotStart", seen.status.message or "its pod ended before it started")
+    return _never(seen.status.reason or Reason.CANNOT_START, seen.status.message or "its pod ended before it started")
 
 
 def _running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) -> Fact:
@@ -294,7 +293,7 @@ def _running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) ->
     end = since + limits.run_ms + limits.grace_ms + SKEW_MS
     if limits.run_ms and now >= end:
         message = "its own deadline has ended it long ago, and its node does not say so"
-        return Unclear(since=end, reason="NodeSilent", message=message, dead_by=end)
+        return Unclear(since=end, reason=Reason.NODE_SILENT, message=message, dead_by=end)
     return Running(since=since)
 
 
@@ -312,7 +311,7 @@ def _waiting(seen: Pod, main: ContainerStatus | None) -> Waiting:
             since=since,
             reason=waiting.reason or Reason.STARTING,
             message=waiting.message,
-            recallable=waiting.reason in NO_IMAGE and not seen.metadata.deletion_timestamp,
+            recallable=waiting.reason in reasons.NO_IMAGE and not seen.metadata.deletion_timestamp,
             recalled=asked,
         )
     # A node's kubelet is heard of only when it writes a status, which can take it ten seconds; until then it is silent.

@@ -21,6 +21,7 @@ from dayfly.execute.order import (
 )
 from dayfly.execute.pod import names
 from dayfly.kube.strategic import merge
+from dayfly.plan.reasons import Reason
 from dayfly.spec.frames import encode
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import Input, Unit
@@ -82,7 +83,7 @@ def pod(unit: Unit, attempt: PodAttempt) -> dict[str, Any]:
     order, files = _order(unit, attempt)
     if len(order) > ORDER_LIMIT:
         raise CannotRenderError(
-            "OrderTooLarge",
+            Reason.ORDER_TOO_LARGE,
             f"script and constant inputs make {len(order)} bytes, a pod carries at most {ORDER_LIMIT}: "
             "move large constants into the image",
         )

@@ -12,6 +12,7 @@ import signal
 from dayfly.execute.process.files import locked, private, slurp
 from dayfly.execute.process.place import Place
 from dayfly.execute.receipt import lost, receipt
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import UnitRecord
@@ -153,7 +154,7 @@ class Folder:
                 return receipt(data, nonce=nonce, unit=unit)
             marker = self._marker()
             if marker[0] == "void":
-                return NeverRan(reason="Void", message="it was fenced before it started")
+                return NeverRan(reason=Reason.VOID, message="it was fenced before it started")
             if marker[0] != "started":
                 return self._unmarked(record, unit, now)
             if self.locked():
@@ -164,7 +165,7 @@ class Folder:
     def _unmarked(self, record: UnitRecord, unit: Unit, now: int) -> Seen:
         if record.ref.split()[0] != self._place.boot:
             message = "the machine was restarted; what ran then has ended"
-            return Unclear(since=record.claimed_at, reason="MachineRestarted", message=message, dead_by=now)
+            return Unclear(since=record.claimed_at, reason=Reason.MACHINE_RESTARTED, message=message, dead_by=now)
         # A runner opens its log before it marks, and a step has none before that: a log without a folder is what
         # somebody who removed the folder left.
         was_removed = unit.kind != Kind.FORK and not self.exists() and self.log_size() is not None
@@ -178,7 +179,7 @@ class Folder:
         start = record.claimed_at + limits.schedule_ms + limits.pull_ms
         return Unclear(
             since=record.claimed_at,
-            reason="FolderLost",
+            reason=Reason.FOLDER_LOST,
             message="its folder was removed while it may have been running",
             dead_by=start + limits.run_ms + limits.grace_ms + MARGIN_MS,
         )

@@ -14,6 +14,7 @@ from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.outputs.outputs import owner
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.status.resource_status import bind
+from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Baseline, Unit, unit_id
 
@@ -55,7 +56,7 @@ class ForkBuilder:
         sources = (seen.metadata.labels or {}).get(SOURCES_LABEL, "").split(".")
         if home not in sources:
             raise NotGrantedError(
-                "NamespaceNotGranted",
+                Reason.NAMESPACE_NOT_GRANTED,
                 f"workloads of namespace {namespace} are not forked by sandboxes of {home}: an administrator can label "
                 f"it {SOURCES_LABEL}={home} (several names are joined by dots)",
             )
@@ -75,7 +76,7 @@ class ForkBuilder:
                 continue
             if (size := outputs[ref.output].size) > ENV_INPUT_LIMIT:
                 message = f"{item.name} has {size} bytes; an environment variable takes at most {ENV_INPUT_LIMIT}"
-                raise CannotRenderError("InputTooLarge", message)
+                raise CannotRenderError(Reason.INPUT_TOO_LARGE, message)
             if ref.resource not in secrets:
                 secrets[ref.resource] = await bind(self._cluster.client, run, documents[ref.resource], namespace)
             found[item.name] = SecretKey(secrets[ref.resource], f"{ref.unit}.{ref.output}")

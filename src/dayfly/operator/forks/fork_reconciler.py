@@ -22,8 +22,8 @@ from dayfly.operator.outputs.outputs import owned
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.refusals import Refusals
 from dayfly.plan import words
+from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import ForkStep, Plan
-from dayfly.plan.words import Reason
 from dayfly.plan.world import AttemptKey, Fact, Held, Objection, Running, Waiting
 from dayfly.spec.lifecycle import FORK, Baseline, Unit
 from dayfly.spec.run import Run, State
@@ -161,10 +161,10 @@ class ForkReconciler:
         if record.state not in _ALIVE:
             if of.kind != KIND:
                 message = f"its baseline is a {of.kind}; in a cluster only a {KIND} can be forked"
-                sight.objections[name] = Objection(reason="KindNotForked", message=message)
+                sight.objections[name] = Objection(reason=Reason.KIND_NOT_FORKED, message=message)
             elif baseline is None and (name, record.attempt + 1) not in sight.facts:
                 message = f"its baseline, {KIND} {of.namespace}/{of.name}, is not there; it is made as soon as that is"
-                sight.objections[name] = Objection(reason="BaselineMissing", message=message)
+                sight.objections[name] = Objection(reason=Reason.BASELINE_MISSING, message=message)
             return
         seen, fact = sight.seen.get(name), sight.facts.get((name, record.attempt))
         if baseline is None or seen is None or not isinstance(fact, (Running, Waiting)):
@@ -299,4 +299,4 @@ def _objection(error: Exception, now: int) -> Objection:
         if isinstance(error, errors.Forbidden) and " cannot " in message:
             message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
         return Objection(reason=error.reason or "Refused", message=message, since=now)
-    return Objection(reason="NameTaken", message=str(error), since=now)
+    return Objection(reason=Reason.NAME_TAKEN, message=str(error), since=now)

@@ -37,6 +37,7 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
 )
 from dayfly.operator.front.in_use import InUse
+from dayfly.plan.reasons import Reason
 from dayfly.spec import documents, semver
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Lifecycle, digest
@@ -46,7 +47,7 @@ from dayfly.spec.sandbox import Sandbox
 
 log = logging.getLogger(__name__)
 
-REFUSALS = frozenset({"Refused", "PluginMissing"})
+REFUSALS = frozenset({"Refused", Reason.PLUGIN_MISSING})
 
 
 class WaitingError(Exception):
@@ -171,7 +172,7 @@ class Sandboxes:
             await self._cluster.drop_finalizer(SANDBOXES, meta, TARGET_FINALIZER)
             return None
         return WaitingError(
-            "LedgerLost",
+            Reason.LEDGER_LOST,
             f"its ledger, Run {run}, is gone, so nobody knows what has run: nothing is started or cleaned up. Restore "
             f"the Run from a backup, or clean up by hand and annotate the sandbox {ABANDON_ANNOTATION}=<reason>",
         )
@@ -204,7 +205,7 @@ class Sandboxes:
             if not versions or (version and version not in versions):
                 asked = f"{name}@{version}" if version else name
                 there = f"there are {', '.join(versions)}" if versions else "there is no version of it"
-                raise WaitingError("PluginMissing", f"resource plugin {asked} is not in this cluster ({there})")
+                raise WaitingError(Reason.PLUGIN_MISSING, f"resource plugin {asked} is not in this cluster ({there})")
             fault = published[name, version or versions[-1]]
             if isinstance(fault, SpecError):
                 problem = f"the plugin {semver.join_name(name, version or versions[-1])} is wrong: {fault}"

@@ -11,6 +11,7 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES, anything
 from dayfly.operator.outputs.outputs import RUNNERS
+from dayfly.plan.reasons import Reason
 
 GRANT_LABEL = "dayfly.dev/runners"
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
@@ -84,11 +85,11 @@ class Namespaces:
             seen = await self._client.get(NAMESPACES, namespace)
         except errors.NotFound:
             advice = "apply the install manifest again" if namespace == RUNNERS else "create it, or change the plugin"
-            raise NotGrantedError("NamespaceMissing", f"namespace {namespace} is not there: {advice}") from None
+            raise NotGrantedError(Reason.NAMESPACE_MISSING, f"namespace {namespace} is not there: {advice}") from None
         labels = seen.metadata.labels or {}
         if namespace != RUNNERS and labels.get(GRANT_LABEL) != "true":
             raise NotGrantedError(
-                "NamespaceNotGranted",
+                Reason.NAMESPACE_NOT_GRANTED,
                 f"steps may not run in namespace {namespace}: an administrator can label it {GRANT_LABEL}=true, "
                 f"or the plugin can leave spec.runner.namespace out to run in {RUNNERS}",
             )

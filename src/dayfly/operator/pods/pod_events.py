@@ -13,6 +13,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import EVENTS, Event, Pod
 from dayfly.operator.status.status_format import stamp
 from dayfly.plan import words
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan, Waiting
 from dayfly.spec.run import Result
 
@@ -27,7 +28,7 @@ UNHEARD_MS, CROWD = 3_000, 20
 # Events of the namespace.
 APART_MS = 10
 # The kubelet's words around an image. Events have whole seconds: of two in one second the later in this order counts.
-_PULLING, _PULLED = "Pulling", "Pulled"
+_PULLING, _PULLED = str(Reason.PULLING), "Pulled"
 _ORDER = {_PULLING: 1, "Failed": 2, _PULLED: 3}
 
 
@@ -56,7 +57,7 @@ class PodEvents:
             return fact
         uid, now = pod.metadata.uid, self._now()
         if uid not in self._heard:
-            unheard = UNHEARD_MS if fact.reason == words.Reason.STARTING else 0
+            unheard = UNHEARD_MS if fact.reason == Reason.STARTING else 0
             patience = PATIENCE_MS + unheard * min(len(self._heard), CROWD) // CROWD
             # The kubelet's clock may be ahead of ours.
             self._heard[uid] = min(fact.since, now) + self._pause(patience), None

@@ -18,7 +18,8 @@ from dayfly.operator.outputs.outputs import matching, namespace_of, outputs_secr
 from dayfly.operator.status.status_format import conditions, steady, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.phases import ResourceStanding, of_resource
-from dayfly.plan.status import Report
+from dayfly.plan.reasons import Reason
+from dayfly.plan.status import Report, sentence
 from dayfly.spec.lifecycle import Lifecycle, unit_id
 from dayfly.spec.run import Phase, Result
 
@@ -83,7 +84,7 @@ class ResourceStatus:
         units = [unit for unit in report.units if unit.resource == resource]
         stands = of_resource(units, resource, closed=report.closed is not None)
         phase, ready, progress = stands.phase, stands.phase == "Ready", f"{stands.done}/{stands.total}"
-        reason, message = _words(stands, now)
+        reason, message = _words(stands)
         # That a step is placed, pulls and runs is said of the Sandbox; here its end is enough.
         news, rest = (phase, reason), (progress,)
         if (wait := throttle.wait(news, rest, now)) is not None:
@@ -111,7 +112,7 @@ class ResourceStatus:
             "run": run.metadata.name,
             "binding": {"name": binding} if binding else None,
             "conditions": conditions(ready, reason, message, 1, since),
-            "units": units_of(units, now, {}),
+            "units": units_of(units, {}),
         }
         patch = {"metadata": {"uid": uids[resource]}, "status": status}
         try:
@@ -189,7 +190,9 @@ async def bind(client: Client, run: RunObject, document: Lifecycle, namespace: s
         kept = await client.find(SECRETS, names.outputs_name(run.ledger.uid, step, record.attempt), namespace_of(unit))
         values = matching((kept.data if kept else None) or {}, Result(outcome="succeeded", outputs=record.outputs))
         if values is None:
-            raise CannotRenderError("OutputsLost", f"the Secret with the outputs of {step} is gone or was altered")
+            raise CannotRenderError(
+                Reason.OUTPUTS_LOST, f"the Secret with the outputs of {step} is gone or was altered"
+            )
         data |= {f"{unit.name}.{output}": value for output, value in values.items()}
     try:
         await client.create(SECRETS, outputs_secret(run, namespace, name, data), namespace)
@@ -206,7 +209,7 @@ async def _is_bound(client: Client, run: RunObject, namespace: str, name: str) -
     """
     found = await client.find(SECRETS, name, namespace)
     if found is not None and not owned(found.metadata, run):
-        raise CannotRenderError("NameTaken", f"Secret {namespace}/{name} exists and is not ours; delete it")
+        raise CannotRenderError(Reason.NAME_TAKEN, f"Secret {namespace}/{name} exists and is not ours; delete it")
     return found is not None
 
 
@@ -216,13 +219,13 @@ def _name(run: RunObject, document: Lifecycle) -> str:
     return names.derived("", f"{target.name}-{document.resource}", "resource", target.uid, document.resource)
 
 
-def _words(stands: ResourceStanding, now: int) -> tuple[str, str]:
+def _words(stands: ResourceStanding) -> tuple[str, str]:
     """Reason and sentence."""
     worst = stands.worst
     if worst is None:
         creating = stands.phase == "Ready"
-        return ("ResourceReady", "all its create steps have succeeded") if creating else (
+        return (Reason.RESOURCE_READY, "all its create steps have succeeded") if creating else (
             "Deleting", "its delete steps have succeeded"
         )  # fmt: skip
-    message = steady(worst.message or worst.state, worst.since, worst.until, now)
+    message = sentence(worst, steady(worst))
     return (worst.reason if stands.troubled else "") or stands.phase, f"{worst.name}: {message}"

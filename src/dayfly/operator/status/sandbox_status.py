@@ -16,22 +16,14 @@ from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import SANDBOXES, SandboxObject
 from dayfly.operator.front.sandboxes import Heeded, WaitingError, routing_key
 from dayfly.operator.outputs.outputs import namespace_of
-from dayfly.operator.status.status_format import conditions, sentence, units_of
+from dayfly.operator.status.status_format import conditions, message_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan import phases
+from dayfly.plan.reasons import Reason, Tone, tone
 from dayfly.plan.status import Report
-from dayfly.plan.words import Reason
 
 AGAIN_S = 1.0
-HINDERED = "Hindered"
-# For these somebody should look, whoever applied the sandbox above all.
-_WARNINGS = frozenset(
-    {
-        *(Reason.RESOURCE_FAILED, Reason.HOOK_FAILED, Reason.CLEANUP_STUCK, Reason.OUTCOME_UNKNOWN, Reason.ABANDONED),
-        *("Doubtful", "Refused", "PluginMissing", "LedgerLost", "PlanLost", HINDERED),
-    }
-)
-FROZEN = frozenset({"LedgerLost", "PlanLost"})
+FROZEN = frozenset({Reason.LEDGER_LOST, Reason.PLAN_LOST})
 
 
 class _Saying(NamedTuple):
@@ -41,6 +33,8 @@ class _Saying(NamedTuple):
     reason: str
     message: str
     generation: int
+    about: str = ""
+    others: int = 0
 
 
 class SandboxStatus:
@@ -67,16 +61,23 @@ class SandboxStatus:
         if seen is None or seen.metadata.uid != target.uid:
             self.forget(target.uid)
             return 0.0
-        said = _Saying(report.ready, report.reason, sentence(report, scene.now), seen.metadata.generation)
+        said = _Saying(
+            report.ready,
+            report.reason,
+            message_of(report),
+            seen.metadata.generation,
+            report.about,
+            report.others,
+        )
         if report.closed is None and not seen.metadata.deletion_timestamp:
             generation, refusal = heeded(seen)
             said = said._replace(generation=generation)
-            if refusal is not None and report.reason not in _WARNINGS:
+            if refusal is not None and tone(report.reason) < Tone.WARNING:
                 message = f"{refusal}; its forks stay as they are"
-                said = said._replace(ready=False, reason=refusal.reason, message=message)
+                said = _Saying(False, refusal.reason, message, generation)
         if hindrance and not report.ready:
             message = f"cannot go on, and is tried again: {hindrance}"
-            said = said._replace(ready=False, reason=HINDERED, message=message)
+            said = _Saying(False, Reason.HINDERED, message, said.generation)
         return await self._say(seen, said, (scene, report))
 
     async def waiting(self, seen: SandboxObject, why: WaitingError) -> None:
@@ -85,7 +86,7 @@ class SandboxStatus:
 
     def doubt(self, seen: SandboxObject, sentence: str) -> None:
         """Warn of what a Sandbox asks for in vain; it is done all the same."""
-        self._event(seen, "Doubtful", sentence, action="Compile")
+        self._event(seen, Reason.DOUBTFUL, sentence, action="Compile")
 
     def reset(self) -> None:
         """Somebody else has spoken meanwhile: what the statuses say now is what was said last."""
@@ -101,7 +102,7 @@ class SandboxStatus:
             self.forget(change.old.metadata.uid)  # whoever ended its run: no turn of ours comes to speak of it
 
     async def _say(self, seen: SandboxObject, said: _Saying, about: tuple[Scene, Report] | None) -> float:
-        ready, reason, message, generation = said
+        ready, reason, message, generation, unit, others = said
         report = about[1] if about else None
         units = report.units if report else ()
         meta, now = seen.metadata, self._cluster.now()
@@ -125,13 +126,15 @@ class SandboxStatus:
             "ready": ready,
             "reason": reason,
             "message": message,
+            "about": unit,
+            "others": others,
             "progress": progress,
             "routingKey": routing_key(meta.uid),
             "conditions": conditions(ready, reason, message, generation, since),
         }
         if about:
             status["run"] = names.run_name(meta.name, meta.uid)
-            status["units"] = units_of(units, about[0].now, _pods(*about))
+            status["units"] = units_of(units, _pods(*about))
         patch = {"metadata": {"uid": meta.uid}, "status": status}
         try:
             await self._cluster.client.patch(SANDBOXES, patch, meta.name, meta.namespace, subresource="status")
@@ -154,7 +157,7 @@ class SandboxStatus:
             name=meta.name,
             uid=meta.uid,
         )
-        kind: Literal["Normal", "Warning"] = "Warning" if reason in _WARNINGS else "Normal"
+        kind: Literal["Normal", "Warning"] = "Warning" if tone(reason) >= Tone.WARNING else "Normal"
         self._events.say(regarding, action, reason, message, kind)
 
 

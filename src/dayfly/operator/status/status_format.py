@@ -1,7 +1,7 @@
 """The shape in which all our statuses are written: conditions, steps, times.
 
 A status is written when something has changed, so a clock in a sentence would be wrong a second later. `steady` says
-the moment in its place ("tries again at ..."), `lively` makes a clock of it again for whoever reads it now.
+the moment in its place ("tries again at ..."); the template beside it is for those who show clocks.
 """
 
 import datetime as dt
@@ -9,8 +9,8 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dayfly.plan.status import Report, UnitReport
-from dayfly.plan.words import span
+from dayfly.plan.status import Report, UnitReport, of_unit
+from dayfly.plan.words import filled
 
 
 @functools.lru_cache(maxsize=1024)  # the same moments stand in one saying after the other
@@ -37,29 +37,22 @@ def conditions(
     ]
 
 
-def steady(message: str, since: int, until: int, now: int) -> str:
-    """The sentence with moments for its clocks, which ran at `now` from `since` and to `until` (0: there is none)."""
-    if since:
-        message = message.replace(f" for {span(now - since)}", f" since {stamp(since)}")
-    return message.replace(f" in {span(until - now)}", f" at {stamp(until)}") if until else message
+def steady(unit: UnitReport) -> str:
+    """The unit's message with moments for its clocks."""
+    if not unit.template:
+        return unit.message
+    return filled(unit.template, f"since {stamp(unit.since)}", f"at {stamp(unit.until)}")
 
 
-def lively(message: str, since: int, until: int, now: int) -> str:
-    """The sentence with clocks again, as they stand at `now`; the other way round than `steady`."""
-    if since:
-        message = message.replace(f" since {stamp(since)}", f" for {span(now - since)}")
-    return message.replace(f" at {stamp(until)}", f" in {span(until - now)}") if until else message
-
-
-def sentence(report: Report, now: int) -> str:
-    """The report's own sentence, steady; it may be one of a unit's."""
+def message_of(report: Report) -> str:
+    """The report's own, steady; it may be one of a unit's."""
     for unit in report.units:
-        if report.message.startswith(f"{unit.id}: "):
-            return steady(report.message, unit.since, unit.until, now)
+        if unit.id == report.about:
+            return of_unit(unit, steady(unit), report.others)
     return report.message
 
 
-def units_of(units: Iterable[UnitReport], now: int, pods: Mapping[str, str]) -> list[dict[str, Any]]:
+def units_of(units: Iterable[UnitReport], pods: Mapping[str, str]) -> list[dict[str, Any]]:
     """Every step and fork as people see it; `pods` are those of running steps, as namespace/name."""
     return [
         {
@@ -71,7 +64,8 @@ def units_of(units: Iterable[UnitReport], now: int, pods: Mapping[str, str]) -> 
                 ("state", unit.state),
                 ("attempt", unit.attempt),
                 ("reason", unit.reason),
-                ("message", steady(unit.message, unit.since, unit.until, now)),
+                ("message", steady(unit)),
+                ("template", unit.template),
                 ("pod", pods.get(unit.id, "")),
                 ("since", stamp(unit.since)),
                 ("until", stamp(unit.until)),

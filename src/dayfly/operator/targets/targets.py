@@ -21,7 +21,7 @@ from dayfly.operator.cluster.objects import (
     RunObject,
     retries,
 )
-from dayfly.plan.words import Reason
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Wish
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Target

@@ -1,0 +1,333 @@
+"""The catalogue of reasons: each constant word that Dayfly says, of what, what it means, and what somebody can do.
+
+Whoever gives a reason takes it from here, and whoever asks what a reason is (is the sandbox failed? does an Event warn?
+what is advised?) asks here. docs/reasons.md and the API's `/meta/reasons` are made of it. A reason that is not in it
+comes from Kubernetes and is passed on as it was said.
+"""
+
+import enum
+from typing import Final, NamedTuple
+
+
+class Reason(enum.StrEnum):
+    """The constant words. Clients of the public API know the first two by heart."""
+
+    READY = "AllDesiredWorkloadsReady"
+    RESOURCE_FAILED = "ResourceFailed"
+    RESOURCES_PENDING = "ResourcesPending"
+    HOOKS_PENDING = "HooksPending"
+    FORKS_PENDING = "ForksPending"
+    HOOK_FAILED = "HookFailed"
+    DELETING = "Deleting"
+    CLEANUP_STUCK = "CleanupStuck"
+    OUTCOME_UNKNOWN = "OutcomeUnknown"
+    CLEANED = "Cleaned"
+    ABANDONED = "Abandoned"
+    REFUSED = "Refused"
+    DOUBTFUL = "Doubtful"
+    PLUGIN_MISSING = "PluginMissing"
+    HINDERED = "Hindered"
+    LEDGER_LOST = "LedgerLost"
+    PLAN_LOST = "PlanLost"
+    NOT_TAKEN_UP = "NotTakenUp"
+
+    WAITING_FOR_INPUT = "WaitingForInput"
+    WAITING_FOR_FORKS = "WaitingForForks"
+    WAITING_FOR_READERS = "WaitingForReaders"
+    WAITING_FOR_SLOT = "WaitingForSlot"
+    WAITING_TO_RETRY = "WaitingToRetry"
+    RUNNING = "Running"
+    STARTING = "Starting"
+    NO_NEWS = "NoNews"
+    STOPPING = "Stopping"
+    RECALLED = "Recalled"
+    FOREIGN = "Foreign"
+    NOT_ANSWERING = "NotAnswering"
+    STOPPED_BY_FAILURE = "StoppedByFailure"
+    STOPPED_BY_DOUBT = "StoppedByDoubt"
+    OUTPUTS_UNREAD = "OutputsUnread"
+    STALLED = "Stalled"
+
+    BASELINE_MISSING = "BaselineMissing"
+    PATH_BUSY = "PathBusy"
+    KIND_NOT_FORKED = "KindNotForked"
+    BAD_PATCH = "BadPatch"
+    NO_SUCH_CONTAINER = "NoSuchContainer"
+    FORK_WITHOUT_SERVICE = "ForkWithoutService"
+    FORK_WITHOUT_PORT = "ForkWithoutPort"
+    NAMESPACE_NOT_GRANTED = "NamespaceNotGranted"
+    NAMESPACE_MISSING = "NamespaceMissing"
+    NAME_TAKEN = "NameTaken"
+    POD_REFUSED = "PodRefused"
+    POD_ALTERED = "PodAltered"
+    INPUT_TOO_LARGE = "InputTooLarge"
+    INPUT_NOT_TEXT = "InputNotText"
+    ORDER_TOO_LARGE = "OrderTooLarge"
+    NOT_PROGRESSING = "NotProgressing"
+    UNSCHEDULABLE = "Unschedulable"
+
+    CREATING_CONTAINER = "ContainerCreating"
+    POD_INITIALIZING = "PodInitializing"
+    PULLING = "Pulling"
+    ERR_IMAGE_PULL = "ErrImagePull"
+    IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
+    ERR_IMAGE_NEVER_PULL = "ErrImageNeverPull"
+    INVALID_IMAGE_NAME = "InvalidImageName"
+    IMAGE_INSPECT_ERROR = "ImageInspectError"
+    REGISTRY_UNAVAILABLE = "RegistryUnavailable"
+    SIGNATURE_VALIDATION_FAILED = "SignatureValidationFailed"
+
+    EXIT_CODE = "ExitCode"
+    SIGNAL = "Signal"
+    OOM_KILLED = "OOMKilled"
+    RUN_DEADLINE = "RunDeadlineExceeded"
+    CANCELLED = "Cancelled"
+    NOT_EXECUTABLE = "NotExecutable"
+    OUTPUT_MISSING = "OutputMissing"
+    OUTPUT_TOO_LARGE = "OutputTooLarge"
+    OUTPUT_REFUSED = "OutputRefused"
+    OUTPUTS_LOST = "OutputsLost"
+    LOST = "Lost"
+    NO_RECORD = "ContainerStatusUnknown"
+    NODE_LOST = "NodeLost"
+    NODE_SILENT = "NodeSilent"
+    POD_GONE = "PodGone"
+    POD_OVER = "PodOver"
+    MACHINE_RESTARTED = "MachineRestarted"
+    FOLDER_LOST = "FolderLost"
+    REPLACED = "Replaced"
+
+    START_DEADLINE = "StartDeadlineExceeded"
+    CANNOT_START = "CannotStart"
+    CANNOT_PREPARE = "CannotPrepare"
+    VOID = "Void"
+
+    DELETED = "Deleted"
+    EXPIRED = "Expired"
+    LEASE_LAPSED = "LeaseLapsed"
+
+    ACCEPTED = "Accepted"
+    RESOURCE_READY = "ResourceReady"
+
+
+class Of(enum.StrEnum):
+    """What a reason is said of; the values head the sections of the docs' page."""
+
+    RUN = "A sandbox"
+    WAIT = "A step or fork that is not done yet"
+    HOLD = "A step or fork that cannot be made as it is wished for"
+    IMAGE = "A step or fork whose image or container is being fetched or made, in Kubernetes' words"
+    RESULT = "An attempt that has failed, or may have run"
+    VOID = "An attempt that never ran"
+    END = "Why a sandbox closes"
+    OBJECT = "A plugin or a resource"
+
+
+class Tone(enum.IntEnum):
+    """How it stands where that is said, from good to bad."""
+
+    PROGRESS = 0  # all goes well
+    TROUBLE = 1  # something stands in the way, or has; it may pass
+    WARNING = 2  # somebody should look
+    FAILED = 3  # it does not go on until somebody does something
+
+
+class Entry(NamedTuple):
+    """One row. In `advice`, {look} is where its trouble is told, {logs} the command for its log, {sandbox} its name."""
+
+    reason: Reason
+    tone: Tone
+    meaning: str
+    advice: str = ""
+
+
+_STEP_FAILED = "{look}, mend the plugin or the parameters, delete the sandbox and apply it again"
+NO_IMAGE_ADVICE: Final = (
+    "let the cluster's nodes pull that image: it goes on by itself then. If its name is wrong: mend the plugin, "
+    "delete the sandbox and apply it again"
+)
+IMAGE_OF_CLEANUP: Final = (
+    "let the cluster's nodes pull that image: it goes on by itself then. If no create step ever ran, or what they made "
+    "is gone for certain: `dayfly abandon {sandbox} --reason ...`"
+)
+_GRANT = "ask the namespace's administrator for what the message names"
+_NO_SPACE = "let the step read it as a file (`as: {{path: ...}}`), or make it smaller"
+
+_ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
+    Of.RUN: (
+        Entry(Reason.READY, Tone.PROGRESS, "Every create step has succeeded, every fork answers."),
+        Entry(Reason.RESOURCES_PENDING, Tone.PROGRESS, "Create steps of its resources are still to be done."),
+        Entry(Reason.HOOKS_PENDING, Tone.PROGRESS, "Its own hooks are still to be done."),
+        Entry(Reason.FORKS_PENDING, Tone.PROGRESS, "Its forks are being made, or do not answer yet."),
+        Entry(Reason.DELETING, Tone.PROGRESS, "It is being cleaned up."),
+        Entry(Reason.CLEANED, Tone.PROGRESS, "Every delete step has succeeded; nothing is left."),
+        Entry(Reason.NOT_TAKEN_UP, Tone.PROGRESS, "No operator has said anything of it yet."),
+        Entry(Reason.RESOURCE_FAILED, Tone.FAILED, "A create step has failed; nothing else is started.", _STEP_FAILED),
+        Entry(
+            Reason.HOOK_FAILED,
+            Tone.FAILED,
+            "A postStart step has failed.",
+            "{look}; the forks stay as they are until the sandbox is deleted",
+        ),
+        Entry(
+            Reason.CLEANUP_STUCK,
+            Tone.WARNING,
+            "A delete step has failed several times. It is tried again without end.",
+            "{look} and mend what it needs; it is tried again without end. "
+            "If what it would remove is gone for certain: `dayfly abandon {sandbox} --reason ...`",
+        ),
+        Entry(
+            Reason.OUTCOME_UNKNOWN,
+            Tone.WARNING,
+            "A step may have run, and how it ended is not known yet. Nothing is started meanwhile.",
+            "nothing: it resolves by itself at its deadline, and nothing runs twice meanwhile",
+        ),
+        Entry(Reason.ABANDONED, Tone.WARNING, "Somebody gave its cleanup up, with a reason that is recorded."),
+        Entry(Reason.DOUBTFUL, Tone.WARNING, "It asks for something in vain; it is done all the same."),
+        Entry(
+            Reason.PLUGIN_MISSING,
+            Tone.WARNING,
+            "A plugin that it names is not there.",
+            "apply the plugin; the sandbox goes on by itself",
+        ),
+        Entry(Reason.HINDERED, Tone.WARNING, "The host could not do what is next, and tries again."),
+        Entry(Reason.REFUSED, Tone.FAILED, "What it asks for cannot be.", "mend its file and apply it again"),
+        Entry(Reason.LEDGER_LOST, Tone.FAILED, "Its ledger is gone, so nothing is done; the message says what to do."),
+        Entry(Reason.PLAN_LOST, Tone.FAILED, "A sealed document is gone, so nothing is done: restore it, or abandon."),
+    ),
+    Of.WAIT: (
+        Entry(Reason.WAITING_FOR_INPUT, Tone.PROGRESS, "A step whose output it reads is not done."),
+        Entry(Reason.WAITING_FOR_FORKS, Tone.PROGRESS, "It comes after the forks, which do not answer yet."),
+        Entry(Reason.WAITING_FOR_READERS, Tone.PROGRESS, "Resources that read this one are cleaned up first."),
+        Entry(
+            Reason.WAITING_FOR_SLOT,
+            Tone.PROGRESS,
+            "As many steps are running as may run at once.",
+            "wait, or start the server with more room: `dayfly up --parallel N`",
+        ),
+        Entry(Reason.STARTING, Tone.PROGRESS, "It may run, and is being started."),
+        Entry(Reason.RUNNING, Tone.PROGRESS, "It runs.", "watch it with `{logs} -f`"),
+        Entry(Reason.STOPPING, Tone.PROGRESS, "It has been asked to end, or its processes are ending."),
+        Entry(Reason.NO_NEWS, Tone.PROGRESS, "It was let go, and nothing has been heard of it yet."),
+        Entry(
+            Reason.WAITING_TO_RETRY,
+            Tone.TROUBLE,
+            "An attempt has failed or never ran; the next comes after a pause.",
+            "{look}; it is tried again by itself",
+        ),
+        Entry(
+            Reason.NOT_ANSWERING,
+            Tone.TROUBLE,
+            "The fork's process runs and does not answer on its port.",
+            "see whether its process listens on the port in PORT: `{logs}`",
+        ),
+        Entry(
+            Reason.RECALLED,
+            Tone.TROUBLE,
+            "It lacks its image, and is asked to prove that it never began.",
+            "nothing: it goes on by itself, with that word or without it",
+        ),
+        Entry(Reason.OUTPUTS_UNREAD, Tone.TROUBLE, "It has ended; its outputs cannot be read at this moment."),
+        Entry(Reason.STALLED, Tone.TROUBLE, "It may start, but whoever was to start it ended first."),
+        Entry(Reason.FOREIGN, Tone.TROUBLE, "Something bears its name and is not ours; remove that."),
+        Entry(Reason.STOPPED_BY_FAILURE, Tone.TROUBLE, "Another create step has failed, so it is not started."),
+        Entry(Reason.STOPPED_BY_DOUBT, Tone.TROUBLE, "The outcome of another create step is not known yet."),
+    ),
+    Of.HOLD: (
+        Entry(Reason.BASELINE_MISSING, Tone.TROUBLE, "The workload that it forks is not there."),
+        Entry(Reason.PATH_BUSY, Tone.TROUBLE, "A running step uses the same path, on a machine that cannot part them."),
+        Entry(Reason.KIND_NOT_FORKED, Tone.TROUBLE, "Workloads of that kind cannot be forked here."),
+        Entry(Reason.BAD_PATCH, Tone.TROUBLE, "The fork's patch does not fit its baseline."),
+        Entry(Reason.NO_SUCH_CONTAINER, Tone.TROUBLE, "The baseline has no container of the name that a change gives."),
+        Entry(Reason.FORK_WITHOUT_SERVICE, Tone.TROUBLE, "No Service leads to a fork whose address is asked for."),
+        Entry(Reason.FORK_WITHOUT_PORT, Tone.TROUBLE, "A fork whose address is asked for has no port."),
+        Entry(Reason.NAMESPACE_NOT_GRANTED, Tone.TROUBLE, "That namespace has not agreed to it.", _GRANT),
+        Entry(Reason.NAMESPACE_MISSING, Tone.TROUBLE, "The namespace is not there."),
+        Entry(Reason.NAME_TAKEN, Tone.TROUBLE, "An object that is not ours has the name; delete it."),
+        Entry(Reason.POD_REFUSED, Tone.TROUBLE, "Its pod would have what no plugin's pod may have."),
+        Entry(Reason.POD_ALTERED, Tone.TROUBLE, "Something in the cluster changed its pod before it was let go."),
+        Entry(Reason.INPUT_TOO_LARGE, Tone.TROUBLE, "An input is too large for a variable.", _NO_SPACE),
+        Entry(Reason.INPUT_NOT_TEXT, Tone.TROUBLE, "An input has a zero byte, which no variable can hold.", _NO_SPACE),
+        Entry(Reason.ORDER_TOO_LARGE, Tone.TROUBLE, "Script and plain inputs are too large for a pod's annotations."),
+        Entry(Reason.NOT_PROGRESSING, Tone.TROUBLE, "The fork's Deployment makes no progress."),
+        Entry(Reason.UNSCHEDULABLE, Tone.TROUBLE, "No node can take the pod; the message has the scheduler's words."),
+    ),
+    Of.IMAGE: (
+        Entry(Reason.CREATING_CONTAINER, Tone.PROGRESS, "Its container is being made."),
+        Entry(Reason.POD_INITIALIZING, Tone.PROGRESS, "Its pod's first containers run."),
+        Entry(Reason.PULLING, Tone.TROUBLE, "Its image takes longer than usual to be pulled.", NO_IMAGE_ADVICE),
+        Entry(Reason.ERR_IMAGE_PULL, Tone.TROUBLE, "Its image could not be pulled.", NO_IMAGE_ADVICE),
+        Entry(
+            Reason.IMAGE_PULL_BACK_OFF,
+            Tone.TROUBLE,
+            "Its image could not be pulled; tried again soon.",
+            NO_IMAGE_ADVICE,
+        ),
+        Entry(
+            Reason.ERR_IMAGE_NEVER_PULL, Tone.TROUBLE, "Its image is not there and may not be pulled.", NO_IMAGE_ADVICE
+        ),
+        Entry(Reason.INVALID_IMAGE_NAME, Tone.TROUBLE, "Its image's name cannot be one.", NO_IMAGE_ADVICE),
+        Entry(Reason.IMAGE_INSPECT_ERROR, Tone.TROUBLE, "Its image is damaged on the node."),
+        Entry(Reason.REGISTRY_UNAVAILABLE, Tone.TROUBLE, "The image's registry does not answer."),
+        Entry(Reason.SIGNATURE_VALIDATION_FAILED, Tone.TROUBLE, "The image's signature is not as it should be."),
+    ),
+    Of.RESULT: (
+        Entry(Reason.EXIT_CODE, Tone.TROUBLE, "Its script ended with another exit code than 0."),
+        Entry(Reason.SIGNAL, Tone.TROUBLE, "Its script was killed by a signal."),
+        Entry(Reason.OOM_KILLED, Tone.TROUBLE, "The kernel killed it for want of memory."),
+        Entry(Reason.RUN_DEADLINE, Tone.TROUBLE, "It ran longer than it may (`timeouts.run`)."),
+        Entry(Reason.CANCELLED, Tone.TROUBLE, "It was asked to end."),
+        Entry(Reason.NOT_EXECUTABLE, Tone.TROUBLE, "Its script could not be executed in its image."),
+        Entry(Reason.OUTPUT_MISSING, Tone.TROUBLE, "It ended well and left no file where an output is declared."),
+        Entry(Reason.OUTPUT_TOO_LARGE, Tone.TROUBLE, "Its outputs are larger than a step's, or a run's, may be."),
+        Entry(Reason.OUTPUT_REFUSED, Tone.TROUBLE, "An output is no plain file."),
+        Entry(Reason.OUTPUTS_LOST, Tone.TROUBLE, "Its outputs are gone, altered, or could not be kept."),
+        Entry(Reason.LOST, Tone.TROUBLE, "It has certainly ended, and how it ended was never reported."),
+        Entry(Reason.NO_RECORD, Tone.TROUBLE, "Its node has no record of its container."),
+        Entry(Reason.NODE_LOST, Tone.TROUBLE, "Its node is lost."),
+        Entry(Reason.NODE_SILENT, Tone.TROUBLE, "Its deadline is long over, and its node does not say that it ended."),
+        Entry(Reason.POD_GONE, Tone.TROUBLE, "Its pod was taken away, and the proof of its end with it."),
+        Entry(Reason.POD_OVER, Tone.TROUBLE, "Its pod is over, and no last word on its container is known."),
+        Entry(Reason.MACHINE_RESTARTED, Tone.TROUBLE, "The machine was restarted while it ran."),
+        Entry(Reason.FOLDER_LOST, Tone.TROUBLE, "Its folder was removed while it may have been running."),
+        Entry(Reason.REPLACED, Tone.TROUBLE, "The fork gives way to another form of it, or is no longer wished for."),
+    ),
+    Of.VOID: (
+        Entry(Reason.START_DEADLINE, Tone.TROUBLE, "It did not start in time (`timeouts.schedule`, `timeouts.pull`)."),
+        Entry(Reason.CANNOT_START, Tone.TROUBLE, "It could not be started."),
+        Entry(Reason.CANNOT_PREPARE, Tone.TROUBLE, "The runner could not make ready what the step needs."),
+        Entry(Reason.VOID, Tone.TROUBLE, "It was kept from starting."),
+    ),
+    Of.END: (
+        Entry(
+            Reason.DELETED,
+            Tone.TROUBLE,
+            "Somebody deleted it: the sandbox, a step's pod, or a fork's workload.",
+        ),
+        Entry(Reason.EXPIRED, Tone.PROGRESS, "Its time to live is over."),
+        Entry(Reason.LEASE_LAPSED, Tone.PROGRESS, "Whoever used it (`dayfly with`) is gone."),
+    ),
+    Of.OBJECT: (
+        Entry(Reason.ACCEPTED, Tone.PROGRESS, "Sandboxes can use the plugin."),
+        Entry(Reason.RESOURCE_READY, Tone.PROGRESS, "All create steps of the resource have succeeded."),
+    ),
+}
+
+CATALOGUE: Final[dict[str, Entry]] = {entry.reason: entry for rows in _ROWS.values() for entry in rows}
+SECTIONS: Final = {of: tuple(entry.reason for entry in rows) for of, rows in _ROWS.items()}
+NO_IMAGE: Final = frozenset(SECTIONS[Of.IMAGE]) - {Reason.CREATING_CONTAINER, Reason.POD_INITIALIZING, Reason.PULLING}
+"""What a kubelet says of a container whose image it cannot get; more than one of these may be said in turn."""
+
+
+def tone(reason: str) -> Tone:
+    """How it stands where that is said. What is not ours is Kubernetes' word for something in the way."""
+    if not reason:
+        return Tone.PROGRESS
+    entry = CATALOGUE.get(reason)
+    return entry.tone if entry else Tone.TROUBLE
+
+
+def advice(reason: str) -> str:
+    """What somebody can do, as a template (see `Entry`); empty where nobody needs to, or the sentence says it."""
+    entry = CATALOGUE.get(reason)
+    return entry.advice if entry else ""
