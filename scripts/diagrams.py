@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from dayfly import compile as compiler  # noqa: E402 - found beside this script, installed or not
+from dayfly.plan import reasons as catalogue  # noqa: E402 - as above
 from dayfly.plan import retry, table  # noqa: E402 - as above
 from dayfly.plan.actions import Finish, Move  # noqa: E402 - as above
 from dayfly.plan.sealed import Step, seal  # noqa: E402 - as above
@@ -95,7 +96,20 @@ def clocks() -> str:
     return "\n".join(lines)
 
 
-PARTS: dict[str, Callable[[], str]] = {"units": unit_moves, "runs": run_moves, "clocks": clocks}
+def reasons() -> str:
+    """The catalogue of reasons, a table for each thing that a reason is said of."""
+    lines: list[str] = []
+    for of, rows in catalogue.SECTIONS.items():
+        lines += [f"**{of}**", "", "| reason | what it means | what to do |", "|---|---|---|"]
+        for reason in rows:
+            entry = catalogue.CATALOGUE[reason]
+            said = {"look": "read its log (`dayfly logs`)", "logs": "dayfly logs SANDBOX STEP", "sandbox": "SANDBOX"}
+            lines.append(f"| `{reason}` | {entry.meaning} | {entry.advice.format(**said)} |")
+        lines.append("")
+    return "\n".join(lines[:-1])
+
+
+PARTS: dict[str, Callable[[], str]] = {"units": unit_moves, "runs": run_moves, "clocks": clocks, "reasons": reasons}
 
 
 def drawn(page: str) -> str:

@@ -7,8 +7,8 @@ import pytest
 
 from control import wishes
 from control.fake_host import uid_of
+from dayfly.plan.reasons import Reason
 from dayfly.plan.status import UnitReport
-from dayfly.plan.words import Reason
 
 DROP = UnitReport(
     id="mydb/drop", resource="mydb", name="drop", event="postStop", kind="exec", state="retrying", attempt=3

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from dayfly.control.store import Store
+from dayfly.plan.reasons import CATALOGUE, SECTIONS
 
 
 class Clusters:
@@ -38,6 +39,7 @@ class Clusters:
         return [
             Route(f"{api}/orgs", Address(self._org, GET=self.orgs)),
             Route(f"{api}/meta/health", Address(self._org, GET=self.health)),
+            Route(f"{api}/meta/reasons", Address(self._org, GET=self.reasons)),
             Route(at, Address(self._org, GET=self.list_all)),
             Route(at + "/{name}", Address(self._org, GET=self.get, PUT=self.get, DELETE=self.delete)),
             Route(tokens, Address(self._org, GET=self.list_tokens, POST=self.create_token)),
@@ -49,6 +51,15 @@ class Clusters:
     async def health(self, _request: Request) -> Any:
         await self._store.read(lambda connection: connection.execute(sa.select(sa.literal(1))).scalar())
         return {"version": self._version, "ok": True}
+
+    async def reasons(self, _request: Request) -> Any:
+        """Our addition: the catalogue of reasons, for whoever shows or alerts on them."""
+        return [
+            {"reason": reason, "of": of.name.lower(), "tone": CATALOGUE[reason].tone.name.lower()}
+            | {"meaning": CATALOGUE[reason].meaning}
+            for of, found in SECTIONS.items()
+            for reason in found
+        ]
 
     async def list_all(self, _request: Request) -> Any:
         return [self._wire(name, at) for name, at in sorted((await self._known()).items())]

@@ -66,7 +66,7 @@ def _reason(outcome: str, code: int, detail: str, unit: Unit) -> tuple[str, str]
         case "exited":
             return Reason.EXIT_CODE, f"exit code {code}"
         case "signaled":
-            return "Signal", f"killed by signal {code} ({_signal(code)})"
+            return Reason.SIGNAL, f"killed by signal {code} ({_signal(code)})"
         case "deadline":
             return Reason.RUN_DEADLINE, run_deadline(unit.timeouts.run_ms)
         case "cancelled":
@@ -83,7 +83,7 @@ def _starved(reason: str, message: str, code: int, kills: int, limit: str) -> tu
     That is its reason where the script itself was killed, or ended with what shells say of a child that was. Otherwise
     the script went on after it, and what it failed of then is told first.
     """
-    if reason == "Signal" and code == signal.SIGKILL:
+    if reason == Reason.SIGNAL and code == signal.SIGKILL:
         return Reason.OOM_KILLED, out_of_memory(message, limit)
     within = killed_within(kills)
     if reason == Reason.EXIT_CODE and code == 128 + signal.SIGKILL:

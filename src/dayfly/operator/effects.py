@@ -115,7 +115,7 @@ class Effects:
             said = Objection(reason=Reason.NAME_TAKEN, message=str(error), since=now)
         except errors.Refused as error:
             # Quota, admission, a field that only this server finds wrong: nothing was permitted, so nothing is owed.
-            said = Objection(reason=error.reason or "Refused", message=error.message, since=now)
+            said = Objection(reason=error.reason or Reason.REFUSED, message=error.message, since=now)
         if ahead:
             return  # it is tried again, and said, when it is its turn
         self._refusals.put(run.ledger, key, said)

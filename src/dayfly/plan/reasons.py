@@ -240,7 +240,11 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.BAD_PATCH, Tone.TROUBLE, "The fork's patch does not fit its baseline."),
         Entry(Reason.NO_SUCH_CONTAINER, Tone.TROUBLE, "The baseline has no container of the name that a change gives."),
         Entry(Reason.FORK_WITHOUT_SERVICE, Tone.TROUBLE, "No Service leads to a fork whose address is asked for."),
-        Entry(Reason.FORK_WITHOUT_PORT, Tone.TROUBLE, "A fork whose address is asked for has no port."),
+        Entry(
+            Reason.FORK_WITHOUT_PORT,
+            Tone.TROUBLE,
+            "A fork whose address is asked for has no port.",
+        ),
         Entry(Reason.NAMESPACE_NOT_GRANTED, Tone.TROUBLE, "That namespace has not agreed to it.", _GRANT),
         Entry(Reason.NAMESPACE_MISSING, Tone.TROUBLE, "The namespace is not there."),
         Entry(Reason.NAME_TAKEN, Tone.TROUBLE, "An object that is not ours has the name; delete it."),
@@ -274,11 +278,19 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
     Of.RESULT: (
         Entry(Reason.EXIT_CODE, Tone.TROUBLE, "Its script ended with another exit code than 0."),
         Entry(Reason.SIGNAL, Tone.TROUBLE, "Its script was killed by a signal."),
-        Entry(Reason.OOM_KILLED, Tone.TROUBLE, "The kernel killed it for want of memory."),
-        Entry(Reason.RUN_DEADLINE, Tone.TROUBLE, "It ran longer than it may (`timeouts.run`)."),
+        Entry(
+            Reason.OOM_KILLED,
+            Tone.TROUBLE,
+            "The kernel killed it for want of memory.",
+        ),
+        Entry(Reason.RUN_DEADLINE, Tone.TROUBLE, "It ran longer than it may: see its log, or raise `timeouts.run`."),
         Entry(Reason.CANCELLED, Tone.TROUBLE, "It was asked to end."),
-        Entry(Reason.NOT_EXECUTABLE, Tone.TROUBLE, "Its script could not be executed in its image."),
-        Entry(Reason.OUTPUT_MISSING, Tone.TROUBLE, "It ended well and left no file where an output is declared."),
+        Entry(
+            Reason.NOT_EXECUTABLE,
+            Tone.TROUBLE,
+            "Its script could not be executed: is its interpreter there?",
+        ),
+        Entry(Reason.OUTPUT_MISSING, Tone.TROUBLE, "It ended well and left no file where `valueFromPath` says."),
         Entry(Reason.OUTPUT_TOO_LARGE, Tone.TROUBLE, "Its outputs are larger than a step's, or a run's, may be."),
         Entry(Reason.OUTPUT_REFUSED, Tone.TROUBLE, "An output is no plain file."),
         Entry(Reason.OUTPUTS_LOST, Tone.TROUBLE, "Its outputs are gone, altered, or could not be kept."),
@@ -288,15 +300,27 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.NODE_SILENT, Tone.TROUBLE, "Its deadline is long over, and its node does not say that it ended."),
         Entry(Reason.POD_GONE, Tone.TROUBLE, "Its pod was taken away, and the proof of its end with it."),
         Entry(Reason.POD_OVER, Tone.TROUBLE, "Its pod is over, and no last word on its container is known."),
-        Entry(Reason.MACHINE_RESTARTED, Tone.TROUBLE, "The machine was restarted while it ran."),
-        Entry(Reason.FOLDER_LOST, Tone.TROUBLE, "Its folder was removed while it may have been running."),
+        Entry(
+            Reason.MACHINE_RESTARTED,
+            Tone.TROUBLE,
+            "The machine was restarted while it ran.",
+        ),
+        Entry(
+            Reason.FOLDER_LOST,
+            Tone.TROUBLE,
+            "Its folder was removed while it may have been running.",
+        ),
         Entry(Reason.REPLACED, Tone.TROUBLE, "The fork gives way to another form of it, or is no longer wished for."),
     ),
     Of.VOID: (
         Entry(Reason.START_DEADLINE, Tone.TROUBLE, "It did not start in time (`timeouts.schedule`, `timeouts.pull`)."),
-        Entry(Reason.CANNOT_START, Tone.TROUBLE, "It could not be started."),
-        Entry(Reason.CANNOT_PREPARE, Tone.TROUBLE, "The runner could not make ready what the step needs."),
-        Entry(Reason.VOID, Tone.TROUBLE, "It was kept from starting."),
+        Entry(Reason.CANNOT_START, Tone.TROUBLE, "It could not be started; the message says why. Tried again."),
+        Entry(
+            Reason.CANNOT_PREPARE,
+            Tone.TROUBLE,
+            "The runner could not make ready what the step needs.",
+        ),
+        Entry(Reason.VOID, Tone.TROUBLE, "It was kept from starting; tried again where that is safe."),
     ),
     Of.END: (
         Entry(
@@ -304,7 +328,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             Tone.TROUBLE,
             "Somebody deleted it: the sandbox, a step's pod, or a fork's workload.",
         ),
-        Entry(Reason.EXPIRED, Tone.PROGRESS, "Its time to live is over."),
+        Entry(Reason.EXPIRED, Tone.PROGRESS, "Its time to live is over; apply it again with a longer `ttl`."),
         Entry(Reason.LEASE_LAPSED, Tone.PROGRESS, "Whoever used it (`dayfly with`) is gone."),
     ),
     Of.OBJECT: (

@@ -100,7 +100,7 @@ def _troubles(seen: Workload, pods: Sequence[Pod]) -> Iterator[tuple[str, str]]:
     for pod in pods:
         for condition in pod.status.conditions or ():
             if condition.type == "PodScheduled" and condition.status == "False":
-                yield condition.reason or "Unschedulable", condition.message
+                yield condition.reason or Reason.UNSCHEDULABLE, condition.message
         for container in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
             waiting = container.state.waiting
             if waiting is not None and waiting.reason not in _ORDINARY:

@@ -301,7 +301,9 @@ def _waiting(seen: Pod, main: ContainerStatus | None) -> Waiting:
     created = milliseconds(seen.metadata.creation_timestamp)
     if refused := _placing(seen, "False"):
         since = milliseconds(refused.last_transition_time) or created
-        return Waiting(since=since, reason=refused.reason or "Unschedulable", message=refused.message, placed=False)
+        return Waiting(
+            since=since, reason=refused.reason or Reason.UNSCHEDULABLE, message=refused.message, placed=False
+        )
     bound = _placing(seen, "True")  # long after it was made, if it had been waiting behind its gate
     since = milliseconds(seen.status.start_time or (bound.last_transition_time if bound else None)) or created
     asked = recalled(seen)

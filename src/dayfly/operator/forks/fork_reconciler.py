@@ -298,5 +298,5 @@ def _objection(error: Exception, now: int) -> Objection:
         message = error.message
         if isinstance(error, errors.Forbidden) and " cannot " in message:
             message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
-        return Objection(reason=error.reason or "Refused", message=message, since=now)
+        return Objection(reason=error.reason or Reason.REFUSED, message=message, since=now)
     return Objection(reason=Reason.NAME_TAKEN, message=str(error), since=now)

@@ -10,6 +10,7 @@ from dayfly.kube import errors
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import PLUGINS, PluginObject
 from dayfly.operator.status.status_format import conditions
+from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
 
 
@@ -34,7 +35,7 @@ class Plugins:
         if self._said.get(name) == meta.uid:
             return
         problem = _problem(seen)
-        accepted, reason = not problem, "Refused" if problem else "Accepted"
+        accepted, reason = not problem, Reason.REFUSED if problem else Reason.ACCEPTED
         message, born = problem or "sandboxes can use it", meta.creation_timestamp or ""
         status = {
             "observedGeneration": meta.generation,

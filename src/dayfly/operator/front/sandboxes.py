@@ -47,7 +47,7 @@ from dayfly.spec.sandbox import Sandbox
 
 log = logging.getLogger(__name__)
 
-REFUSALS = frozenset({"Refused", Reason.PLUGIN_MISSING})
+REFUSALS = frozenset({Reason.REFUSED, Reason.PLUGIN_MISSING})
 
 
 class WaitingError(Exception):
@@ -116,7 +116,7 @@ class Sandboxes:
         try:
             compiled = self._compile(seen, new=run is None)
         except (SpecError, WaitingError) as error:
-            why = error if isinstance(error, WaitingError) else WaitingError("Refused", str(error))
+            why = error if isinstance(error, WaitingError) else WaitingError(Reason.REFUSED, str(error))
             if run is None:
                 return why
             self._refuse(seen, run, why)

@@ -1,0 +1,70 @@
+"""Every reason stands in the catalogue once, every row of it can be said, and nobody says one that is not there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dayfly
+from dayfly.plan import reasons
+from dayfly.plan.reasons import CATALOGUE, SECTIONS, Of, Reason, Tone
+
+SOURCE = Path(dayfly.__file__).parent
+FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path.name != "reasons.py"]
+TREES = {path: ast.parse(path.read_text()) for path in FILES}
+TEXT = "\n".join(path.read_text() for path in FILES)
+# Kubernetes says these; nobody here has to.
+NOT_OURS = {*SECTIONS[Of.IMAGE]}
+
+
+def literal(node: ast.AST) -> Iterator[str]:
+    """A reason that is written where it is given, instead of taken from the catalogue."""
+    match node:
+        case ast.Call(
+            func=ast.Name(id="CannotRenderError" | "WaitingError" | "Objection"),
+            args=[ast.Constant(value=str(word)), *_],
+        ):
+            yield word
+        case ast.keyword(arg="reason", value=ast.Constant(value=str(word))) if word:
+            yield word
+        case ast.Return(value=ast.Tuple(elts=[ast.Constant(value=str(word)), *_])) if word in CATALOGUE:
+            yield word
+
+
+def test_each_reason_has_one_row():
+    listed = [reason for rows in SECTIONS.values() for reason in rows]
+    assert sorted(listed) == sorted(Reason)
+    assert all(entry.meaning.endswith((".", "?")) or "`" in entry.meaning for entry in CATALOGUE.values())
+
+
+@pytest.mark.parametrize("reason", sorted(set(Reason) - NOT_OURS))
+def test_each_reason_can_be_said(reason):
+    """A row that nothing says is dead."""
+    assert re.search(rf"\bReason\.{Reason(reason).name}\b", TEXT)
+
+
+def test_nobody_says_a_reason_of_their_own():
+    found = {(path.name, word) for path, tree in TREES.items() for node in ast.walk(tree) for word in literal(node)}
+    assert found == set()
+
+
+def test_a_reason_of_ones_own_would_be_found():
+    """The search above is not blind."""
+    tree = ast.parse('Objection(reason="Mine")\nCannotRenderError("Mine", "x")\ndef f():\n    return "Lost", "x"')
+    assert [word for node in ast.walk(tree) for word in literal(node)].count("Mine") == 2
+    assert "Lost" in [word for node in ast.walk(tree) for word in literal(node)]
+
+
+def test_advice_can_be_filled_in():
+    for entry in CATALOGUE.values():
+        assert "{" not in entry.advice.format(look="a", logs="b", sandbox="c").replace("{path", "")
+
+
+def test_what_is_not_ours_is_trouble():
+    assert reasons.tone("FailedMount") is Tone.TROUBLE
+    assert reasons.tone("") is Tone.PROGRESS
+    assert reasons.advice("FailedMount") == ""
