@@ -139,6 +139,28 @@ def test_baselines_are_declared_at_the_start(cli: Cli):
         assert cli("down").code == 0
 
 
+def test_it_is_the_clusters_that_it_is_called_and_those_of_its_sandboxes(cli: Cli):
+    staging = cli.write(
+        "staging.yaml", "apiVersion: signadot.com/v1\nname: a\nspec: {cluster: staging, resources: []}\n"
+    )
+    refused(cli("up", "--port", "0", "--cluster", ""), 2, "'' is no name of a cluster")
+    up = ("up", "--detach", "--port", "0")
+    assert cli(*up).code == 0
+    try:
+        refused(
+            cli("apply", "-f", staging), 2, 'no cluster "staging"; this server has local', "dayfly up --cluster NAME"
+        )
+        assert cli("down").code == 0
+        assert cli(*up, "--cluster", "staging", "--cluster", "prod-1").code == 0
+        assert cli("apply", "-f", staging).code == 0
+        assert cli("down").code == 0
+        assert cli(*up).code == 0
+        assert "AllDesiredWorkloadsReady" in cli("get", "sandboxes").out
+        assert cli("sandbox", "delete", "a").code == 0
+    finally:
+        cli("down")
+
+
 def test_a_server_that_was_killed_leaves_an_address_that_is_seen_through(cli: Cli):
     assert cli("up", "--detach", "--port", "0").code == 0
     process = json.loads(cli("status", "-o", "json").out)["process"]

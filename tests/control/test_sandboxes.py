@@ -162,7 +162,10 @@ def test_what_may_not_change_is_named(db, host, change, path):
 @pytest.mark.parametrize(
     ("wish", "says"),
     [
-        (wishes.empty(cluster="other"), 'spec.cluster: no cluster "other"; this server has local'),
+        (
+            wishes.empty(cluster="other"),
+            'spec.cluster: no cluster "other"; this server has local; one machine can be several: dayfly up --cluster NAME',
+        ),
         (wishes.empty(cluster=""), "spec: sandbox spec must specify cluster"),
         (wishes.empty(bogus=1), 'spec.bogus: unknown field "bogus"'),
         (wishes.empty(forks=[{"forkOf": {"kind": "Deployment", "name": "x"}}]), "spec.forks[0].forkOf"),

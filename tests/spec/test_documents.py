@@ -33,6 +33,9 @@ class TestKinds:
             ("{kind: Sandbox}", "Sandbox"),
             ("{kind: ResourcePlugin, spec: {cluster: c}}", "ResourcePlugin"),
             ("{kind: Deployment}", "Deployment"),
+            ("{apiVersion: signadot.com/v1, kind: SignadotSandbox, name: a, spec: {cluster: c}}", "Sandbox"),
+            ("{apiVersion: signadot.com/v1, kind: Sandbox, name: a, spec: {cluster: c}}", "Sandbox"),
+            ("{apiVersion: signadot.com/v1, name: a, spec: {create: []}}", "ResourcePlugin"),
         ],
     )
     def test_told_by_kind_or_shape(self, source, kind):
@@ -45,6 +48,8 @@ class TestKinds:
             ("§hello", "", "not a string"),
             ("§kind: Pod", "kind", "ResourcePlugin, Sandbox, Deployment"),
             ("§kind: on", "kind", "not known"),
+            ("§kind: Sandbx\nname: a\nspec: {cluster: c}", "kind", "not known"),
+            ("apiVersion: signadot.com/v1\n§kind: Pod\nmetadata: {name: a}\nspec: {cluster: c}", "kind", "not known"),
             ("§name: a", "", "missing name or spec fields"),
             ("§spec: {cluster: c}", "", "missing name or spec fields"),
             ("§name: a\nspec: x", "", "missing name or spec fields"),
@@ -66,6 +71,18 @@ class TestKinds:
 
     def test_the_name_may_stand_in_metadata(self):
         assert load("{kind: Sandbox, metadata: {name: s}, spec: {cluster: c}}") == load("{name: s, spec: {cluster: c}}")
+
+    def test_what_the_originals_client_passes_over_is_passed_over(self):
+        extras = {
+            "apiVersion": "signadot.com/v1",
+            "kind": "X",
+            "metadata": {"labels": {"a": "b"}},
+            "status": {},
+            "x": 1,
+        }
+        assert load(json.dumps({**extras, **SANDBOX})) == load(json.dumps(SANDBOX))
+        assert load(json.dumps({**extras, **PLUGIN})) == load(json.dumps(PLUGIN))
+        assert documents.from_wire({**extras, **SANDBOX}, "Sandbox") == load(json.dumps(SANDBOX))
 
     def test_what_the_api_answered_can_be_applied_again(self):
         answer = SANDBOX | {"routingKey": "k", "status": {"ready": True}, "createdAt": "2026-01-02T03:04:05Z"}

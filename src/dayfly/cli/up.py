@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _ADDRESS = "127.0.0.1"
 _PORT = 7850
+LONGEST_CLUSTER = 255
 
 
 class _Wish(NamedTuple):
@@ -38,6 +39,7 @@ class _Wish(NamedTuple):
     parallel: int
     engine: str
     baselines: list[Wished]
+    clusters: tuple[str, ...]
 
 
 @click.command("up")
@@ -52,13 +54,21 @@ class _Wish(NamedTuple):
     help="Run steps as processes of this machine, or in containers of their images.",
 )
 @click.option("--baseline", "baselines", multiple=True, metavar="FILE", help="Declare the baselines in it. Repeatable.")
-def command(port: int, detach: bool, parallel: int, engine: str, baselines: tuple[str, ...]) -> None:
+@click.option("--cluster", "clusters", multiple=True, metavar="NAME", help="Be this cluster, too. Repeatable.")
+def command(
+    port: int, detach: bool, parallel: int, engine: str, baselines: tuple[str, ...], clusters: tuple[str, ...]
+) -> None:
     """Run the server of this home: the API on 127.0.0.1, and the engine that runs steps on this machine.
 
     It stays in the foreground until Ctrl-C or `dayfly down`. Steps that are running then go on, and the next server
     carries on with them.
+
+    Sandboxes name the cluster that they are for. This machine is `local`, whatever --cluster adds, and those of the
+    sandboxes that it already has.
     """
     home = Home.find()
+    if wrong := [name for name in clusters if not 0 < len(name.encode()) <= LONGEST_CLUSTER or not name.isprintable()]:
+        raise CliError(Exit.USAGE, f"{wrong[0]!r} is no name of a cluster", "write it as the sandbox's file does")
     declared = _baselines(baselines)
     containers = _containers(engine)
     if (pid := server.process(home)) is not None:
@@ -66,11 +76,12 @@ def command(port: int, detach: bool, parallel: int, engine: str, baselines: tupl
         raise CliError(Exit.FAILED, message, "stop it with: dayfly down, or choose another DAYFLY_HOME")
     if detach:
         files = [word for name in baselines for word in ("--baseline", str(Path(name).absolute()))]
+        files += [f"--cluster={name}" for name in clusters]
         client = server.start(home, ["--port", str(port), "--parallel", str(parallel), "--engine", engine, *files])
         show.talk(f"dayfly is up at {client.address.url} (process {server.process(home)}, log {home.log})")
         return
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    wish = _Wish(home, home.make_key(), runner.find(), parallel, containers, declared)
+    wish = _Wish(home, home.make_key(), runner.find(), parallel, containers, declared, clusters)
     with _listening(port) as sock:
         asyncio.run(_serve(wish, sock))
 
@@ -96,9 +107,9 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
     try:
         store = Store.open(wish.home.store)
         try:
-            app = control.create_app(
-                store, {CLUSTER: host}, org=ORGANISATION, keys=single(wish.key), version=__version__
-            )
+            names = {CLUSTER, *wish.clusters, *await control.inhabited_clusters(store, ORGANISATION)}
+            hosts = dict.fromkeys(sorted(names), host)
+            app = control.create_app(store, hosts, org=ORGANISATION, keys=single(wish.key), version=__version__)
             await control.prepare(app)
             host.start()
             serving = asyncio.create_task(control.serve(app, [sock], stop=stop))

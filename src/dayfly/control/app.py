@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
+from dayfly.control import records
 from dayfly.control.clusters import Clusters
 from dayfly.control.connections import BoundedHttp
 from dayfly.control.errors import ApiError
@@ -84,6 +85,16 @@ def create_app(
     app.state.closing = closing
     app.state.sync = sync
     return app
+
+
+async def inhabited_clusters(store: Store, org: str) -> set[str]:
+    """The clusters of the sandboxes that the store holds: somebody has to serve them.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    living = await store.read(lambda connection: records.living(connection, org))
+    return {record.cluster for record in living}
 
 
 async def prepare(app: Starlette) -> None:

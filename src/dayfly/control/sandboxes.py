@@ -188,7 +188,10 @@ class Sandboxes:
         host = self._hosts.get(wish.spec.cluster)
         if host is None:
             known = ", ".join(sorted(self._hosts))
-            raise SpecError(f"no cluster {quote(wish.spec.cluster)}; this server has {known}", ("spec", "cluster"))
+            how = "one machine can be several: dayfly up --cluster NAME"
+            raise SpecError(
+                f"no cluster {quote(wish.spec.cluster)}; this server has {known}; {how}", ("spec", "cluster")
+            )
         now = _now()
 
         def understand(connection: Connection) -> tuple[Record, Compiled]:

@@ -55,7 +55,7 @@ def classify(document: Document) -> Kind:
     data = document.data
     if not isinstance(data, dict):
         raise document.error(f"must be a mapping with name and spec, not {text.kind_of(data)}")
-    if (kind := data.get("kind")) is not None:
+    if (kind := data.get("kind")) is not None and not (_is_signadots(data) and kind not in KINDS):
         for known in KINDS:
             if kind == known:
                 return known
@@ -171,7 +171,7 @@ def _with_lists_of_steps(steps: list[dict[str, Any]]) -> None:
 def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Wish:
     if kind == "Deployment":
         return _workload(data, spelled)
-    if (version := data.get("apiVersion", API_VERSION)) != API_VERSION:
+    if (version := data.get("apiVersion", API_VERSION)) != API_VERSION and not _is_signadots(data):
         raise SpecError(f"{quote(str(version))} is not known; write {API_VERSION}", ("apiVersion",))
     name, keys = _name(data, spelled)
     spec = data.get("spec")
@@ -185,6 +185,11 @@ def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Wis
     sandbox = Sandbox(name=name, spec=_convert(spec, SandboxSpec, ("spec",), spelled))
     check_sandbox(sandbox)
     return sandbox
+
+
+def _is_signadots(data: dict[str, Any]) -> bool:
+    """Whether it says to be the original's, in its API's form: its client reads `name` and `spec`, nothing else."""
+    return str(data.get("apiVersion", "")).startswith("signadot.com/") and data.get("name") is not None
 
 
 def _plugin(data: dict[str, Any], name: str, keys: Path, spelled: Mapping[Path, str]) -> Plugin:
