@@ -109,15 +109,14 @@ class TestLease:
             await world.until(lambda: electors[1 - first].leading, "the other one to lead", 60)
             world.delete()
             await world.until(lambda: not world.leftovers(), "the end of it all", 600)
-            assert uid in process.operator._reconciler._sights
+            assert uid in process.operator._reconciler.sessions._by_ledger
             world.processes.remove(other)
             await other.end()
             world.hook = lambda _number, _call: None
             await world.until(lambda: electors[first].leading, "the first one to lead", 60)
             await world.rest(60)
-            assert process.operator._reconciler._sights == {}
-            assert process.operator._reconciler._scenes == {}
-            assert process.operator._reconciler._observer._plans == {}
+            assert process.operator._reconciler.sessions._by_name == {}
+            assert process.operator._reconciler.sessions._by_ledger == {}
 
         at_work(story, SHORT, count=2)
 

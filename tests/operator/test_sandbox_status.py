@@ -227,54 +227,6 @@ def test_what_is_in_use_is_labelled_and_freed_again():
     at_work(story)
 
 
-class TestMemory:
-    """What is gone is forgotten, by whichever of several operators, and on whatever way it went."""
-
-    @staticmethod
-    def kept(world: World, uid: str) -> list[str]:
-        """Where operators still have something of that sandbox in memory."""
-        found = []
-        for process in world.processes:
-            operator = process.operator
-            memory = {
-                "told": operator._sandbox_status._throttles,
-                "frozen": operator._sandbox_status.frozen,
-                "done": operator._sandboxes._done,
-                "sights": operator._reconciler._sights,
-                "scenes": operator._reconciler._scenes,
-            }
-            found += [f"{process.name}: {what}" for what, kept in memory.items() if uid in kept]
-        return found
-
-    @pytest.mark.parametrize("operators", [1, 2])
-    def test_of_a_sandbox_that_was_cleaned_up(self, operators):
-        async def story(world: World) -> None:
-            uid = world.sandbox(wish())
-            await world.until(lambda: ready(world), "ready")
-            world.delete()
-            await gone(world)
-            assert self.kept(world, uid) == []
-
-        at_work(story, count=operators)
-
-    def test_of_a_sandbox_whose_ledger_was_lost(self):
-        """Its figure falls too: somebody is woken by it."""
-
-        async def story(world: World) -> None:
-            uid = world.sandbox(wish())
-            await world.until(lambda: ready(world), "ready")
-            world.lose_ledger()
-            await world.until(lambda: world.status().get("reason") == "LedgerLost", "the loss to be said", 120)
-            [process] = world.processes
-            assert b"dayfly_frozen 1.0" in process.operator.metrics.text()
-            world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "cleaned up by hand"}}})
-            await gone(world)
-            assert b"dayfly_frozen 0.0" in process.operator.metrics.text()
-            assert self.kept(world, uid) == []
-
-        at_work(story)
-
-
 class TestFigures:
     def test_figures_tell_of_runs_turns_and_watches(self):
         async def story(world: World) -> None:

@@ -12,13 +12,12 @@ from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
-from dayfly.operator.observe import Sight
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.follow import Followers
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
-from dayfly.operator.refusals import Refusals
+from dayfly.operator.session import Session, Sight
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
@@ -36,7 +35,6 @@ class Effects:
         pods: Pods,
         targets: Targets,
         followers: Followers,
-        refusals: Refusals,
         builder: PodBuilder,
         forks: ForkReconciler,
         fallback: FallbackImage,
@@ -46,7 +44,6 @@ class Effects:
         self._pods = pods
         self._targets = targets
         self._followers = followers
-        self._refusals = refusals
         self._builder = builder
         self._forks = forks
         self._fallback = fallback
@@ -64,13 +61,13 @@ class Effects:
                 await self._pods.let_go(sight.pods[unit, attempt])
             case Fence() | Recall() | Cancel() | Release():
                 if pod := sight.pods.get((effect.unit, effect.attempt)):
-                    await self._end(pod, effect)
+                    await self._end(sight.session, pod, effect)
             case Dissolve():
                 await self._dissolve(sight)
             case _:
                 assert_never(effect)
 
-    async def _end(self, pod: Pod, effect: Fence | Recall | Cancel | Release) -> None:
+    async def _end(self, session: Session, pod: Pod, effect: Fence | Recall | Cancel | Release) -> None:
         match effect:
             case Fence() | Cancel():
                 await self._pods.remove(pod)
@@ -80,7 +77,7 @@ class Effects:
                     await self._pods.remove(pod)
             case Release():
                 self._followers.forget(pod.metadata.uid)
-                self._builder.forget(pod.metadata.uid)
+                session.pods.pop(pod.metadata.uid, None)
                 await self._pods.release(pod)
 
     async def _free(self, sight: Sight, scene: Scene, effect: Prepare) -> bool:
@@ -102,8 +99,8 @@ class Effects:
             made = await self._builder.manifest(run, scene.plan, name, attempt)
             stored = await self._pods.prepare(made)
             if stored is not None:
-                self._builder.judge(stored["metadata"]["uid"], stored, made)
-            self._refusals.drop(run.ledger, key)
+                sight.session.pod(stored["metadata"]["uid"]).judged = self._builder.judge(stored, made)
+            sight.session.refusals.drop(key)
             return
         except CannotRenderError as error:
             said: NeverRan | Objection = NeverRan(reason=error.reason, message=str(error))
@@ -118,7 +115,7 @@ class Effects:
             said = Objection(reason=error.reason or Reason.REFUSED, message=error.message, since=now)
         if ahead:
             return  # it is tried again, and said, when it is its turn
-        self._refusals.put(run.ledger, key, said)
+        sight.session.refusals.put(key, said)
         if isinstance(said, NeverRan):
             self._cluster.queue.add(run.metadata.name)
 
@@ -129,7 +126,7 @@ class Effects:
         seen = sight.forks.seen.get(effect.unit)
         match effect:
             case Prepare(unit=unit, attempt=attempt):
-                await self._forks.prepare(sight.run, scene.plan, unit, attempt)
+                await self._forks.prepare(sight.run, scene.plan, (unit, attempt), sight.session.forks)
             case Launch() if seen is not None:
                 await self._forks.let_go(sight.run, seen)
             case Fence() | Cancel() if seen is not None:
@@ -150,5 +147,3 @@ class Effects:
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._client.delete(RUNS, run.metadata.name, uid=run.metadata.uid)
         self._cluster.ledger.forget(run.metadata.name)
-        self._refusals.forget(run.ledger.uid)
-        self._forks.forget(run.ledger.uid)

@@ -112,7 +112,7 @@ class Operator:
                 if not self._stopping.is_set():
                     log.info("%s leads", elector.identity)
                     self._sandbox_status.reset()
-                    self._resource_status.reset()
+                    self._reconciler.sessions.reset()
                     await _first(self._workers(), elector.led(False))
 
     async def _workers(self) -> None:
@@ -172,20 +172,19 @@ class Operator:
         """Say how the run stands, of its Sandbox and of each resource; `decided` is what follows from the scene."""
         found = self.cluster.ledger.get(run)
         if scene is None or found is None:
-            self._resource_status.forget(run)
-            self._reconciler.logs.forget(run)
             return
+        session = self._reconciler.sessions.of(found)
         report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now), scene.now)
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
-            if after := await self._resource_status.run(scene, found, report):
+            if after := await self._resource_status.run(scene, found, report, session.resources):
                 self.cluster.queue.add(run, after=after)
         except Exception:
             # Not `finally`: a worker that is to end says nothing more, and what fails then would make it forget to end.
             await self._speak(run, scene, report)
             raise
         await self._speak(run, scene, report)
-        if after := await self._reconciler.logs.run(scene, found, report):
+        if after := await self._reconciler.logs.run(scene, found, report, session.logs):
             self.cluster.queue.add(run, after=after)
 
     async def _speak(self, run: str, scene: Scene, report: Report) -> None:

@@ -12,15 +12,15 @@ from dayfly.execute.turn import Scene
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
-from dayfly.operator.forks.fork_reconciler import ForkReconciler, ForkSight, in_place
-from dayfly.operator.outputs.log_outputs import LogOutputs
+from dayfly.operator.forks.fork_reconciler import ForkReconciler, in_place
+from dayfly.operator.outputs.log_outputs import LogOutputs, LogWait
 from dayfly.operator.outputs.outputs import Outputs, matching, namespace_of, owned
 from dayfly.operator.pods.follow import Followers
 from dayfly.operator.pods.input_pins import fits
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.pods.pod_events import PodEvents
-from dayfly.operator.refusals import Refusals
+from dayfly.operator.session import Session, Sight
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, seal
@@ -38,21 +38,8 @@ class PlanLostError(Exception):
     """A document that the run has pinned is not there as it was: nothing is decided without it."""
 
 
-class Sight(msgspec.Struct):
-    """One turn's view beside the scene: the very objects, so that effects can name them."""
-
-    run: RunObject
-    pods: dict[AttemptKey, Pod]
-    values: dict[AttemptKey, dict[str, bytes]]
-    forks: ForkSight
-    closing: bool
-    """Whether the run is closed, or is to be in this turn."""
-    abandoned: bool
-    """Whether nobody wants its cleanup any more: then nothing is waited for that serves that alone."""
-
-
 class Observer:
-    """Makes scenes. What it remembers between turns only saves reads."""
+    """Makes scenes. What is remembered of a run between turns only saves reads."""
 
     def __init__(
         self,
@@ -61,7 +48,6 @@ class Observer:
         pods: Pods,
         targets: Targets,
         followers: Followers,
-        refusals: Refusals,
         outputs: Outputs,
         builder: PodBuilder,
         forks: ForkReconciler,
@@ -71,16 +57,13 @@ class Observer:
         self._pods = pods
         self._targets = targets
         self._followers = followers
-        self._refusals = refusals
         self._outputs = outputs
         self._builder = builder
         self._forks = forks
         self._log_outputs = LogOutputs(pods, cluster.now)
         self._pod_events = PodEvents(cluster.client, cluster.now)
-        self._plans: dict[tuple[str, str], Plan] = {}
-        self._gone: dict[str, set[str]] = {}
 
-    async def scene(self, run: RunObject) -> tuple[Scene, Sight]:
+    async def scene(self, run: RunObject, session: Session) -> tuple[Scene, Sight]:
         """The world of one run as far as it can be known now.
 
         Raises:
@@ -88,12 +71,12 @@ class Observer:
             errors.ApiError: the server cannot be asked.
         """
         wish = await self._targets.wish(run)
-        plan = in_place(await self._plan(run, given_up=wish.abandon is not None), run.ledger)
+        plan = in_place(await self._plan(run, session, given_up=wish.abandon is not None), run.ledger)
         now = self._cluster.now()
-        forks = await self._forks.observe(run, plan, now)
+        forks = await self._forks.observe(run, plan, now, session.forks)
         closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
         pods = self._pods_of(run, plan)
-        sight = Sight(run, pods, {}, forks, closing=bool(closing), abandoned=wish.abandon is not None)
+        sight = Sight(run, session, pods, {}, forks, closing=bool(closing), abandoned=wish.abandon is not None)
         facts: dict[AttemptKey, Fact] = {}
         for (name, attempt), pod in sight.pods.items():
             fact = _in_time(await self._read(sight, plan, name, attempt, pod, now), run.ledger.unit(name), now)
@@ -101,7 +84,7 @@ class Observer:
             if not claimable or fits(run, plan.steps[name], pod, now):
                 facts[name, attempt] = fact
         await self._missing(sight, plan, facts)
-        objections, refused = self._refusals.of(run.ledger, now)
+        objections, refused = session.refusals.of(run.ledger, now)
         objections |= await self._altered(sight, plan, facts, now) | forks.objections
         world = World(
             run=run.ledger,
@@ -112,12 +95,11 @@ class Observer:
         )
         return Scene(plan=plan, world=world, now=now), sight
 
-    async def _plan(self, run: RunObject, *, given_up: bool) -> Plan:
+    async def _plan(self, run: RunObject, session: Session, *, given_up: bool) -> Plan:
         """The sealed documents, if they are still those that were pinned. A run that is over needs none."""
-        key = run.metadata.uid, digest(run.spec.forks)
-        plan = self._plans.get(key)
-        if plan is not None:
-            return plan
+        forks = digest(run.spec.forks)
+        if session.work.plan is not None and session.work.plan[0] == forks:
+            return session.work.plan[1]
         over = run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED)
         documents = []
         for pin in run.spec.documents:
@@ -133,14 +115,8 @@ class Observer:
                 )
         if len(documents) < len(run.spec.documents):
             return seal(())  # references of what is left may lead nowhere
-        plan = self._plans[key] = seal(tuple(documents), run.spec.forks)
-        return plan
-
-    def forget(self, run: RunObject) -> None:
-        """The run is over, or rests: what is known of it is found again when it is looked at again."""
-        for key in [key for key in self._plans if key[0] == run.metadata.uid]:
-            del self._plans[key]
-        self._gone.pop(run.ledger.uid, None)
+        session.work.plan = forks, seal(tuple(documents), run.spec.forks)
+        return session.work.plan[1]
 
     def _pods_of(self, run: RunObject, plan: Plan) -> dict[AttemptKey, Pod]:
         """The cached pods of attempts: of that UID where the ledger holds one, else one that the run owns."""
@@ -162,22 +138,26 @@ class Observer:
             return sealed
         seen = read.pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
         if isinstance(seen.fact, Waiting):
+            silence = sight.session.pod(pod.metadata.uid).silence
             # Whether a create step can be asked for the proof that it never began may be told in an Event alone.
             pressing = sight.closing and name in plan.steps and plan.steps[name].creates
-            fact = await self._pod_events.explain(pod, seen.fact, pressing=pressing)
+            fact = await self._pod_events.explain(pod, seen.fact, silence, pressing=pressing)
             if not seen.fact.message:
-                self._cluster.queue.add(sight.run.metadata.name, after=self._pod_events.again_in(pod))
+                self._cluster.queue.add(sight.run.metadata.name, after=self._pod_events.again_in(silence))
             return fact
-        self._pod_events.forget(pod.metadata.uid)
+        memory = sight.session.pods.get(pod.metadata.uid)
+        if memory is not None:
+            self._pod_events.end(memory.silence)
         if isinstance(seen.fact, NeverRan) and read.recalled(pod):
             return await self._pod_events.last_words(pod, seen.fact)
         current = attempt == record.attempt and record.state is not State.DONE
         if not isinstance(seen.fact, (Ended, Sealed)) or not current:
-            self._log_outputs.forget(pod.metadata.uid)
+            if memory is not None:
+                memory.log_wait = LogWait()
             return seen.fact
         if seen.fact.result.reason in (Reason.NO_RECORD, Reason.START_DEADLINE):
             return type(seen.fact)(result=await self._pod_events.last_words(pod, seen.fact.result))
-        return await self._with_values(sight, (name, attempt), seen, pod)
+        return await self._with_outputs(sight, (name, attempt), seen, pod)
 
     def _sealed(self, sight: Sight, plan: Plan, name: str, attempt: int, pod: Pod) -> Sealed | None:
         """What the followed log has told, as long as the attempt is not recorded and its pod has not ended."""
@@ -185,6 +165,7 @@ class Observer:
         if attempt != record.attempt or record.state not in ALIVE:
             return None
         if read.began(pod):
+            sight.session.pod(pod.metadata.uid)  # what follows its log ends with the session
             self._followers.follow(pod, sight.run.metadata.name)
         heard = self._followers.sealed(pod.metadata.uid)
         if heard is None or heard.records is None:
@@ -193,22 +174,22 @@ class Observer:
         told = receipt.understand(heard.records, nonce=nonce(sight.run.ledger.uid, name, attempt), unit=unit)
         if not isinstance(told, Ended) or told.result.reason == Reason.LOST:
             return None
-        sight.values[name, attempt] = heard.contents()
+        sight.outputs[name, attempt] = heard.contents()
         return Sealed(result=told.result)
 
-    async def _with_values(self, sight: Sight, key: AttemptKey, seen: read.Seen, pod: Pod) -> Fact:
+    async def _with_outputs(self, sight: Sight, key: AttemptKey, seen: read.Seen, pod: Pod) -> Fact:
         """An end together with its outputs: from the pod, its log, or where an earlier try of ours has kept them."""
         fact = seen.fact
         assert isinstance(fact, (Ended, Sealed)), "only an end has outputs"
-        values = dict(seen.values)
-        late = await self._log_outputs.read(pod, seen.log_digest) if seen.in_log else {}
+        values, wait = dict(seen.values), sight.session.pod(pod.metadata.uid).log_wait
+        late = await self._log_outputs.read(pod, seen.log_digest, wait) if seen.in_log else {}
         if not isinstance(late, Unread):
             values |= late
         found = matching(values, fact.result)
         if found is None:
             found = await self._outputs.recall(sight.run, (pod.metadata.namespace, *key), fact.result)
         if found is None and isinstance(late, Unread) and not sight.abandoned:
-            self._cluster.queue.add(sight.run.metadata.name, after=self._log_outputs.again_in(pod))
+            self._cluster.queue.add(sight.run.metadata.name, after=self._log_outputs.again_in(wait))
             return late
         if found is None:
             lost = next(name for name in fact.result.outputs if matching(values, _only(fact.result, name)) is None)
@@ -220,7 +201,7 @@ class Observer:
                 outputs={},
             )
             return type(fact)(result=result)
-        sight.values[key] = found
+        sight.outputs[key] = found
         return fact
 
     async def _missing(self, sight: Sight, plan: Plan, facts: dict[AttemptKey, Fact]) -> None:
@@ -229,7 +210,7 @@ class Observer:
         Of those that are recorded it matters where cleanup or another attempt would follow.
         """
         run = sight.run
-        gone = self._gone.setdefault(run.ledger.uid, set())
+        gone = sight.session.work.gone
         for name, record in run.ledger.units.items():
             key = name, record.attempt
             ended = record.state is State.DONE and (sight.closing or record.outcome == "failed")
@@ -259,14 +240,14 @@ class Observer:
             ):
                 continue
             pod = sight.pods[name, attempt]
-            said = self._builder.objection(pod.metadata.uid)
-            if said is None and (stored := await self._pods.whole(pod)):
+            memory = sight.session.pod(pod.metadata.uid)
+            if memory.judged is None and (stored := await self._pods.whole(pod)):
                 try:
-                    said = await self._builder.examine(sight.run, plan, (name, attempt), pod, stored)
+                    memory.judged = await self._builder.examine(sight.run, plan, (name, attempt), pod, stored)
                 except (NotGrantedError, RefusedPodError, CannotRenderError) as error:
-                    said = str(error)
-            if said:
-                found[name] = Objection(reason=Reason.POD_ALTERED, message=said, since=now)
+                    found[name] = Objection(reason=Reason.POD_ALTERED, message=str(error), since=now)
+            if memory.judged:
+                found[name] = Objection(reason=Reason.POD_ALTERED, message=memory.judged, since=now)
         return found
 
 

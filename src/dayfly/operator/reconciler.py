@@ -10,13 +10,13 @@ from dayfly.kube import errors
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.effects import Effects
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
-from dayfly.operator.observe import Observer, PlanLostError, Sight
+from dayfly.operator.observe import Observer, PlanLostError
 from dayfly.operator.outputs.outputs import Outputs, namespace_of
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.follow import Followers
 from dayfly.operator.pods.namespaces import Namespaces, Runner
 from dayfly.operator.pods.pod_builder import PodBuilder
-from dayfly.operator.refusals import Refusals
+from dayfly.operator.session import Session, Sessions, Sight
 from dayfly.operator.status.step_logs import StepLogs
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.targets import Targets
@@ -35,9 +35,10 @@ class Reconciler:
         self.followers = Followers(cluster.client, cluster.queue.add)
         cluster.heeds = self.followers.wants
         self._outputs = Outputs(cluster.client)
-        self._refusals, pods = Refusals(), Pods(cluster.client, cluster.pods.advance)
+        pods = Pods(cluster.client, cluster.pods.advance)
+        self.sessions = Sessions(self._end)
         self.logs = StepLogs(cluster)
-        self._forks = ForkReconciler(cluster, self._refusals)
+        self._forks = ForkReconciler(cluster)
         self.sweeper = Sweeper(cluster, pods, self._targets, self._forks)
         builder = PodBuilder(cluster, Namespaces(cluster.client, runner, cluster.now), runner)
         self._observer = Observer(
@@ -45,7 +46,6 @@ class Reconciler:
             pods=pods,
             targets=self._targets,
             followers=self.followers,
-            refusals=self._refusals,
             outputs=self._outputs,
             builder=builder,
             forks=self._forks,
@@ -55,21 +55,18 @@ class Reconciler:
             pods=pods,
             targets=self._targets,
             followers=self.followers,
-            refusals=self._refusals,
             builder=builder,
             forks=self._forks,
             fallback=fallback,
         )
-        self._sights: dict[str, Sight] = {}
-        self._scenes: dict[str, Scene] = {}
 
     def last(self, run: str) -> Scene | None:
         """What the latest turn of that run saw, with the ledger and the objections as they are now."""
         found = self._cluster.ledger.get(run)
-        scene = self._scenes.get(found.ledger.uid) if found else None
-        if found is None or scene is None:
+        session = self.sessions.find(found)
+        if found is None or session is None or (scene := session.work.scene) is None:
             return None
-        objections = scene.world.objections | self._refusals.of(found.ledger, self._cluster.now())[0]
+        objections = scene.world.objections | session.refusals.of(found.ledger, self._cluster.now())[0]
         world = msgspec.structs.replace(scene.world, run=found.ledger, objections=objections)
         return msgspec.structs.replace(scene, world=world)
 
@@ -78,8 +75,8 @@ class Reconciler:
 
         `wake_at` is the decision's own moment, in unix milliseconds.
         """
-        found = self._cluster.ledger.get(run)
-        moments = [wake_at, self._refusals.again_at(found.ledger.uid) if found else 0]
+        session = self.sessions.find(self._cluster.ledger.get(run))
+        moments = [wake_at, session.refusals.again_at() if session else 0]
         # A hair later, so that the moment has come for certain when we look.
         return min((max(at - self._cluster.now(), 0) / 1000 + 0.001 for at in moments if at), default=0.0)
 
@@ -89,17 +86,15 @@ class Reconciler:
         Raises:
             errors.ApiError: not all of it is.
         """
-        found = self._cluster.ledger.get(run)
-        sight = self._sights.get(found.ledger.uid) if found else None
-        if found is not None and sight is not None:
-            await self._forks.keep(sight.run, self._scenes[found.ledger.uid].plan, sight.forks)
+        session = self.sessions.find(self._cluster.ledger.get(run))
+        work = session.work if session else None
+        if work is not None and work.scene is not None and work.sight is not None:
+            await self._forks.keep(work.sight.run, work.scene.plan, work.sight.forks)
 
     def rest(self, run: str) -> None:
         """Nothing is under way in that run: keep nothing of it in memory. Most sandboxes rest most of the time."""
-        found = self._cluster.ledger.get(run)
-        if found is not None and (sight := self._sights.pop(found.ledger.uid, None)):
-            self._scenes.pop(found.ledger.uid, None)
-            self._observer.forget(sight.run)
+        if session := self.sessions.find(self._cluster.ledger.get(run)):
+            session.rest()
 
     async def close(self) -> None:
         """Follow no log any more."""
@@ -108,13 +103,15 @@ class Reconciler:
     async def observe(self, run: str) -> Scene | None:
         found = self._cluster.ledger.get(run)
         if found is None:
-            self._forget(run)
+            self.sessions.drop(run)
             await self.sweeper.tidy(run)
             return None
-        if not found.ledger.units and not await self._targets.fence(found):
+        session = self.sessions.of(found)
+        if not (session.fenced or found.ledger.units or await self._targets.fence(found)):
             return None
+        session.fenced = True
         try:
-            scene, sight = await self._observer.scene(found)
+            session.work.scene, session.work.sight = await self._observer.scene(found, session)
         except PlanLostError:
             # Documents go before their run does: only of a run that is as we saw it are they missed.
             now = await self._cluster.ledger.fresh(run)
@@ -123,17 +120,20 @@ class Reconciler:
             if now is not None:
                 self._cluster.queue.add(run)
             return None
-        self._sights[found.ledger.uid], self._scenes[found.ledger.uid] = sight, scene
-        return scene
+        return session.work.scene
 
-    def _forget(self, run: str) -> None:
-        """Of that name there is none any more: a peer has ended one at which we had begun to work."""
-        for uid in [uid for uid, sight in self._sights.items() if sight.run.metadata.name == run]:
-            self._observer.forget(self._sights.pop(uid).run)
-            self._scenes.pop(uid, None)
+    def _end(self, session: Session) -> None:
+        """That run is no more, whoever has ended it."""
+        for uid in session.pods:
+            self.followers.forget(uid)
+
+    def _sight(self, scene: Scene) -> Sight:
+        sight = self.sessions.by_ledger(scene.world.run.uid).work.sight
+        assert sight is not None, "a scene comes with its sight"
+        return sight
 
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
-        sight = self._sights[scene.world.run.uid]
+        sight = self._sight(scene)
         for move in moves:
             if isinstance(move, Record) and not await self._keep(sight, scene, move):
                 # What follows from its success does not follow from this: it is decided anew.
@@ -150,7 +150,7 @@ class Reconciler:
         key = move.unit, move.attempt
         pod = sight.pods.get(key)
         printed = await self.followers.printed(pod) if pod is not None else None
-        values = sight.values.get(key, {}) if move.result.outputs else {}
+        values = sight.outputs.get(key, {}) if move.result.outputs else {}
         step = scene.plan.steps.get(move.unit)
         namespace = pod.metadata.namespace if pod is not None else namespace_of(step.unit) if step else ""
         if not namespace:
@@ -162,16 +162,14 @@ class Reconciler:
             if isinstance(error, errors.Forbidden) and not error.namespace_ending:
                 raise
             return not move.result.outputs
-        self.logs.heard(sight.run, key, printed)
+        self.logs.heard(sight.session.logs, key, printed)
         return True
 
     async def perform(self, scene: Scene, effect: Effect) -> None:
-        uid = scene.world.run.uid
-        await self._effects.perform(scene, self._sights[uid], effect)
+        sight = self._sight(scene)
+        await self._effects.perform(scene, sight, effect)
         if isinstance(effect, Dissolve):
-            if sight := self._sights.pop(uid, None):
-                self._observer.forget(sight.run)
-            self._scenes.pop(uid, None)
+            self.sessions.drop(sight.session.name)
             self.sweeper.freed()
 
 

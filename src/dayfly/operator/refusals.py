@@ -1,4 +1,6 @@
-"""What stood against the last try of making a unit's pod. Memory only: after a restart it is tried, and said, again."""
+"""What stood against the last try of making a unit's pod or fork. Memory only: after a restart it is tried, and said,
+again.
+"""
 
 from dayfly.plan.world import AttemptKey, Fact, NeverRan, Objection
 from dayfly.spec.run import Run
@@ -7,37 +9,31 @@ AGAIN_S = 5.0
 
 
 class Refusals:
-    """An `Objection` may pass and is tried again; `NeverRan` is for good and uses the attempt up."""
+    """Those of one run. An `Objection` may pass and is tried again; `NeverRan` is for good and uses the attempt up."""
 
     def __init__(self) -> None:
-        self._said: dict[str, dict[AttemptKey, Objection | NeverRan]] = {}
+        self._said: dict[AttemptKey, Objection | NeverRan] = {}
 
-    def put(self, run: Run, key: AttemptKey, said: Objection | NeverRan) -> None:
+    def put(self, key: AttemptKey, said: Objection | NeverRan) -> None:
         """Note what was said of one attempt."""
-        self._said.setdefault(run.uid, {})[key] = said
+        self._said[key] = said
 
-    def drop(self, run: Run, key: AttemptKey) -> None:
+    def drop(self, key: AttemptKey) -> None:
         """It went well."""
-        self._said.get(run.uid, {}).pop(key, None)
+        self._said.pop(key, None)
 
-    def forget(self, run: str) -> None:
-        """The run is over."""
-        self._said.pop(run, None)
-
-    def again_at(self, run: str) -> int:
+    def again_at(self) -> int:
         """When the next objected unit is to be tried again, in unix milliseconds; 0 if there is none."""
-        said = self._said.get(run, {}).values()
-        return min((_again(each) for each in said if isinstance(each, Objection)), default=0)
+        return min((_again(each) for each in self._said.values() if isinstance(each, Objection)), default=0)
 
     def of(self, run: Run, now: int) -> tuple[dict[str, Objection], dict[AttemptKey, Fact]]:
         """What stands in the way of units at this moment, and attempts that will never be."""
         objections: dict[str, Objection] = {}
         facts: dict[AttemptKey, Fact] = {}
-        here = self._said.get(run.uid, {})
-        for (name, attempt), said in list(here.items()):
+        for (name, attempt), said in list(self._said.items()):
             passed = isinstance(said, Objection) and not said.since <= now < _again(said)  # a clock may be set back
             if run.unit(name).attempt >= attempt or passed:
-                del here[name, attempt]
+                del self._said[name, attempt]
             elif isinstance(said, NeverRan):
                 facts[name, attempt] = said
             else:

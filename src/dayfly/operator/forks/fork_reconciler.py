@@ -35,9 +35,19 @@ _ALIVE = (State.CLAIMED, State.UNKNOWN)
 _REFUSALS = (CannotRenderError, ForeignForkError, NotGrantedError, errors.Refused)
 
 
+class ForkMemory:
+    """What is remembered of one run's forks."""
+
+    def __init__(self, refusals: Refusals) -> None:
+        self.refusals = refusals
+        self.stuck: dict[str, Objection] = {}
+        """Why a fork that runs cannot take the form, or have the Service, that it is to."""
+
+
 class ForkSight(msgspec.Struct):
     """One turn's view of a run's forks: facts, objections, and the very Deployments, so that effects can name them."""
 
+    memory: ForkMemory
     facts: dict[AttemptKey, Fact] = {}
     objections: dict[str, Objection] = {}
     seen: dict[str, read.Workload] = {}
@@ -46,21 +56,18 @@ class ForkSight(msgspec.Struct):
 class ForkReconciler:
     """Forks of Deployments; one for each operator. Caches suggest what to do, what is written rests on quorum reads."""
 
-    def __init__(self, cluster: Cluster, refusals: Refusals) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._refusals = refusals
         self._forks = Forks(cluster.client)
         self._builder = ForkBuilder(cluster, self._forks)
-        # By UID of the ledger and fork: why a fork that runs cannot take the form, or have the Service, that it is to.
-        self._stuck: dict[tuple[str, str], Objection] = {}
 
-    async def observe(self, run: RunObject, plan: Plan, now: int) -> ForkSight:
+    async def observe(self, run: RunObject, plan: Plan, now: int, memory: ForkMemory) -> ForkSight:
         """What is known of the run's forks, those that are no longer wished for included.
 
         Raises:
             errors.ApiError: the server cannot be asked.
         """
-        sight = ForkSight()
+        sight = ForkSight(memory)
         known = dict.fromkeys((*plan.forks, *(name for name in run.ledger.units if name.startswith(FORK))))
         cached = {found.metadata.name: found for found in self._deployments(run)}
         for name in known:
@@ -73,21 +80,22 @@ class ForkReconciler:
             self._hold(sight, run, name, step.unit)
         return sight
 
-    async def prepare(self, run: RunObject, plan: Plan, name: str, attempt: int) -> None:
+    async def prepare(self, run: RunObject, plan: Plan, key: AttemptKey, memory: ForkMemory) -> None:
         """Make a fork without replicas, after what it needs: the values it reads, and the Service that leads to it.
 
         Raises:
             errors.ApiError: the server cannot be asked, or nobody knows what became of it.
         """
+        name, _ = key
         unit = plan.forks[name].unit
         try:
             manifest = await self._builder.manifest(run, plan, unit)
             if manifest is not None:
                 await self._builder.service(run, _baseline(name))
                 await self._forks.prepare(manifest)
-            self._refusals.drop(run.ledger, (name, attempt))
+            memory.refusals.drop(key)
         except _REFUSALS as error:
-            self._refusals.put(run.ledger, (name, attempt), _objection(error, self._cluster.now()))
+            memory.refusals.put(key, _objection(error, self._cluster.now()))
 
     async def let_go(self, run: RunObject, seen: read.Workload) -> None:
         """Its UID is claimed: give it its pods."""
@@ -110,7 +118,7 @@ class ForkReconciler:
         for name in (each for each in wished if each in alive):  # in the plan's order, the same in every process
             seen, fact = sight.seen.get(name), sight.facts.get((name, run.ledger.unit(name).attempt))
             if seen is not None and not isinstance(fact, Held) and not seen.metadata.deletion_timestamp:
-                await self._follow(run, plan, wished[name], seen)
+                await self._follow(run, plan, wished[name], seen, sight.memory)
 
     async def clear(self, run: str) -> None:
         """The run is over, or gone: take away what is left of its forks.
@@ -122,11 +130,6 @@ class ForkReconciler:
             await self._forks.remove(found)
         for each in belonging(self._cluster.services, run):
             await self._forks.remove_service(each)
-
-    def forget(self, run: str) -> None:
-        """The ledger of that UID is closed for good."""
-        for key in [key for key in self._stuck if key[0] == run]:
-            del self._stuck[key]
 
     # --- seeing -----------------------------------------------------------------------------------------------------
 
@@ -170,7 +173,7 @@ class ForkReconciler:
         if baseline is None or seen is None or not isinstance(fact, (Running, Waiting)):
             return  # a fork outlives its baseline
         wanted = form(unit, baseline.metadata, self._builder.hosts(run, unit))
-        stuck = self._stuck.get((run.ledger.uid, name))
+        stuck = sight.memory.stuck.get(name)
         if seen.metadata.deletion_timestamp or (stuck is None and _form(seen) == wanted):
             return
         reason, message = (stuck.reason, stuck.message) if stuck else (str(Reason.REPLACED), words.replaced())
@@ -178,9 +181,11 @@ class ForkReconciler:
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 
-    async def _follow(self, run: RunObject, plan: Plan, step: ForkStep, seen: read.Workload) -> None:
+    async def _follow(
+        self, run: RunObject, plan: Plan, step: ForkStep, seen: read.Workload, memory: ForkMemory
+    ) -> None:
         """Give a running fork the form that is wished for, where it is; and its Service the ports of its model."""
-        key, of = (run.ledger.uid, step.id), _baseline(step.id)
+        of = _baseline(step.id)
         try:
             own = self._cluster.services.get(_own_name(run, step.id), of.namespace)
             if own is None or not owned(own.metadata, run):
@@ -191,7 +196,7 @@ class ForkReconciler:
             if baseline is None or _form(seen) == form(
                 step.unit, baseline.metadata, self._builder.hosts(run, step.unit)
             ):
-                self._unstuck(key, run)
+                self._unstuck(memory, step.id, run)
                 return
             # Read before the form is made: whatever a peer writes from here on, knowing more than we, is not undone.
             now = await self._forks.find(seen.metadata.name, of.namespace)
@@ -200,18 +205,18 @@ class ForkReconciler:
             manifest = await self._builder.manifest(run, plan, step.unit)
             if manifest is not None and await self._is_newest(run):
                 self._look_again_unless(await self._forks.keep(now, manifest), run)
-            self._unstuck(key, run)
+            self._unstuck(memory, step.id, run)
         except _REFUSALS as error:
             said = _objection(error, self._cluster.now())
-            before = self._stuck.get(key)
-            self._stuck[key] = said
+            before = memory.stuck.get(step.id)
+            memory.stuck[step.id] = said
             # Said at once, and then tried again now and then.
             fresh = before is None or before.message != said.message
             self._cluster.queue.add(run.metadata.name, after=0.0 if fresh else AGAIN_S)
 
-    def _unstuck(self, key: tuple[str, str], run: RunObject) -> None:
+    def _unstuck(self, memory: ForkMemory, fork: str, run: RunObject) -> None:
         """Nothing keeps the fork from its form, or its Service from being there: where something did, that is said."""
-        if self._stuck.pop(key, None):
+        if memory.stuck.pop(fork, None):
             self._cluster.queue.add(run.metadata.name)
 
     async def _tidy(self, run: RunObject, coming: set[str], kept: set[str]) -> None:

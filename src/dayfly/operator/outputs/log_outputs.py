@@ -15,33 +15,34 @@ from dayfly.plan.world import Unread
 FIRST_MS, MOST_MS, HOPELESS_MS = 1_000, 60_000, 600_000
 
 
+class LogWait:
+    """For one log. Memory only: after a restart the patience begins anew."""
+
+    def __init__(self) -> None:
+        self.since = self.due = 0
+        """Since when it cannot be read, 0 if it was not tried, and when it is to be asked for again."""
+        self.said = ""
+
+
 class LogOutputs:
-    """Memory only: after a restart the patience begins anew."""
+    """Reads the outputs of steps that have ended."""
 
     def __init__(self, pods: Pods, now: Callable[[], int]) -> None:
         self._pods = pods
         self._now = now
-        # By UID: since when the log cannot be read, when it is to be asked for again, and what was said last.
-        self._waited: dict[str, tuple[int, int, str]] = {}
 
-    async def read(self, pod: Pod, digest: str) -> dict[str, bytes] | Unread:
+    async def read(self, pod: Pod, digest: str, wait: LogWait) -> dict[str, bytes] | Unread:
         """The outputs as far as the log has them."""
-        uid, now = pod.metadata.uid, self._now()
-        since, due, said = self._waited.get(uid, (now, now, ""))
-        if now >= due or now < since:
+        now = self._now()
+        since = wait.since or now
+        if now >= wait.due or now < since:
             try:
                 return await self._pods.contents(pod, digest) or {}
             except errors.ApiError as fault:
-                since, said = min(since, now), fault.message
-                due = now + min(max(now - since, FIRST_MS), MOST_MS)
-                self._waited[uid] = since, due, said
-        return {} if now >= since + HOPELESS_MS else Unread(since=since, message=said)
+                since = wait.since = min(since, now)
+                wait.due, wait.said = now + min(max(now - since, FIRST_MS), MOST_MS), fault.message
+        return {} if now >= since + HOPELESS_MS else Unread(since=since, message=wait.said)
 
-    def again_in(self, pod: Pod) -> float:
+    def again_in(self, wait: LogWait) -> float:
         """Seconds after which the log is to be asked for again."""
-        due = self._waited.get(pod.metadata.uid, (0, 0, ""))[1]
-        return max(due - self._now(), 0) / 1000 + 0.001
-
-    def forget(self, uid: str) -> None:
-        """Its result is recorded."""
-        self._waited.pop(uid, None)
+        return max(wait.due - self._now(), 0) / 1000 + 0.001

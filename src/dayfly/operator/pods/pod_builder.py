@@ -30,7 +30,6 @@ class PodBuilder:
         self._cluster = cluster
         self._namespaces = namespaces
         self._runner = runner
-        self._judged: dict[str, str] = {}
 
     async def manifest(
         self, run: RunObject, plan: Plan, name: str, number: int, start_before: int = 0
@@ -53,15 +52,12 @@ class PodBuilder:
             raise RefusedPodError(f"its pod may not be made: {described(found)}")
         return made
 
-    def judge(self, uid: str, stored: dict[str, Any], made: dict[str, Any]) -> None:
-        """Note whether the pod of that UID is, as stored, the one that was made."""
+    @staticmethod
+    def judge(stored: dict[str, Any], made: dict[str, Any]) -> str:
+        """What is wrong with a pod as it is stored, if it is not the one that was made; empty if it is."""
         found = restored(stored, made)
         pod = f"pod {made['metadata']['namespace']}/{made['metadata']['name']}"
-        self._judged[uid] = f"{pod}: {described(found)}; then delete the pod" if found else ""
-
-    def objection(self, uid: str) -> str | None:
-        """What is wrong with a pod that was judged, empty if nothing is; None for one that is yet to be judged."""
-        return self._judged.get(uid)
+        return f"{pod}: {described(found)}; then delete the pod" if found else ""
 
     async def examine(
         self, run: RunObject, plan: Plan, place: tuple[str, int], pod: Pod, stored: dict[str, Any]
@@ -72,14 +68,8 @@ class PodBuilder:
         start_before = read.start_before(stored)
         latest = _created(stored) + limits.schedule_ms + limits.pull_ms + _LATE_MS
         if not 0 < start_before <= latest:
-            self._judged[pod.metadata.uid] = f"pod {pod.metadata.name} may start later than any of ours; delete it"
-        else:
-            self.judge(pod.metadata.uid, stored, await self.manifest(run, plan, name, number, start_before))
-        return self._judged[pod.metadata.uid]
-
-    def forget(self, uid: str) -> None:
-        """The pod is let go for good."""
-        self._judged.pop(uid, None)
+            return f"pod {pod.metadata.name} may start later than any of ours; delete it"
+        return self.judge(stored, await self.manifest(run, plan, name, number, start_before))
 
     def _attempt(
         self, run: RunObject, plan: Plan, name: str, number: int, start_before: int, restricted: bool

@@ -2,6 +2,7 @@
 image that is being pulled, and, once the pod has ended without a start, still of what kept it from one.
 """
 
+import weakref
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -40,44 +41,53 @@ class _Said(NamedTuple):
     pulls: bool
 
 
+class Silence:
+    """That of one pod which waits: when its Events are to be asked for again, and what they said."""
+
+    def __init__(self) -> None:
+        self.due = 0
+        self.said: _Said | None = None
+
+
 class PodEvents:
     """The latest warnings about waiting pods, asked for when one has waited in silence."""
 
     def __init__(self, client: Client, now: Callable[[], int]) -> None:
         self._client = client
         self._now = now
-        self._heard: dict[str, tuple[int, _Said | None]] = {}
+        self._waiting: weakref.WeakSet[Silence] = weakref.WeakSet()
+        """Those of all pods that wait, as long as their runs remember them."""
 
-    async def explain(self, pod: Pod, fact: Waiting, *, pressing: bool = False) -> Waiting:
+    async def explain(self, pod: Pod, fact: Waiting, silence: Silence, *, pressing: bool = False) -> Waiting:
         """The same fact, with the kubelet's own words where it has any. Not being allowed to ask is no trouble.
 
         `pressing` if what is done with the pod now depends on it: then nobody waits until it has been silent for long.
         """
         if fact.message:
             return fact
-        uid, now = pod.metadata.uid, self._now()
-        if uid not in self._heard:
+        now = self._now()
+        if silence not in self._waiting:
             unheard = UNHEARD_MS if fact.reason == Reason.STARTING else 0
-            patience = PATIENCE_MS + unheard * min(len(self._heard), CROWD) // CROWD
+            patience = PATIENCE_MS + unheard * min(len(self._waiting), CROWD) // CROWD
             # The kubelet's clock may be ahead of ours.
-            self._heard[uid] = min(fact.since, now) + self._pause(patience), None
-        due, said = self._heard[uid]
-        if now >= due or (pressing and said is None and not pod.metadata.deletion_timestamp):
-            said = await self._ask(pod, fact.reason)
-            self._heard[uid] = now + self._pause(AGAIN_MS if said else PATIENCE_MS), said
+            silence.due, silence.said = min(fact.since, now) + self._pause(patience), None
+            self._waiting.add(silence)
+        if now >= silence.due or (pressing and silence.said is None and not pod.metadata.deletion_timestamp):
+            silence.said = await self._ask(pod, fact.reason)
+            silence.due = now + self._pause(AGAIN_MS if silence.said else PATIENCE_MS)
+        said = silence.said
         if said is None:
             return fact
         recallable = said.pulls and not pod.metadata.deletion_timestamp
         return msgspec.structs.replace(fact, reason=said.reason, message=said.message, recallable=recallable)
 
-    def again_in(self, pod: Pod) -> float:
+    def again_in(self, silence: Silence) -> float:
         """Seconds after which a pod that was to be explained, and whose status is silent, is to be asked about."""
-        due = self._heard[pod.metadata.uid][0]
-        return max(due - self._now(), 0) / 1000 + 0.001
+        return max(silence.due - self._now(), 0) / 1000 + 0.001
 
-    def forget(self, uid: str) -> None:
+    def end(self, silence: Silence) -> None:
         """The pod has started, or is gone."""
-        self._heard.pop(uid, None)
+        self._waiting.discard(silence)
 
     async def last_words(self, pod: Pod, end: End) -> End:
         """The same end, of a container that may not have begun, with the last that its kubelet had against it."""
@@ -88,7 +98,7 @@ class PodEvents:
         return msgspec.structs.replace(end, message=said)
 
     def _pause(self, least: int) -> int:
-        return max(least, len(self._heard) * APART_MS)
+        return max(least, len(self._waiting) * APART_MS)
 
     async def _ask(self, pod: Pod, reason: str) -> _Said | None:
         known = [event for event in await self._events(pod) if event.type == "Warning" or event.reason in _ORDER]

@@ -41,6 +41,14 @@ BARRED_MS = 10_000
 FOREIGN_AGAIN_S = 30.0
 
 
+class ResourceMemory:
+    """Of one resource: the UID of its object once it is known, and what was said of it."""
+
+    def __init__(self) -> None:
+        self.uid = ""
+        self.throttle = StatusThrottle()
+
+
 class ResourceStatus:
     """Says of each resource how it stands, when that has changed, and hands its outputs out."""
 
@@ -49,11 +57,8 @@ class ResourceStatus:
         self._client = cluster.client
         # Namespaces in which we may not look at Secrets, and until when that is taken for granted.
         self._barred: dict[str, int] = {}
-        # By run and resource: the object's UID once it is known, and what was said of it.
-        self._uids: dict[str, dict[str, str]] = {}
-        self._throttles: dict[str, dict[str, StatusThrottle]] = {}
 
-    async def run(self, scene: Scene, run: RunObject, report: Report) -> float:
+    async def run(self, scene: Scene, run: RunObject, report: Report, memory: dict[str, ResourceMemory]) -> float:
         """Say how the resources of one run stand; seconds after which to ask again, 0 if all is said.
 
         Raises:
@@ -62,42 +67,33 @@ class ResourceStatus:
         if run.spec.plural != "sandboxes" or run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED):
             return 0.0
         named = [document for document in scene.plan.documents if document.resource]
-        again = [await self._resource(run, document, report, scene.now) for document in named]
+        again = []
+        for document in named:
+            known = memory.setdefault(document.resource, ResourceMemory())
+            again.append(await self._resource(run, document, report, scene.now, known))
         return min(filter(None, again), default=0.0)
 
-    def reset(self) -> None:
-        """Somebody else has spoken meanwhile: what the statuses say now is what was said last."""
-        self._uids.clear()
-        self._throttles.clear()
-
-    def forget(self, run: str) -> None:
-        """The run is over."""
-        self._uids.pop(run, None)
-        self._throttles.pop(run, None)
-
-    async def _resource(self, run: RunObject, document: Lifecycle, report: Report, now: int) -> float:
-        name, resource = run.metadata.name, document.resource
-        uids, throttle = (
-            self._uids.setdefault(name, {}),
-            self._throttles.setdefault(name, {}).setdefault(resource, StatusThrottle()),
-        )
-        units = [unit for unit in report.units if unit.resource == resource]
-        stands = of_resource(units, resource, closed=report.closed is not None)
+    async def _resource(
+        self, run: RunObject, document: Lifecycle, report: Report, now: int, memory: ResourceMemory
+    ) -> float:
+        throttle = memory.throttle
+        units = [unit for unit in report.units if unit.resource == document.resource]
+        stands = of_resource(units, document.resource, closed=report.closed is not None)
         phase, ready, progress = stands.phase, stands.phase == "Ready", f"{stands.done}/{stands.total}"
         reason, message = _words(stands)
         # That a step is placed, pulls and runs is said of the Sandbox; here its end is enough.
         news, rest = (phase, reason), (progress,)
         if (wait := throttle.wait(news, rest, now)) is not None:
             return wait
-        if resource not in uids:
+        if not memory.uid:
             made = await self._make(run, document)
             if not owned(made.metadata, run):
                 return FOREIGN_AGAIN_S
-            uids[resource] = made.metadata.uid
+            memory.uid = made.metadata.uid
             if made.status is not None and not throttle.news:
                 spoken = made.status
                 throttle = StatusThrottle.found(spoken, (spoken.phase, spoken.reason), (spoken.progress,))
-                self._throttles[name][resource] = throttle
+                memory.throttle = throttle
                 if (wait := throttle.wait(news, rest, now)) is not None:
                     return wait
         binding = await self._bind(run, document) if ready else ""
@@ -114,11 +110,11 @@ class ResourceStatus:
             "conditions": conditions(ready, reason, message, 1, since),
             "units": units_of(units, {}),
         }
-        patch = {"metadata": {"uid": uids[resource]}, "status": status}
+        patch = {"metadata": {"uid": memory.uid}, "status": status}
         try:
             await self._client.patch(_BARE, patch, _name(run, document), subresource="status")
         except (errors.NotFound, errors.Conflict):
-            del uids[resource]  # somebody has taken it away: it is made again with the next news
+            memory.uid = ""  # somebody has taken it away: it is made again with the next news
             return 0.0
         throttle.note(news, rest, now)
         return 0.0

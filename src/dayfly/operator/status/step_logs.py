@@ -39,45 +39,49 @@ MOST_ATTEMPTS = 10
 _Attempt = tuple[str, int]
 
 
+class LogMemory:
+    """Of one run: logs that are yet to be written, and attempts whose logs need no more looking after."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[_Attempt, StepLog] = {}
+        self.dealt_with: set[_Attempt] = set()
+
+    def clear(self) -> None:
+        """The run is over, and its logs go with it."""
+        self.waiting, self.dealt_with = {}, set()
+
+
 class StepLogs:
     """Hears of logs when attempts are recorded, and writes them when it is time."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._client = cluster.client
-        self._waiting: dict[str, dict[_Attempt, StepLog]] = {}
-        self._dealt_with: dict[str, set[_Attempt]] = {}
 
-    def heard(self, run: RunObject, key: tuple[str, int], printed: tuple[bytes, int] | None) -> None:
+    @staticmethod
+    def heard(memory: LogMemory, key: tuple[str, int], printed: tuple[bytes, int] | None) -> None:
         """An attempt is recorded, and this is the end of what it printed, with the bytes it was in all.
 
         None if its log could not be had: there is nothing to show, nor to look for.
         """
-        name = run.metadata.name
         if printed is None:
-            self._dealt_with.setdefault(name, set()).add(key)
+            memory.dealt_with.add(key)
         else:
-            self._waiting.setdefault(name, {})[key] = _entry(*key, *printed)
+            memory.waiting[key] = _entry(*key, *printed)
 
-    def forget(self, run: str) -> None:
-        """The run is over, and its logs go with it."""
-        self._waiting.pop(run, None)
-        self._dealt_with.pop(run, None)
-
-    async def run(self, scene: Scene, run: RunObject, report: Report) -> float:
+    async def run(self, scene: Scene, run: RunObject, report: Report, memory: LogMemory) -> float:
         """Write what is due; seconds after which to ask again, 0 if nothing is left to write.
 
         Raises:
             errors.ApiError: the server cannot be asked; what is due stays so.
         """
-        name = run.metadata.name
         if run.spec.plural != "sandboxes" or run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED):
-            self.forget(name)
+            memory.clear()
             return 0.0
         now = self._cluster.now()
-        waiting, forgotten = self._waiting.get(name, {}), self._forgotten(run, now)
+        waiting, forgotten = memory.waiting, _forgotten(run, memory, now)
         # While something runs, what has ended waits for company.
-        ends = self._ends(run, waiting, now)
+        ends = _ends(run, waiting, now)
         dues = [] if not ends else [now] if _rests(report) else [due(min(ends), max(ends))]
         dues += [ended + ABANDONED_MS for ended in forgotten.values()]
         if not dues:
@@ -90,29 +94,10 @@ class StepLogs:
             await self._write(run, list((found | waiting).values()))
         except (errors.NotFound, errors.Forbidden, errors.Invalid) as error:
             # The namespace is going, or this cluster has an older Dayfly's definitions: logs stop nothing.
-            log.warning("logs of run %s are not shown: %s", name, error)
-        self._dealt_with.setdefault(name, set()).update(waiting, lost)
-        self._waiting.pop(name, None)
+            log.warning("logs of run %s are not shown: %s", run.metadata.name, error)
+        memory.dealt_with |= {*waiting, *lost}
+        memory.waiting = {}
         return 0.0
-
-    def _ends(self, run: RunObject, waiting: dict[_Attempt, StepLog], now: int) -> list[int]:
-        records = {unit: run.ledger.unit(unit) for unit, _ in waiting}
-        return [
-            records[unit].ended_at if records[unit].attempt == attempt else now - SILENT_MS for unit, attempt in waiting
-        ]
-
-    def _forgotten(self, run: RunObject, now: int) -> dict[_Attempt, int]:
-        """Recorded attempts of late of which we know nothing, and when each ended."""
-        name = run.metadata.name
-        known = self._dealt_with.get(name, set()) | self._waiting.get(name, {}).keys()
-        return {
-            (unit, record.attempt): record.ended_at
-            for unit, record in run.ledger.units.items()
-            if record.state is State.DONE
-            and not unit.startswith(FORK)
-            and now - record.ended_at < RECENT_MS
-            and (unit, record.attempt) not in known
-        }
 
     async def _recalled(self, scene: Scene, run: RunObject, lost: set[_Attempt]) -> dict[_Attempt, StepLog]:
         """Of lost logs those that nobody has written, from their Secrets."""
@@ -162,6 +147,26 @@ class StepLogs:
             if all(oldest):
                 meta = bundle.metadata
                 await self._client.delete(STEP_LOGS, meta.name, meta.namespace, uid=meta.uid)
+
+
+def _ends(run: RunObject, waiting: dict[_Attempt, StepLog], now: int) -> list[int]:
+    records = {unit: run.ledger.unit(unit) for unit, _ in waiting}
+    return [
+        records[unit].ended_at if records[unit].attempt == attempt else now - SILENT_MS for unit, attempt in waiting
+    ]
+
+
+def _forgotten(run: RunObject, memory: LogMemory, now: int) -> dict[_Attempt, int]:
+    """Recorded attempts of late of which we know nothing, and when each ended."""
+    known = memory.dealt_with | memory.waiting.keys()
+    return {
+        (unit, record.attempt): record.ended_at
+        for unit, record in run.ledger.units.items()
+        if record.state is State.DONE
+        and not unit.startswith(FORK)
+        and now - record.ended_at < RECENT_MS
+        and (unit, record.attempt) not in known
+    }
 
 
 def _rests(report: Report) -> bool:

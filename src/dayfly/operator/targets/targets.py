@@ -34,15 +34,13 @@ class Targets:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        # Runs by the UID of the object: one that is born again must see the finalizer again.
-        self._fenced: set[str] = set()
 
     async def fence(self, run: RunObject) -> bool:
         """Before a run's first claim: see our finalizer on its living target, or take the empty run away again.
 
         Without it a paused operator could post the run again after its cleanup, and everything would run twice.
         """
-        if run.metadata.uid in self._fenced or run.ledger.closed is not None:
+        if run.ledger.closed is not None:
             return True
         cached = self._unfenced(run)
         seen = await self._hold(run, cached) if cached is not None else None
@@ -57,7 +55,6 @@ class Targets:
         if seen is None or not finalized(seen.metadata, TARGET_FINALIZER):
             await self._unborn(run)
             return False
-        self._fenced.add(run.metadata.uid)
         return True
 
     async def wish(self, run: RunObject) -> Wish:
@@ -98,7 +95,6 @@ class Targets:
                 await self._cluster.client.delete(_kind(run), target.name, target.namespace, uid=target.uid)
         if seen is not None:
             await self._cluster.drop_finalizer(_kind(run), seen.metadata, TARGET_FINALIZER)
-        self._fenced.discard(run.metadata.uid)
 
     async def wants_run(self, target: Target) -> bool:
         """Whether a run of that target may be there or come yet: it lives, or is held by our finalizer."""

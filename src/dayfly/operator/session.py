@@ -1,0 +1,113 @@
+"""What is remembered of a run between its turns: one object, which is dropped with the run.
+
+All of it only saves work and words: a process that begins knows none of it, and finds it again. Each wing says what its
+own part is, and is handed that part alone.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from dayfly.execute.turn import Scene
+from dayfly.kube.objects import Pod
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.forks.fork_reconciler import ForkMemory, ForkSight
+from dayfly.operator.pods.pod_memory import PodMemory
+from dayfly.operator.refusals import Refusals
+from dayfly.operator.status.resource_status import ResourceMemory
+from dayfly.operator.status.step_logs import LogMemory
+from dayfly.plan.sealed import Plan
+from dayfly.plan.world import AttemptKey
+
+
+class Sight(msgspec.Struct):
+    """One turn's view beside the scene: the very objects, so that effects can name them."""
+
+    run: RunObject
+    session: "Session"
+    pods: dict[AttemptKey, Pod]
+    outputs: dict[AttemptKey, dict[str, bytes]]
+    forks: ForkSight
+    closing: bool
+    """Whether the run is closed, or is to be in this turn."""
+    abandoned: bool
+    """Whether nobody wants its cleanup any more: then nothing is waited for that serves that alone."""
+
+
+class Work:
+    """What a run that has something under way needs for its next turn; found again when it is looked at again."""
+
+    def __init__(self) -> None:
+        self.plan: tuple[str, Plan] | None = None
+        """By the digest of the forks that are wished for."""
+        self.gone: set[str] = set()
+        """UIDs of pods that a quorum read has said to be gone."""
+        self.scene: Scene | None = None
+        self.sight: Sight | None = None
+
+
+class Session:
+    """All that this process remembers of one Run object."""
+
+    def __init__(self, run: RunObject) -> None:
+        self.name, self.uid, self.ledger = run.metadata.name, run.metadata.uid, run.ledger.uid
+        self.fenced = False
+        """Whether our finalizer was seen on its living target."""
+        self.work = Work()
+        self.refusals = Refusals()
+        self.forks = ForkMemory(self.refusals)
+        self.pods: dict[str, PodMemory] = {}
+        """By UID, those that are neither released nor gone."""
+        self.resources: dict[str, ResourceMemory] = {}
+        self.logs = LogMemory()
+
+    def pod(self, uid: str) -> PodMemory:
+        """What is remembered of the pod of that UID."""
+        return self.pods.setdefault(uid, PodMemory())
+
+    def rest(self) -> None:
+        """Nothing is under way: most sandboxes rest most of the time, and their number is what memory goes by."""
+        self.work = Work()
+
+
+class Sessions:
+    """Those of all runs. A run that is born again under its name is another one."""
+
+    def __init__(self, dropped: Callable[[Session], None]) -> None:
+        """`dropped` is told of each that ends, for what is under way on its behalf."""
+        self._dropped = dropped
+        self._by_name: dict[str, Session] = {}
+        self._by_ledger: dict[str, Session] = {}
+
+    def find(self, run: RunObject | None) -> Session | None:
+        """The run's own, if anything was remembered of it."""
+        found = self._by_name.get(run.metadata.name) if run is not None else None
+        return found if found is not None and run is not None and found.uid == run.metadata.uid else None
+
+    def of(self, run: RunObject) -> Session:
+        """The run's own, begun if there is none."""
+        found = self._by_name.get(run.metadata.name)
+        if found is None or found.uid != run.metadata.uid:
+            self.drop(run.metadata.name)
+            found = self._by_name[run.metadata.name] = self._by_ledger[run.ledger.uid] = Session(run)
+        return found
+
+    def by_ledger(self, uid: str) -> Session:
+        """That of a turn which is being taken.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return self._by_ledger[uid]
+
+    def reset(self) -> None:
+        """Somebody else has spoken meanwhile: what the statuses say now is what was said last."""
+        for session in self._by_name.values():
+            session.resources = {}
+
+    def drop(self, name: str) -> None:
+        """The run of that name is no more."""
+        if found := self._by_name.pop(name, None):
+            self._by_ledger.pop(found.ledger, None)
+            found.rest()
+            self._dropped(found)
