@@ -16,6 +16,7 @@ from dayfly.cli.verbs import run
 from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector
 from dayfly.kube.objects import anything
+from dayfly.operator.front.front import Front
 from dayfly.operator.main import Operator, Place, operate
 from dayfly.operator.monitoring.journal import JsonLines
 from dayfly.operator.monitoring.metrics import Metrics
@@ -39,7 +40,7 @@ class TestLease:
             elector = Elector(client, "dayfly-operator", "dayfly-runners", process.name, seed=number)
             process.task.cancel()
             await asyncio.gather(process.task, return_exceptions=True)
-            process.operator = Operator(client, runner=RUNNER, elector=elector, now=world.now, seed=number)
+            process.operator = Operator(client, runner=RUNNER, front=Front, elector=elector, now=world.now, seed=number)
             process.task = asyncio.create_task(process.operator.run())
             electors.append(elector)
         return electors
@@ -127,7 +128,7 @@ class TestLease:
             world.processes.clear()
             client = Client(world.cluster.transport("one"), seed=1)
             elector = Elector(client, "dayfly-operator", "dayfly-runners", "one", seed=1)
-            operator = Operator(client, runner=RUNNER, elector=elector, now=world.now, seed=1)
+            operator = Operator(client, runner=RUNNER, front=Front, elector=elector, now=world.now, seed=1)
             task = asyncio.create_task(operator.run())
             await elector.led()
             world.sandbox(wish())
@@ -191,7 +192,7 @@ class TestProcess:
     async def test_silence_is_unhealthy(self):
         """An operator that hears nothing from its server for minutes says so, and is started again by its kubelet."""
         cluster = FakeCluster(extra=KINDS)
-        operator = Operator(Client(cluster.transport("operator"), seed=1), runner=RUNNER)
+        operator = Operator(Client(cluster.transport("operator"), seed=1), runner=RUNNER, front=Front)
         figures = Metrics(operator.cluster)
         port = free_port()
         async with (

@@ -11,7 +11,7 @@ from rig.scenes import CHAIN, at_work, gone, ready, wish
 from rig.world import World
 
 from dayfly.operator.monitoring.journal import JsonLines
-from dayfly.operator.status.resource_status import BARRED_MS
+from dayfly.operator.outputs.bindings import BARRED_MS
 from kube.fake import Refusal
 
 

@@ -22,10 +22,10 @@ from dayfly.kube.client import Client, Limits
 from dayfly.kube.objects import SECRETS
 from dayfly.kube.transport import HttpTransport
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, PLUGINS, RUNS, SANDBOXES, PluginObject
-from dayfly.operator.front.sandboxes import routing_key
 from dayfly.spec import names as names_
 from dayfly.spec import semver
 from dayfly.spec.errors import SpecError
+from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import FORK
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, NamedTuple, Protocol
 
 from dayfly import __version__
 from dayfly.execute.turn import Scene, turn
@@ -13,27 +13,25 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
 from dayfly.kube.lease import Elector, standing
-from dayfly.kube.objects import Key
-from dayfly.kube.queue import WorkQueue, work
+from dayfly.kube.queue import work
 from dayfly.operator.cluster.caches import Cluster, unix_ms
-from dayfly.operator.front.plugins import Plugins
-from dayfly.operator.front.sandboxes import Sandboxes, WaitingError
+from dayfly.operator.cluster.objects import SandboxObject
 from dayfly.operator.monitoring import journal
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.operator.monitoring.serve import serving
 from dayfly.operator.observe import PlanLostError
+from dayfly.operator.outputs.bindings import Bindings
 from dayfly.operator.outputs.outputs import ForeignSecretError
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.status.resource_status import ResourceStatus
-from dayfly.operator.status.sandbox_status import SandboxStatus
+from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import Report, describe
 
-K = TypeVar("K", bound=Hashable)
 log = logging.getLogger(__name__)
 
 WORKERS = 16
@@ -44,6 +42,22 @@ GRACE_S = 10.0
 HINDERED_AFTER, TROUBLED_AFTER = 3, 6
 
 
+class Front(Protocol):
+    """Who makes runs of what people wish for; whoever has none takes the runs further that are there."""
+
+    def heeded(self, seen: SandboxObject) -> Heeded:
+        """Which of its owner's wishes the run of a Sandbox goes by."""
+
+    def ended(self) -> None:
+        """A run is over."""
+
+    async def run(self) -> None:
+        """Work until the cluster's queues are closed."""
+
+
+Fronts = Callable[[Cluster, SandboxStatus], Front]
+
+
 class Operator:
     """All controllers over one cluster. Several operators may be at work at once; a Lease only saves work."""
 
@@ -52,6 +66,7 @@ class Operator:
         client: Client,
         *,
         runner: Runner,
+        front: Fronts | None = None,
         fallback: FallbackImage | None = None,
         elector: Elector | None = None,
         identity: str = "operator",
@@ -60,12 +75,17 @@ class Operator:
     ) -> None:
         self.cluster = Cluster(client, now=now, seed=seed)
         self._elector = elector
-        self._reconciler = Reconciler(self.cluster, runner=runner, fallback=fallback or FallbackImage(client))
-        self._plugins = Plugins(self.cluster)
+        self.cluster.ledger.written = journal.moved
         self._events = Recorder(client, "dayfly.dev/operator", identity)
         self._sandbox_status = SandboxStatus(self.cluster, self._events)
-        self._sandboxes = Sandboxes(self.cluster, self._sandbox_status.doubt)
-        self._resource_status = ResourceStatus(self.cluster)
+        self._front = front(self.cluster, self._sandbox_status) if front else None
+        if self._front is None:
+            self.cluster.wishes.close()
+            self.cluster.published.close()
+        self._reconciler = Reconciler(
+            self.cluster, runner=runner, fallback=fallback or FallbackImage(client), ended=self._ended
+        )
+        self._resource_status = ResourceStatus(self.cluster, Bindings(self.cluster).of)
         self._stopping = asyncio.Event()
         self.metrics = Metrics(
             self.cluster,
@@ -120,12 +140,17 @@ class Operator:
         async with asyncio.TaskGroup() as tasks:
             sweeping = tasks.create_task(self._reconciler.sweeper.run())
             working = [tasks.create_task(work(self.cluster.queue, self._take_turn)) for _ in range(WORKERS)]
-            wishes, published = self.cluster.wishes, self.cluster.published
-            reconcile = _handling(wishes, "sandbox", self._reconcile)
-            working += [tasks.create_task(work(wishes, reconcile)) for _ in range(WORKERS)]
-            working.append(tasks.create_task(work(published, _handling(published, "plugin", self._plugins.reconcile))))
+            if self._front is not None:
+                working.append(tasks.create_task(self._front.run()))
             await asyncio.wait(working)
             sweeping.cancel()
+
+    def _heeded(self, seen: SandboxObject) -> Heeded:
+        return self._front.heeded(seen) if self._front else Heeded(seen.metadata.generation)
+
+    def _ended(self) -> None:
+        if self._front is not None:
+            self._front.ended()
 
     async def _take_turn(self, run: str) -> None:
         began, result = time.perf_counter(), "error"
@@ -188,7 +213,7 @@ class Operator:
             self.cluster.queue.add(run, after=after)
 
     async def _speak(self, run: str, scene: Scene, report: Report) -> None:
-        if after := await self._sandbox_status.run(scene, report, self._sandboxes.heeded):
+        if after := await self._sandbox_status.run(scene, report, self._heeded):
             self.cluster.queue.add(run, after=after)
 
     async def _say_hindered(self, run: str, error: Exception) -> None:
@@ -213,7 +238,7 @@ class Operator:
                 said = str(error)
             case _:  # its text may hold anything
                 said = f"a defect of the operator's own, {type(error).__name__}; its log tells more"
-        await self._sandbox_status.run(scene, report, self._sandboxes.heeded, hindrance=said)
+        await self._sandbox_status.run(scene, report, self._heeded, hindrance=said)
 
     async def _say_frozen(self, run: str, error: PlanLostError) -> None:
         found = self.cluster.ledger.get(run)
@@ -223,30 +248,6 @@ class Operator:
             return
         with contextlib.suppress(errors.ApiError):  # it is said at the next try
             await self._sandbox_status.waiting(seen, WaitingError(Reason.PLAN_LOST, str(error)))
-
-    async def _reconcile(self, key: Key) -> None:
-        why = await self._sandboxes.reconcile(key)
-        seen = self.cluster.sandboxes.get(key.name, key.namespace)
-        if why is not None and seen is not None:
-            await self._sandbox_status.waiting(seen, why)
-
-
-def _handling(queue: WorkQueue[K], what: str, handle: Callable[[K], Awaitable[None]]) -> Callable[[K], Awaitable[None]]:
-    """What goes wrong with one key stays visible and is tried again: it must not stop the others."""
-
-    async def handled(key: K) -> None:
-        try:
-            await handle(key)
-        except errors.ApiError as error:
-            log.warning("%s %s: %s", what, key, error)
-            queue.retry(key)
-        except Exception:
-            log.exception("%s %s failed", what, key)
-            queue.retry(key)
-        else:
-            queue.forget(key)
-
-    return handled
 
 
 class Place(NamedTuple):
@@ -263,12 +264,14 @@ class Place(NamedTuple):
     void_image: str = ""
 
 
-async def operate(client: Client, runner: Runner, place: Place, stop: asyncio.Event) -> None:
+async def operate(
+    client: Client, runner: Runner, place: Place, stop: asyncio.Event, front: Fronts | None = None
+) -> None:
     """Run an operator until `stop` is set, then end gracefully: another one takes over at once."""
     began = time.monotonic()
     elector = Elector(client, "dayfly-operator", place.namespace, place.identity) if place.lease else None
     fallback = FallbackImage(client, place.void_image, (place.namespace, place.pod) if place.pod else None)
-    operator = Operator(client, runner=runner, fallback=fallback, elector=elector, identity=place.identity)
+    operator = Operator(client, runner=runner, front=front, fallback=fallback, elector=elector, identity=place.identity)
     watched = ", ".join(operator.cluster.watched)
     journal.say(
         f"dayfly {__version__} begins as {place.identity}: it watches {watched} in all namespaces",

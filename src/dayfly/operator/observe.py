@@ -11,10 +11,10 @@ from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
+from dayfly.operator.cluster.objects import DOCUMENTS, RunObject, owned
 from dayfly.operator.forks.fork_reconciler import ForkReconciler, in_place
 from dayfly.operator.outputs.log_outputs import LogOutputs, LogWait
-from dayfly.operator.outputs.outputs import Outputs, matching, namespace_of, owned
+from dayfly.operator.outputs.outputs import Outputs, matching
 from dayfly.operator.pods.follow import Followers
 from dayfly.operator.pods.input_pins import fits
 from dayfly.operator.pods.namespaces import NotGrantedError
@@ -219,7 +219,7 @@ class Observer:
             unit = _unit(plan, name)
             pod = None
             if record.ref not in gone:
-                pod = await self._client.find(PODS, names.pod_name(run.ledger.uid, *key), namespace_of(unit))
+                pod = await self._client.find(PODS, names.pod_name(run.ledger.uid, *key), names.namespace_of(unit))
             if pod is not None and pod.metadata.uid == record.ref:
                 sight.pods[key] = pod
                 now = self._cluster.now()

@@ -1,9 +1,11 @@
 """Turns over Run objects: observe by the caches, decide, commit by compare-and-swap, bring effects about by UID."""
 
 import logging
+from collections.abc import Callable
 
 import msgspec
 
+from dayfly.execute.pod import names
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
@@ -11,7 +13,7 @@ from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.effects import Effects
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.observe import Observer, PlanLostError
-from dayfly.operator.outputs.outputs import Outputs, namespace_of
+from dayfly.operator.outputs.outputs import Outputs
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.follow import Followers
 from dayfly.operator.pods.namespaces import Namespaces, Runner
@@ -29,8 +31,10 @@ log = logging.getLogger(__name__)
 class Reconciler:
     """The host of turns in a cluster. Any number may be active at once."""
 
-    def __init__(self, cluster: Cluster, *, runner: Runner, fallback: FallbackImage) -> None:
+    def __init__(self, cluster: Cluster, *, runner: Runner, fallback: FallbackImage, ended: Callable[[], None]) -> None:
+        """`ended` is told of each run that is over."""
         self._cluster = cluster
+        self._ended = ended
         self._targets = Targets(cluster)
         self.followers = Followers(cluster.client, cluster.queue.add)
         cluster.heeds = self.followers.wants
@@ -152,7 +156,7 @@ class Reconciler:
         printed = await self.followers.printed(pod) if pod is not None else None
         values = sight.outputs.get(key, {}) if move.result.outputs else {}
         step = scene.plan.steps.get(move.unit)
-        namespace = pod.metadata.namespace if pod is not None else namespace_of(step.unit) if step else ""
+        namespace = pod.metadata.namespace if pod is not None else names.namespace_of(step.unit) if step else ""
         if not namespace:
             return True  # its plan and its pod are lost: there is nothing to keep
         try:
@@ -170,7 +174,7 @@ class Reconciler:
         await self._effects.perform(scene, sight, effect)
         if isinstance(effect, Dissolve):
             self.sessions.drop(sight.session.name)
-            self.sweeper.freed()
+            self._ended()
 
 
 def _outputs_lost(move: Record) -> Record:

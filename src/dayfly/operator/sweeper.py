@@ -17,7 +17,6 @@ from dayfly.kube.objects import Key, Pod
 from dayfly.operator.cluster.caches import Cluster, belonging, finalized
 from dayfly.operator.cluster.objects import TARGET_FINALIZER, DocumentObject
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
-from dayfly.operator.front.in_use import InUse
 from dayfly.operator.targets.targets import Targets
 
 log = logging.getLogger(__name__)
@@ -41,25 +40,18 @@ class Sweeper:
         self._pods = pods
         self._targets = targets
         self._forks = forks
-        self._in_use = InUse(cluster)
         self.orphans: dict[str, int] = {}
         """UIDs of pods of no run that may still be at work, and when each has certainly ended, whatever is heard of it
         (unix milliseconds; 0 if that is not known)."""
 
-    def freed(self) -> None:
-        """A run has ended: what it used may be free."""
-        self._in_use.freed()
-
     async def run(self) -> None:
         """At the start, and then every minute, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._in_use.run())
-            while True:
-                try:
-                    await self.sweep()
-                except errors.ApiError as error:
-                    log.warning("the sweep is not complete: %s", error)
-                await asyncio.sleep(EVERY_S)
+        while True:
+            try:
+                await self.sweep()
+            except errors.ApiError as error:
+                log.warning("the sweep is not complete: %s", error)
+            await asyncio.sleep(EVERY_S)
 
     async def sweep(self) -> None:
         """Look at everything once."""
@@ -70,7 +62,6 @@ class Sweeper:
             del self.orphans[uid]
         for document in list(self._cluster.documents):
             await _unless_refused(self._document(document))
-        await _unless_refused(self._in_use.sweep())
         for sandbox in self._cluster.sandboxes:
             run = names.run_name(sandbox.metadata.name, sandbox.metadata.uid)
             if finalized(sandbox.metadata, TARGET_FINALIZER) and self._cluster.ledger.get(run) is None:

@@ -16,6 +16,16 @@ def nonce(run: str, unit: str, attempt: int) -> str:
     return _hash("attempt", run, unit, str(attempt))
 
 
+def routing_key(uid: str) -> str:
+    """13 characters of a-z and 0-9, derived from a sandbox's UID."""
+    number = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:9], "big")
+    letters: list[str] = []
+    for _ in range(13):
+        number, digit = divmod(number, 36)
+        letters.append("0123456789abcdefghijklmnopqrstuvwxyz"[digit])
+    return "".join(letters)
+
+
 def _hash(*parts: str) -> str:
     # Lengths keep ("a", "bc") and ("ab", "c") apart.
     text = "".join(f"{len(part)}:{part}" for part in parts)

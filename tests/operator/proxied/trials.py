@@ -21,6 +21,7 @@ from dayfly.kube.client import Client, Limits
 from dayfly.kube.objects import NAMESPACES, anything
 from dayfly.kube.transport import HttpTransport
 from dayfly.operator.cluster.objects import PLUGINS, RUNS
+from dayfly.operator.front.front import Front
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.namespaces import Runner
 from proxied.node import Node, Stage
@@ -55,7 +56,7 @@ class _Process:
     def __init__(self, name: str, url: str, token: str) -> None:
         self.name = name
         self.client = Client(HttpTransport(Through(url, token)))
-        operator = Operator(self.client, runner=Runner("dayfly-runner-1", b"a runner"), identity=name)
+        operator = Operator(self.client, runner=Runner("dayfly-runner-1", b"a runner"), front=Front, identity=name)
         self.task = asyncio.create_task(operator.run(), name=name)
 
     async def end(self) -> None:

@@ -14,7 +14,8 @@ import msgspec
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Answer, Request
-from dayfly.operator.main import Operator
+from dayfly.operator.front.front import Front
+from dayfly.operator.main import Fronts, Operator
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from kube.fake import Call, Crash, FakeCluster, FakeTransport, Fault, custom, run
@@ -69,7 +70,9 @@ class Process:
         self.transport = Paused(world.cluster, name)
         client = Client(self.transport, seed=seed)
         fallback = FallbackImage(client, world.spare)
-        self.operator = Operator(client, runner=world.runner, fallback=fallback, now=world.now, seed=seed)
+        self.operator = Operator(
+            client, runner=world.runner, front=world.front, fallback=fallback, now=world.now, seed=seed
+        )
         self.task = asyncio.create_task(self.operator.run(), name=name)
 
     async def end(self) -> None:
@@ -103,6 +106,7 @@ class World:
             self.cloud.knows(name, creates=unit.creates, once=unit.once, reads=reads)
         self.seed = seed
         self.runner = RUNNER
+        self.front: Fronts | None = Front
         self.spare = "dayfly.test/spare:1"
         self.behind = 0.0  # by how many seconds operators' clocks are
         self.processes: list[Process] = []

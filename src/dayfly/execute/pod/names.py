@@ -5,6 +5,8 @@ import functools
 import hashlib
 import re
 
+from dayfly.spec.lifecycle import Unit
+
 GROUP = "dayfly.dev"
 GATE = f"{GROUP}/claim"
 FINALIZER = f"{GROUP}/record"
@@ -19,6 +21,7 @@ NONCE_ANNOTATION = f"{GROUP}/nonce"
 ORDER_ANNOTATION = f"{GROUP}/order"
 DIGEST_ANNOTATION = f"{GROUP}/digest"
 
+RUNNERS = "dayfly-runners"
 _READABLE = 30
 
 
@@ -44,3 +47,9 @@ def pod_name(run: str, unit: str, attempt: int) -> str:
 def outputs_name(run: str, unit: str, attempt: int) -> str:
     """The Secret with one attempt's outputs and the tail of its log."""
     return derived("o", unit, "values", run, unit, str(attempt))
+
+
+def namespace_of(unit: Unit) -> str:
+    """`signadot` is the name that existing plugins know our runners' namespace by."""
+    wished = unit.exec.namespace if unit.exec else ""
+    return RUNNERS if wished in ("", "signadot") else wished

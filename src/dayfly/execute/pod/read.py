@@ -7,6 +7,7 @@ proves nothing: the kubelet reports late.
 
 import base64
 import binascii
+import functools
 from datetime import UTC, datetime
 from typing import Any
 
@@ -322,8 +323,16 @@ def _waiting(seen: Pod, main: ContainerStatus | None) -> Waiting:
     return Waiting(since=since, reason=Reason.STARTING, message=message, placed=placed, recalled=asked)
 
 
-def milliseconds(stamp: str | None) -> int:
+@functools.lru_cache(maxsize=1024)  # the same moments stand in one saying after the other
+def stamp(milliseconds: int) -> str:
+    """Unix milliseconds as RFC 3339; empty for 0."""
+    if not milliseconds:
+        return ""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def milliseconds(text: str | None) -> int:
     """Unix milliseconds of an RFC 3339 time; 0 for none, and for the epoch that runtimes write instead of none."""
-    if not stamp:
+    if not text:
         return 0
-    return max(int(datetime.fromisoformat(stamp).astimezone(UTC).timestamp() * 1000), 0)
+    return max(int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000), 0)

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from dayfly.execute.pod import names
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Resource, Slim
 from dayfly.spec import documents
 from dayfly.spec.kinds import StepLogsSpec
@@ -132,3 +133,25 @@ DOCUMENTS = Resource(
 SANDBOXES = Resource(GROUP, VERSION, "sandboxes", "Sandbox", SandboxObject)
 STEP_LOGS = Resource(GROUP, VERSION, "steplogs", "StepLogs", StepLogsObject)
 PLUGINS = Resource(GROUP, VERSION, "resourceplugins", "ResourcePlugin", PluginObject, namespaced=False)
+
+
+def owner(run: RunObject) -> dict[str, Any]:
+    """The owner reference for everything that belongs to a run."""
+    return {
+        "apiVersion": run.api_version,
+        "kind": run.kind,
+        "name": run.metadata.name,
+        "uid": run.metadata.uid,
+        "blockOwnerDeletion": False,
+    }
+
+
+def owned(meta: ObjectMeta, run: RunObject) -> bool:
+    """Whether that very run is an owner, not another of its name."""
+    return any(reference.uid == run.metadata.uid for reference in meta.owner_references or ())
+
+
+def resource_name(run: RunObject, resource: str) -> str:
+    """Of the Resource object, and of the Secret of its outputs in the Sandbox's namespace."""
+    target = run.ledger.target
+    return names.derived("", f"{target.name}-{resource}", "resource", target.uid, resource)

@@ -1,6 +1,7 @@
 """The ledger in a cluster: Run objects, each changed only by compare-and-swap on its resource version."""
 
 import collections
+from collections.abc import Callable
 
 import msgspec
 
@@ -8,7 +9,6 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change, is_newer
 from dayfly.kube.client import Client
 from dayfly.operator.cluster.objects import RUNS, RunObject
-from dayfly.operator.monitoring import journal
 from dayfly.plan import table
 from dayfly.plan.actions import Move
 from dayfly.plan.sealed import Plan
@@ -23,6 +23,8 @@ class Runs:
 
     def __init__(self, client: Client, cache: Cache[RunObject]) -> None:
         self._client = client
+        self.written: Callable[[RunObject, tuple[Move, ...]], None] = lambda _run, _moves: None
+        """Told of the moves that a run has taken."""
         self._cache = cache
         # What the server answered to us, each with the newest of the cache's lists that had begun by then.
         self._written: dict[str, tuple[RunObject, int]] = {}
@@ -119,7 +121,7 @@ class Runs:
         self._committed.setdefault(run.metadata.name, {})[after.seq] = after
         if not await self.replace(run, moved):
             return False
-        journal.moved(moved, moves)
+        self.written(moved, moves)
         return True
 
     async def replace(self, before: RunObject, after: RunObject) -> bool:

@@ -10,10 +10,9 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.render import SecretKey
 from dayfly.kube.objects import NAMESPACES, Key
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.outputs.outputs import owner
+from dayfly.operator.cluster.objects import RunObject, owner
+from dayfly.operator.outputs.bindings import bind
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.status.resource_status import bind
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Baseline, Unit, unit_id

@@ -16,9 +16,8 @@ from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
 from dayfly.operator.cluster.caches import Cluster, belonging
-from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.forks.fork_builder import KIND, ForkBuilder
-from dayfly.operator.outputs.outputs import owned
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.refusals import Refusals
 from dayfly.plan import words

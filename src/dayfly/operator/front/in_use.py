@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 # Long enough for a sandbox that is made anew to keep the labels of the one before.
 SETTLE_S = 3.0
+EVERY_S = 60.0
 # A namespace that was in use is not looked at again for so long: no two sweeps lie within.
 AGAIN_S = 2.0
 IN_USE = f"{names.GROUP}/in-use"
@@ -47,16 +48,26 @@ class InUse:
         self._freed.set()
 
     async def run(self) -> None:
-        """Sweep soon after each end of a run, until cancelled."""
+        """Sweep at the start, every minute, and soon after each end of a run, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sweep_after_ends())
+            while True:
+                await self._try_to_sweep()
+                await asyncio.sleep(EVERY_S)
+
+    async def _sweep_after_ends(self) -> None:
         while True:
             await self._freed.wait()
             self._freed.clear()
-            try:
-                for _ in range(2):
-                    await asyncio.sleep(SETTLE_S)
-                    await self.sweep()
-            except errors.ApiError as error:
-                log.warning("labels of what is not in use may stay for a minute: %s", error)
+            for _ in range(2):
+                await asyncio.sleep(SETTLE_S)
+                await self._try_to_sweep()
+
+    async def _try_to_sweep(self) -> None:
+        try:
+            await self.sweep()
+        except errors.ApiError as error:
+            log.warning("labels of what is not in use may stay for a minute: %s", error)
 
     async def mark(self, sandbox: SandboxObject) -> None:
         """Before the run of a Sandbox is born: its namespace, and every version of the plugins that it names."""

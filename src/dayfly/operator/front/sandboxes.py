@@ -1,15 +1,12 @@
-"""The front for kubectl and GitOps: a Sandbox and the plugins it names become documents and a Run. Optional, and the
-only part of the operator that knows what a plugin is.
+"""A Sandbox that was applied with kubectl, or by GitOps, and the plugins it names become documents and a Run.
 
 Names are derived from the Sandbox's UID, and what is there already is taken as it is: the documents of a run are sealed
 when they are first written, whatever a later compiler would make of the same wish.
 """
 
 import contextlib
-import hashlib
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
@@ -37,9 +34,11 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
 )
 from dayfly.operator.front.in_use import InUse
+from dayfly.operator.status.sandbox_status import Heeded, WaitingError
 from dayfly.plan.reasons import Reason
 from dayfly.spec import documents, semver
 from dayfly.spec.errors import SpecError
+from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import Lifecycle, digest
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.run import Run
@@ -50,29 +49,14 @@ log = logging.getLogger(__name__)
 REFUSALS = frozenset({Reason.REFUSED, Reason.PLUGIN_MISSING})
 
 
-class WaitingError(Exception):
-    """The sandbox cannot become a run yet; `reason` is one word, the text what it waits for."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
-class Heeded(NamedTuple):
-    """The newest generation of a Sandbox's wish that was looked at, and why its run did not take that one up."""
-
-    generation: int
-    refusal: WaitingError | None = None
-
-
 class Sandboxes:
     """Sees to it that each Sandbox has its run, and the run the Sandbox's newest forks."""
 
-    def __init__(self, cluster: Cluster, doubt: Callable[[SandboxObject, str], None]) -> None:
+    def __init__(self, cluster: Cluster, in_use: InUse, doubt: Callable[[SandboxObject, str], None]) -> None:
         """`doubt` tells people what a new sandbox asks for in vain."""
         self._cluster = cluster
         self._doubt = doubt
-        self._in_use = InUse(cluster)
+        self._in_use = in_use
         # By UID, as long as the Sandbox is there: the generation that its run has taken up, and that run's UID.
         self._done: dict[str, tuple[int, str]] = {}
         # Likewise: a generation that no run can take up.
@@ -286,13 +270,3 @@ def _check_pods(seen: SandboxObject, compiled: Compiled) -> None:
             place, wish = next((n, each) for n, each in enumerate(wishes) if each["name"] == document.resource)
             whose = f"the plugin {wish['plugin']}" if wish.get("plugin") else "the plugin"
             raise SpecError(f"{whose} is wrong: {problem}", ("spec", "resources", place))
-
-
-def routing_key(uid: str) -> str:
-    """13 characters of a-z and 0-9, derived from the Sandbox's UID."""
-    number = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:9], "big")
-    letters: list[str] = []
-    for _ in range(13):
-        number, digit = divmod(number, 36)
-        letters.append("0123456789abcdefghijklmnopqrstuvwxyz"[digit])
-    return "".join(letters)

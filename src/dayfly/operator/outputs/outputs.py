@@ -7,12 +7,10 @@ from typing import Any
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import SECRETS, ObjectMeta
-from dayfly.operator.cluster.objects import RunObject
-from dayfly.spec.lifecycle import Unit
+from dayfly.kube.objects import SECRETS
+from dayfly.operator.cluster.objects import RunObject, owned, owner
 from dayfly.spec.run import Result
 
-RUNNERS = "dayfly-runners"
 # Beside the outputs in their Secret: the end of the log. No output can have a name with a dot.
 LOG_KEY = "log.tail"
 
@@ -85,25 +83,3 @@ def matching(values: dict[str, bytes], result: Result) -> dict[str, bytes] | Non
         if "sha256:" + hashlib.sha256(values.get(name, b"")).hexdigest() != record.digest or name not in values:
             return None
     return {name: values[name] for name in result.outputs}
-
-
-def namespace_of(unit: Unit) -> str:
-    """`signadot` is the name that existing plugins know our runners' namespace by."""
-    wished = unit.exec.namespace if unit.exec else ""
-    return RUNNERS if wished in ("", "signadot") else wished
-
-
-def owner(run: RunObject) -> dict[str, Any]:
-    """The owner reference for everything that belongs to a run."""
-    return {
-        "apiVersion": run.api_version,
-        "kind": run.kind,
-        "name": run.metadata.name,
-        "uid": run.metadata.uid,
-        "blockOwnerDeletion": False,
-    }
-
-
-def owned(meta: ObjectMeta, run: RunObject) -> bool:
-    """Whether that very run is an owner, not another of its name."""
-    return any(reference.uid == run.metadata.uid for reference in meta.owner_references or ())

@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from dayfly.execute.pod import names
 from dayfly.execute.pod.policy import Level
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES, anything
-from dayfly.operator.outputs.outputs import RUNNERS
 from dayfly.plan.reasons import Reason
 
 GRANT_LABEL = "dayfly.dev/runners"
@@ -84,14 +84,15 @@ class Namespaces:
         try:
             seen = await self._client.get(NAMESPACES, namespace)
         except errors.NotFound:
-            advice = "apply the install manifest again" if namespace == RUNNERS else "create it, or change the plugin"
+            ours = namespace == names.RUNNERS
+            advice = "apply the install manifest again" if ours else "create it, or change the plugin"
             raise NotGrantedError(Reason.NAMESPACE_MISSING, f"namespace {namespace} is not there: {advice}") from None
         labels = seen.metadata.labels or {}
-        if namespace != RUNNERS and labels.get(GRANT_LABEL) != "true":
+        if namespace != names.RUNNERS and labels.get(GRANT_LABEL) != "true":
             raise NotGrantedError(
                 Reason.NAMESPACE_NOT_GRANTED,
                 f"steps may not run in namespace {namespace}: an administrator can label it {GRANT_LABEL}=true, "
-                f"or the plugin can leave spec.runner.namespace out to run in {RUNNERS}",
+                f"or the plugin can leave spec.runner.namespace out to run in {names.RUNNERS}",
             )
         return "restricted" if labels.get(ENFORCE_LABEL) == "restricted" else "baseline"
 

@@ -3,14 +3,13 @@
 import datetime as dt
 from typing import Any
 
-from dayfly.execute.pod import read
+from dayfly.execute.pod import names, read
 from dayfly.execute.pod.policy import Terms, check, described, restored
 from dayfly.execute.pod.render import PodAttempt, SecretKey
 from dayfly.execute.pod.render import pod as render
 from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.outputs.outputs import namespace_of, owner
+from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.namespaces import Namespaces, Runner
 from dayfly.plan.sealed import Plan
@@ -43,7 +42,7 @@ class PodBuilder:
             errors.ApiError: the server cannot be asked.
         """
         unit = plan.steps[name].unit
-        level = await self._namespaces.level(namespace_of(unit))
+        level = await self._namespaces.level(names.namespace_of(unit))
         attempt = self._attempt(run, plan, name, number, start_before, level == "restricted")
         made = render(unit, attempt)
         secrets = frozenset(value.secret for value in attempt.inputs.values() if isinstance(value, SecretKey))
@@ -95,7 +94,7 @@ class PodBuilder:
             complete=all(
                 run.ledger.unit(other.id).outcome == "succeeded" for other in creating if other.event in CREATING
             ),
-            namespace=namespace_of(step.unit),
+            namespace=names.namespace_of(step.unit),
             runner=self._runner.name,
             architecture=self._runner.architecture,
             restricted=restricted,

@@ -8,11 +8,10 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod.read import milliseconds, stamp
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import EVENTS, Event, Pod
-from dayfly.operator.status.status_format import stamp
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan, Waiting

@@ -4,24 +4,22 @@ The Secret has the shape of Service Binding's "provisioned service": it lies in 
 `<step>.<output>`, and `.status.binding.name` of the Resource names it. Both belong to the Run, so they go when it does.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
-from dayfly.kube.client import Client
-from dayfly.kube.objects import SECRETS, ObjectMeta, Resource, Slim
+from dayfly.kube.objects import ObjectMeta, Resource, Slim
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import GROUP, VERSION, RunObject, WrittenStatus
-from dayfly.operator.outputs.outputs import matching, namespace_of, outputs_secret, owned, owner
+from dayfly.operator.cluster.objects import GROUP, VERSION, RunObject, WrittenStatus, owned, owner, resource_name
 from dayfly.operator.status.status_format import conditions, steady, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.phases import ResourceStanding, of_resource
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import Report, sentence
-from dayfly.spec.lifecycle import Lifecycle, unit_id
-from dayfly.spec.run import Phase, Result
+from dayfly.spec.lifecycle import Lifecycle
+from dayfly.spec.run import Phase
 
 
 class ResourceObject(Slim, frozen=True):
@@ -35,8 +33,6 @@ RESOURCES = Resource(GROUP, VERSION, "resources", "Resource", ResourceObject, na
 _BARE = RESOURCES.metadata_only()
 
 
-# So long nobody asks again for Secrets in a namespace that has refused them.
-BARRED_MS = 10_000
 # So soon it is looked whether somebody else's Resource of that name is still there; nothing waits for ours.
 FOREIGN_AGAIN_S = 30.0
 
@@ -50,13 +46,13 @@ class ResourceMemory:
 
 
 class ResourceStatus:
-    """Says of each resource how it stands, when that has changed, and hands its outputs out."""
+    """Says of each resource how it stands, when that has changed."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, bind: Callable[[RunObject, Lifecycle], Awaitable[str]]) -> None:
+        """`bind` hands the outputs of a resource that is ready to its Sandbox's namespace, and names their Secret."""
         self._cluster = cluster
         self._client = cluster.client
-        # Namespaces in which we may not look at Secrets, and until when that is taken for granted.
-        self._barred: dict[str, int] = {}
+        self._bind = bind
 
     async def run(self, scene: Scene, run: RunObject, report: Report, memory: dict[str, ResourceMemory]) -> float:
         """Say how the resources of one run stand; seconds after which to ask again, 0 if all is said.
@@ -112,7 +108,7 @@ class ResourceStatus:
         }
         patch = {"metadata": {"uid": memory.uid}, "status": status}
         try:
-            await self._client.patch(_BARE, patch, _name(run, document), subresource="status")
+            await self._client.patch(_BARE, patch, resource_name(run, document.resource), subresource="status")
         except (errors.NotFound, errors.Conflict):
             memory.uid = ""  # somebody has taken it away: it is made again with the next news
             return 0.0
@@ -126,7 +122,7 @@ class ResourceStatus:
             "apiVersion": RESOURCES.api_version,
             "kind": RESOURCES.kind,
             "metadata": {
-                "name": _name(run, document),
+                "name": resource_name(run, document.resource),
                 "labels": {names.RUN_LABEL: run.metadata.name},
                 "ownerReferences": [owner(run)],
             },
@@ -153,66 +149,6 @@ class ResourceStatus:
         """The name of the sealed document."""
         found = filter(None, (self._cluster.documents.get(pin.name) for pin in run.spec.documents))
         return next((each.metadata.name for each in found if each.spec.resource == document.resource), "")
-
-    async def _bind(self, run: RunObject, document: Lifecycle) -> str:
-        """The name of the Secret in the Sandbox's namespace; empty if there are no outputs, or it may not be made."""
-        namespace, now = run.ledger.target.namespace, self._cluster.now()
-        if now < self._barred.get(namespace, 0):
-            return ""
-        try:
-            return await bind(self._client, run, document, namespace)
-        except errors.Forbidden:
-            # The administrator has not granted this namespace: whoever asks for the outputs gets none.
-            self._barred[namespace] = now + BARRED_MS
-        except (errors.NotFound, CannotRenderError):
-            pass
-        return ""
-
-
-async def bind(client: Client, run: RunObject, document: Lifecycle, namespace: str) -> str:
-    """The name of the Secret with all outputs of a resource, made in that namespace if need be; empty if it has none.
-
-    Raises:
-        CannotRenderError: an output is not there as it was recorded, or the name is taken.
-        errors.ApiError: the server cannot be asked, or refuses it.
-    """
-    units = [(unit_id(document.resource, unit.name), unit) for unit in (*document.pre_start, *document.post_start)]
-    telling = [(step, unit, record) for step, unit in units if (record := run.ledger.unit(step)).outputs]
-    name = _name(run, document)
-    if not telling or await _is_bound(client, run, namespace, name):
-        return name if telling else ""
-    data: dict[str, bytes] = {}
-    for step, unit, record in telling:
-        kept = await client.find(SECRETS, names.outputs_name(run.ledger.uid, step, record.attempt), namespace_of(unit))
-        values = matching((kept.data if kept else None) or {}, Result(outcome="succeeded", outputs=record.outputs))
-        if values is None:
-            raise CannotRenderError(
-                Reason.OUTPUTS_LOST, f"the Secret with the outputs of {step} is gone or was altered"
-            )
-        data |= {f"{unit.name}.{output}": value for output, value in values.items()}
-    try:
-        await client.create(SECRETS, outputs_secret(run, namespace, name, data), namespace)
-    except errors.AlreadyExists:
-        await _is_bound(client, run, namespace, name)
-    return name
-
-
-async def _is_bound(client: Client, run: RunObject, namespace: str, name: str) -> bool:
-    """Whether the Secret is there. Outputs never change, so one that a peer has made is as good as our own.
-
-    Raises:
-        CannotRenderError: the name is taken by somebody else's.
-    """
-    found = await client.find(SECRETS, name, namespace)
-    if found is not None and not owned(found.metadata, run):
-        raise CannotRenderError(Reason.NAME_TAKEN, f"Secret {namespace}/{name} exists and is not ours; delete it")
-    return found is not None
-
-
-def _name(run: RunObject, document: Lifecycle) -> str:
-    """Of the Resource, and of its Secret in the Sandbox's namespace."""
-    target = run.ledger.target
-    return names.derived("", f"{target.name}-{document.resource}", "resource", target.uid, document.resource)
 
 
 def _words(stands: ResourceStanding) -> tuple[str, str]:

@@ -14,16 +14,30 @@ from dayfly.kube.events import Recorder
 from dayfly.kube.objects import ObjectReference
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import SANDBOXES, SandboxObject
-from dayfly.operator.front.sandboxes import Heeded, WaitingError, routing_key
-from dayfly.operator.outputs.outputs import namespace_of
 from dayfly.operator.status.status_format import conditions, message_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan import phases
 from dayfly.plan.reasons import Reason, Tone, tone
 from dayfly.plan.status import Report
+from dayfly.spec.identity import routing_key
 
 AGAIN_S = 1.0
 FROZEN = frozenset({Reason.LEDGER_LOST, Reason.PLAN_LOST})
+
+
+class WaitingError(Exception):
+    """The sandbox cannot become a run yet; `reason` is one word, the text what it waits for."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Heeded(NamedTuple):
+    """The newest generation of a Sandbox's wish that was looked at, and why its run did not take that one up."""
+
+    generation: int
+    refusal: WaitingError | None = None
 
 
 class _Saying(NamedTuple):
@@ -175,7 +189,7 @@ def _pods(scene: Scene, report: Report) -> dict[str, str]:
     """The pods in which steps run now, as namespace/name, for whoever may read their logs."""
     steps = scene.plan.steps
     return {
-        unit.id: f"{namespace_of(steps[unit.id].unit)}/{names.pod_name(report.uid, unit.id, unit.attempt)}"
+        unit.id: f"{names.namespace_of(steps[unit.id].unit)}/{names.pod_name(report.uid, unit.id, unit.attempt)}"
         for unit in report.units
         if unit.kind == "exec" and unit.state in ("running", "unknown")
     }

@@ -4,21 +4,12 @@ A status is written when something has changed, so a clock in a sentence would b
 the moment in its place ("tries again at ..."); the template beside it is for those who show clocks.
 """
 
-import datetime as dt
-import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dayfly.execute.pod.read import stamp
 from dayfly.plan.status import Report, UnitReport, of_unit
 from dayfly.plan.words import filled
-
-
-@functools.lru_cache(maxsize=1024)  # the same moments stand in one saying after the other
-def stamp(milliseconds: int) -> str:
-    """Unix milliseconds as RFC 3339; empty for 0."""
-    if not milliseconds:
-        return ""
-    return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def conditions(

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
+from dayfly.execute.pod.read import stamp
 from dayfly.operator.cluster.objects import WrittenStatus
-from dayfly.operator.status.status_format import stamp
 
 # Each saying is a write to the server. A change of phase or reason is said at once. Mere progress is said at once after
 # a time of silence; while there is more and more of it, when it has settled, or when the last saying is so long ago.

@@ -19,8 +19,8 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import STEP_LOGS, RunObject, StepLogsObject
-from dayfly.operator.outputs.outputs import LOG_KEY, namespace_of, owned, owner
+from dayfly.operator.cluster.objects import STEP_LOGS, RunObject, StepLogsObject, owned, owner
+from dayfly.operator.outputs.outputs import LOG_KEY
 from dayfly.operator.status.status_throttle import SILENT_MS, due
 from dayfly.plan.status import Report
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
@@ -108,7 +108,7 @@ class StepLogs:
                 continue
             secret = names.outputs_name(run.ledger.uid, unit, attempt)
             try:
-                kept = await self._client.get(SECRETS, secret, namespace_of(scene.plan.steps[unit].unit))
+                kept = await self._client.get(SECRETS, secret, names.namespace_of(scene.plan.steps[unit].unit))
             except (errors.NotFound, errors.Forbidden):
                 continue
             # Nothing may mean that it was lost. It does not say how much there was; below the limit it was all.
