@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import collections
+import os
 import signal
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from minutes import Minutes, Processor
+from scopes import Scopes
 from share import SHARE
 
 # A machine that stands still for a moment is no finding. What else Hypothesis sets where CI is set stays as it is.
@@ -30,14 +34,33 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Nothing of the proof, unless it is asked for. Files with many slow tests begin first, those of clusters last,
+    """Nothing of the proof, unless it is asked for. Files with many slow tests begin first, so that at the end no worker
 
-    so that at the end no worker waits for another, and a Kubernetes is built while there is other work.
+    waits for another; those of clusters last, for a Kubernetes may be built while there is other work.
     """
     if not SHARE.everything and "proof" not in config.option.markexpr:
         proof = [item for item in items if item.get_closest_marker("proof")]
         config.hook.pytest_deselected(items=proof)
         items[:] = [item for item in items if item not in set(proof)]
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
-    cluster = {item.path for item in items if item.get_closest_marker("cluster")}
-    items.sort(key=lambda item: (item.path in cluster, -slow[item.path]))
+    built, last = ({item.path for item in items if item.get_closest_marker(name)} for name in ("builds", "cluster"))
+    items.sort(key=lambda item: (item.path in last, item.path in built, -slow[item.path]))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scopes | None:
+    """What `--dist loadfile` does here."""
+    return Scopes(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    """What is built once on a machine is built, or waited for, before the clock of a test runs."""
+    wanted = [name for mark in item.iter_markers("builds") for name in mark.args]
+    if item.get_closest_marker("cluster") and not os.environ.get("DAYFLY_TEST_KUBECONFIG"):
+        wanted.append("kubernetes")
+    if wanted:
+        import tools  # takes its time, and few tests want any
+
+        for name in wanted:
+            tools.ready(name)
+    return (yield)

@@ -1,10 +1,12 @@
-"""Makes what the tests drive and no registry has ready: once, before the clock of any test runs (`make test`).
+"""Makes what the tests drive and no registry has ready: once, before or while the first tests run (`make test`).
 
 The first time takes minutes, for Kubernetes is built from source; then all of it is found in ~/.cache/dayfly, or in
 $DAYFLY_CACHE. With names it makes only those. What cannot be made here is said; the tests that need it then say so
-too, and fail where CI is set.
+too, and fail where CI is set. Tests that need one of these wait for it before their clocks run (tests/conftest.py).
 """
 
+import contextlib
+import functools
 import subprocess
 import sys
 import tempfile
@@ -21,12 +23,18 @@ from testcluster import build  # noqa: E402 - the path comes first
 
 from control import sdk_environment  # noqa: E402 - the path comes first
 from examples import outside  # noqa: E402 - the path comes first
+from share import SHARE  # noqa: E402 - the path comes first
 
 
 def kubernetes() -> None:
-    """The programs of a cluster, and of its played nodes."""
+    """The programs of a cluster."""
     build.check_machine()
     build.kubernetes()
+
+
+def kwok() -> None:
+    """What plays the nodes of a cluster; only the proof has any."""
+    build.check_machine()
     build.kwok()
 
 
@@ -43,20 +51,30 @@ def sdk() -> None:
 
 
 TOOLS: dict[str, Callable[[], object]] = {
-    each.__name__: each for each in (kubernetes, runner, sdk, outside.versitygw, outside.awscli, outside.terraform)
+    each.__name__: each
+    for each in (kubernetes, kwok, runner, sdk, outside.versitygw, outside.awscli, outside.terraform)
 }
+PROBLEMS = (build.UnavailableError, OSError, subprocess.SubprocessError, pytest.skip.Exception)
 
 
 def make(name: str) -> None:
     """One of them, or a line that says why not."""
     try:
         TOOLS[name]()
-    except (build.UnavailableError, OSError, subprocess.SubprocessError, pytest.skip.Exception) as problem:
+    except PROBLEMS as problem:
         sys.stderr.write(f"dayfly: {name} for the tests could not be made: {problem}\n")
     except pytest.fail.Exception as problem:
         sys.exit(f"dayfly: {problem}")
 
 
+@functools.cache
+def ready(name: str) -> None:
+    """Make it, or wait for whoever does. The test that cannot have it says so itself."""
+    with contextlib.suppress(*PROBLEMS, pytest.fail.Exception):
+        TOOLS[name]()
+
+
 if __name__ == "__main__":
+    usual = [name for name in TOOLS if name != "kwok" or SHARE.everything]
     with ThreadPoolExecutor() as pool:  # one builds while another downloads
-        list(pool.map(make, sys.argv[1:] or TOOLS))
+        list(pool.map(make, sys.argv[1:] or usual))

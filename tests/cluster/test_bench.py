@@ -91,6 +91,7 @@ def test_writes_are_counted_as_etcd_counts_them(real):
 
 
 @pytest.mark.proof
+@pytest.mark.builds("kwok")
 @pytest.mark.timeout(400, func_only=True)  # two clusters
 def test_a_bare_loop_asks_for_what_the_operator_asked_for(machine):
     """(d): what is compared has done the same work."""
@@ -103,6 +104,7 @@ def test_a_bare_loop_asks_for_what_the_operator_asked_for(machine):
 
 
 @pytest.mark.proof
+@pytest.mark.builds("kwok")
 @pytest.mark.timeout(400, func_only=True)  # a cluster, and two operators
 def test_idle_sandboxes_are_held_and_found_again(machine):
     """(e): each has its run, before and after a restart."""

@@ -85,6 +85,7 @@ def outputs(operator: Installed, sandbox: str) -> dict[str, bytes]:
     return {key: base64.b64decode(value) for key, value in secret["data"].items()}
 
 
+@pytest.mark.builds("terraform")
 @pytest.mark.parametrize("volume", ["terraform-state"], indirect=True)
 def test_terraform(operator, volume: Path):
     """Terraform applies a module and destroys it in another pod, by the state that was kept between them."""

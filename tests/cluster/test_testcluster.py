@@ -205,7 +205,8 @@ class TestLife:
         assert clusters.all_known() == []
         Path(program).unlink()  # pytest keeps its folders for a while, and this is large
 
-    @pytest.mark.proof  # `make test` does not build KWOK
+    @pytest.mark.proof
+    @pytest.mark.builds("kwok")
     def test_kwok_plays_nodes(self):
         """With KWOK, pods are scheduled and end with the message they were given, and nothing runs."""
         own = clusters.up(kubelet=False, kwok_nodes=2)

@@ -17,6 +17,9 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec.wire import Endpoint
 
 
+pytestmark = pytest.mark.builds("sdk")
+
+
 @pytest.fixture(scope="session")
 def sdk_python():
     return sdk_environment.python()

@@ -11,12 +11,16 @@ from examples import outside
 from examples.home import Home
 from examples.kinds import Example
 
-# Examples whose tools are built or installed at the first call.
+# Examples whose tools are built or installed once.
+_BUILT = {"s3-bucket": ("versitygw", "awscli"), "terraform": ("terraform",)}
 _SLOW = ("s3-bucket",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        for name, tools in _BUILT.items():
+            if name in item.name:
+                item.add_marker(pytest.mark.builds(*tools))
         if any(name in item.name for name in _SLOW):
             item.add_marker(pytest.mark.slow)
 

@@ -13,9 +13,9 @@ from dayfly.kube.objects import LEASES
 from kube.fake import FakeCluster, Fault, Harm, run
 
 
-def elector(cluster: FakeCluster, identity: str) -> Elector:
+def elector(cluster: FakeCluster, identity: str, terms: Terms | None = None) -> Elector:
     client = Client(cluster.transport(identity), seed=1)
-    return Elector(client, "lead", "default", identity, seed=sum(identity.encode()))
+    return Elector(client, "lead", "default", identity, terms, seed=sum(identity.encode()))
 
 
 def now() -> float:
@@ -44,22 +44,23 @@ class TestElection:
 
         run(main())
 
-    def test_a_dead_leader_is_followed_after_the_duration(self):
+    @pytest.mark.parametrize("terms", [Terms(), Terms.lasting(5)], ids=["usual", "short"])
+    def test_a_dead_leader_is_followed_after_the_duration(self, terms):
         """Not before its lease has run out as its rivals see it, and soon after."""
 
         async def main():
             cluster = FakeCluster()
-            first = elector(cluster, "a")
+            first = elector(cluster, "a", terms)
             task = asyncio.create_task(first.run())
             await first.led()
-            async with standing(elector(cluster, "b")) as second:
+            async with standing(elector(cluster, "b", terms)) as second:
                 await asyncio.sleep(10)
                 died = now()
                 cluster.faults = lambda call: Fault(Harm.UNREACHABLE) if call.client == "a" else None
                 await second.led()
                 took = now() - died
                 assert not first.leading, "two lead at once"
-                assert Terms().duration - 3 < took < Terms().duration + 6
+                assert terms.duration - terms.every * 1.5 < took < terms.duration + terms.every * 3
                 cluster.faults = lambda call: None
                 await asyncio.sleep(60)
                 assert second.leading

@@ -206,6 +206,27 @@ class TestProcess:
 
 class TestCommand:
     @pytest.mark.parametrize(
+        ("arguments", "environment", "seconds"),
+        [
+            ([], {}, 15),
+            (["--lease-seconds", "5"], {}, 5),
+            ([], {"DAYFLY_LEASE_SECONDS": "5"}, 5),
+            (["--no-lease"], {}, 0),
+        ],
+    )
+    def test_how_long_a_lease_lasts(self, arguments, environment, seconds, monkeypatch):
+        async def operate(_context: str, _runner: Runner, place: Place, _rate: float) -> None:
+            told.append(place.lease_s)
+
+        told: list[int] = []
+        monkeypatch.setattr("dayfly.cli.operator._operate", operate)
+        monkeypatch.setattr("dayfly.operator.monitoring.journal.to_stderr", lambda _level: None)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        assert run(["operator", "--runner", "/bin/true", *arguments]) == 0
+        assert told == [seconds]
+
+    @pytest.mark.parametrize(
         ("arguments", "code", "said"),
         [
             ([], 2, "no runner program is named"),

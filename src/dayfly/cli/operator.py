@@ -33,6 +33,14 @@ _SYSTEM = "dayfly-system"
 @click.option("--port", default=8080, show_default=True, help="Where /healthz, /readyz and /metrics answer.")
 @click.option("--lease/--no-lease", default=True, show_default=True, help="Let one of several replicas do the work.")
 @click.option(
+    "--lease-seconds",
+    type=click.IntRange(3, 300),
+    default=15,
+    show_default=True,
+    envvar="DAYFLY_LEASE_SECONDS",
+    help="So long after a replica has died another one takes its place. Or set $DAYFLY_LEASE_SECONDS, for all of them.",
+)
+@click.option(
     "--rate",
     type=click.FloatRange(min=1.0),
     envvar="DAYFLY_RATE",
@@ -55,6 +63,7 @@ def command(
     runner: Path | None,
     port: int,
     lease: bool,
+    lease_seconds: int,
     rate: float | None,
     void_image: str,
     log_level: str,
@@ -80,7 +89,8 @@ def command(
     journal.to_stderr(log_level)
     pod = os.environ.get("POD_NAME", "")
     identity = pod or f"{socket.gethostname()}-{os.getpid()}"
-    place = Place(identity, os.environ.get("POD_NAMESPACE") or _SYSTEM, port, lease, pod, void_image)
+    namespace = os.environ.get("POD_NAMESPACE") or _SYSTEM
+    place = Place(identity, namespace, port, lease_seconds if lease else 0, pod, void_image)
     asyncio.run(_operate(context, program, place, rate))
 
 

@@ -30,6 +30,13 @@ class Terms:
     renew_within: float = 10.0
     every: float = 2.0
 
+    @classmethod
+    def lasting(cls, seconds: int) -> Terms:
+        """A lease of another length, renewed accordingly."""
+        usual = cls()
+        part = seconds / usual.duration
+        return cls(seconds, usual.renew_within * part, usual.every * part)
+
 
 def _utc() -> dt.datetime:
     return dt.datetime.now(dt.UTC)

@@ -12,7 +12,7 @@ from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
-from dayfly.kube.lease import Elector, standing
+from dayfly.kube.lease import Elector, Terms, standing
 from dayfly.kube.queue import work
 from dayfly.operator.cluster.caches import Cluster, unix_ms
 from dayfly.operator.cluster.objects import SandboxObject
@@ -253,13 +253,14 @@ class Operator:
 class Place(NamedTuple):
     """Who this process is and where: for the Lease, for the port on which it answers, and for a fallback image.
 
-    `pod` is the name of its own pod in that namespace, if it runs in one; `void_image` is used rather than that pod's.
+    `lease_s` is 0 where it has no others beside it. `pod` is the name of its own pod in that namespace, if it runs in
+    one; `void_image` is used rather than that pod's.
     """
 
     identity: str
     namespace: str
     port: int = 8080
-    lease: bool = True
+    lease_s: int = Terms().duration
     pod: str = ""
     void_image: str = ""
 
@@ -269,7 +270,8 @@ async def operate(
 ) -> None:
     """Run an operator until `stop` is set, then end gracefully: another one takes over at once."""
     began = time.monotonic()
-    elector = Elector(client, "dayfly-operator", place.namespace, place.identity) if place.lease else None
+    terms = Terms.lasting(place.lease_s)
+    elector = Elector(client, "dayfly-operator", place.namespace, place.identity, terms) if place.lease_s else None
     fallback = FallbackImage(client, place.void_image, (place.namespace, place.pod) if place.pod else None)
     operator = Operator(client, runner=runner, front=front, fallback=fallback, elector=elector, identity=place.identity)
     watched = ", ".join(operator.cluster.watched)
