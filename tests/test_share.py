@@ -95,7 +95,7 @@ def test_a_find_is_told_with_what_plays_it_again(tmp_path: Path):
 
 @pytest.mark.slow
 def test_the_proof_is_played_on_request_alone(tmp_path: Path):
-    said = run(tmp_path, "all", "-n", "2")
+    said = run(tmp_path, "all")
     assert "share of what is exhaustive: everything" in said
     assert played(said) == [*range(40)]
     assert "played the proof" in said

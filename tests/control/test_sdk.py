@@ -16,7 +16,6 @@ from control.fake_host import uid_of
 from dayfly.plan.reasons import Reason
 from dayfly.spec.wire import Endpoint
 
-
 pytestmark = pytest.mark.builds("sdk")
 
 
