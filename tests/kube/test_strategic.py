@@ -49,6 +49,20 @@ class TestMerge:
         patch = template(containers=[{"name": "a", "$patch": "delete"}])
         assert merge(base, patch, POD_TEMPLATE)["spec"]["containers"] == [{"name": "b"}]
 
+    @pytest.mark.parametrize(
+        ("patch", "place"),
+        [
+            ({"spec": {"containers": [{"name": {"a": 1}}]}}, "spec.containers[0].name"),
+            ({"metadata": {"finalizers": ["b", {}]}}, "metadata.finalizers[1]"),
+        ],
+    )
+    def test_what_tells_items_apart_is_a_plain_value(self, patch, place):
+        """Said with its place, as everything else that has no meaning."""
+        base = {"metadata": {"finalizers": ["a"]}, "spec": {"containers": [{"name": "a"}]}}
+        with pytest.raises(MergeError) as refused:
+            merge(base, patch, POD_TEMPLATE)
+        assert refused.value.path == place
+
     def test_patch_replace(self):
         """`$patch: replace` puts the patch in the place of a map or list."""
         base = template(containers=[{"name": "a"}], securityContext={"runAsUser": 1})

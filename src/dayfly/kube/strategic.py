@@ -6,10 +6,12 @@ is sent. `merge_keys.json` is generated (`scripts/merge-keys.py`); tests hold th
 
 from __future__ import annotations
 
+import collections
 import copy
 import functools
 import importlib.resources
 import json
+from collections.abc import Iterable
 from typing import Any
 
 POD_TEMPLATE = "io.k8s.api.core.v1.PodTemplateSpec"
@@ -97,7 +99,7 @@ def _merge_value(old: Any, new: Any, field: dict[str, str], path: str) -> Any:
         if "merge" in strategies:
             if "key" in field:
                 return _merge_items(old, new, field, path)
-            return _merge_primitives(old, new)
+            return _merge_primitives(old, new, path)
     return new
 
 
@@ -113,12 +115,15 @@ def _merge_items(old: list[_Map], new: list[_Map], field: dict[str, str], path: 
     for index, item in enumerate(new):
         if key not in item:
             raise MergeError(f"{path}[{index}]", f"needs {key}, by which items of this list are told apart")
-    gone = [item[key] for item in new if item.get(_DIRECTIVE) == "delete"]
+        if isinstance(item[key], dict | list):
+            raise MergeError(f"{path}[{index}].{key}", "must be a plain value, by which items are told apart")
+    gone = {item[key] for item in new if item.get(_DIRECTIVE) == "delete"}
     merged = [item for item in old if item.get(key) not in gone]
+    places = _first_places(item.get(key) for item in merged)
     laid_over = [item for item in new if item.get(_DIRECTIVE) != "delete"]
     for index, item in enumerate(laid_over):
-        place = next((i for i, each in enumerate(merged) if each.get(key) == item[key]), None)
-        if place is None:
+        place = places.setdefault(item[key], len(merged))
+        if place == len(merged):
             merged.append(_bare(item))
         else:
             merged[place] = _merge_map(merged[place], item, field.get("type", ""), f"{path}[{index}]")
@@ -127,18 +132,31 @@ def _merge_items(old: list[_Map], new: list[_Map], field: dict[str, str], path: 
 
 def _in_order(merged: list[_Map], patched: list[Any], served: list[Any], key: str) -> list[_Map]:
     """The server's order: patched items as the patch has them, the others before the first that came after them."""
-    ours = sorted((item for item in merged if item.get(key) in patched), key=lambda item: patched.index(item[key]))
-    others = [item for item in merged if item.get(key) not in patched]
+    rank, before = _first_places(patched), _first_places(served)
+    ours = sorted((item for item in merged if item.get(key) in rank), key=lambda item: rank[item[key]])
+    others = collections.deque(item for item in merged if item.get(key) not in rank)
     result: list[_Map] = []
-    while ours and others:
-        left, right = others[0].get(key), ours[0][key]
-        before = left in served and right in served and served.index(left) < served.index(right)
-        result.append((others if before else ours).pop(0))
-    return result + ours + others
+    for item in ours:
+        until = before.get(item[key], 0)
+        while others and before.get(others[0].get(key), until) < until:
+            result.append(others.popleft())
+        result.append(item)
+    return [*result, *others]
 
 
-def _merge_primitives(old: list[Any], new: list[Any]) -> list[Any]:
+def _first_places(values: Iterable[Any]) -> dict[Any, int]:
+    """Where in a row each value comes first."""
+    found: dict[Any, int] = {}
+    for index, value in enumerate(values):
+        found.setdefault(value, index)
+    return found
+
+
+def _merge_primitives(old: list[Any], new: list[Any], path: str) -> list[Any]:
     """Lists of plain values that merge as sets (finalizers)."""
+    for index, value in enumerate(new):
+        if isinstance(value, dict | list):
+            raise MergeError(f"{path}[{index}]", "must be a plain value")
     merged = list(dict.fromkeys([*old, *new]))
     ordered = _in_order([{"": value} for value in merged], list(dict.fromkeys(new)), old, "")
     return [item[""] for item in ordered]
