@@ -163,20 +163,80 @@ class TestForks:
         operator.check_nothing_left()
 
     def test_another_namespaces_workloads_need_its_leave(self, operator, wishes, shop, namespace):
-        """Without the label there a Sandbox reaches into no other namespace; with it, and the rights, it may."""
+        """Without a word there a Sandbox reaches into no other namespace; with it, and the rights, it may."""
         operator.apply(*shop.baseline("info", namespace))
         operator.apply(wishes.plugin(), shop.sandbox("forked", namespace))
 
         def says(words: str) -> None:
             operator.wait_status(wishes.name, wishes.namespace, lambda said: words in said["message"], words)
 
-        says("an administrator can label it dayfly.dev/sandboxes-from=")
-        operator.own.kubectl("label", "namespace", namespace, f"dayfly.dev/sandboxes-from={wishes.namespace}")
+        says("an administrator can annotate it dayfly.dev/sandboxes-from=")
+        operator.own.kubectl("annotate", "namespace", namespace, f"dayfly.dev/sandboxes-from={wishes.namespace}")
         says("an administrator can bind the ClusterRole dayfly-forks")
         grant = ["--clusterrole=dayfly-forks", f"--serviceaccount={ACCOUNT}"]
         operator.own.kubectl("create", "rolebinding", "dayfly-forks", "-n", namespace, *grant)
         operator.wait_ready(wishes.name, wishes.namespace)
         secrets = operator.items(f"/api/v1/namespaces/{namespace}/secrets?fieldSelector=type%3Ddayfly.dev%2Foutputs")
         assert [sorted(each["data"]) for each in secrets] == [["first.word", "second.words"]]
+        operator.delete(wishes.name, wishes.namespace)
+        operator.check_nothing_left()
+
+    def test_a_fork_has_no_more_than_its_baseline(self, operator, wishes, shop):
+        """Who may only write Sandboxes had by a patch a privileged pod with the node's root folder; and by another, one
+        of 1.3 KB, both operators out of memory.
+        """
+        container = {
+            "name": "main",
+            "securityContext": {"privileged": True},
+            "volumeMounts": [{"name": "root", "mountPath": "/host"}],
+        }
+        pod = {
+            "containers": [container],
+            "volumes": [{"name": "root", "hostPath": {"path": "/"}}],
+            "serviceAccountName": "admin",
+        }
+
+        def patched(kind: str, value: Any) -> dict[str, Any]:
+            made = shop.sandbox("forked")
+            made["spec"]["forks"][0]["customizations"]["patch"] = {"type": kind, "value": json.dumps(value)}
+            return made
+
+        def says(words: str) -> None:
+            operator.wait_status(wishes.name, wishes.namespace, lambda said: words in said["message"], words)
+
+        operator.apply(
+            *shop.baseline("info"), wishes.plugin(), patched("strategic", {"spec": {"template": {"spec": pod}}})
+        )
+        says("spec.template.spec.volumes[root].hostPath would reach into the node")
+        copies = [{"op": "copy", "from": "/spec", "path": f"/spec/x{n}"} for n in range(24)]
+        operator.apply(patched("json", copies))
+        says("the patch handles more than 131072 bytes")
+        operator.apply(patched("json", [{"op": "remove", "path": "/spec/template/spec/containers/7"}]))
+        says("operation 1 (remove): the list")
+        assert shop.forks() == []
+        change = {"containers": [{"name": "main", "env": [{"name": "LEVEL", "value": "patched"}]}]}
+        operator.apply(patched("strategic", {"spec": {"template": {"spec": change}}}))
+        operator.wait_ready(wishes.name, wishes.namespace)
+        shop.wait_answer(shop.fork(), "hello forked patched\n")
+        shop.check_apart()
+        operator.delete(wishes.name, wishes.namespace)
+        operator.check_nothing_left()
+
+    def test_a_fork_that_another_is_told_of_needs_leave_too(self, operator, wishes, shop, namespace):
+        """For its address a Service was made in a namespace that had allowed nothing."""
+        operator.apply(*shop.baseline("info"), *shop.baseline("info", namespace), wishes.plugin())
+        made = shop.sandbox("forked")
+        of = {"kind": "Deployment", "namespace": namespace, "name": shop.name}
+        told = {"name": "OTHER", "valueFrom": {"fork": {"forkOf": of, "expression": "{{.Service.Host}}"}}}
+        made["spec"]["forks"][0]["customizations"]["env"].append(told)
+        made["spec"]["forks"].append({"forkOf": of})
+        grant = ["--clusterrole=dayfly-forks", f"--serviceaccount={ACCOUNT}"]
+        operator.own.kubectl("create", "rolebinding", "dayfly-forks", "-n", namespace, *grant)
+        operator.apply(made)
+        words = f"workloads of namespace {namespace} are not forked by sandboxes of {wishes.namespace}"
+        operator.wait_status(wishes.name, wishes.namespace, lambda said: words in said["message"], words)
+        assert [each["metadata"]["name"] for each in operator.items(f"/api/v1/namespaces/{namespace}/services")] == [
+            shop.name
+        ]
         operator.delete(wishes.name, wishes.namespace)
         operator.check_nothing_left()

@@ -7,6 +7,7 @@ import pytest
 
 from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, Identity, fork, leading, service
+from dayfly.execute.fork.rights import Leave
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.render import SecretKey
 from dayfly.spec.lifecycle import Baseline, EnvChange, Fork, Unit
@@ -54,6 +55,7 @@ BASELINE = {
 IDENTITY = Identity(
     "f-box-web", "box-run", {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "r"}
 )
+FREE = Leave(home=True, free=True)
 OWN = {FORK_LABEL: "f-box-web", "dayfly.dev/run": "box-run", "app.kubernetes.io/managed-by": "dayfly"}
 
 
@@ -62,9 +64,9 @@ def unit(*env: EnvChange, images=(), patch=None) -> Unit:
     return Unit(name="web", kind="fork", fork=Fork(baseline=of, env=env, images=images, patch=patch))
 
 
-def made(*env: EnvChange, inputs=None, hosts=None, **changes):
+def made(*env: EnvChange, inputs=None, hosts=None, leave=Leave(home=True), **changes):  # noqa: B008 - it never changes
     before = copy.deepcopy(BASELINE)
-    manifest = fork(unit(*env, **changes), BASELINE, IDENTITY, inputs=inputs or {}, hosts=hosts or {})
+    manifest = fork(unit(*env, **changes), BASELINE, IDENTITY, inputs=inputs or {}, hosts=hosts or {}, leave=leave)
     assert before == BASELINE, "the baseline is somebody else's"
     return manifest
 
@@ -103,8 +105,8 @@ class TestIdentity:
         ids=["object", "pods", "selector"],
     )
     def test_a_patch_cannot_take_the_baselines_place(self, patch):
-        """Whatever it writes under the baseline's own keys is left behind; labels of its own stay."""
-        manifest = made(patch={"type": "merge", "value": patch})
+        """Whatever it writes under the baseline's own keys is left behind; where all is free, labels of its own stay."""
+        manifest = made(patch={"type": "merge", "value": patch}, leave=FREE)
         assert (manifest["metadata"]["name"], manifest["metadata"]["namespace"]) == ("f-box-web", "shop")
         for labels in (manifest["metadata"]["labels"], manifest["spec"]["template"]["metadata"]["labels"]):
             assert not labels.keys() & {"app", "tier", "release"}
@@ -177,7 +179,7 @@ class TestChanges:
         }
         patched = main_of(made(images=({"image": "web:2"},), patch={"type": "strategic", "value": strategic}))
         assert (patched["image"], patched["args"], len(patched["env"])) == ("web:9", ["x"], 3)
-        patched = made(patch={"type": "merge", "value": strategic})
+        patched = made(patch={"type": "merge", "value": strategic}, leave=FREE)
         assert patched["spec"]["template"]["spec"]["containers"] == [{"name": "main", "image": "web:9", "args": ["x"]}]
         operation = {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "web:8"}
         assert main_of(made(patch={"type": "json", "value": [operation]}))["image"] == "web:8"

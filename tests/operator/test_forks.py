@@ -135,25 +135,6 @@ class TestBirth:
 
         play(story)
 
-    def test_another_namespace_must_allow_it(self):
-        """A Sandbox gives its author nothing in other namespaces, until one of them names its namespace."""
-
-        async def story(world: World) -> None:
-            world.namespace("bank", **{"dayfly.dev/sandboxes-from": "other"})
-            world.forks.baseline("vault", "bank")
-            foreign = fork("vault") | {"forkOf": {"kind": "Deployment", "namespace": "bank", "name": "vault"}}
-            world.sandbox(wish(forks=[foreign]))
-            await world.until(lambda: "dayfly.dev/sandboxes-from=shop" in message(world), "the objection", 30)
-            assert "bank" not in {item["metadata"]["namespace"] for item in world.cluster.objects("secrets")}
-            label = {"metadata": {"labels": {"dayfly.dev/sandboxes-from": "other.shop"}}}
-            world.ask("PATCH", "/api/v1/namespaces/bank", label, MERGE)
-            await world.until(lambda: ready(world), "ready", 30)
-            assert world.forks.env()["URL"] == "db://1"
-            assert world.forks.all()[0]["metadata"]["namespace"] == "bank"
-            await ended(world)
-
-        play(story)
-
 
 class TestLife:
     def test_it_is_told_what_was_made_and_where_others_answer(self):

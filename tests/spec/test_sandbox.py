@@ -115,6 +115,83 @@ REFUSED = {
         "spec.forks[0].customizations.patch.value",
         "of the patch",
     ),
+    "json patch with an operation that is none": (
+        HEAD + FORK + "    customizations: {patch: {type: json, §value: '[{op: test, path: /kind, value: x}, 7]'}}",
+        "spec.forks[0].customizations.patch.value",
+        "line 1 of the patch: operation 2 is a number",
+    ),
+    "json patch with an unknown operation": (
+        HEAD + FORK + "    customizations: {patch: {type: json, §value: '[{op: put, path: /kind}]'}}",
+        "spec.forks[0].customizations.patch.value",
+        'operation 1: op is "put"; write one of add, remove',
+    ),
+    "json patch with a path that is none": (
+        HEAD + FORK + "    customizations: {patch: {type: json, §value: '[{op: remove, path: spec.replicas}]'}}",
+        "spec.forks[0].customizations.patch.value",
+        'path is "spec.replicas"; write a path like',
+    ),
+    "json patch with a tilde": (
+        HEAD + FORK + "    customizations: {patch: {type: json, §value: '[{op: remove, path: /a~b}]'}}",
+        "spec.forks[0].customizations.patch.value",
+        "write ~0 for ~ and ~1 for /",
+    ),
+    "json patch into itself": (
+        HEAD + FORK + "    customizations: {patch: {type: json, §value: '[{op: move, from: /spec, path: /spec/a}]'}}",
+        "spec.forks[0].customizations.patch.value",
+        "moves a value into itself",
+    ),
+    "json patch with a fault in a later line": (
+        HEAD
+        + FORK
+        + "    customizations:\n      patch:\n        type: json\n        §value: |\n"
+        + "          - op: test\n            path: /kind\n            value: x\n          - op: copy\n            path: /x\n",
+        "spec.forks[0].customizations.patch.value",
+        "line 4 of the patch: operation 2 (copy): from is missing",
+    ),
+    "json patch with too many operations": (
+        HEAD
+        + FORK
+        + "    customizations: {patch: {type: json, §value: '["
+        + ", ".join(["{op: remove, path: /a}"] * 257)
+        + "]'}}",
+        "spec.forks[0].customizations.patch.value",
+        "has 257 operations; a patch has at most 256",
+    ),
+    "patch that is too large": (
+        HEAD + FORK + f"    customizations: {{patch: {{type: merge, §value: '{{a: {'x' * 65_536}}}'}}}}",
+        "spec.forks[0].customizations.patch.value",
+        "the patch has 65541 bytes; at most 65536",
+    ),
+    "too many forks": (
+        HEAD
+        + "  §forks: ["
+        + ", ".join(f"{{forkOf: {{kind: Deployment, namespace: d, name: w{n}}}}}" for n in range(65))
+        + "]",
+        "spec.forks",
+        "has 65 items; at most 64",
+    ),
+    "too many images": (
+        HEAD + FORK + "    customizations: {§images: [" + ", ".join(["{image: x}"] * 33) + "]}",
+        "spec.forks[0].customizations.images",
+        "has 33 items; at most 32",
+    ),
+    "too many changes": (
+        HEAD + FORK + "    customizations: {§env: [" + ", ".join(["{name: A}"] * 129) + "]}",
+        "spec.forks[0].customizations.env",
+        "has 129 items; at most 128",
+    ),
+    "value that is too long": (
+        ENV + f"name: A\n        §value: {'x' * 131_073}",
+        "spec.forks[0].customizations.env[0].value",
+        "has 131073 characters; at most 131072",
+    ),
+    "expression that is too long": (
+        ENV
+        + "name: A\n        valueFrom: {fork: {forkOf: {kind: Deployment, namespace: d, name: web}, "
+        + f"§expression: {'x' * 4097}}}}}",
+        "spec.forks[0].customizations.env[0].valueFrom.fork.expression",
+        "has 4097 characters; at most 4096",
+    ),
     "patch as a mapping": (
         HEAD + FORK + "    customizations: {patch: {type: merge, §value: {spec: {}}}}",
         "spec.forks[0].customizations.patch.value",

@@ -52,6 +52,7 @@ class Reason(enum.StrEnum):
     PATH_BUSY = "PathBusy"
     KIND_NOT_FORKED = "KindNotForked"
     BAD_PATCH = "BadPatch"
+    BEYOND_BASELINE = "BeyondBaseline"
     NO_SUCH_CONTAINER = "NoSuchContainer"
     FORK_WITHOUT_SERVICE = "ForkWithoutService"
     FORK_WITHOUT_PORT = "ForkWithoutPort"
@@ -151,6 +152,7 @@ IMAGE_OF_CLEANUP: Final = (
     "is gone for certain: `dayfly abandon {sandbox} --reason ...`"
 )
 _GRANT = "ask the namespace's administrator for what the message names"
+_FORK = "mend what the message names under the fork's customizations and apply the sandbox again"
 _NO_SPACE = "let the step read it as a file (`as: {{path: ...}}`), or make it smaller"
 
 _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
@@ -237,7 +239,8 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.BASELINE_MISSING, Tone.TROUBLE, "The workload that it forks is not there."),
         Entry(Reason.PATH_BUSY, Tone.TROUBLE, "A running step uses the same path, on a machine that cannot part them."),
         Entry(Reason.KIND_NOT_FORKED, Tone.TROUBLE, "Workloads of that kind cannot be forked here."),
-        Entry(Reason.BAD_PATCH, Tone.TROUBLE, "The fork's patch does not fit its baseline."),
+        Entry(Reason.BAD_PATCH, Tone.TROUBLE, "The fork's patch is none, or does not fit its baseline.", _FORK),
+        Entry(Reason.BEYOND_BASELINE, Tone.TROUBLE, "The fork would have more rights than its baseline.", _FORK),
         Entry(Reason.NO_SUCH_CONTAINER, Tone.TROUBLE, "The baseline has no container of the name that a change gives."),
         Entry(Reason.FORK_WITHOUT_SERVICE, Tone.TROUBLE, "No Service leads to a fork whose address is asked for."),
         Entry(

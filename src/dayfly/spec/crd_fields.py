@@ -6,7 +6,7 @@ Where a rule can be a plain pattern it is one (they cost nothing); a CEL rule is
 
 from typing import Any
 
-from dayfly.spec import kinds, names, plugin, sandbox
+from dayfly.spec import kinds, names, patch, plugin, sandbox
 
 _Schema = dict[str, Any]
 _Row = dict[str, _Schema]
@@ -295,7 +295,7 @@ FIELDS: dict[type, _Row] = {
     },
     sandbox.ForkExpression: {
         "fork_of": _text("The baseline of the other fork."),
-        "expression": _text("Text with {{.Service.Host}} and {{.Service.Port}}.", 4096),
+        "expression": _text("Text with {{.Service.Host}} and {{.Service.Port}}.", sandbox.LONGEST_EXPRESSION),
     },
     sandbox.KeyRef: {
         "name": _text("Name of the object.", 253, minLength=1),
@@ -310,18 +310,18 @@ FIELDS: dict[type, _Row] = {
     },
     sandbox.Env: {
         "name": _text("Name of the variable.", 253, pattern="^[A-Za-z_][A-Za-z0-9_]*$"),
-        "value": _text("A constant.", 131_072),
+        "value": _text("A constant.", sandbox.LONGEST_VALUE),
         "value_from": _text("Where the value comes from."),
         "container": _text("Name of the container; empty means the main one.", 63),
         "operation": _text("Set it (upsert, also when empty) or delete it.", enum=list(sandbox.OPERATIONS)),
     },
     sandbox.Patch: {
         "type": _text("How the patch is laid over the workload.", enum=list(sandbox.PATCH_TYPES)),
-        "value": _text("The patch as YAML or JSON text.", 262_144),
+        "value": _text("The patch as YAML or JSON text.", patch.LONGEST),
     },
     sandbox.Customizations: {
-        "images": _many("Other images.", 32),
-        "env": _many("Changes to the environment, in this order.", 128),
+        "images": _many("Other images.", sandbox.MOST_IMAGES),
+        "env": _many("Changes to the environment, in this order.", sandbox.MOST_CHANGES),
         "patch": _text("A patch to the whole workload, laid over it last."),
     },
     sandbox.PortEndpoint: {
@@ -371,7 +371,7 @@ FIELDS: dict[type, _Row] = {
         "ttl": _text("How long the sandbox lives; left out, until it is deleted."),
         "forks": _many(
             "Workloads derived from baselines.",
-            _VALUES,
+            sandbox.MOST_FORKS,
             **_rules(
                 _rule("self.all(a, self.exists_one(b, a.forkOf == b.forkOf))", "a baseline is forked once in a sandbox")
             ),

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from dayfly.spec import names, semver, text
+from dayfly.spec import names, semver
+from dayfly.spec import patch as patches
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
 from dayfly.spec.plugin import (
@@ -37,6 +38,10 @@ SCHEMES = ("http", "https", "grpc", "tcp")
 
 _TTL_UNITS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _LONGEST_CLUSTER = 255
+
+# What a host does for a sandbox's forks grows with these, so they are bounded before any of it is done.
+MOST_FORKS, MOST_IMAGES, MOST_CHANGES = 64, 32, 128
+LONGEST_VALUE, LONGEST_EXPRESSION = 131_072, 4096
 
 
 class Ttl(Struct, frozen=True, kw_only=True, omit_defaults=False):
@@ -230,6 +235,7 @@ def check_sandbox(sandbox: Sandbox) -> None:
     if spec.ttl:
         ttl_seconds(spec.ttl.duration, (*root, "ttl", "duration"))
         _check_choice(spec.ttl.offset_from, OFFSETS, (*root, "ttl", "offsetFrom"))
+    _check_size(len(spec.forks), MOST_FORKS, "items", (*root, "forks"))
     for index, fork in enumerate(spec.forks):
         _check_fork(fork, (*root, "forks", index))
     _check_baselines(spec, root)
@@ -250,13 +256,15 @@ def _check_fork(fork: Fork, keys: Path) -> None:
             raise SpecError(f"the baseline's {field} is missing", (*keys, "forkOf", field))
     changes = fork.customizations or Customizations()
     here = (*keys, "customizations")
-    for index, image in enumerate(changes.images):
-        if not image.image:
-            raise SpecError("the image is empty", (*here, "images", index, "image"))
+    _check_size(len(changes.images), MOST_IMAGES, "items", (*here, "images"))
+    _check_size(len(changes.env), MOST_CHANGES, "items", (*here, "env"))
+    if "" in (images := [image.image for image in changes.images]):
+        raise SpecError("the image is empty", (*here, "images", images.index(""), "image"))
     for index, env in enumerate(changes.env):
         _check_env(env, (*here, "env", index))
     if changes.patch:
-        _check_patch(changes.patch, (*here, "patch"))
+        _check_choice(changes.patch.type, PATCH_TYPES, (*here, "patch", "type"))
+        patches.read(changes.patch.type, changes.patch.value, (*here, "patch", "value"))
 
 
 def _check_env(env: Env, keys: Path) -> None:
@@ -264,6 +272,7 @@ def _check_env(env: Env, keys: Path) -> None:
     _check_choice(env.operation, OPERATIONS, (*keys, "operation"))
     if env.value is not None and env.value_from is not None:
         raise SpecError("has both value and valueFrom; leave one out", keys)
+    _check_size(len(env.value or ""), LONGEST_VALUE, "characters", (*keys, "value"))
     if env.value_from is None:
         return
     source, here = env.value_from, (*keys, "valueFrom")
@@ -272,24 +281,12 @@ def _check_env(env: Env, keys: Path) -> None:
         raise SpecError(f"needs exactly one of resource, fork, configMap and secret; {len(given)} are given", here)
     if source.resource:
         _check_resource_output(source.resource, (*here, "resource"))
+    if source.fork:
+        _check_size(len(source.fork.expression), LONGEST_EXPRESSION, "characters", (*here, "fork", "expression"))
     for field, wire in (("config_map", "configMap"), ("secret", "secret")):
         reference: KeyRef | None = getattr(source, field)
         if reference and not (reference.name and reference.key):
             raise SpecError("needs a name and a key", (*here, wire))
-
-
-def _check_patch(patch: Patch, keys: Path) -> None:
-    _check_choice(patch.type, PATCH_TYPES, (*keys, "type"))
-    here = (*keys, "value")
-    wanted = list if patch.type == "json" else dict
-    try:
-        documents = text.parse(patch.value, file="")
-    except SpecError as fault:
-        raise SpecError(f"line {fault.line} of the patch: {fault.problem}", here) from None
-    found = documents[0].data if len(documents) == 1 else None
-    if patch.type in ("strategic", "merge", "json") and not isinstance(found, wanted):
-        kind = "a list of operations" if wanted is list else "a mapping"
-        raise SpecError(f"a {patch.type} patch is {kind}, as YAML or JSON text", here)
 
 
 def _check_baselines(spec: SandboxSpec, root: Path) -> None:
@@ -391,6 +388,11 @@ def check_port(port: int, keys: Path = ()) -> None:
     """Refuse a port outside 1 to 65535."""
     if not 0 < port < 1 << 16:
         raise SpecError(f"{port} is not a port: write a number from 1 to 65535", keys)
+
+
+def _check_size(size: int, most: int, what: str, keys: Path) -> None:
+    if size > most:
+        raise SpecError(f"has {size} {what}; at most {most} are allowed", keys)
 
 
 def _check_choice(value: str, choices: tuple[str, ...], keys: Path) -> None:

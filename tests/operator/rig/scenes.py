@@ -264,7 +264,7 @@ async def fork_scaling(world: World) -> None:
 
 async def fork_abroad(world: World) -> None:
     """Two forks, one of them in another namespace, where the outputs have to lie too; it is told of the other's address."""
-    world.namespace("bank", **{"dayfly.dev/sandboxes-from": "shop"})
+    world.namespace("bank", {"dayfly.dev/sandboxes-from": "shop"})
     world.forks.baseline("vault", "bank")
     source = {"fork": {"forkOf": fork()["forkOf"], "expression": "{{ .Service.Host }}:{{ .Service.Port }}"}}
     reads = fork()["customizations"]["env"]

@@ -154,8 +154,9 @@ class World:
         [run] = self.cluster.objects("runs")
         self.take_away(f"/apis/dayfly.dev/v1alpha1/runs/{run['metadata']['name']}")
 
-    def namespace(self, name: str, **labels: str) -> None:
-        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+    def namespace(self, name: str, annotations: Object | None = None, **labels: str) -> None:
+        meta = {"name": name, "labels": labels, "annotations": annotations or {}}
+        self.ask("POST", "/api/v1/namespaces", {"metadata": meta})
 
     def plugin(self, name: str, spec: Object) -> None:
         body = {"apiVersion": API, "kind": "ResourcePlugin", "metadata": {"name": name}, "spec": {"name": name, **spec}}

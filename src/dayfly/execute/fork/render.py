@@ -10,15 +10,15 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import jsonpatch
 import msgspec
 
+from dayfly.execute.fork import patch, rights, shape
 from dayfly.execute.fork.read import Service
+from dayfly.execute.fork.rights import Leave
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.names import GROUP, RUN_LABEL, derived
 from dayfly.execute.pod.render import SecretKey
 from dayfly.kube.objects import ObjectMeta
-from dayfly.kube.strategic import MergeError, merge, type_of
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import EnvChange, Fork, Unit, digest
 
@@ -67,14 +67,26 @@ def elsewhere(unit: Unit) -> list[tuple[str, str]]:
 
 
 def fork(
-    unit: Unit, baseline: dict[str, Any], identity: Identity, *, inputs: Mapping[str, SecretKey | None], hosts: Hosts
+    unit: Unit,
+    baseline: dict[str, Any],
+    identity: Identity,
+    *,
+    inputs: Mapping[str, SecretKey | None],
+    hosts: Hosts,
+    leave: Leave,
 ) -> dict[str, Any]:
     """The manifest of the fork, with no replicas; how many it wants (one, unless its patch says more) is noted beside.
 
-    `inputs` has where each input's value lies in the fork's namespace, None for one that is absent.
+    Args:
+        unit: The wish.
+        baseline: What it derives from, as it is now.
+        identity: Whose fork it is.
+        inputs: Where each input's value lies in the fork's namespace, None for one that is absent.
+        hosts: Where the other forks answer that it is told of.
+        leave: How far it may differ from its baseline.
 
     Raises:
-        CannotRenderError: a change that does not fit the baseline.
+        CannotRenderError: a change that does not fit the baseline, or that would give the fork more than that has.
     """
     assert unit.fork is not None, "only forks derive from a baseline"
     manifest = copy.deepcopy(baseline)
@@ -87,24 +99,25 @@ def fork(
     _images(unit.fork, pod)
     for change in unit.fork.env:
         _env(change, pod, inputs, hosts)
-    manifest = _patched(manifest, unit.fork.patch)
+    if unit.fork.patch is not None:
+        manifest = patch.apply(manifest, unit.fork.patch)
     replicas = _replicas(manifest)
     for place, before in ((manifest, baseline), (manifest["spec"]["template"], baseline["spec"]["template"])):
         _relabel(place, before, identity)
     manifest |= {"apiVersion": baseline["apiVersion"], "kind": baseline["kind"]}
     manifest["spec"] |= {"replicas": 0, "selector": {"matchLabels": {FORK_LABEL: identity.name}}}
-    annotations = _without(manifest["metadata"].get("annotations"), baseline["metadata"].get("annotations"))
+    form_now = form(unit, msgspec.convert(baseline["metadata"], ObjectMeta), hosts)
+    noted = {REPLICAS_ANNOTATION: str(replicas), FORM_ANNOTATION: form_now}
+    before = baseline["metadata"]
     manifest["metadata"] = {
         "name": identity.name,
-        "namespace": baseline["metadata"]["namespace"],
+        "namespace": before["namespace"],
         "labels": manifest["metadata"]["labels"],
-        "annotations": annotations
-        | {
-            REPLICAS_ANNOTATION: str(replicas),
-            FORM_ANNOTATION: form(unit, msgspec.convert(baseline["metadata"], ObjectMeta), hosts),
-        },
+        "annotations": _without(manifest["metadata"].get("annotations"), before.get("annotations")) | noted,
         "ownerReferences": [identity.owner],
     }
+    values = [_reference(where) for where in inputs.values() if where is not None]
+    rights.check(manifest, baseline, own={*identity.labels, *noted}, values=values, leave=leave)
     return manifest
 
 
@@ -183,13 +196,17 @@ def _value(change: EnvChange, inputs: Mapping[str, SecretKey | None], hosts: Hos
         where = inputs.get(change.input)
         if where is None:
             return {"value": ""}
-        return {"valueFrom": {"secretKeyRef": {"name": where.secret, "key": where.key}}}
+        return {"valueFrom": _reference(where)}
     if not change.source:
         return {"value": change.value}
     for kind, reference in (("configMap", "configMapKeyRef"), ("secret", "secretKeyRef")):
         if kind in change.source:
             return {"valueFrom": {reference: change.source[kind]}}
     return {"value": _address(change, hosts)}
+
+
+def _reference(where: SecretKey) -> dict[str, Any]:
+    return {"secretKeyRef": {"name": where.secret, "key": where.key}}
 
 
 def _address(change: EnvChange, hosts: Hosts) -> str:
@@ -207,48 +224,11 @@ def _address(change: EnvChange, hosts: Hosts) -> str:
     return _PORT.sub(str(port), _HOST.sub(host, text))
 
 
-def _patched(manifest: dict[str, Any], patch: dict[str, Any] | None) -> dict[str, Any]:
-    if patch is None:
-        return manifest
-    try:
-        changed = _apply(manifest, patch["type"], patch["value"])
-    except (MergeError, jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, KeyError) as error:
-        raise CannotRenderError(Reason.BAD_PATCH, f"patch: does not fit the baseline: {error}") from error
-    spec = changed.get("spec") if isinstance(changed, dict) else None
-    template = spec.get("template") if isinstance(spec, dict) else None
-    if not isinstance(template, dict) or not isinstance(changed.get("metadata"), dict):
-        raise CannotRenderError(Reason.BAD_PATCH, "patch: what it leaves of the baseline is no Deployment")
-    return dict(changed)
-
-
-def _apply(manifest: dict[str, Any], kind: str, patch: Any) -> Any:
-    match kind:
-        case "strategic":
-            return merge(manifest, patch, type_of(manifest["apiVersion"], manifest["kind"]))
-        case "merge":
-            return _merge(manifest, patch)
-        case "json":
-            return jsonpatch.apply_patch(manifest, patch)
-    raise CannotRenderError(Reason.BAD_PATCH, f"patch: no patch of type {kind} is known")
-
-
-def _merge(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = _merge(result.get(key), value)
-    return result
-
-
 def _replicas(manifest: dict[str, Any]) -> int:
     wanted = manifest["spec"].get("replicas", 1)
-    if not isinstance(wanted, int) or wanted < 1:
-        raise CannotRenderError(Reason.BAD_PATCH, f"patch: spec.replicas must be a number from 1 on, not {wanted!r}")
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= shape.MOST_REPLICAS:
+        problem = f"patch: spec.replicas must be a whole number from 1 to {shape.MOST_REPLICAS}"
+        raise CannotRenderError(Reason.BAD_PATCH, problem)
     return wanted
 
 

@@ -1,25 +1,30 @@
 """Makes the manifests of forks and the Services that lead to them: from the baselines as they are now."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.render import Hosts, Identity, elsewhere, first_port, fork, fork_name, leading, service
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.order import ENV_INPUT_LIMIT, CannotRenderError
-from dayfly.execute.pod import names
 from dayfly.execute.pod.render import SecretKey
-from dayfly.kube.objects import NAMESPACES, Key
+from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject, owner
+from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.outputs.bindings import bind
-from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
-from dayfly.spec.lifecycle import Baseline, Unit, unit_id
+from dayfly.spec.lifecycle import Baseline, Unit, digest, fork_id, unit_id
 
-# On a namespace: those whose sandboxes may fork its workloads, joined by dots. A namespace's own always may.
-SOURCES_LABEL = f"{names.GROUP}/sandboxes-from"
 KIND = "Deployment"
+
+
+class Refusal(NamedTuple):
+    """Of what a fork was to be made, and why that is no fork."""
+
+    made_of: tuple[Any, ...]
+    reason: str
+    message: str
 
 
 class ForkBuilder:
@@ -31,11 +36,16 @@ class ForkBuilder:
         # By baseline: its UID and generation, and the labels that its pods have then.
         self._labels: dict[Key, tuple[str, int, dict[str, str]]] = {}
 
-    async def manifest(self, run: RunObject, plan: Plan, unit: Unit) -> dict[str, Any] | None:
-        """The fork as it is to be now; None if its baseline has just gone."""
+    async def manifest(
+        self, run: RunObject, plan: Plan, unit: Unit, refused: dict[str, Refusal]
+    ) -> dict[str, Any] | None:
+        """The fork as it is to be now; None if its baseline has just gone.
+
+        What could not be rendered is remembered in `refused`, and not rendered again while nothing of it has changed.
+        """
         assert unit.fork is not None, "only forks derive from a baseline"
         of = unit.fork.baseline
-        await self._permitted(run, of.namespace)
+        left = await leave(self._cluster.client, run, of.namespace)
         baseline = await self._forks.baseline(of.name, of.namespace)
         if baseline is None:
             return None
@@ -44,21 +54,15 @@ class ForkBuilder:
             if each := await self.service(run, Baseline(kind=KIND, namespace=namespace, name=name)):
                 hosts[namespace, name] = _address(each)
         inputs = await self._inputs(run, plan, unit)
-        return fork(unit, baseline, _identity(run, of), inputs=inputs, hosts=hosts)
-
-    async def _permitted(self, run: RunObject, namespace: str) -> None:
-        """Whoever may write Sandboxes in one namespace is given nothing by that in another."""
-        home = run.ledger.target.namespace
-        if namespace == home:
-            return
-        seen = await self._cluster.client.get(NAMESPACES, namespace)
-        sources = (seen.metadata.labels or {}).get(SOURCES_LABEL, "").split(".")
-        if home not in sources:
-            raise NotGrantedError(
-                Reason.NAMESPACE_NOT_GRANTED,
-                f"workloads of namespace {namespace} are not forked by sandboxes of {home}: an administrator can label "
-                f"it {SOURCES_LABEL}={home} (several names are joined by dots)",
-            )
+        meta, place = baseline["metadata"], fork_id(of)
+        made_of = (digest(unit), meta["uid"], meta["resourceVersion"], inputs, hosts, left)
+        if (known := refused.get(place)) and known.made_of == made_of:
+            raise CannotRenderError(known.reason, known.message)
+        try:
+            return fork(unit, baseline, _identity(run, of), inputs=inputs, hosts=hosts, leave=left)
+        except CannotRenderError as error:
+            refused[place] = Refusal(made_of, error.reason, str(error))
+            raise
 
     async def _inputs(self, run: RunObject, plan: Plan, unit: Unit) -> dict[str, SecretKey | None]:
         """Where the fork finds each value: the resource's Secret in the fork's own namespace, made now if need be."""
@@ -82,7 +86,11 @@ class ForkBuilder:
         return found
 
     async def service(self, run: RunObject, of: Baseline) -> Service | None:
-        """The fork's own Service, made now if a Service leads to its baseline; None if none does."""
+        """The fork's own Service, made now if a Service leads to its baseline; None if none does.
+
+        Also for a fork that another one is only told of: its namespace has to allow that as if it were made there now.
+        """
+        await leave(self._cluster.client, run, of.namespace)
         identity = _identity(run, of)
         found = await self._forks.find_service(identity.name, of.namespace, identity.owner)
         if found is not None:

@@ -17,7 +17,8 @@ from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
 from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.objects import RunObject, owned
-from dayfly.operator.forks.fork_builder import KIND, ForkBuilder
+from dayfly.operator.forks.fork_builder import KIND, ForkBuilder, Refusal
+from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.refusals import Refusals
 from dayfly.plan import words
@@ -41,6 +42,8 @@ class ForkMemory:
         self.refusals = refusals
         self.stuck: dict[str, Objection] = {}
         """Why a fork that runs cannot take the form, or have the Service, that it is to."""
+        self.refused: dict[str, Refusal] = {}
+        """What could not be rendered, and why."""
 
 
 class ForkSight(msgspec.Struct):
@@ -76,7 +79,7 @@ class ForkReconciler:
             else:
                 _unclaimed(sight, run, name, cached.get(own))
         for name, step in plan.forks.items():
-            self._hold(sight, run, name, step.unit)
+            await self._hold(sight, run, name, step.unit)
         return sight
 
     async def prepare(self, run: RunObject, plan: Plan, key: AttemptKey, memory: ForkMemory) -> None:
@@ -88,7 +91,7 @@ class ForkReconciler:
         name, _ = key
         unit = plan.forks[name].unit
         try:
-            manifest = await self._builder.manifest(run, plan, unit)
+            manifest = await self._builder.manifest(run, plan, unit, memory.refused)
             if manifest is not None:
                 await self._builder.service(run, _baseline(name))
                 await self._forks.prepare(manifest)
@@ -155,7 +158,7 @@ class ForkReconciler:
                 self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)  # nobody tells us when they go
             sight.facts[name, record.attempt] = read.gone(record, left=stray + sets + pods, now=now)
 
-    def _hold(self, sight: ForkSight, run: RunObject, name: str, unit: Unit) -> None:
+    async def _hold(self, sight: ForkSight, run: RunObject, name: str, unit: Unit) -> None:
         """Say what a fork that is wished for lacks: a baseline before it is made, the form that is wished for after."""
         assert unit.fork is not None, "only forks derive from a baseline"
         of, record = unit.fork.baseline, run.ledger.unit(name)
@@ -165,8 +168,7 @@ class ForkReconciler:
                 message = f"its baseline is a {of.kind}; in a cluster only a {KIND} can be forked"
                 sight.objections[name] = Objection(reason=Reason.KIND_NOT_FORKED, message=message)
             elif baseline is None and (name, record.attempt + 1) not in sight.facts:
-                message = f"its baseline, {KIND} {of.namespace}/{of.name}, is not there; it is made as soon as that is"
-                sight.objections[name] = Objection(reason=Reason.BASELINE_MISSING, message=message)
+                sight.objections[name] = await self._missing(run, of)
             return
         seen, fact = sight.seen.get(name), sight.facts.get((name, record.attempt))
         if baseline is None or seen is None or not isinstance(fact, (Running, Waiting)):
@@ -177,6 +179,16 @@ class ForkReconciler:
             return
         reason, message = (stuck.reason, stuck.message) if stuck else (str(Reason.REPLACED), words.replaced())
         sight.facts[name, record.attempt] = Waiting(since=fact.since, reason=reason, message=message)
+
+    async def _missing(self, run: RunObject, of: Baseline) -> Objection:
+        """A baseline is not there; of another namespace that is said only to those whom it lets fork."""
+        try:
+            await leave(self._cluster.client, run, of.namespace)
+        except NotGrantedError as error:
+            self._cluster.queue.add(run.metadata.name, after=AGAIN_S)  # nobody tells us when that changes
+            return Objection(reason=error.reason, message=str(error))
+        message = f"its baseline, {KIND} {of.namespace}/{of.name}, is not there; it is made as soon as that is"
+        return Objection(reason=Reason.BASELINE_MISSING, message=message)
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 
@@ -201,7 +213,7 @@ class ForkReconciler:
             now = await self._forks.find(seen.metadata.name, of.namespace)
             if now is None or now.metadata.uid != seen.metadata.uid or now.metadata.deletion_timestamp:
                 return
-            manifest = await self._builder.manifest(run, plan, step.unit)
+            manifest = await self._builder.manifest(run, plan, step.unit, memory.refused)
             if manifest is not None and await self._is_newest(run):
                 self._look_again_unless(await self._forks.keep(now, manifest), run)
             self._unstuck(memory, step.id, run)

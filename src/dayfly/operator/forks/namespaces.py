@@ -1,0 +1,34 @@
+"""Whose sandboxes may fork what is in a namespace, and how far forks there may differ from their baselines."""
+
+from dayfly.execute.fork.rights import FREE_LABEL, Leave
+from dayfly.execute.pod import names
+from dayfly.kube.client import Client
+from dayfly.kube.objects import NAMESPACES
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.pods.namespaces import NotGrantedError
+from dayfly.plan.reasons import Reason
+
+# On a namespace: those whose sandboxes may fork its workloads, with commas between. Its own sandboxes always may.
+SOURCES_ANNOTATION = f"{names.GROUP}/sandboxes-from"
+
+
+async def leave(client: Client, run: RunObject, namespace: str) -> Leave:
+    """What is left to the forks of a run's sandbox there. Whoever may write Sandboxes in one namespace is given nothing
+    by that in another: it has to name theirs.
+
+    Raises:
+        NotGrantedError: nothing at all.
+        errors.ApiError: the server cannot be asked.
+    """
+    home = run.ledger.target.namespace
+    seen = await client.find(NAMESPACES, namespace)
+    labels = seen.metadata.labels if seen else None
+    notes = seen.metadata.annotations if seen else None
+    sources = (notes or {}).get(SOURCES_ANNOTATION, "").split(",")
+    if namespace != home and home not in (source.strip() for source in sources):
+        raise NotGrantedError(
+            Reason.NAMESPACE_NOT_GRANTED,
+            f"workloads of namespace {namespace} are not forked by sandboxes of {home}: an administrator can annotate "
+            f"it {SOURCES_ANNOTATION}={home} (several names with commas between)",
+        )
+    return Leave(home=namespace == home, free=(labels or {}).get(FREE_LABEL) == "free")

@@ -1,0 +1,51 @@
+"""A fork of one of the baselines with a patch, as the operator would render it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from dayfly.execute.fork.render import Identity, fork
+from dayfly.execute.fork.rights import Leave
+from dayfly.execute.pod.render import SecretKey
+from dayfly.spec.lifecycle import Baseline, EnvChange, Fork, Unit
+from execute.baselines import EVERY
+
+IDENTITY = Identity("f-box", "box-run", {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "r"})
+HOME, AWAY, FREE = Leave(home=True), Leave(home=False), Leave(home=True, free=True)
+OUTPUT = {"secretKeyRef": {"name": "box-db", "key": "make.url"}}
+READS = EnvChange(name="URL", input="db.make.url")
+
+
+def forked(patch: dict[str, Any] | None, *, of: str = "web", leave: Leave = HOME, env=(READS,), images=()) -> Any:
+    """The manifest; the baseline stays as it was."""
+    before = copy.deepcopy(EVERY[of])
+    wished = Fork(
+        baseline=Baseline(kind="Deployment", namespace="shop", name=of), env=tuple(env), images=images, patch=patch
+    )
+    inputs = {"db.make.url": SecretKey("box-db", "make.url")}
+    unit = Unit(name=of, kind="fork", fork=wished)
+    try:
+        return fork(unit, EVERY[of], IDENTITY, inputs=inputs, hosts={}, leave=leave)
+    finally:
+        assert before == EVERY[of], "the baseline is somebody else's"
+
+
+def strategic(**template: Any) -> dict[str, Any]:
+    """A patch of the pod's template."""
+    return {"type": "strategic", "value": {"spec": {"template": template}}}
+
+
+def pod(**fields: Any) -> dict[str, Any]:
+    """A patch of the pod."""
+    return strategic(spec=fields)
+
+
+def main(**fields: Any) -> dict[str, Any]:
+    """A patch of the main container."""
+    return pod(containers=[{"name": "main", **fields}])
+
+
+def json(*operations: Any) -> dict[str, Any]:
+    """A JSON patch."""
+    return {"type": "json", "value": list(operations)}
