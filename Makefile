@@ -34,6 +34,11 @@ test: dev  ## what a change must pass, in minutes: every test, of what is exhaus
 	@$(PY) tests/tools.py runner
 	@$(PY) tests/tools.py & $(PY) -m pytest $(ALL_WORKERS); code=$$?; wait; exit $$code
 
+proof: dev  ## everything, in hours: writes into docs/reliability.md what it has played, and what it found
+	@scripts/test-deps.sh
+	DAYFLY_SHARE=all $(PY) tests/tools.py
+	DAYFLY_SHARE=all $(PY) -m pytest $(ALL_WORKERS) --proof-page docs/reliability.md $(PARTS)
+
 bench: setup  ## measure speed and memory beside their yardsticks, and write docs/performance.md
 	$(PY) -m bench.report docs/performance.md
 
@@ -54,4 +59,4 @@ check: lint  ## lint and the quick tests
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh
 
-.PHONY: help setup dev run test bench bench-cluster cluster uninstall lint format check lock
+.PHONY: help setup dev run test proof bench bench-cluster cluster uninstall lint format check lock

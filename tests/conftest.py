@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import collections
+import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from minutes import Minutes, Processor
+from proof import PLAYED, Proof
 from scopes import Scopes
 from share import SHARE
 
@@ -26,11 +29,25 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--proof-page", type=Path, help="the page in which to write down what was played, and what it found"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Who sums up is the process that the person started, not its workers."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Minutes(config))
+        whole = SHARE.everything and config.args_source is pytest.Config.ArgsSource.TESTPATHS
+        config.pluginmanager.register(Proof(config.getoption("proof_page"), whole=whole))
     config.pluginmanager.register(Processor())
+
+
+@pytest.fixture
+def played(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
+    """Notes that a test plays so many of what is exhaustive, for the end of the run and for docs/reliability.md."""
+    return lambda what, count: request.node.user_properties.append((PLAYED, json.dumps({what: count})))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -65,7 +65,7 @@ def run(folder: Path, seed: str | None, *more: str) -> str:
     """What pytest says of a file beside our conftest."""
     place = folder / "tests"
     place.mkdir(exist_ok=True)
-    for name in ("conftest.py", "minutes.py", "scopes.py", "share.py"):
+    for name in ("conftest.py", "minutes.py", "proof.py", "scopes.py", "share.py"):
         (place / name).write_text((ROOT / "tests" / name).read_text())
     (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     (place / "test_probe.py").write_text(PROBE)

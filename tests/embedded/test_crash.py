@@ -127,7 +127,7 @@ async def in_turns(numbers, one):
     await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
 
 
-async def test_the_server_is_killed_at_each_of_its_writes(tmp_path, runner):
+async def test_the_server_is_killed_at_each_of_its_writes(tmp_path, runner, played):
     survived = []
 
     async def one(number):
@@ -143,14 +143,16 @@ async def test_the_server_is_killed_at_each_of_its_writes(tmp_path, runner):
             survived.append(number)
         return not whole
 
-    await in_turns(SHARE.of(range(1, MOST_WRITES), PARTS, "writes"), one)
+    share = SHARE.of(range(1, MOST_WRITES), PARTS, "writes")
+    await in_turns(share, one)
     # Before and after: eight steps, nine attempts of them, each with a claim and a record.
     assert survived, "it never came to its end"
+    played("lives on the embedded host, killed at a write", sum(number <= min(survived) for number in share))
     assert min(survived) > 30, "fewer writes than there are claims and records: the hook is not called"
 
 
 @pytest.mark.parametrize("victims", ["servers", "runners", "both"])
-async def test_anything_is_killed_at_any_moment(tmp_path, runner, victims):
+async def test_anything_is_killed_at_any_moment(tmp_path, runner, victims, played):
     async def one(seed):
         dice = random.Random(f"{victims} {seed}")
         life = Life(tmp_path / f"{seed}", runner, isolation="none" if seed % 2 else "")
@@ -171,7 +173,9 @@ async def test_anything_is_killed_at_any_moment(tmp_path, runner, victims):
         return True
 
     tries = TRIES if victims == "servers" else TRIES // 2
-    await in_turns(SHARE.of(range(tries), PARTS, f"kills of {victims}"), one)
+    share = SHARE.of(range(tries), PARTS, f"kills of {victims}")
+    played("lives on the embedded host, server and runners killed at any moment", len(share))
+    await in_turns(share, one)
 
 
 async def _life(life, dice, victims):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,15 @@ from kube.fake.deployments import Deployments
 from share import SHARE
 
 PARTS = 5
+Played = Callable[[str, int], None]
+
+
+def chosen(seeds: range, about: str, played: Played) -> list[int]:
+    """The seeds of those to tell."""
+    share = SHARE.of(seeds, PARTS, about)
+    played("stories told alike by the fake API server and a real one", len(share))
+    return share
+
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
@@ -53,10 +62,10 @@ async def real(kubeconfig: Path) -> AsyncIterator[tuple[Client, str]]:
 
 
 class TestSameAnswers:
-    async def test_random_requests(self, kubeconfig: Path):
+    async def test_random_requests(self, kubeconfig: Path, played: Played):
         """100 times 30 requests of all verbs: the same answers, and the same objects afterwards."""
         async with real(kubeconfig) as (client, namespace):
-            for seed in SHARE.of(range(100), PARTS, "requests"):
+            for seed in chosen(range(100), "requests", played):
                 fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
                 ours = Player(fake, "default", f"s{seed}-")
                 theirs = Player(client, namespace, f"s{seed}-{namespace}-")
@@ -65,10 +74,10 @@ class TestSameAnswers:
                     story.append(step)
                     assert await theirs.play(step) == await ours.play(step), (seed, story)
 
-    async def test_random_requests_to_workloads(self, kubeconfig: Path):
+    async def test_random_requests_to_workloads(self, kubeconfig: Path, played: Played):
         """The same for Deployments without pods and for Services, whose addresses and ports the server fills in."""
         async with real(kubeconfig) as (client, namespace):
-            for seed in SHARE.of(range(60), PARTS, "workloads"):
+            for seed in chosen(range(60), "workloads", played):
                 fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
                 ours = Player(fake, "default", f"w{seed}-")
                 theirs = Player(client, namespace, f"w{seed}-")
@@ -77,10 +86,10 @@ class TestSameAnswers:
                     story.append(step)
                     assert await theirs.play(step) == await ours.play(step), (seed, story)
 
-    async def test_watches_tell_the_same_story(self, kubeconfig: Path):
+    async def test_watches_tell_the_same_story(self, kubeconfig: Path, played: Played):
         """After random requests: the same events in the same order, whole and by label, and the same lists."""
         async with real(kubeconfig) as (client, namespace):
-            for seed in SHARE.of(range(1000, 1010), PARTS, "watches"):
+            for seed in chosen(range(1000, 1010), "watches", played):
                 fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
                 stories = []
                 for each, where in ((client, namespace), (fake, "default")):
@@ -120,10 +129,10 @@ class TestSameAnswers:
             story.append(sorted(item.metadata.name for item in listed if item.metadata.name.startswith(prefix)))
         return story
 
-    async def test_random_applies(self, kubeconfig: Path):
+    async def test_random_applies(self, kubeconfig: Path, played: Played):
         """Server-side apply by two managers and a patching third: the same fields, the same conflicts."""
         async with real(kubeconfig) as (client, namespace):
-            for seed in SHARE.of(range(60), PARTS, "applies"):
+            for seed in chosen(range(60), "applies", played):
                 fake = Client(FakeCluster(seed, FAKE_KINDS).transport())
                 for number in range(12):
                     story = [await self._apply(each, where, seed, number) for each, where in

@@ -13,6 +13,7 @@ from model.searches import search
 from share import SHARE
 
 PARTS = 4
+SEARCHES = "searches of the model to its fixpoint"
 
 
 def holds(engine, case):
@@ -24,19 +25,22 @@ def holds(engine, case):
 
 
 @pytest.mark.parametrize("case", QUICK.values(), ids=QUICK)
-def test_nothing_goes_wrong(engine, case):
+def test_nothing_goes_wrong(engine, case, played):
+    played(SEARCHES, 1)
     assert holds(engine, case).states > 9_000
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", SHARE.of(LONG, PARTS, "long searches"))
-def test_nothing_goes_wrong_at_length(engine, name):
+def test_nothing_goes_wrong_at_length(engine, name, played):
+    played(SEARCHES, 1)
     assert holds(engine, LONG[name]).states > 450_000
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_guard_is_needed(engine, mutant):
+def test_each_guard_is_needed(engine, mutant, played):
+    played("guards taken out of the model, each to be missed by it", 1)
     with applied(mutant):
         outcome = search(engine, mutant.case)
     print(f"{mutant.name}:\n{outcome.trace}")

@@ -157,11 +157,13 @@ def changes() -> Callable[[str, int], int]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("name", "kind"), CELLS)
-def test_every_change(name, kind, changes):
+def test_every_change(name, kind, changes, played):
     """One harm at each change of one life."""
     count = changes(name, 1 + (kind in PEERS or kind in RIVALS))
     assert count >= 10
-    for number in SHARE.of(range(1, count + 1), PARTS, f"{name} {kind}"):
+    share = SHARE.of(range(1, count + 1), PARTS, f"{name} {kind}")
+    played("changes of an operator on the fake API server, each with one harm", len(share))
+    for number in share:
         try:
             play(SCENES[name], lambda world, at=number: HARMS[kind](world, at))
         except BaseException as fault:

@@ -49,7 +49,7 @@ def server(api: Api) -> Server:
 
 
 @pytest.fixture(scope="module")
-def played(server: Server, request: pytest.FixtureRequest) -> Trials:
+def trials(server: Server, request: pytest.FixtureRequest) -> Trials:
     """All plans of this session, played to their ends."""
     wanted = [item.callspec.params["plan"] for item in request.session.items if "plan" in _params(item)]
     trials = Trials(server)
@@ -66,31 +66,32 @@ def _params(item: pytest.Item) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("plan", plans.chosen(), ids=str)
-def test_plan(played, plan):
+def test_plan(trials, plan, played):
     """Nothing twice, nothing left, nothing out of order, nothing lost, whatever became of that one change."""
-    if wrong := played.wrong(plan):
+    played("lives on a real API server, each with one harm from the proxy before it", 1)
+    if wrong := trials.wrong(plan):
         pytest.fail("\n".join(wrong))
 
 
 @pytest.mark.parametrize("plan", [Plan("midway", 999, Harm.CUT)], ids=str)
-def test_a_change_that_never_comes(played, plan):
+def test_a_change_that_never_comes(trials, plan):
     """A life that ends unharmed is lived again, and in the end it is said that nothing was shown."""
-    assert [each.missed for each in played.trials[str(plan)]] == [True] * LIVES_MOST
-    assert "so nothing was harmed" in played.wrong(plan)[0]
+    assert [each.missed for each in trials.trials[str(plan)]] == [True] * LIVES_MOST
+    assert "so nothing was harmed" in trials.wrong(plan)[0]
 
 
-def test_no_defect(played):
+def test_no_defect(trials):
     """No operator met with what it did not foresee, or ended by itself."""
-    assert not played.defects
+    assert not trials.defects
 
 
-def test_every_change_was_numbered(played):
+def test_every_change_was_numbered(trials):
     """But for labels of what all share, and the runner's program, each change belongs to one life and could be harmed."""
     shared = ("PATCH /api/v1/namespaces/shop", "PATCH /apis/dayfly.dev/v1alpha1/resourceplugins/", "/configmaps")
-    assert [each for each in played.unowned if not any(part in each for part in shared)] == []
+    assert [each for each in trials.unowned if not any(part in each for part in shared)] == []
 
 
-def test_nothing_is_left_and_nobody_writes(played):
+def test_nothing_is_left_and_nobody_writes(trials):
     """(13, 14) By quorum reads nothing is there of any life, and two operators that have nothing to do write nothing."""
-    assert played.left == []
-    assert played.late == []
+    assert trials.left == []
+    assert trials.late == []

@@ -169,10 +169,12 @@ KINDS = {"steps": (born, story), "forks": (forking, forks)}
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("kind", KINDS)
-def test_schedules(kind, part):
+def test_schedules(kind, part, played):
     """Nothing twice, nothing left, nothing out of order, whatever happens when."""
     begin, then = KINDS[kind]
-    for seed in seeds(kind)[part::8]:
+    share = seeds(kind)[part::8]
+    played("schedules of two and three operators on the fake API server", len(share))
+    for seed in share:
         try:
             live(lambda seed=seed: begin(seed), then)
         except BaseException as fault:

@@ -27,8 +27,9 @@ def blocks(about: str) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", blocks("pods"))
-def test_judges_whatever_it_is_given(seed):
+def test_judges_whatever_it_is_given(seed, played):
     """Merged, damaged and senseless pods, 10^5 in all blocks: an answer each time, and what passes is whole."""
+    played("merged, damaged and senseless pods judged by the policy", TOTAL)
     source = Source(seed=seed)
     plain = merged({})
     passed = 0
@@ -50,7 +51,7 @@ def test_judges_whatever_it_is_given(seed):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("level", ["restricted", "baseline"])
-def test_kubernetes_passes_what_we_pass(api, level):
+def test_kubernetes_passes_what_we_pass(api, level, played):
     """The oracle is a namespace that enforces the level; pods are created there with dryRun."""
     namespace = f"oracle-{level}"
     labels = {"pod-security.kubernetes.io/enforce": level, "pod-security.kubernetes.io/enforce-version": "latest"}
@@ -68,6 +69,7 @@ def test_kubernetes_passes_what_we_pass(api, level):
 
     pods = [pod for seed in blocks(level) for pod in passed(seed, namespace, level)]
 
+    played("pods that the policy passes, shown to Kubernetes' own Pod Security admission", len(pods))
     path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(lambda pod: api.ask("POST", path, pod), pods))

@@ -28,15 +28,18 @@ def blocks(first: int) -> list[tuple[str, int]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_no_schedule_breaks_an_invariant():
-    play(SHARE.of(blocks(0), PARTS, "simulator"))
+def test_no_schedule_breaks_an_invariant(played):
+    share = SHARE.of(blocks(0), PARTS, "simulator")
+    played("schedules of the simulator, the known ones", BLOCK * len(share))
+    play(share)
 
 
 @pytest.mark.proof
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_no_new_schedule_breaks_an_invariant():
+def test_no_new_schedule_breaks_an_invariant(played):
     """Beyond the known hundred thousand."""
+    played("schedules of the simulator, others with each commit", SCHEDULES)
     play(blocks(SCHEDULES * (1 + int(commit(), 36) % 1_000_000)))
 
 
