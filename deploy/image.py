@@ -30,8 +30,8 @@ from testcluster import images  # noqa: E402 - as above
 
 from dayfly import __version__  # noqa: E402 - found beside this script, installed or not
 
-# With a host, for a name without one means a public registry to every node.
-NAME = f"dayfly.dev/operator:{__version__}"
+# With a host, for a name without one means a public registry to every node; and with one that nobody can ever hold.
+NAME = f"dayfly.invalid/operator:{__version__}"
 CACHE = ROOT / ".cache" / "image"
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 SITE = Path("usr/local/lib", PYTHON, "site-packages")

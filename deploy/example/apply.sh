@@ -18,6 +18,8 @@ if ! present secret notes-database -n dayfly-runners; then
         "$kubectl" create secret generic notes-database -n dayfly-runners \
             --from-literal=host="$host" --from-literal=user=postgres --from-file=password=/dev/stdin
 fi
+# Steps of this plugin alone may read it: what lies beside it in that namespace is closed to them, and it to others.
+"$kubectl" annotate --overwrite secret notes-database -n dayfly-runners dayfly.dev/plugins=cluster:postgres-notes
 # The sandbox's namespace gets a Secret of the outputs: its administrator lets the operator write there.
 present rolebinding dayfly-forks -n notes || "$kubectl" create rolebinding dayfly-forks -n notes \
     --clusterrole=dayfly-forks --serviceaccount=dayfly-system:dayfly-operator

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,10 @@ class Installed:
         """Create or change objects as a person with kubectl does."""
         self.own.kubectl("apply", "-f", "-", stdin=_listed(objects))
 
+    def apply_as(self, person: Sequence[str], *objects: dict[str, Any]) -> None:
+        """The same as somebody else, whom kubectl's options name."""
+        self.own.kubectl(*person, "apply", "-f", "-", stdin=_listed(objects))
+
     def refused(self, *arguments: str, stdin: str = "") -> str:
         """What kubectl says when the server refuses this, as it must."""
         try:
@@ -68,7 +72,12 @@ class Installed:
 
     def get(self, path: str) -> dict[str, Any] | None:
         """An object or a list by its path; None if it is not there."""
-        status, body = self.own.get(path)
+
+        def answered() -> tuple[int, Any] | None:
+            answer = self.own.get(path)
+            return None if answer[0] == 429 else answer  # a kind's storage is being prepared: asked too soon
+
+        status, body = eventually(answered, f"an answer to {path}")
         assert status in (200, 404), f"{path}: {status} {body}"
         return body if status == 200 else None
 

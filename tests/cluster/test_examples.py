@@ -21,7 +21,8 @@ MOUNT = {"name": "main", "volumeMounts": [{"name": "kept", "mountPath": "/kept"}
 @pytest.fixture
 def volume(request, operator, tmp_path):
     """A folder of this machine as a volume of the runners' namespace, claimed under the name that is asked for."""
-    name, folder = request.param, tmp_path / "volume"
+    name, plugin = request.param
+    folder = tmp_path / "volume"
     folder.mkdir()
     folder.chmod(0o777)  # steps are nobody in particular
     shape = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
@@ -41,7 +42,11 @@ def volume(request, operator, tmp_path):
         {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": {"name": name, "namespace": RUNNERS},
+            "metadata": {
+                "name": name,
+                "namespace": RUNNERS,
+                "annotations": {"dayfly.dev/plugins": f"cluster:{plugin}"},
+            },
             "spec": {**shape, "resources": {"requests": size}, "volumeName": name},
         },
     )
@@ -86,7 +91,7 @@ def outputs(operator: Installed, sandbox: str) -> dict[str, bytes]:
 
 
 @pytest.mark.builds("terraform")
-@pytest.mark.parametrize("volume", ["terraform-state"], indirect=True)
+@pytest.mark.parametrize("volume", [("terraform-state", "terraform")], indirect=True)
 def test_terraform(operator, volume: Path):
     """Terraform applies a module and destroys it in another pod, by the state that was kept between them."""
     operator.own.load(stand_ins.terraform(outside.terraform()))
@@ -101,7 +106,7 @@ def test_terraform(operator, volume: Path):
     operator.check_nothing_left()
 
 
-@pytest.mark.parametrize("volume", ["kept"], indirect=True)
+@pytest.mark.parametrize("volume", [("kept", "sqlite-notes")], indirect=True)
 def test_two_steps_in_python(operator, volume: Path):
     """One step makes a database, the next one fills it: Python in both, the path handed from one to the other."""
     operator.own.load(stand_ins.python())

@@ -15,6 +15,7 @@ DAYFLY = "/apis/dayfly.dev/v1alpha1"
 TEAM = "/api/v1/namespaces/team"
 MERGE = "application/merge-patch+json"
 JSON = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 SCRIPT = {"name": "a", "script": "#!/bin/sh\n"}
 
 
@@ -67,6 +68,32 @@ CARRIERS = {
     ),
     "sandboxes": (f"{DAYFLY}/namespaces/team/sandboxes", SANDBOX),
     "resourceplugins": (f"{DAYFLY}/resourceplugins", PLUGIN),
+}
+_SELECTED = {"selector": {"matchLabels": {"a": "b"}}, "template": _TEMPLATE}
+_ONCE = {"metadata": {"labels": {"a": "b"}}, "spec": POD["spec"] | {"restartPolicy": "Never"}}
+_APPS, _BATCH = "/apis/apps/v1/namespaces/team", "/apis/batch/v1/namespaces/team"
+# What makes pods: where, with which body, and the way to its template in it.
+MAKERS = {
+    "deployments": (f"{_APPS}/deployments", thing("apps/v1", "Deployment", "m", spec=_SELECTED), ("spec", "template")),
+    "replicasets": (f"{_APPS}/replicasets", thing("apps/v1", "ReplicaSet", "m", spec=_SELECTED), ("spec", "template")),
+    "statefulsets": (
+        f"{_APPS}/statefulsets",
+        thing("apps/v1", "StatefulSet", "m", spec={**_SELECTED, "serviceName": "m"}),
+        ("spec", "template"),
+    ),
+    "daemonsets": (f"{_APPS}/daemonsets", thing("apps/v1", "DaemonSet", "m", spec=_SELECTED), ("spec", "template")),
+    "replicationcontrollers": (
+        f"{TEAM}/replicationcontrollers",
+        thing("v1", "ReplicationController", "m", spec={"selector": {"a": "b"}, "template": _TEMPLATE}),
+        ("spec", "template"),
+    ),
+    "jobs": (f"{_BATCH}/jobs", thing("batch/v1", "Job", "m", spec={"template": _ONCE}), ("spec", "template")),
+    "cronjobs": (
+        f"{_BATCH}/cronjobs",
+        thing("batch/v1", "CronJob", "m", spec={"schedule": "1 1 1 1 *", "jobTemplate": {"spec": {"template": _ONCE}}}),
+        ("spec", "jobTemplate", "spec", "template"),
+    ),
+    "podtemplates": (f"{TEAM}/podtemplates", thing("v1", "PodTemplate", "m", template=_TEMPLATE), ("template",)),
 }
 
 
@@ -205,26 +232,94 @@ class TestTenant:
         assert installed.ask("DELETE", f"{one}?dryRun=All", user=collector).status == 200
         assert installed.ask("DELETE", one, user=OPERATOR).status == 200
 
-    def test_runners_namespace(self, installed):
+    def test_nobody_else_starts_pods_among_the_runners(self, installed):
         words = "dayfly-runners is for the steps of Dayfly's sandboxes alone"
-        path = "/api/v1/namespaces/dayfly-runners/pods"
         for user in (TENANT, "system:serviceaccount:kube-system:replicaset-controller"):
-            refused(installed.ask("POST", path, POD, user=user), words)
-        made = installed.ask("POST", path, merged({}), user=OPERATOR)
+            refused(installed.ask("POST", "/api/v1/namespaces/dayfly-runners/pods", POD, user=user), words)
+
+    @pytest.mark.parametrize("namespace", ["dayfly-runners", "team"])
+    def test_nobody_else_changes_or_enters_steps(self, installed, namespace):
+        """Another image would be let go with the step's Secrets; in a team's own namespace the pod's label tells."""
+        words = "pods of Dayfly's steps are the operator's: nobody else changes or enters them"
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        granted = {"metadata": {"labels": {"dayfly.dev/runners": "true"}}}
+        assert installed.ask("PATCH", path.removesuffix("/pods"), granted, user=TENANT, kind=MERGE).status == 200
+        made = installed.ask("POST", path, merged({}, namespace), user=OPERATOR)
         assert made.status == 201, made.message
         one = f"{path}/{made.body['metadata']['name']}"
         late = {"spec": {"ephemeralContainers": [HARMLESS["containers"][0] | {"name": "e"}]}}
-        answer = installed.ask(
-            "PATCH", f"{one}/ephemeralcontainers", late, user=TENANT, kind="application/strategic-merge-patch+json"
-        )
-        refused(answer, words)
+        refused(installed.ask("PATCH", f"{one}/ephemeralcontainers", late, user=TENANT, kind=STRATEGIC), words)
         for entrance in ("exec?command=sh&stdout=true", "attach?stdout=true", "portforward?ports=1"):
             refused(installed.ask("POST", f"{one}/{entrance}", user=TENANT), words)
+        image = {"spec": {"containers": [{"name": "main", "image": "evil"}]}}
+        refused(installed.ask("PATCH", one, image, user=TENANT, kind=STRATEGIC), words)
+        refused(installed.ask("PATCH", one, {"metadata": {"labels": {"app": "web"}}}, user=TENANT, kind=MERGE), words)
         free = [{"op": "remove", "path": "/metadata/finalizers/0"}]
-        refused(installed.ask("PATCH", one, free, user=TENANT, kind=JSON), "metadata.finalizers")
+        refused(installed.ask("PATCH", one, free, user=TENANT, kind=JSON), "")
         assert installed.ask("DELETE", f"{one}?gracePeriodSeconds=0", user=TENANT).status == 200
         assert installed.ask("GET", one).status == 200, "our finalizer keeps what the pod tells"
         assert installed.ask("PATCH", one, free, user=OPERATOR, kind=JSON).status == 200
+        if namespace != "dayfly-runners":
+            assert installed.ask("POST", path, thing("v1", "Pod", "web", spec=POD["spec"]), user=TENANT).status == 201
+            assert "nobody else" not in installed.ask("POST", f"{path}/web/exec?command=sh", user=TENANT).message
+            image["spec"]["containers"][0]["name"] = "c"
+            change = installed.ask("PATCH", f"{path}/web", image, user=TENANT, kind=STRATEGIC)
+            assert change.status == 200, change.message
+
+    @pytest.mark.parametrize("plural", MAKERS)
+    def test_nobody_smuggles_our_labels_in_by_a_template(self, installed, plural):
+        """The cluster's controllers copy labels into pods, so whoever writes a template would write them."""
+        path, plain, where = MAKERS[plural]
+        assert installed.ask("POST", f"{path}?dryRun=All", plain, user=TENANT).status == 201
+        body = copy.deepcopy(plain)
+        template = body
+        for step in where:
+            template = template[step]
+        template["metadata"]["labels"] = template["metadata"]["labels"] | {"dayfly.dev/run": "r"}
+        answer = installed.ask("POST", f"{path}?dryRun=All", body, user=TENANT)
+        refused(answer, "metadata.labels: those of dayfly.dev/ are the Dayfly operator's")
+        assert installed.ask("POST", path, plain, user=TENANT).status == 201
+        one = f"{path}/{plain['metadata']['name']}"
+        if plural != "jobs":  # a Job's template never changes
+            answer = installed.ask("PUT", f"{one}?dryRun=All", body, user=TENANT)
+            refused(answer, "metadata.labels: those of dayfly.dev/ are the Dayfly operator's")
+
+    def test_controllers_copy_a_forks_template(self, installed):
+        """What the operator has written into a Deployment reaches its ReplicaSet, and that one's pods."""
+        path, plain, _ = MAKERS["replicasets"]
+        body = copy.deepcopy(plain)
+        body["metadata"] = {"name": "copied", "labels": {"dayfly.dev/run": "r"}}
+        body["spec"]["template"]["metadata"]["labels"] = {"a": "b", "dayfly.dev/run": "r"}
+        who = "system:serviceaccount:kube-system:deployment-controller"
+        made = installed.ask("POST", f"{path}?dryRun=All", body, user=who)
+        assert made.status == 201, made.message
+
+    def test_grants_on_namespaces_ask_for_a_right(self, installed):
+        """Whoever may write labels of a namespace, as tenants may in some clusters, grants nothing by that."""
+        rules = [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "create", "patch"]}]
+        role = thing("rbac.authorization.k8s.io/v1", "ClusterRole", "namespace-editor", rules=rules)
+        binding = {
+            **thing("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "namespace-editor"),
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "namespace-editor"},
+            "subjects": [{"kind": "User", "name": "ada", "apiGroup": "rbac.authorization.k8s.io"}],
+        }
+        installed.ask("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
+        installed.ask("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+        words = "which cluster administrators have"
+        path = "/api/v1/namespaces"
+        plain = {"metadata": {"labels": {"team": "a"}, "annotations": {"team": "a"}}}
+        eventually(lambda: installed.ask("PATCH", f"{path}/team", plain, user="ada", kind=MERGE).status == 200)
+        for field, key in (("labels", "runners"), ("annotations", "runners-from"), ("annotations", "pod-keys")):
+            grant = {"metadata": {field: {f"dayfly.dev/{key}": "true"}}}
+            refused(installed.ask("PATCH", f"{path}/default", grant, user="ada", kind=MERGE), words)
+            born = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "n", **grant["metadata"]}}
+            refused(installed.ask("POST", path, born, user="ada"), words)
+            given = installed.ask("PATCH", f"{path}/default", grant, user=TENANT, kind=MERGE)
+            assert given.status == 200, given.message
+            taken = {"metadata": {field: {f"dayfly.dev/{key}": None}}}
+            refused(installed.ask("PATCH", f"{path}/default", taken, user="ada", kind=MERGE), words)
+            assert installed.ask("PATCH", f"{path}/default", plain, user="ada", kind=MERGE).status == 200
+            assert installed.ask("PATCH", f"{path}/default", taken, user=TENANT, kind=MERGE).status == 200
 
     def test_what_is_in_use_stays(self, installed):
         mark, unmark = ({"metadata": {"labels": {"dayfly.dev/in-use": value}}} for value in ("true", None))

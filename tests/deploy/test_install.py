@@ -1,5 +1,6 @@
 """The install manifest: current, the same as kustomize makes it, and as careful as it says."""
 
+import ipaddress
 import os
 import subprocess
 
@@ -33,6 +34,7 @@ ClusterRole dayfly-operator: pods get,list,watch
 ClusterRole dayfly-operator: services get,list,watch
 ClusterRole dayfly-plugin-publisher: dayfly.dev/resourceplugins create,delete,get,list,watch
 ClusterRole dayfly-runners: configmaps create,get
+ClusterRole dayfly-runners: persistentvolumeclaims get
 ClusterRole dayfly-runners: pods create,delete,patch
 ClusterRole dayfly-runners: pods/log get
 ClusterRole dayfly-runners: secrets create,delete,get
@@ -92,9 +94,32 @@ def test_every_policy_is_in_force():
 
 
 def test_the_operator_is_this_version():
+    """Under a name that no registry can have (RFC 2606): where the image is not there yet, nobody's is pulled."""
     (deployment,) = of("Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == f"dayfly.dev/operator:{__version__}"
+    assert container["image"] == f"dayfly.invalid/operator:{__version__}"
+
+
+METADATA = ["169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "fd00:ec2::254", "fe80::1"]
+
+
+@pytest.mark.parametrize("address", METADATA)
+def test_steps_reach_no_machines_metadata(address):
+    """Of the clouds we know, under both families; the rest of the world is theirs to reach."""
+    (policy,) = [each for each in of("NetworkPolicy") if each["metadata"]["namespace"] == "dayfly-runners"]
+    (rule,) = policy["spec"]["egress"]
+    assert _reached(rule, "192.0.2.1")
+    assert not _reached(rule, address)
+
+
+def _reached(rule, address):
+    ip = ipaddress.ip_address(address)
+    blocks = [each["ipBlock"] for each in rule["to"]]
+    return any(
+        ip in ipaddress.ip_network(block["cidr"])
+        and not any(ip in ipaddress.ip_network(net) for net in block["except"])
+        for block in blocks
+    )
 
 
 def test_namespaces_enforce_restricted():

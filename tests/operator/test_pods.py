@@ -49,26 +49,78 @@ def test_namespace_must_be_granted():
     """A step runs in another namespace only where an administrator has labelled it; then it goes on by itself."""
 
     async def story(world: World) -> None:
-        world.namespace("team")
+        world.namespace("team", {"dayfly.dev/runners-from": "shop"})
         world.sandbox(wish())
         await world.until(lambda: "dayfly.dev/runners=true" in message(world), "the objection")
         assert "namespace team" in message(world)
         assert not world.pods()
-        labels = {"metadata": {"labels": {"dayfly.dev/runners": "true"}}}
-        world.ask("PATCH", "/api/v1/namespaces/team", labels, "application/merge-patch+json")
+        world.grant("team", labels={"dayfly.dev/runners": "true"})
         await goes_on(world)
 
     scene({"namespace": "team"}, story)
+
+
+def test_namespace_takes_steps_of_those_alone_whom_it_names():
+    """That a team's steps may run there opens it to nobody else; what it names is believed within half a minute."""
+
+    async def story(world: World) -> None:
+        world.namespace("team", {"dayfly.dev/runners-from": "other, third"}, **{"dayfly.dev/runners": "true"})
+        world.sandbox(wish())
+        await world.until(lambda: "takes no steps of sandboxes in shop" in message(world), "the objection")
+        await world.rest(60)
+        assert not [write for write in world.writes if write.startswith("POST") and write.endswith("/pods")]
+        world.grant("team", annotations={"dayfly.dev/runners-from": "other, shop"})
+        await goes_on(world)
+
+    scene({"namespace": "team"}, story)
+
+
+def test_namespace_takes_its_own_steps():
+    async def story(world: World) -> None:
+        world.grant("shop", labels={"dayfly.dev/runners": "true"})
+        world.sandbox(wish())
+        await goes_on(world)
+
+    scene({"namespace": "shop"}, story)
 
 
 def test_missing_namespace_is_said_and_waited_for():
     async def story(world: World) -> None:
         world.sandbox(wish())
         await world.until(lambda: "namespace team is not there" in message(world), "the objection")
-        world.namespace("team", **{"dayfly.dev/runners": "true"})
+        world.namespace("team", {"dayfly.dev/runners-from": "shop"}, **{"dayfly.dev/runners": "true"})
         await goes_on(world)
 
     scene({"namespace": "team"}, story)
+
+
+def test_step_is_no_services_endpoint():
+    """Whoever may write Services where steps run gets no step's traffic, and no plugin answers in a Service's name."""
+
+    async def story(world: World) -> None:
+        service = {"metadata": {"name": "database"}, "spec": {"ports": [{"port": 1}]}}
+        service["spec"]["selector"] = {"app.kubernetes.io/name": "db"}
+        world.ask("POST", "/api/v1/namespaces/dayfly-runners/services", service)
+        world.sandbox(wish())
+        await world.until(lambda: "endpoint of Service dayfly-runners/database" in message(world), "the refusal", 10)
+        await world.rest(60)
+        assert not world.pods()
+        world.ask("DELETE", "/api/v1/namespaces/dayfly-runners/services/database")
+        await goes_on(world)
+
+    scene({"podTemplateOverlay": "metadata: {labels: {app.kubernetes.io/name: db}}"}, story)
+
+
+def test_keys_of_others_where_the_administrator_allows_them():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(
+            lambda: "metadata.annotations[iam.amazonaws.com/role] is not among" in message(world), "it", 10
+        )
+        world.grant("dayfly-runners", annotations={"dayfly.dev/pod-keys": "team, iam.amazonaws.com/*"})
+        await goes_on(world)
+
+    scene({"podTemplateOverlay": "metadata: {annotations: {iam.amazonaws.com/role: admin}}"}, story)
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -68,7 +68,8 @@ REFUSED = [
     (volume(emptyDir={}, secret={"secretName": "x"}), "needs exactly one source; 2 are given"),
     (volume(), "needs exactly one source; 0 are given"),
     (volume(projected={"sources": [{"serviceAccountToken": {"path": "t"}}]}), "holds a service account's token"),
-    (volume(secret={"secretName": "o-x-abcdefghijklmnop"}), "is another step's output Secret"),
+    (volume(secret={"secretName": "../../team/secrets/x"}), "spec.volumes[0].secret names no Secret"),
+    (spec(imagePullSecrets=[{}]), "spec.imagePullSecrets[0] names no Secret"),
     (spec(volumes=[{"name": "dayfly", "$patch": "delete"}]), "spec.volumes (dayfly) holds the runner"),
     (spec(volumes=[{"name": "dayfly", "projected": {"sources": []}}]), "spec.volumes (dayfly) holds the runner"),
     (
@@ -92,10 +93,6 @@ REFUSED = [
     (main(volumeMounts=[{"name": "v", "mountPath": "/"}]), "touches what belongs to the runner"),
     (main(volumeMounts=[{"mountPath": "/dayfly", "$patch": "delete"}]), "container main: volumeMounts lack"),
     (main(volumeMounts=[{"name": "v", "mountPath": "/x", "mountPropagation": "Bidirectional"}]), "must be 'None'"),
-    (
-        main(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "o-abcdefghijklmnop", "key": "k"}}}]),
-        "another step",
-    ),
     (main(image=""), "spec.containers[0].image is missing"),
     (spec(containers=[{"name": "main", "$patch": "delete"}]), "lacks main, in which the script runs"),
     (spec(containers=[{"name": "side", "image": "x"}]), "spec.containers[0].securityContext.allowPrivilegeEscalation"),
@@ -113,6 +110,13 @@ REFUSED = [
         {"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/main": "unconfined"}}},
         "steers Kubernetes itself",
     ),
+    (
+        {"metadata": {"annotations": {"iam.amazonaws.com/role": "admin"}}},
+        "[iam.amazonaws.com/role] is not among the keys",
+    ),
+    ({"metadata": {"annotations": {"app.kubernetes.io/name": "x"}}}, "[app.kubernetes.io/name] steers Kubernetes"),
+    ({"metadata": {"labels": {"app": "database"}}}, "metadata.labels[app] is not among the keys that pods of ours may"),
+    ({"metadata": {"labels": {"kubectl.kubernetes.io/default-container": "x"}}}, "steers Kubernetes itself"),
     ({"metadata": {"generateName": "x-"}}, "metadata.generateName is not among the fields"),
     ({"metadata": {"deletionTimestamp": "x"}}, "metadata.deletionTimestamp is not among the fields"),
 ]
@@ -141,7 +145,7 @@ ALLOWED = [
     },
     {
         "metadata": {
-            "annotations": {"vault.hashicorp.com/agent-inject": "true"},
+            "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
             "labels": {"app.kubernetes.io/name": "x"},
         }
     },
@@ -178,6 +182,61 @@ def test_grants():
     assert policy.check(root, terms()) != []
     privileged = merged(main(securityContext={"privileged": True}), restricted=False)
     assert policy.check(privileged, terms(level="baseline")) != []
+
+
+@pytest.mark.parametrize(
+    ("keys", "passes"), [("team.example/cost", True), ("team.example/*", True), ("other/*", False)]
+)
+def test_keys_that_an_administrator_allows(keys, passes):
+    overlay = {"metadata": {"annotations": {"team.example/cost": "a"}, "labels": {"team.example/cost": "a"}}}
+    assert (check(overlay, keys=frozenset({keys})) == []) is passes
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+@pytest.mark.parametrize(
+    "key", ["dayfly.dev/run", "dayfly.dev/x", "container.apparmor.security.beta.kubernetes.io/main"]
+)
+def test_keys_that_nobody_allows(field, key):
+    """Ours and Kubernetes' own stay what they are: an overlay cannot bring them, whatever a namespace allows."""
+    plain, pod = merged({}), merged({"metadata": {field: {key: "x"}}})
+    assert pod == plain or policy.check(pod, terms(keys=frozenset({"*"}))) != []
+
+
+READS = {
+    "Secret x at spec.containers[0].env[0]": main(
+        env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "x", "key": "k"}}}]
+    ),
+    "ConfigMap x at spec.containers[0].env[0]": main(
+        env=[{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "x", "key": "k"}}}]
+    ),
+    "Secret x at spec.containers[0].envFrom[0]": main(envFrom=[{"secretRef": {"name": "x", "optional": True}}]),
+    "ConfigMap x at spec.containers[0].envFrom[0]": main(envFrom=[{"configMapRef": {"name": "x"}}]),
+    "Secret x at spec.initContainers[0].envFrom[0]": spec(
+        initContainers=[side(restartPolicy="Always", envFrom=[{"secretRef": {"name": "x"}}])]
+    ),
+    "Secret x at spec.volumes[0].secret": volume(secret={"secretName": "x"}),
+    "ConfigMap x at spec.volumes[0].configMap": volume(configMap={"name": "x"}),
+    "PersistentVolumeClaim x at spec.volumes[0].persistentVolumeClaim": volume(
+        persistentVolumeClaim={"claimName": "x"}
+    ),
+    "Secret x at spec.volumes[0].sources[0]": volume(projected={"sources": [{"secret": {"name": "x"}}]}),
+    "ConfigMap x at spec.volumes[0].sources[0]": volume(projected={"sources": [{"configMap": {"name": "x"}}]}),
+    "Secret x at spec.imagePullSecrets[0]": spec(imagePullSecrets=[{"name": "x"}]),
+}
+
+
+@pytest.mark.parametrize("overlay", READS.values(), ids=READS)
+def test_whatever_a_pod_reads_is_seen(request, overlay):
+    """All ways to an object of the namespace; an inline plugin has none of them."""
+    (found,) = policy.references(merged(overlay))
+    assert f"{found.kind} {found.name} at {found.path}" == request.node.callspec.id
+    assert check(overlay) == []
+    assert any("only a published plugin can be granted that" in said for said in check(overlay, inline=True))
+
+
+def test_what_dayfly_itself_mounts_is_granted_by_its_inputs():
+    assert policy.references(merged({})) == []
+    assert policy.check(merged({}), terms(inline=True)) == []
 
 
 def test_another_namespace_or_runner():

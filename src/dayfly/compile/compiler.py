@@ -16,6 +16,7 @@ from dayfly.spec.lifecycle import (
     MAX_UNITS_PER_RUN,
     Event,
     Lifecycle,
+    Origin,
     Target,
     Unit,
     canonical,
@@ -51,6 +52,7 @@ def compile(  # noqa: A001  -- the field's word for it
     uid: str,
     routing_key: str,
     namespace: str = "",
+    publisher: str = "local",
     source: Document | None = None,
     plugin_sources: Mapping[Key, Document] | None = None,
 ) -> Compiled:
@@ -63,6 +65,7 @@ def compile(  # noqa: A001  -- the field's word for it
         uid: The target's identity.
         routing_key: The sandbox's routing key.
         namespace: Namespace of the Sandbox object where it is one.
+        publisher: Who has published the plugins; with a plugin's name it says whom a host has granted something.
         source: The document the sandbox was read from, for lines and columns in errors and warnings.
         plugin_sources: Likewise for plugins.
 
@@ -85,7 +88,10 @@ def compile(  # noqa: A001  -- the field's word for it
         step_env = {**env, "SIGNADOT_SANDBOX_ID": routing_key}
         own = units.Setting("", {}, (), units.work(sandbox.spec.runner or Runner(), step_env))
         documents = (
-            *(_document(target, instance.workflows, _setting(instance, step_env)) for instance in found.values()),
+            *(
+                _document(target, instance.workflows, _setting(instance, step_env, publisher))
+                for instance in found.values()
+            ),
             _document(target, hooks, own),
         )
         kept = forks.build_all(sandbox.spec.forks, found, env, ("spec", "forks"))
@@ -122,7 +128,7 @@ def check_plugin(plugin: Plugin, *, source: Document | None = None) -> Lifecycle
         _check_count([workflows])
         _check_workflows(workflows)
         # Without a sandbox's name and params it is smaller than it will ever be.
-        bare = units.Setting("", {}, (), units.work(plugin.spec.runner, {}))
+        bare = units.Setting("", {}, (), units.work(plugin.spec.runner, {}), Origin(plugin=plugin.name))
         smallest = _document(Target(kind="Sandbox", name="", uid=""), workflows, bare)
         _check_size(smallest, ("spec",))
     except SpecError as fault:
@@ -175,13 +181,14 @@ def _builtin(sandbox: str, routing_key: str) -> dict[str, str]:
     }
 
 
-def _setting(instance: Instance, env: dict[str, str]) -> units.Setting:
+def _setting(instance: Instance, env: dict[str, str], publisher: str) -> units.Setting:
     named = {"SIGNADOT_RESOURCE_NAME": instance.name, "DAYFLY_RESOURCE_NAME": instance.name}
     return units.Setting(
         resource=instance.name,
         params={**instance.defaults(), **instance.resource.params},
         params_at=(*instance.keys, "params"),
         work=units.work(instance.spec.runner, {**env, **named}),
+        origin=Origin(publisher=publisher, plugin=instance.plugin.name) if instance.plugin else Origin(),
     )
 
 
@@ -190,6 +197,7 @@ def _document(target: Target, workflows: tuple[Workflow, ...], shared: units.Set
     return Lifecycle(
         target=target,
         resource=shared.resource,
+        origin=shared.origin,
         pre_start=by_event.get(Event.PRE_START, ()),
         post_start=by_event.get(Event.POST_START, ()),
         pre_stop=by_event.get(Event.PRE_STOP, ()),

@@ -16,6 +16,7 @@ from dayfly.spec.lifecycle import (
     Exec,
     Input,
     Kind,
+    Origin,
     Output,
     Ref,
     Retry,
@@ -43,12 +44,14 @@ class Setting(msgspec.Struct, frozen=True):
         params: What the sandbox gives the resource, by name.
         params_at: The way to them.
         work: Where scripts run and the built-in environment; its script is empty.
+        origin: Who wrote the steps.
     """
 
     resource: str
     params: Mapping[str, str | Param]
     params_at: Path
     work: Exec
+    origin: Origin = Origin()
 
 
 def work(runner: written.Runner, env: dict[str, str]) -> Exec:

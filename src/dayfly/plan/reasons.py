@@ -58,6 +58,7 @@ class Reason(enum.StrEnum):
     FORK_WITHOUT_PORT = "ForkWithoutPort"
     NAMESPACE_NOT_GRANTED = "NamespaceNotGranted"
     NAMESPACE_MISSING = "NamespaceMissing"
+    PLUGIN_NOT_GRANTED = "PluginNotGranted"
     NAME_TAKEN = "NameTaken"
     POD_REFUSED = "PodRefused"
     POD_ALTERED = "PodAltered"
@@ -250,6 +251,12 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         ),
         Entry(Reason.NAMESPACE_NOT_GRANTED, Tone.TROUBLE, "That namespace has not agreed to it.", _GRANT),
         Entry(Reason.NAMESPACE_MISSING, Tone.TROUBLE, "The namespace is not there."),
+        Entry(
+            Reason.PLUGIN_NOT_GRANTED,
+            Tone.TROUBLE,
+            "A Secret, ConfigMap or claim that its pod would read is not there or does not name its plugin.",
+            "its owner annotates it as the message says; it goes on by itself then",
+        ),
         Entry(Reason.NAME_TAKEN, Tone.TROUBLE, "An object that is not ours has the name; delete it."),
         Entry(Reason.POD_REFUSED, Tone.TROUBLE, "Its pod would have what no plugin's pod may have."),
         Entry(Reason.POD_ALTERED, Tone.TROUBLE, "Something in the cluster changed its pod before it was let go."),

@@ -72,6 +72,10 @@ FIELDS: dict[type, _Row] = {
         "name": _text("Its name.", 253),
         "uid": _text("Its UID; an object of the same name made later is another one.", 128),
     },
+    lifecycle.Origin: {
+        "publisher": _text("Who has published the plugin; empty: whoever wrote the target has written the steps.", 253),
+        "plugin": _text("Name of the plugin, without its version.", 253),
+    },
     lifecycle.Ref: {
         "unit": _text("Name of the other unit.", 253),
         "output": _text("Name of its output.", 253),
@@ -148,6 +152,7 @@ FIELDS: dict[type, _Row] = {
     lifecycle.Lifecycle: {
         "target": _text("The object to whose life the units are tied."),
         "resource": _text("The resource that this document makes; empty: the target's own hooks.", 253),
+        "origin": _text("Whose steps these are; grants go by it."),
         "pre_start": _many("Before the target starts."),
         "post_start": _many("Once it is ready."),
         "pre_stop": _many("Before it stops."),

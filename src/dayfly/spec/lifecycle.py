@@ -53,6 +53,23 @@ class Target(Struct, frozen=True, kw_only=True):
     uid: str
 
 
+class Origin(Struct, frozen=True, kw_only=True):
+    """Who wrote a document's steps: a published plugin, or (both empty) whoever wrote the target itself."""
+
+    publisher: str = ""
+    plugin: str = ""
+
+    @property
+    def inline(self) -> bool:
+        """Whether its steps have the rights of the target's author and no more."""
+        return not self.plugin
+
+    @property
+    def name(self) -> str:
+        """`publisher:plugin`, as grants name it; empty if it is inline."""
+        return f"{self.publisher}:{self.plugin}" if self.plugin else ""
+
+
 class Ref(Struct, frozen=True, kw_only=True):
     """An output of another unit. Without `resource` it is a unit of the same document."""
 
@@ -164,6 +181,7 @@ class Lifecycle(Struct, frozen=True, kw_only=True):
 
     target: Target
     resource: str = ""
+    origin: Origin = Origin()
     pre_start: tuple[Unit, ...] = ()
     post_start: tuple[Unit, ...] = ()
     pre_stop: tuple[Unit, ...] = ()

@@ -47,6 +47,7 @@ BUILTIN = (
     NAMESPACES,
     SECRETS,
     Kind("", "v1", "configmaps", "ConfigMap"),
+    Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", status=True),
     SERVICES,
     Kind("", "v1", "nodes", "Node", namespaced=False, status=True),
     Kind("", "v1", "serviceaccounts", "ServiceAccount"),

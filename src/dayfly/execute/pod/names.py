@@ -19,7 +19,11 @@ UNIT_ANNOTATION = f"{GROUP}/unit"
 ATTEMPT_ANNOTATION = f"{GROUP}/attempt"
 NONCE_ANNOTATION = f"{GROUP}/nonce"
 ORDER_ANNOTATION = f"{GROUP}/order"
+# The type of Secrets with what steps made.
+OUTPUTS_TYPE = f"{GROUP}/outputs"
 DIGEST_ANNOTATION = f"{GROUP}/digest"
+# On a namespace where steps run: further keys of labels and annotations that plugins may give to their pods.
+KEYS_ANNOTATION = f"{GROUP}/pod-keys"
 
 RUNNERS = "dayfly-runners"
 _READABLE = 30

@@ -20,19 +20,21 @@ _RUNNER = "dayfly-runner-trial"
 def objections(document: Lifecycle) -> list[str]:
     """A sentence for each step of which no pod may be made; most documents have none."""
     steps = (unit for event in Event for unit in document.units(event) if unit.exec is not None)
-    return [f"the pod of step {unit.name} may not be made: {said}" for unit in steps if (said := _objection(unit))]
+    inline = document.origin.inline
+    found = [(unit.name, _objection(unit, inline=inline)) for unit in steps]
+    return [f"the pod of step {name} may not be made: {said}" for name, said in found if said]
 
 
-def _objection(unit: Unit) -> str:
+def _objection(unit: Unit, *, inline: bool) -> str:
     """Judged without what is one sandbox's alone."""
     assert unit.exec is not None, "only exec units become pods"
     inputs = tuple(msgspec.structs.replace(each, value=None) for each in unit.inputs)
     work = msgspec.structs.replace(unit.exec, env={})
-    return _judged(msgspec.json.encode(msgspec.structs.replace(unit, inputs=inputs, exec=work)))
+    return _judged(msgspec.json.encode(msgspec.structs.replace(unit, inputs=inputs, exec=work)), inline)
 
 
 @functools.lru_cache(maxsize=1024)  # the same plugin in each of a thousand sandboxes
-def _judged(encoded: bytes) -> str:
+def _judged(encoded: bytes, inline: bool) -> str:
     unit = msgspec.json.decode(encoded, type=Unit)
     assert unit.exec is not None, "only exec units become pods"
     namespace = unit.exec.namespace or "trial"
@@ -53,5 +55,6 @@ def _judged(encoded: bytes) -> str:
         made = pod(unit, attempt)
     except CannotRenderError as error:
         return str(error)
-    found = check(made, Terms(namespace=namespace, runner=_RUNNER, level="baseline"))
+    most = Terms(namespace=namespace, runner=_RUNNER, level="baseline", keys=frozenset({"*"}), inline=inline)
+    found = check(made, most)
     return described(found) if found else ""

@@ -46,6 +46,8 @@ from dayfly.spec.sandbox import Sandbox
 
 log = logging.getLogger(__name__)
 
+# Who has published the plugins that are objects of this cluster, as grants name it.
+CLUSTER = "cluster"
 REFUSALS = frozenset({Reason.REFUSED, Reason.PLUGIN_MISSING})
 
 
@@ -171,7 +173,12 @@ class Sandboxes:
         sandbox = documents.from_wire({"name": meta.name, "spec": seen.spec}, "Sandbox", name=meta.name)
         assert isinstance(sandbox, Sandbox), "asked for by its kind"
         compiled = compiler.compile(
-            sandbox, self._plugins(sandbox), uid=meta.uid, routing_key=routing_key(meta.uid), namespace=meta.namespace
+            sandbox,
+            self._plugins(sandbox),
+            uid=meta.uid,
+            routing_key=routing_key(meta.uid),
+            namespace=meta.namespace,
+            publisher=CLUSTER,
         )
         if new:
             _check_pods(seen, compiled)

@@ -72,7 +72,7 @@ def outputs_secret(run: RunObject, namespace: str, name: str, values: dict[str, 
             "ownerReferences": [owner(run)],
         },
         "immutable": True,
-        "type": "dayfly.dev/outputs",
+        "type": names.OUTPUTS_TYPE,
         "data": {key: base64.b64encode(value).decode() for key, value in values.items()},
     }
 

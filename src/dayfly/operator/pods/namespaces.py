@@ -3,7 +3,7 @@
 import base64
 import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from dayfly.execute.pod import names
@@ -13,7 +13,9 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES, anything
 from dayfly.plan.reasons import Reason
 
-GRANT_LABEL = "dayfly.dev/runners"
+GRANT_LABEL = f"{names.GROUP}/runners"
+# On a namespace with that label: whose sandboxes' steps it takes beside those of its own.
+HOMES_ANNOTATION = f"{names.GROUP}/runners-from"
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
 _MACHINES = {62: "amd64", 183: "arm64"}  # e_machine of an ELF file, as Kubernetes says it
 CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")
@@ -22,7 +24,7 @@ BELIEVED_MS = 30_000
 
 
 class NotGrantedError(Exception):
-    """No step may run there; `reason` is one word, the text says who can change that."""
+    """Nobody has granted it; `reason` is one word, the text says who can change that."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -56,6 +58,21 @@ class Runner(NamedTuple):
         }
 
 
+def listed(annotations: Mapping[str, str] | None, key: str) -> set[str]:
+    """The names in an annotation that joins them by commas."""
+    return {name for each in (annotations or {}).get(key, "").split(",") if (name := each.strip())}
+
+
+class Granted(NamedTuple):
+    """What an administrator grants in one namespace where steps run."""
+
+    level: Level
+    keys: frozenset[str]
+    """Labels and annotations that a plugin's pods may have beside the usual ones."""
+    homes: frozenset[str]
+    """The namespaces whose sandboxes' steps it takes beside its own; `*` for all of them."""
+
+
 class Namespaces:
     """What is known of namespaces, for half a minute each."""
 
@@ -63,38 +80,45 @@ class Namespaces:
         self._client = client
         self._runner = runner
         self._now = now
-        self._known: dict[str, tuple[int, Level]] = {}
+        self._known: dict[str, tuple[int, Granted]] = {}
 
-    async def level(self, namespace: str) -> Level:
-        """How much a step may there, as Pod Security says it; the runner is there when this returns.
+    async def of(self, namespace: str, home: str) -> Granted:
+        """How much a step of a sandbox in `home` may in that namespace; the runner is there when this returns.
 
         Raises:
-            NotGrantedError: no step may run there.
+            NotGrantedError: no such step may run there.
             errors.ApiError: the server cannot be asked, or refuses the runner.
         """
-        until, level = self._known.get(namespace, (0, "restricted"))
-        if self._now() < until:
-            return level
-        level = await self._ask(namespace)
-        await self._equip(namespace)
-        self._known[namespace] = self._now() + BELIEVED_MS, level
-        return level
+        until, granted = self._known.get(namespace, (0, None))
+        if granted is None or self._now() >= until:
+            granted = await self._ask(namespace)
+            await self._equip(namespace)
+            self._known[namespace] = self._now() + BELIEVED_MS, granted
+        if namespace != home and granted.homes.isdisjoint({home, "*"}):
+            raise NotGrantedError(
+                Reason.NAMESPACE_NOT_GRANTED,
+                f"namespace {namespace} takes no steps of sandboxes in {home}: an administrator can add {home} to its "
+                f"annotation {HOMES_ANNOTATION} (several names are joined by commas)",
+            )
+        return granted
 
-    async def _ask(self, namespace: str) -> Level:
+    async def _ask(self, namespace: str) -> Granted:
         try:
             seen = await self._client.get(NAMESPACES, namespace)
         except errors.NotFound:
             ours = namespace == names.RUNNERS
             advice = "apply the install manifest again" if ours else "create it, or change the plugin"
             raise NotGrantedError(Reason.NAMESPACE_MISSING, f"namespace {namespace} is not there: {advice}") from None
-        labels = seen.metadata.labels or {}
+        labels, annotations = seen.metadata.labels or {}, seen.metadata.annotations
         if namespace != names.RUNNERS and labels.get(GRANT_LABEL) != "true":
             raise NotGrantedError(
                 Reason.NAMESPACE_NOT_GRANTED,
                 f"steps may not run in namespace {namespace}: an administrator can label it {GRANT_LABEL}=true, "
                 f"or the plugin can leave spec.runner.namespace out to run in {names.RUNNERS}",
             )
-        return "restricted" if labels.get(ENFORCE_LABEL) == "restricted" else "baseline"
+        homes = {"*"} if namespace == names.RUNNERS else listed(annotations, HOMES_ANNOTATION)
+        level: Level = "restricted" if labels.get(ENFORCE_LABEL) == "restricted" else "baseline"
+        return Granted(level, frozenset(listed(annotations, names.KEYS_ANNOTATION)), frozenset(homes))
 
     async def _equip(self, namespace: str) -> None:
         """See that the runner is there: as often as the grant is asked for, since both go with a namespace."""

@@ -4,7 +4,7 @@ import datetime as dt
 from typing import Any
 
 from dayfly.execute.pod import names, read
-from dayfly.execute.pod.policy import Terms, check, described, restored
+from dayfly.execute.pod.policy import Terms, check, described, references, restored
 from dayfly.execute.pod.render import PodAttempt, SecretKey
 from dayfly.execute.pod.render import pod as render
 from dayfly.kube.objects import Pod
@@ -12,6 +12,7 @@ from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.namespaces import Namespaces, Runner
+from dayfly.operator.pods.plugin_grants import PluginGrants
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import CREATING, unit_id
 
@@ -28,6 +29,7 @@ class PodBuilder:
     def __init__(self, cluster: Cluster, namespaces: Namespaces, runner: Runner) -> None:
         self._cluster = cluster
         self._namespaces = namespaces
+        self._plugin_grants = PluginGrants(cluster.client, cluster.now)
         self._runner = runner
 
     async def manifest(
@@ -41,15 +43,37 @@ class PodBuilder:
             CannotRenderError: its inputs are not such as a pod can have.
             errors.ApiError: the server cannot be asked.
         """
-        unit = plan.steps[name].unit
-        level = await self._namespaces.level(names.namespace_of(unit))
-        attempt = self._attempt(run, plan, name, number, start_before, level == "restricted")
-        made = render(unit, attempt)
-        secrets = frozenset(value.secret for value in attempt.inputs.values() if isinstance(value, SecretKey))
-        found = check(made, Terms(namespace=attempt.namespace, runner=self._runner.name, secrets=secrets, level=level))
+        step = plan.steps[name]
+        namespace, home = names.namespace_of(step.unit), run.ledger.target.namespace
+        granted = await self._namespaces.of(namespace, home)
+        attempt = self._attempt(run, plan, name, number, start_before, granted.level == "restricted")
+        made = render(step.unit, attempt)
+        origin = next(document.origin for document in plan.documents if document.resource == step.resource)
+        terms = Terms(
+            namespace=namespace,
+            runner=self._runner.name,
+            secrets=frozenset(value.secret for value in attempt.inputs.values() if isinstance(value, SecretKey)),
+            level=granted.level,
+            keys=granted.keys,
+            inline=origin.inline,
+        )
+        found = check(made, terms)
         if found:
             raise RefusedPodError(f"its pod may not be made: {described(found)}")
+        self._unselected(made)
+        await self._plugin_grants.check(origin, namespace, references(made))
         return made
+
+    def _unselected(self, made: dict[str, Any]) -> None:
+        """A step answers nobody: no Service of its namespace may lead to it."""
+        namespace, labels = made["metadata"]["namespace"], made["metadata"]["labels"]
+        for service in self._cluster.services:
+            selector = service.spec.selector if service.metadata.namespace == namespace else None
+            if selector and selector.items() <= labels.items():
+                raise RefusedPodError(
+                    f"its pod would become an endpoint of Service {namespace}/{service.metadata.name}: change its "
+                    f"labels ({', '.join(sorted(selector))}) in the plugin's podTemplateOverlay, or that selector"
+                )
 
     @staticmethod
     def judge(stored: dict[str, Any], made: dict[str, Any]) -> str:

@@ -8,7 +8,8 @@ again after the cluster's webhooks had their turn, before it is let go.
 Pure and total: any JSON value may be given, nothing is raised. Called by the operator with what `render` made.
 """
 
+from dayfly.execute.pod.policy.reading import Reference, references
 from dayfly.execute.pod.policy.rules import Level, Terms, Violation, check, described, hears
 from dayfly.execute.pod.policy.stored import restored
 
-__all__ = ["Level", "Terms", "Violation", "check", "described", "hears", "restored"]
+__all__ = ["Level", "Reference", "Terms", "Violation", "check", "described", "hears", "references", "restored"]

@@ -1,12 +1,12 @@
 """What may not be in a merged pod, beyond its shape; each rule may rely on the shapes."""
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
 
 from dayfly.execute.pod import names
+from dayfly.execute.pod.policy import reading
 from dayfly.execute.pod.policy.rows import Problem, exactly, record
 from dayfly.execute.pod.policy.shape import METADATA, MOST_CONTAINERS, SPEC
 from dayfly.execute.pod.render import MAIN, MOUNT, RECALLED, STATE_VOLUME, VOLUME
@@ -21,12 +21,21 @@ MOUNTS = (
 
 _SHOWN = 3
 _COMMAND = [f"{MOUNT}/runner", "pod"]
-_VALUES_SECRET = re.compile(r"o-([a-z0-9-]+-)?[a-z2-7]{16}")
 _OWN_LABELS = frozenset({names.RUN_LABEL, names.READS_LABEL})
+# Keys of others that a plugin may set anywhere. What more goes in a namespace its administrator says there.
+_FREE_KEYS = {
+    "labels": frozenset(f"app.kubernetes.io/{key}" for key in ("name", "instance", "version", "component", "part-of")),
+    "annotations": frozenset(
+        {"cluster-autoscaler.kubernetes.io/safe-to-evict", "kubectl.kubernetes.io/default-container"}
+    ),
+}
 _OWN_ANNOTATIONS = frozenset(
     {names.UNIT_ANNOTATION, names.ATTEMPT_ANNOTATION, names.NONCE_ANNOTATION, names.ORDER_ANNOTATION}
 )
-_SYSTEM_KEYS = frozenset({"cluster-autoscaler.kubernetes.io/safe-to-evict", "kubectl.kubernetes.io/default-container"})
+_UNLISTED = (
+    "is not among the keys that pods of ours may have: leave it out, or have an administrator name it in "
+    f"the annotation {names.KEYS_ANNOTATION} of namespace {{}}"
+)
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
 
@@ -43,8 +52,9 @@ class Violation(msgspec.Struct, frozen=True):
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """What this very pod may have.
 
-    `secrets` are those in which its own inputs lie, `runner` is the ConfigMap with the runner program; accounts, tokens
-    and a level below `restricted` are there only where the administrator granted them to the namespace.
+    `secrets` are those in which its own inputs lie, `runner` is the ConfigMap with the runner program; accounts,
+    tokens, a level below `restricted` and further `keys` of labels and annotations (`key` or `domain/*`) are there only
+    where the administrator granted them to the namespace. An `inline` plugin reads no object of it.
     """
 
     namespace: str
@@ -53,6 +63,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     level: Level = "restricted"
     service_accounts: frozenset[str] = frozenset()
     tokens: bool = False
+    keys: frozenset[str] = frozenset()
+    inline: bool = False
 
 
 def described(found: list[Violation]) -> str:
@@ -67,7 +79,7 @@ def check(pod: dict[str, Any], terms: Terms) -> list[Violation]:
     found = [Violation(path, sentence) for path, sentence in record(root, needs=tuple(root))(pod, "")]
     if found:
         return found  # what follows may rely on the shapes
-    rules = (_identity, _volumes, _containers, _security, _accounts, _taints)
+    rules = (_identity, _keys, _volumes, _reads, _containers, _security, _accounts, _taints)
     return [Violation(path, sentence) for rule in rules for path, sentence in rule(pod, terms)]
 
 
@@ -80,21 +92,36 @@ def _identity(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
         yield "metadata.ownerReferences", "must name the Run"
     for field, own in (("labels", _OWN_LABELS), ("annotations", _OWN_ANNOTATIONS)):
         yield from ((f"metadata.{field}", f"lacks {key}") for key in sorted(own - meta[field].keys()))
-        for key in meta[field]:
+
+
+def _keys(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+    """A label makes a pod somebody's endpoint, an annotation may give it rights: each is on a list, or is refused."""
+    for field, own in (("labels", _OWN_LABELS), ("annotations", _OWN_ANNOTATIONS)):
+        for key, value in pod["metadata"][field].items():
+            here = f"metadata.{field}[{key}]"
             domain, slash, _ = key.rpartition("/")
-            if key.startswith(OURS) and key not in own:
-                yield f"metadata.{field}[{key}]", "is Dayfly's own; choose another key"
-            elif slash and _is_system(domain) and key not in _SYSTEM_KEYS:
-                yield f"metadata.{field}[{key}]", "steers Kubernetes itself; leave it out"
+            if key in own or (key, value) == ("app.kubernetes.io/managed-by", "dayfly"):
+                continue
+            if key.startswith(OURS):
+                yield here, "is Dayfly's own; choose another key"
+            elif key in _FREE_KEYS[field]:
+                continue
+            elif slash and _is_system(domain):
+                yield here, "steers Kubernetes itself; leave it out"
+            elif terms.keys.isdisjoint({key, f"{domain}/*", "*"}):
+                yield here, _UNLISTED.format(terms.namespace)
 
 
 def _is_system(domain: str) -> bool:
-    owned = any(domain == name or domain.endswith(f".{name}") for name in ("kubernetes.io", "k8s.io"))
-    return owned and domain != "app.kubernetes.io"
+    return any(domain == name or domain.endswith(f".{name}") for name in ("kubernetes.io", "k8s.io"))
+
+
+def _reads(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+    yield from reading.check(pod, inline=terms.inline)
 
 
 def _volumes(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
-    """Ours as we made them; others with one plain source, and no outputs of other people's steps."""
+    """Ours as we made them; others with one plain source."""
     found: dict[str, Any] = {}
     for index, volume in enumerate(pod["spec"]["volumes"]):
         here, name = f"spec.volumes[{index}]", volume["name"]
@@ -136,14 +163,11 @@ def _own_volumes(found: dict[str, Any], terms: Terms) -> Iterator[Problem]:
 
 
 def _sources(volume: dict[str, Any], here: str, terms: Terms) -> Iterator[Problem]:
-    secrets = [(volume.get("secret") or {}).get("secretName")]
     for index, source in enumerate((volume.get("projected") or {}).get("sources") or []):
         if source.get("serviceAccountToken") is not None and not terms.tokens:
             yield f"{here}.projected.sources[{index}]", "holds a service account's token, which nobody granted"
         if len([value for value in source.values() if value is not None]) != 1:
             yield f"{here}.projected.sources[{index}]", "needs exactly one kind of source"
-        secrets.append((source.get("secret") or {}).get("name"))
-    yield from ((here, "is another step's output Secret") for name in secrets if _is_values(name))
 
 
 def containers_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
@@ -180,20 +204,6 @@ def _container(container: dict[str, Any], here: str) -> Iterator[Problem]:
     for position, mount in enumerate(container.get("volumeMounts") or []):
         if touches(mount) and not (container["name"] == MAIN and holds(mount, MOUNTS)):
             yield f"{here}.volumeMounts[{position}]", "touches what belongs to the runner or the kernel"
-    for secret in _env_secrets(container):
-        if _is_values(secret):
-            yield f"{here}.env", f"reads {secret}, another step's output Secret"
-
-
-def _is_values(secret: str | None) -> bool:
-    return _VALUES_SECRET.fullmatch(secret or "") is not None
-
-
-def _env_secrets(container: dict[str, Any]) -> Iterator[str]:
-    for env in container.get("env") or []:
-        yield ((env.get("valueFrom") or {}).get("secretKeyRef") or {}).get("name") or ""
-    for source in container.get("envFrom") or []:
-        yield (source.get("secretRef") or {}).get("name") or ""
 
 
 def _runner(main: dict[str, Any]) -> Iterator[Problem]:

@@ -1,0 +1,70 @@
+"""What a pod reads of its namespace: each Secret, ConfigMap and claim that it names, and where."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from dayfly.execute.pod.policy.rows import Problem
+from dayfly.execute.pod.render import VOLUME
+
+SECRET, CONFIG_MAP, CLAIM = "Secret", "ConfigMap", "PersistentVolumeClaim"
+
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+class Reference(NamedTuple):
+    """One object of the pod's own namespace, and the field that names it."""
+
+    kind: str
+    name: str
+    path: str
+
+
+def references(pod: dict[str, Any]) -> list[Reference]:
+    """All of them but those of the volume in which the runner lies; the pod must have passed its shapes."""
+    spec = pod["spec"]
+    found = [*_of_volumes(spec.get("volumes") or [])]
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(field) or []):
+            found += _of_container(container, f"spec.{field}[{index}]")
+    for index, each in enumerate(spec.get("imagePullSecrets") or []):
+        found.append(Reference(SECRET, each.get("name") or "", f"spec.imagePullSecrets[{index}]"))
+    return found
+
+
+def check(pod: dict[str, Any], *, inline: bool) -> Iterator[Problem]:
+    """Names that no object can have, and whatever an inline plugin reads: it has its tenant's rights and no more."""
+    for kind, name, path in references(pod):
+        if not _OBJECT_NAME.fullmatch(name):
+            yield path, f"names no {kind}"
+        elif inline:
+            yield path, f"reads {kind} {name}: only a published plugin can be granted that"
+
+
+def _of_volumes(volumes: list[dict[str, Any]]) -> Iterator[Reference]:
+    for index, volume in enumerate(volumes):
+        if volume["name"] == VOLUME:
+            continue
+        here = f"spec.volumes[{index}]"
+        if (secret := volume.get("secret")) is not None:
+            yield Reference(SECRET, secret.get("secretName") or "", f"{here}.secret")
+        if (config := volume.get("configMap")) is not None:
+            yield Reference(CONFIG_MAP, config.get("name") or "", f"{here}.configMap")
+        if (claim := volume.get("persistentVolumeClaim")) is not None:
+            yield Reference(CLAIM, claim["claimName"], f"{here}.persistentVolumeClaim")
+        for position, source in enumerate((volume.get("projected") or {}).get("sources") or []):
+            yield from _named(source, (("secret", SECRET), ("configMap", CONFIG_MAP)), f"{here}.sources[{position}]")
+
+
+def _of_container(container: dict[str, Any], here: str) -> Iterator[Reference]:
+    for index, env in enumerate(container.get("env") or []):
+        kinds = (("secretKeyRef", SECRET), ("configMapKeyRef", CONFIG_MAP))
+        yield from _named(env.get("valueFrom") or {}, kinds, f"{here}.env[{index}]")
+    for index, source in enumerate(container.get("envFrom") or []):
+        yield from _named(source, (("secretRef", SECRET), ("configMapRef", CONFIG_MAP)), f"{here}.envFrom[{index}]")
+
+
+def _named(source: dict[str, Any], kinds: tuple[tuple[str, str], ...], path: str) -> Iterator[Reference]:
+    for field, kind in kinds:
+        if (named := source.get(field)) is not None:
+            yield Reference(kind, named.get("name") or "", path)

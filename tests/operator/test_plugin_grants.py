@@ -1,0 +1,110 @@
+"""What a step may read of the namespace in which it runs: what names its plugin, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, message, ready, wish
+from rig.world import World, live
+
+RUNNERS = "/api/v1/namespaces/dayfly-runners"
+READS = {
+    "secrets": "spec: {containers: [{name: main, env: [{name: P, valueFrom: {secretKeyRef: {name: own, key: p}}}]}]}",
+    "configmaps": "spec: {containers: [{name: main, envFrom: [{configMapRef: {name: own}}]}]}",
+    "persistentvolumeclaims": "spec: {volumes: [{name: s, persistentVolumeClaim: {claimName: own}}]}",
+}
+SECRET = CHAIN | {"runner": {"image": "busybox:1", "podTemplateOverlay": READS["secrets"]}}
+KINDS = {"secrets": "Secret", "configmaps": "ConfigMap", "persistentvolumeclaims": "PersistentVolumeClaim"}
+
+
+def play(plugin: dict, story) -> World:
+    async def begin(world: World) -> None:
+        world.start()
+        await story(world)
+
+    return live(Scene(plugin, CHAIN_UNITS, chain).world, begin)
+
+
+def keep(world: World, plural="secrets", annotations: dict | None = None, metadata: dict | None = None, **more):
+    """Something that lies where steps run."""
+    body = {"metadata": {"name": "own", "annotations": annotations or {}, **(metadata or {})}, **more}
+    world.ask("POST", f"{RUNNERS}/{plural}", body)
+
+
+@pytest.mark.parametrize("plural", READS)
+def test_only_what_names_the_plugin(plural):
+    """Neither its being there nor another plugin's name is enough; with its own name it goes on by itself."""
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        kind = KINDS[plural]
+        await world.until(lambda: f"{kind} dayfly-runners/own is not there" in message(world), "the objection", 10)
+        keep(world, plural, {"dayfly.dev/plugins": "cluster:other, acme:pg, pg"})
+        said = f"{kind} dayfly-runners/own does not name the plugin cluster:pg: whoever owns it can annotate it"
+        await world.until(lambda: said in message(world), "the other objection", 30)
+        await world.rest(60)
+        assert not [write for write in world.writes if write.startswith("POST") and write.endswith("/pods")]
+        grant = {"metadata": {"annotations": {"dayfly.dev/plugins": "cluster:other, cluster:pg"}}}
+        world.ask("PATCH", f"{RUNNERS}/{plural}/own", grant, "application/merge-patch+json")
+        await world.until(lambda: ready(world), "ready", 60)
+        world.ask("DELETE", f"{RUNNERS}/{plural}/own")
+        await world.rest(60)
+        keep(world, plural, {"dayfly.dev/plugins": "cluster:pg"})
+        world.delete()
+        await world.until(lambda: not world.cluster.objects("sandboxes"), "its end", 300)
+
+    play(CHAIN | {"runner": {"image": "busybox:1", "podTemplateOverlay": READS[plural]}}, story)
+
+
+def test_inline_plugin_is_refused_whatever_the_object_says():
+    """Whoever may write a Sandbox reads nothing by it that they could not read before."""
+
+    async def story(world: World) -> None:
+        keep(world, annotations={"dayfly.dev/plugins": "cluster:pg, :, *, db"})
+        world.sandbox({"resources": [{"name": "db", "spec": SECRET}]})
+        await world.until(lambda: world.status().get("reason") == "Refused", "the refusal", 10)
+        assert "reads Secret own: only a published plugin can be granted that" in world.status()["message"]
+        assert world.status()["message"].startswith("spec.resources[0]")
+        world.delete()
+        await gone_but_for_the_secret(world)
+
+    play(CHAIN, story)
+
+
+def test_hook_is_refused_as_an_inline_plugin_is():
+    async def story(world: World) -> None:
+        keep(world, annotations={"dayfly.dev/plugins": "cluster:pg, :"})
+        hooks = {"preStart": [{"name": "look", "script": "#!/bin/sh\n"}]}
+        world.sandbox({"runner": SECRET["runner"], "hooks": hooks})
+        await world.until(lambda: world.status().get("reason") == "Refused", "the refusal", 10)
+        assert "reads Secret own" in world.status()["message"]
+        world.delete()
+        await gone_but_for_the_secret(world)
+
+    play(CHAIN, story)
+
+
+@pytest.mark.parametrize("told_by", ["type", "owner"])
+def test_outputs_of_other_steps_are_told_by_type_and_owner(told_by):
+    """Whatever such a Secret is called, and whatever somebody has written on it."""
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: "is not there" in message(world), "the objection", 10)
+        [run] = world.cluster.objects("runs")
+        owner = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": run["metadata"]["uid"]}
+        marks = {"type": "dayfly.dev/outputs"} if told_by == "type" else {"metadata": {"ownerReferences": [owner]}}
+        keep(world, annotations={"dayfly.dev/plugins": "cluster:pg"}, **marks)
+        await world.until(lambda: "holds what a step made: only inputs of a step may" in message(world), "it", 10)
+        await world.rest(60)
+        assert not world.pods()
+        world.delete()
+        await gone_but_for_the_secret(world)
+
+    play(SECRET, story)
+
+
+async def gone_but_for_the_secret(world: World) -> None:
+    await world.until(lambda: not world.cluster.objects("sandboxes"), "its end", 300)
+    for each in world.cluster.objects("secrets"):
+        world.ask("DELETE", f"{RUNNERS}/secrets/{each['metadata']['name']}")
+    await gone(world)
