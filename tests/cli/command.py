@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from dayfly.cli import server
+from dayfly.cli import lock
 from dayfly.cli.home import Home
 
 COMMAND = (sys.executable, "-m", "dayfly")
@@ -68,7 +68,7 @@ class Cli(NamedTuple):
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-        if (left := server.process(Home(self.home))) is not None:
+        if (left := lock.process(Home(self.home))) is not None:
             os.kill(left, signal.SIGKILL)
 
     def write(self, name: str, text: str) -> str:

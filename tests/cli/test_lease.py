@@ -12,7 +12,7 @@ from cli.command import until
 from cli.fake import ORG, Fake, serving
 from control import client as control
 from control.fake_host import FakeHost
-from dayfly.cli import server, with_
+from dayfly.cli import lock, server, with_
 from dayfly.cli.child import Signals
 from dayfly.cli.client import Address, Client
 from dayfly.cli.home import Home
@@ -114,7 +114,7 @@ def test_a_server_that_somebody_else_started_meanwhile_is_not_stopped(
     home: Home, monkeypatch: pytest.MonkeyPatch, runs: int | None, stopped: list[int]
 ):
     asked: list[int] = []
-    monkeypatch.setattr(server, "process", lambda _: runs)
+    monkeypatch.setattr(lock, "process", lambda _: runs)
     monkeypatch.setattr(server, "stop", lambda _home, pid, _seconds: asked.append(pid))
     fake = Fake()
     fake.say("GET", "sandboxes", [])

@@ -12,7 +12,7 @@ from dayfly.cli.exits import CliError, Exit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dayfly.cli.hosts import Host
+    from dayfly.cli.port import Host
 
 _LONGEST = 200
 

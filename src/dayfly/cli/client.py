@@ -161,9 +161,9 @@ class Client:
         error = content.get("error") if isinstance(content, dict) else None
         fault = ApiError(status, str(error or f"the server answered {status} without a reason"))
         if fault.code == Exit.DENIED and self._home is not None:
-            from dayfly.cli import server
+            from dayfly.cli import lock
 
-            if server.is_left_behind(self._home):
+            if lock.is_left_behind(self._home):
                 left = f"{self._home.path} has no server that runs, and where its last one was another's answers"
                 fault.advice = f"{left}: {_START} --port 0, or set DAYFLY_HOME or DAYFLY_API_KEY"
         raise fault

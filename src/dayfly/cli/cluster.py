@@ -13,7 +13,7 @@ import msgspec
 
 from dayfly.cli import cluster_logs, from_status
 from dayfly.cli.exits import CliError, Exit
-from dayfly.cli.hosts import Standing
+from dayfly.cli.port import Standing
 from dayfly.cli.show import talk
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
 from dayfly.execute.pod import names

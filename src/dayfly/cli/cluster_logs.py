@@ -89,7 +89,7 @@ class Logs:
     async def attempts(
         self, fetch: Callable[[], Awaitable[Any]], now: Callable[[], int], *, follow: bool
     ) -> list[dict[str, Any]]:
-        """All logs of the sandbox that `fetch` gives (None: it is gone), as `hosts.Host` has them.
+        """All logs of the sandbox that `fetch` gives (None: it is gone), as `port.Host` has them.
 
         Without `follow`, logs of running steps are read as far as they have come, and what has only just ended is
         waited for until the operator has written it down.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dayfly.cli import options, server, show
+from dayfly.cli import lock, options, server, show
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.home import Home
 
@@ -17,7 +17,7 @@ def command(timeout: float) -> None:
     Forks stop. Sandboxes stay as they are, and steps that are running go on: the next `dayfly up` carries on with them.
     """
     home = Home.find()
-    pid = server.process(home)
+    pid = lock.process(home)
     if pid is None:
         raise CliError(Exit.NO_SERVER, f"no server runs in {home.path}", "start one with: dayfly up")
     server.stop(home, pid, timeout)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dayfly.cli.frame import Report
-    from dayfly.cli.hosts import Host, Standing
+    from dayfly.cli.port import Host, Standing
 
 _KINDS = {
     "sandbox": "sandboxes",

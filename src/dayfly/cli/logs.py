@@ -12,7 +12,7 @@ from dayfly.cli.exits import CliError, Exit
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dayfly.cli.hosts import Host
+    from dayfly.cli.port import Host
 
 _POLL = 0.3
 _MOVING = ("running", "retrying", "unknown")

@@ -22,7 +22,7 @@ from dayfly.spec.sandbox import Sandbox
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dayfly.cli.hosts import Host
+    from dayfly.cli.port import Host
     from dayfly.compile.preview import EnvLine, InputLine, Preview, StepLine
     from dayfly.spec.text import Document
 

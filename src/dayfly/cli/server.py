@@ -1,4 +1,4 @@
-"""The server as a process of this machine: who holds the home, starting one apart from the terminal, stopping it."""
+"""The server as a process of this machine: starting one apart from the terminal, and stopping it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from dayfly.cli import runner
+from dayfly.cli import lock, runner
 from dayfly.cli.client import Address, Client
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.guard import MARK
@@ -24,36 +24,6 @@ if TYPE_CHECKING:
 _ANSWERS_WITHIN = 60
 _POLL = 0.02
 _SAID = "dayfly: "
-
-
-def process(home: Home) -> int | None:
-    """The process that holds the home's lock; None if nobody does.
-
-    The number is in the lock file, and only as good as the lock: it is read while somebody holds it.
-    """
-    import fcntl
-
-    home.check()
-    try:
-        descriptor = os.open(home.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as fault:
-        reason = (fault.strerror or "cannot be read").lower()
-        raise CliError(Exit.DENIED, f"{home.path}: {reason}", "set DAYFLY_HOME to a folder of yours") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return None
-    except BlockingIOError:
-        number = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-        return int(number) if number.isdigit() else None
-    finally:
-        os.close(descriptor)
-
-
-def is_left_behind(home: Home) -> bool:
-    """Whether the address in the home is of a server that was killed, so that whoever answers there is a stranger."""
-    return bool(home.read(home.url)) and process(home) is None
 
 
 def start(home: Home, arguments: Sequence[str]) -> Client:
@@ -89,7 +59,7 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
             given = Exit(code) if code and code in set(Exit) else Exit.FAILED
             raise CliError(given, message, "" if said else f"see {home.log}")
         # It holds the home before it says where it is: until then a killed one's address leads to whoever is there now.
-        ours = process(home) == child.pid and _identity(home) != left_behind
+        ours = lock.process(home) == child.pid and _identity(home) != left_behind
         if ours and (client := answering(home)):
             child.returncode = 0  # keeps the interpreter from complaining about a child that still runs
             return client
@@ -113,7 +83,7 @@ def stop(home: Home, pid: int, seconds: float) -> None:
     except ProcessLookupError:
         return
     try:
-        if process(home) != pid:  # it ended, and its number may be somebody else's by now
+        if lock.process(home) != pid:  # it ended, and its number may be somebody else's by now
             return
         signal.pidfd_send_signal(handle, signal.SIGTERM)
         if not select.select([handle], [], [], seconds)[0]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dayfly.cli import options, server, show
+from dayfly.cli import lock, options, show
 from dayfly.cli.client import Client
 from dayfly.cli.home import Home
 
@@ -34,7 +34,7 @@ def command(output: str | None) -> None:
     version = client.health().get("version", "")
     sandboxes = client.get("sandboxes")
     counts = Counter(_word(sandbox) for sandbox in sandboxes)
-    pid = server.process(home)
+    pid = lock.process(home)
     if output:
         troubled = [{"name": one["name"], "state": _word(one), **one["status"]} for one in _unready(sandboxes)]
         found = {"home": str(home.path), "url": client.address.url, "version": version, "process": pid}

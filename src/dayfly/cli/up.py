@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from dayfly.cli import runner, server, show
+from dayfly.cli import lock, runner, server, show
 from dayfly.cli.client import CLUSTER, ORGANISATION, Address, Client
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.home import Home
@@ -71,14 +71,14 @@ def command(
         raise CliError(Exit.USAGE, f"{wrong[0]!r} is no name of a cluster", "write it as the sandbox's file does")
     declared = _baselines(baselines)
     containers = _containers(engine)
-    if (pid := server.process(home)) is not None:
+    if (pid := lock.process(home)) is not None:
         message = f"a server (process {pid}) runs already in {home.path}"
         raise CliError(Exit.FAILED, message, "stop it with: dayfly down, or choose another DAYFLY_HOME")
     if detach:
         files = [word for name in baselines for word in ("--baseline", str(Path(name).absolute()))]
         files += [f"--cluster={name}" for name in clusters]
         client = server.start(home, ["--port", str(port), "--parallel", str(parallel), "--engine", engine, *files])
-        show.talk(f"dayfly is up at {client.address.url} (process {server.process(home)}, log {home.log})")
+        show.talk(f"dayfly is up at {client.address.url} (process {lock.process(home)}, log {home.log})")
         return
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     wish = _Wish(home, home.make_key(), runner.find(), parallel, containers, declared, clusters)

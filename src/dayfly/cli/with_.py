@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from dayfly.cli import files as reading
-from dayfly.cli import options, outputs, server, show, watch
+from dayfly.cli import lock, options, outputs, server, show, watch
 from dayfly.cli.child import Interrupted, Signals
 from dayfly.cli.client import CLUSTER, ApiError, Client, find
 from dayfly.cli.exits import CliError, Exit
@@ -207,14 +207,14 @@ def _reach(home: Home) -> tuple[Client, int | None]:
     try:
         client = Client.open(home)
         client.health()
-        if os.environ.get("DAYFLY_URL") or not server.is_left_behind(home):
+        if os.environ.get("DAYFLY_URL") or not lock.is_left_behind(home):
             return client, None
     except CliError as fault:
         if fault.code != Exit.NO_SERVER or os.environ.get("DAYFLY_URL"):
             raise
     try:
         client = server.start(home, ["--port", "0"])
-        return client, server.process(home)
+        return client, lock.process(home)
     except CliError:
         started = server.answering(home)
         if started is None:
@@ -225,7 +225,7 @@ def _reach(home: Home) -> tuple[Client, int | None]:
 def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
     try:
         used = bool(client.get("sandboxes"))
-        if server.process(home) != ours:  # it was stopped, and what may run by now is somebody else's
+        if lock.process(home) != ours:  # it was stopped, and what may run by now is somebody else's
             return
         if used:
             show.talk("The server that was started goes on, for it still has sandboxes; stop it with: dayfly down")

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from dayfly.control import records, wishes, workloads
+from dayfly.control import baselines, records, wishes
 from dayfly.control.port import HostUnavailableError
 from dayfly.control.store import StoreError
 from dayfly.spec.errors import SpecError
@@ -137,7 +137,7 @@ class HostSync:
                 return
             unpaid = owed
             try:
-                known = await self._store.read(lambda connection: workloads.known(connection, self._org))
+                known = await self._store.read(lambda connection: baselines.known(connection, self._org))
                 unpaid = set(known) if owed is None else owed & set(known)
                 for key in sorted(unpaid):
                     if await self._hand_over(known[key]):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly import compile as compiler
-from dayfly.control import plugins, workloads
+from dayfly.control import baselines, plugins
 from dayfly.spec import semver
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.sandbox import SandboxSpec
@@ -52,7 +52,7 @@ def check_baselines(connection: Connection, org: str, spec: SandboxSpec) -> None
     Raises:
         SpecError: naming the first such baseline, and how to declare it.
     """
-    known = workloads.known(connection, org) if spec.forks else {}
+    known = baselines.known(connection, org) if spec.forks else {}
     for index, fork in enumerate(spec.forks):
         of = fork.fork_of
         if of.kind != "Deployment" or (of.namespace, of.name) not in known:

@@ -9,6 +9,7 @@ import msgspec
 import sqlalchemy as sa
 from starlette.routing import Route
 
+from dayfly.control.baselines import decode
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import Address, read_json, rfc3339
 from dayfly.control.tables import sandbox_baselines, sandboxes, workloads
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from dayfly.control.store import Store
 
 READ_ONLY = ("createdAt", "updatedAt")
-
-_decode = msgspec.json.Decoder(Workload).decode
 
 
 class Workloads:
@@ -74,7 +73,7 @@ class Workloads:
             if old is None:
                 row = {"org": self._org, "namespace": namespace, "name": name, "document": document}
                 connection.execute(sa.insert(workloads), {**row, "created_at": now, "updated_at": now})
-            elif _decode(old.document) != workload:
+            elif decode(old.document) != workload:
                 change = sa.update(workloads).where(self._is(namespace, name))
                 connection.execute(change.values(document=document, updated_at=now))
             return _wire(connection.execute(self._query(namespace, name)).one())
@@ -118,12 +117,6 @@ class Workloads:
         return sa.and_(workloads.c.org == self._org, workloads.c.namespace == namespace, workloads.c.name == name)
 
 
-def known(connection: Connection, org: str) -> dict[tuple[str, str], Workload]:
-    """All baselines by namespace and name."""
-    rows = connection.execute(sa.select(workloads).where(workloads.c.org == org))
-    return {(row.namespace, row.name): _decode(row.document) for row in rows}
-
-
 def _wire(row: Row[Any]) -> dict[str, Any]:
     times = {"createdAt": rfc3339(row.created_at), "updatedAt": rfc3339(row.updated_at)}
-    return {**documents.export(_decode(row.document)), **times}
+    return {**documents.export(decode(row.document)), **times}

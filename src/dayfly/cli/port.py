@@ -1,0 +1,67 @@
+"""Where a sandbox lives, as verbs see it: the server of a home, or a cluster. Both tell the same in the same words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from dayfly.cli.frame import Report
+    from dayfly.spec.plugin import Plugin
+
+
+class Standing(NamedTuple):
+    """A sandbox and how it stands: `report` is `plan.status.Report` in its form on the wire."""
+
+    name: str
+    created: str
+    routing_key: str
+    spec: Any
+    report: Report
+
+
+class Host(Protocol):
+    """What the verbs ask. All but `sandboxes` and `plugin` raise `CliError` with `NOT_FOUND` for an unknown sandbox."""
+
+    flags: str
+    """What a command needs behind it to mean this host, empty or with a space in front."""
+
+    def sandboxes(self) -> list[Standing]:
+        """All of them, by name."""
+
+    def sandbox(self, name: str) -> Standing:
+        """One of them."""
+
+    def report(self, name: str) -> Report:
+        """How its run stands; of one that has ended and is still told of, a report without units."""
+
+    def why(self, name: str) -> Any:
+        """`plan.why.Blocker` in its form on the wire; empty if it waits for nothing."""
+
+    def attempts(self, name: str, *, follow: bool) -> list[Any]:
+        """Its logs, a unit's attempts in their order: `unit`, `attempt`, `size`, `sealed`, and `cut`.
+
+        `cut` is how many bytes of the beginning are not kept, and `size` counts them too. Where nobody knows how many
+        they are `cut` is -1, and `size` is what there is.
+        """
+
+    def read(self, name: str, unit: str, attempt: int, offset: int) -> bytes:
+        """The next piece of a log, `offset` bytes (at least `cut`) from its beginning; empty if there is no more."""
+
+    def elsewhere(self, name: str, unit: str) -> str:
+        """The command that shows a log which this host does not have; empty if it has all there are."""
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass before it is asked again."""
+
+    def outputs(self, name: str) -> list[Any]:
+        """`resource`, `step`, `output`, `value`, `encoding` and `sensitive` of each."""
+
+    def abandon(self, name: str, reason: str) -> None:
+        """Give its cleanup up."""
+
+    def plugin(self, name: str, version: str) -> Plugin:
+        """A published plugin; the highest version for an empty one.
+
+        Raises:
+            CliError: `NOT_FOUND` if there is none.
+        """
