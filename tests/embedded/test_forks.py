@@ -265,7 +265,12 @@ async def test_images_and_patches_are_not_applied_and_its_log_says_so(machine):
     machine.host.admit((), (wish,))
     await machine.host.offer(doc.offer(forks=[wish]))
     await machine.ready()
-    assert machine.log(NAME).startswith(b"[dayfly: this host runs the baseline's process: the fork's images and patch")
+    assert machine.log(NAME).startswith(b"[dayfly: nothing is done for images and patch of the fork of")
+    report = machine.report()
+    assert report.ready
+    words = "images and patch of the fork of default/app (this host runs the process of its baseline)"
+    assert report.unserved == (words,)
+    assert report.message == f"All desired workloads are available. Nothing is done here for {words}."
 
 
 async def test_the_hooks_surround_it(machine):

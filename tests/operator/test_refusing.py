@@ -117,6 +117,29 @@ class TestSandboxes:
 
         play(story)
 
+    def test_what_is_not_carried_out_is_a_condition_and_in_the_sentence(self):
+        def served(world: World) -> tuple[str, str, str]:
+            ready_, found = world.status()["conditions"]
+            assert ready_["type"] == "Ready"
+            return found["type"], found["status"], found["message"]
+
+        async def story(world: World) -> None:
+            made = {"resources": [{"name": "db", "plugin": "pg"}]}
+            world.sandbox({**made, "middleware": [{"name": "override", "match": []}]})
+            await world.until(lambda: ready(world), "ready")
+            said = "Nothing is done here for spec.middleware (requests are not looked at)."
+            assert world.status()["message"] == f"All desired workloads are available. {said}"
+            assert served(world) == ("Served", "False", said)
+            born = world.status()["conditions"][1]["lastTransitionTime"]
+            await world.rest(60)
+            world.change({"spec": {"description": "x"}})
+            await world.rest(60)
+            assert world.status()["conditions"][1]["lastTransitionTime"] == born
+            world.delete()
+            await gone(world)
+
+        play(story)
+
     @pytest.mark.parametrize("published", ["before", "after"])
     def test_plugin_that_cannot_be_read_stops_nobody_who_does_not_name_it(self, published):
         """The API server's schema takes it, our own does not: that is its publisher's trouble, not everybody's."""

@@ -16,13 +16,14 @@ from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import Address, flag, read_json, rfc3339
 from dayfly.control.records import Record
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import Report, UnitReport
+from dayfly.plan.status import Report, UnitReport, limited
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.lifecycle import CREATING
 from dayfly.spec.run import Phase
 from dayfly.spec.run import Request as EndRequest
 from dayfly.spec.sandbox import Sandbox
+from dayfly.spec.unserved import unserved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,7 +146,10 @@ class Sandboxes:
         return record
 
     def report(self, record: Record) -> Report:
-        """What the sandbox's run is doing, with what the host does not know yet."""
+        """What the sandbox's run is doing, with what the host does not know yet, or never will."""
+        return limited(self._reported(record), unserved(documents.export(record.sandbox)["spec"], by_name=True))
+
+    def _reported(self, record: Record) -> Report:
         host = self._sync.host(record)
         report = host.report(record.uid) if host else None
         trouble = self._sync.trouble(record.uid)
@@ -270,6 +274,8 @@ class Sandboxes:
     def _wire(self, record: Record) -> dict[str, Any]:
         report = self.report(record)
         status: dict[str, Any] = {"ready": report.ready, "reason": report.reason, "message": report.message}
+        if report.unserved:
+            status["unserved"] = report.unserved
         if record.expires_at:
             status["scheduledDeleteTime"] = rfc3339(record.expires_at)
         return {

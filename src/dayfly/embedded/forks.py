@@ -123,6 +123,16 @@ def fork_order(unit: Unit, workload: Workload, attempt: Attempt, port: int, else
     )
 
 
+def unapplied(unit: Unit) -> str:
+    """What of a fork's wish has no meaning for a process, in words; or nothing."""
+    fork = unit.fork
+    if fork is None or not (fork.images or fork.patch):
+        return ""
+    what = " and ".join(word for word, given in (("images", fork.images), ("patch", fork.patch)) if given)
+    of = fork.baseline
+    return f"{what} of the fork of {of.namespace}/{of.name} (this host runs the process of its baseline)"
+
+
 def unavailable(change: EnvChange) -> str:
     """The kind of cluster object that a change takes its value from, which this machine has none of; or nothing."""
     return next((kind for kind in ("configMap", "secret") if (change.source or {}).get(kind)), "")

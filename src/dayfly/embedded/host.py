@@ -17,7 +17,7 @@ import msgspec
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
-from dayfly.embedded.forks import HOST, Baselines, Ports, unavailable
+from dayfly.embedded.forks import HOST, Baselines, Ports, unapplied, unavailable
 from dayfly.embedded.launch import Launcher
 from dayfly.embedded.ledger import Hook, Ledger, LedgerError, Stored
 from dayfly.embedded.runs import Runs
@@ -30,7 +30,7 @@ from dayfly.execute.process.start import Containers, Processes
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
-from dayfly.plan.status import Report, describe
+from dayfly.plan.status import Report, describe, limited
 from dayfly.plan.world import Running, Wish, World
 from dayfly.spec.lifecycle import Event, Fork, Kind, Lifecycle, Unit, digest, unit_id
 from dayfly.spec.run import Request, Run, State
@@ -252,7 +252,7 @@ class EmbeddedHost:
             if self._writer.trouble and not report.ready:
                 # What it says of its steps is true, and not why it stands still.
                 report = msgspec.structs.replace(report, message=f"{report.message}; {self._writer.trouble}")
-            return report
+            return limited(report, tuple(text for fork in scene.plan.forks.values() if (text := unapplied(fork.unit))))
         last = self._engine.reader.last(uid)
         if last is None:
             return None

@@ -91,8 +91,8 @@ class Launcher:
             raise CannotRenderError(Reason.BASELINE_MISSING, f"its baseline {unit.fork.baseline.name} is not declared")
         port = self._ports.renew(key.run, key.unit) if workload.port else 0
         folder = self._attempts.at(key)
-        if unit.fork.patch or unit.fork.images:
-            folder.say("this host runs the baseline's process: the fork's images and patch are not applied")
+        if text := forks.unapplied(unit):
+            folder.say(f"nothing is done for {text}")
         elsewhere = {
             name: self._ports.of(key.run, name)
             for name, fork in live.plan.forks.items()

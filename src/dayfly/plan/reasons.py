@@ -30,6 +30,8 @@ class Reason(enum.StrEnum):
     LEDGER_LOST = "LedgerLost"
     PLAN_LOST = "PlanLost"
     NOT_TAKEN_UP = "NotTakenUp"
+    UNSERVED = "Unserved"
+    SERVED = "Served"
 
     WAITING_FOR_INPUT = "WaitingForInput"
     WAITING_FOR_FORKS = "WaitingForForks"
@@ -165,6 +167,13 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.DELETING, Tone.PROGRESS, "It is being cleaned up."),
         Entry(Reason.CLEANED, Tone.PROGRESS, "Every delete step has succeeded; nothing is left."),
         Entry(Reason.NOT_TAKEN_UP, Tone.PROGRESS, "No operator has said anything of it yet."),
+        Entry(Reason.SERVED, Tone.PROGRESS, "Nothing of its file is passed over (the condition `Served`)."),
+        Entry(
+            Reason.UNSERVED,
+            Tone.WARNING,
+            "A part of its file is passed over on this host; all else is done (the condition `Served`, and `why`).",
+            "take that part out, or use it where it is carried out; all else of it is ready",
+        ),
         Entry(Reason.RESOURCE_FAILED, Tone.FAILED, "A create step has failed; nothing else is started.", _STEP_FAILED),
         Entry(
             Reason.HOOK_FAILED,

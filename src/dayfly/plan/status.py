@@ -1,5 +1,7 @@
 """What is said of a run: one reason, one sentence, and a line for each unit. Spoken each time anew, never read back."""
 
+import msgspec
+
 from dayfly.plan import words
 from dayfly.plan.actions import Decision, Wait
 from dayfly.plan.reasons import Reason
@@ -55,6 +57,8 @@ class Report(Struct, frozen=True, kw_only=True):
     closed: Request | None = None
     abandon: Request | None = None
     born_at: int = 0
+    # What is wished for and nobody does anything about, each with its reason.
+    unserved: tuple[str, ...] = ()
 
 
 # waiting: not yet its turn; running; succeeded; failed: for good; retrying: will be tried again; unknown: may have run;
@@ -91,6 +95,14 @@ def describe(plan: Plan, world: World, decision: Decision, now: int) -> Report:
         abandon=run.abandon,
         born_at=run.born_at,
     )
+
+
+def limited(report: Report, unserved: tuple[str, ...]) -> Report:
+    """The report of a run whose wish is not carried out as a whole: a Ready that said nothing of it would be false."""
+    if not unserved or report.phase is not Phase.OPEN:
+        return report
+    message = f"{report.message} {words.unserved(unserved)}" if report.ready else report.message
+    return msgspec.structs.replace(report, message=message, unserved=(*report.unserved, *unserved))
 
 
 def sentence(unit: UnitReport, said: str) -> str:

@@ -1,6 +1,6 @@
 """`why`: from a run down to the root of what holds it up, since when, and what somebody can do about it."""
 
-from dayfly.plan import reasons
+from dayfly.plan import reasons, words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import Report, UnitReport
 from dayfly.spec.lifecycle import FORK, Struct
@@ -22,7 +22,11 @@ _NO_LOG = "go by what it says (it never ran, so it has no log)"
 
 
 def why(report: Report, sandbox: str) -> Blocker | None:
-    """The chain of blockers of a sandbox's run, deepest causes as leaves; None if it is ready or has ended."""
+    """The chain of blockers of a sandbox's run, deepest causes as leaves; None if it is as wished for, or has ended."""
+    if report.ready and report.unserved:
+        message = words.unserved(report.unserved)
+        to_do = reasons.advice(Reason.UNSERVED)
+        return Blocker(subject=f"sandbox {sandbox}", reason=Reason.UNSERVED, message=message, next=to_do)
     if report.ready or report.reason in (Reason.CLEANED, Reason.ABANDONED):
         return None
     search = _Search(report, sandbox)

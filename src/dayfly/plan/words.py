@@ -58,6 +58,11 @@ def span(milliseconds: int) -> str:
     return " ".join(f"{number} {unit}" for number, unit in parts[:2] if number)
 
 
+def unserved(what: tuple[str, ...]) -> str:
+    """Of wishes that nobody carries out."""
+    return f"Nothing is done here for {names(what, most=8)}."
+
+
 def names(units: tuple[str, ...], most: int = 4) -> str:
     """`a, b and c`, with the tail counted where there are many."""
     shown = list(units[:most])

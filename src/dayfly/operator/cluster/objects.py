@@ -66,6 +66,8 @@ class DocumentObject(Slim, frozen=True, omit_defaults=False):
 class WrittenCondition(Slim, frozen=True):
     """Since when what is said holds."""
 
+    type: str = ""
+    status: str = ""
     last_transition_time: str = ""
 
 

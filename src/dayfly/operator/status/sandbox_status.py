@@ -4,9 +4,10 @@ A change of reason is said at once, anything else at most every few seconds: wha
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from dayfly.execute.pod import names
+from dayfly.execute.pod.read import stamp
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
@@ -16,12 +17,14 @@ from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import SANDBOXES, SandboxObject
 from dayfly.operator.status.status_format import conditions, message_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
-from dayfly.plan import phases
+from dayfly.plan import phases, words
 from dayfly.plan.reasons import Reason, Tone, tone
 from dayfly.plan.status import Report
 from dayfly.spec.identity import routing_key
+from dayfly.spec.unserved import unserved
 
 AGAIN_S = 1.0
+SERVED = "Served"
 FROZEN = frozenset({Reason.LEDGER_LOST, Reason.PLAN_LOST})
 
 
@@ -117,6 +120,8 @@ class SandboxStatus:
 
     async def _say(self, seen: SandboxObject, said: _Saying, about: tuple[Scene, Report] | None) -> float:
         ready, reason, message, generation, unit, others = said
+        if (lacking := unserved(seen.spec, by_name=False)) and ready:
+            message = f"{message} {words.unserved(lacking)}"
         report = about[1] if about else None
         units = report.units if report else ()
         meta, now = seen.metadata, self._cluster.now()
@@ -124,7 +129,7 @@ class SandboxStatus:
         closed = report is not None and report.closed is not None
         phase = phases.phase(begun=report is not None, closed=closed, ready=ready, reason=reason)
         standing = tuple((unit.id, unit.state, unit.attempt) for unit in units)
-        news, rest = (ready, reason, phase, generation), (message, progress, standing)
+        news, rest = (ready, reason, phase, generation), (message, progress, standing, bool(lacking))
         if (throttle := self._throttles.get(meta.uid)) is None:
             throttle = self._throttles[meta.uid] = _found(seen)
         if reason in FROZEN:
@@ -144,7 +149,7 @@ class SandboxStatus:
             "others": others,
             "progress": progress,
             "routingKey": routing_key(meta.uid),
-            "conditions": conditions(ready, reason, message, generation, since),
+            "conditions": [*conditions(ready, reason, message, generation, since), _served(seen, lacking, now)],
         }
         if about:
             status["run"] = names.run_name(meta.name, meta.uid)
@@ -182,7 +187,23 @@ def _found(seen: SandboxObject) -> StatusThrottle:
         return StatusThrottle()
     news = spoken.ready, spoken.reason, spoken.phase, spoken.observed_generation
     standing = tuple((unit.id, unit.state, unit.attempt) for unit in spoken.units)
-    return StatusThrottle.found(spoken, news, (spoken.message, spoken.progress, standing))
+    lacks = any(each.type == SERVED and each.status == "False" for each in spoken.conditions)
+    return StatusThrottle.found(spoken, news, (spoken.message, spoken.progress, standing, lacks))
+
+
+def _served(seen: SandboxObject, lacking: tuple[str, ...], now: int) -> dict[str, Any]:
+    """The condition that tells whether all that is wished for is carried out; it holds as long as the wish stays."""
+    status = "False" if lacking else "True"
+    spoken = seen.status.conditions if seen.status else ()
+    since = [each.last_transition_time for each in spoken if each.type == SERVED and each.status == status]
+    return {
+        "type": SERVED,
+        "status": status,
+        "reason": Reason.UNSERVED if lacking else Reason.SERVED,
+        "message": words.unserved(lacking) if lacking else "",
+        "observedGeneration": seen.metadata.generation,
+        "lastTransitionTime": since[0] if since else stamp(now),
+    }
 
 
 def _pods(scene: Scene, report: Report) -> dict[str, str]:
