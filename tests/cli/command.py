@@ -83,7 +83,7 @@ class Cli(NamedTuple):
         return [sandbox["name"] for sandbox in json.loads(self("sandbox", "list", "-o", "json").out)]
 
 
-def until(true: object, seconds: float = 20) -> None:
+def until(true: object, seconds: float = 60) -> None:
     """Wait until a function says yes."""
     deadline = time.monotonic() + seconds
     while not true():

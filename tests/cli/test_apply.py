@@ -116,7 +116,7 @@ def test_deleted_by_somebody_else_while_waited_for(served: Cli, journal: Path):
     process = served.start("sandbox", "apply", "-f", file, "-o", "json")
     until(journal.exists)
     assert served("sandbox", "delete", "demo").code == 0
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
     assert json.loads(out)["name"] == "demo"
     assert b"is being deleted" in err

@@ -82,7 +82,7 @@ def test_what_is_written_is_shown_at_once_and_ctrl_c_ends_the_following(served: 
     process = served.start("logs", "demo", "db", "provision", "-f")
     assert process.stdout.readline() == b"provision for me\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, b"")
     assert err == b"dayfly: interrupted; what the server was asked for goes on, see: dayfly status\n"
 

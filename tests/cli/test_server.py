@@ -35,7 +35,7 @@ def test_in_the_foreground_it_is_the_very_process_that_was_started(cli: Cli):
     assert (shown["url"], shown["process"]) == (url, process.pid)
     refused(cli("up", "--port", "0"), 1, f"process {process.pid}", "dayfly down")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, b"", b"")
     assert not (cli.home / "url").exists()
     refused(cli("status"), 6, f"no server runs in {cli.home}", "start one with: dayfly up")

@@ -55,7 +55,7 @@ def test_outputs_reach_the_command_and_its_code_comes_back(served: Cli, plugin: 
 def test_the_code_comes_back_also_where_our_parent_ignores_how_children_end(served: Cli, plugin: str):
     careless = {"preexec_fn": lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)}
     process = served.start("with", "-f", plugin, "--", "sh", "-c", "exit 7", **careless)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 7, err
 
 
@@ -104,7 +104,7 @@ def test_ctrl_c_while_a_server_of_ours_cleans_up(cli: Cli, journal: Path):
     process = cli.start("with", "-f", cli.write("p.yaml", wishes.plugin(journal, delete=slow)), "--", "true")
     until(lambda: journal.exists() and "dropping" in journal.read_text())
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert b"interrupted by SIGINT; the server goes on cleaning up" in err
     assert b"The server that was started goes on" in err
@@ -120,7 +120,7 @@ def test_a_signal_while_provisioning_cleans_up(served: Cli, journal: Path, numbe
     process = served.start("with", "-f", plugin, "--", "touch", "ran")
     until(journal.exists)
     process.send_signal(number)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
     assert f"interrupted by {number.name}; cleaning up".encode() in err
     assert journal.read_text().split()[-1] == "drop"
@@ -133,7 +133,7 @@ def test_a_signal_goes_to_the_command_once_and_its_answer_counts(served: Cli, pl
     process = served.start("with", "-f", plugin, "--", sys.executable, "-c", program)
     until((served.folder / "started").exists)
     process.send_signal(number)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 41, err
     assert journal.read_text().split() == WHOLE
     assert served.sandboxes() == []
@@ -221,7 +221,7 @@ def test_a_second_signal_stops_the_waiting_not_the_cleanup(served: Cli, journal:
     process = served.start("with", "-f", plugin, "--", "true")
     until(lambda: journal.exists() and "dropping" in journal.read_text())
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert b"the server goes on cleaning up" in err
     assert "drop" not in journal.read_text().split()

@@ -141,7 +141,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.slow)
             if not item.get_closest_marker("timeout"):
-                item.add_marker(pytest.mark.timeout(180, func_only=True))
+                item.add_marker(pytest.mark.timeout(300, func_only=True))
 
 
 @pytest.hookimpl(wrapper=True)

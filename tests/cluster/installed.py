@@ -158,7 +158,7 @@ class Installed:
     def check_nothing_left(self) -> None:
         """Pods take a moment to end, and the garbage collector one to see that their Run is gone."""
         try:
-            eventually(lambda: not self.left(), "nothing left", seconds=30)
+            eventually(lambda: not self.left(), "nothing left")
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.left()}") from None
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(check: Callable[[], T], what: str = "it", *, seconds: float = 60) -> T:
+def eventually(check: Callable[[], T], what: str = "it", *, seconds: float = 120) -> T:
     """The first true value of a check, which may raise OSError until then."""
     deadline = time.monotonic() + seconds
     while True:

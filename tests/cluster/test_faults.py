@@ -170,10 +170,10 @@ class TestNamespace:
         operator.delete(mine.name, namespace)
 
         delete = ["delete", "namespace", namespace, "--wait=false"]
-        once_allowed(lambda: operator.own.kubectl(*delete), "holds live sandboxes", seconds=30)
+        once_allowed(lambda: operator.own.kubectl(*delete), "holds live sandboxes")
 
 
-def once_allowed(act: Callable[[], object], refusal: str, *, seconds: float = 60) -> None:
+def once_allowed(act: Callable[[], object], refusal: str) -> None:
     """Do it as soon as the server lets us; until then it refuses with these words and no others."""
 
     def done() -> bool:
@@ -185,7 +185,7 @@ def once_allowed(act: Callable[[], object], refusal: str, *, seconds: float = 60
             return False
         return True
 
-    eventually(done, f"the end of {refusal!r}", seconds=seconds)
+    eventually(done, f"the end of {refusal!r}")
 
 
 def without_policy(operator: Installed, act: Callable[[], object]) -> None:

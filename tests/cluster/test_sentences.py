@@ -1,6 +1,7 @@
 """What is said of steps that do not start, or end badly: the cause, and what to do about it.
 
-Within ten seconds of what the cluster says. The operator alone is held to that in `tests/operator/test_pods.py`.
+Within ten seconds of what the cluster says, as the proof holds. The operator alone is held to that in virtual time, in
+`tests/operator/test_pods.py`.
 """
 
 import json
@@ -17,6 +18,7 @@ from cluster.patience import eventually
 from cluster.people import administrator
 from cluster.test_faults import said, unit
 from cluster.wishes import Wishes
+from share import in_time
 
 SOON_S = 10
 GONE_S = 60
@@ -57,7 +59,7 @@ def wait_said(operator: Installed, wishes: Wishes, record_property: Callable[[st
         status = operator.wait_status(wishes.name, wishes.namespace, so, f"{text!r}")
         took = time.monotonic() - began
         record_property("took", f"{text!r} said of {name} in {took:.1f} s")
-        assert took < SOON_S
+        assert in_time(took, SOON_S)
         return unit(status, name)
 
     return wait
@@ -148,7 +150,7 @@ class TestImage:
         assert "let the cluster's nodes pull that image" in why()
         began = time.monotonic()
         operator.delete(wishes.name, wishes.namespace)
-        assert time.monotonic() - began < GONE_S
+        assert in_time(time.monotonic() - began, GONE_S)
         assert said(journal) == []
         mine = f"{wishes.namespace}/{wishes.name}"
         told = [line for line in lines(operator, operator.leader()) if line.get("sandbox") == mine]
@@ -194,6 +196,17 @@ class TestImage:
         operator.delete(wishes.name, wishes.namespace)
         assert said(journal) == ["create first", "delete gone"]
 
+    def test_registry_that_does_not_answer_yet(self, operator, wishes, journal, wait_said):
+        """As the next one, for a moment: the sandbox goes as soon as the kubelet gives up."""
+        with silent(operator.own.network.host) as registry:
+            image = f"{registry}/slow:1"
+            operator.apply(wishes.plugin(image=image), wishes.sandbox())
+            first = wait_said("pair/first", f"the image {image} since ", f'Pulling image "{image}"')
+            assert (first["state"], first["reason"]) == ("running", "Pulling")
+        operator.delete(wishes.name, wishes.namespace)
+        assert said(journal) == []
+
+    @pytest.mark.proof
     def test_registry_that_does_not_answer(self, operator, wishes, journal, wait_said):
         """Nothing is wrong yet as far as the kubelet can tell: it pulls. The pull's clock ends it, with proof as well.
 

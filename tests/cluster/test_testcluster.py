@@ -184,7 +184,7 @@ class TestLife:
             (server,) = [process for process, name in processes_of(own).items() if name == "kube-apiserver"]
             os.kill(server.pid, signal.SIGKILL)
             eventually(lambda: not lives(server))
-            eventually(lambda: own.answers("/api/v1/namespaces/kept"), seconds=60)
+            eventually(lambda: own.answers("/api/v1/namespaces/kept"))
         finally:
             clusters.down(own)
 

@@ -20,6 +20,7 @@ import pytest
 from control import wishes
 from control.client import Client, serving
 from control.fake_host import FakeHost
+from dayfly.control import app
 
 TESTS = Path(__file__).parent.parent
 
@@ -44,7 +45,7 @@ def known(home):
 
 
 def until(condition):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "it has not come to pass"
         time.sleep(0.05)
@@ -141,11 +142,12 @@ def test_an_idle_server_ends_at_once_and_long_polls_do_not_hold_it(tmp_path, mon
         return changed(uid, version, seconds)
 
     monkeypatch.setattr(host, "changed", noted)
+    monkeypatch.setattr(app, "GRACE_S", 60)  # much longer than a slow machine needs
     with ThreadPoolExecutor(1) as pool:
         with serving(tmp_path / "control.db", {"local": host}) as client:
             client.put("sandboxes/sb1", wishes.empty())
             waiting = pool.submit(client.get, "sandboxes/sb1/report?after=0&wait=30")
             assert asked.wait(20)
             began = time.monotonic()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 25
         assert waiting.result()["name"] == "sb1"

@@ -21,7 +21,7 @@ def test_a_sandbox_that_ends_by_itself_leaves_the_store(db, host):
     assert db.call("GET", "sandboxes/sb1").status == 404
     db.put("sandboxes/sb2", wishes.sandbox())
     host.finish(uid_of(host))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while db.get("resource-plugins/db")["status"]["resources"]:
         assert time.monotonic() < deadline, "nobody asked for it, so the sweep must find it"
         time.sleep(0.1)
@@ -143,7 +143,7 @@ def test_a_lease_begins_with_its_run(client, host, monkeypatch):
     began = time.time_ns() // 1_000_000
     monkeypatch.setattr(host_sync, "_now", lambda: began + 60_000)
     host.down = False
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not host.offers:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -177,7 +177,7 @@ def test_a_host_that_is_away_is_told_later(db, host):
     assert made["status"]["ready"] is False
     assert "No space left on device" in made["status"]["message"]
     host.down = False
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not db.get("sandboxes/sb1")["status"]["ready"]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -201,7 +201,7 @@ def test_a_change_that_the_host_has_not_heard_of_is_said(db, host):
     assert answer.status == 503
     assert "nothing was changed" in answer.error
     host.down = False
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not db.get("sandboxes/sb1")["status"]["ready"]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -220,7 +220,7 @@ def test_what_expires_before_its_host_heard_of_it_is_never_begun(client, host, t
     client.put("sandboxes/sb1", wishes.empty(ttl={"duration": "1m"}))
     sql(tmp_path, "UPDATE sandboxes SET created_at = 1")
     host.down = False
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while client.call("GET", "sandboxes/sb1").status != 404:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -229,7 +229,7 @@ def test_what_expires_before_its_host_heard_of_it_is_never_begun(client, host, t
 
 def test_a_round_that_fails_is_not_the_last(client, host, tmp_path, caplog):
     sql(tmp_path, "ALTER TABLE sandboxes RENAME TO hidden")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while "the store cannot be used now" not in caplog.text:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -265,7 +265,7 @@ def test_one_sandbox_that_fails_unforeseen_keeps_no_other_waiting(client, host, 
     host.down = True
     client.put("sandboxes/bb", wishes.empty())
     host.down = False
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not client.get("sandboxes/bb")["status"]["ready"]:
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -49,11 +49,11 @@ def test_a_report_is_waited_for(client, host, sb1):
     began = time.monotonic()
     threading.Timer(0.3, lambda: host.say(sb1, ready=True, reason=Reason.READY, message="now")).start()
     told = client.get("sandboxes/sb1/report?after=0&wait=20")
-    assert 0.2 < time.monotonic() - began < 5
+    assert 0.2 < time.monotonic() - began < 15, "it was waited for until the end"
     assert (told["message"], told["version"]) == ("now", 1)
     began = time.monotonic()
     assert client.get("sandboxes/sb1/report?after=1&wait=1")["version"] == 1
-    assert 0.9 < time.monotonic() - began < 5
+    assert 0.9 < time.monotonic() - began < 15
     assert client.get("sandboxes/sb1/report?after=0&wait=20")["version"] == 1
 
 
@@ -64,7 +64,7 @@ def test_waiting_ends_with_the_sandbox(client, host, sb1):
     assert (told["phase"], told["name"], told["endpoints"]) == ("cleaned", "sb1", [])
     began = time.monotonic()
     assert client.get("sandboxes/sb1/report?after=99&wait=20")["phase"] == "cleaned"
-    assert time.monotonic() - began < 5, "nothing more will come, so nobody waits"
+    assert time.monotonic() - began < 15, "nothing more will come, so nobody waits"
 
 
 @pytest.mark.parametrize("query", ["after=x", "wait=-1", "wait=1.5", "after=1234567890123456789"])

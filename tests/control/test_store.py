@@ -211,7 +211,7 @@ def sqlite(path, query):
 
 
 def wait_for(condition):
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "it has not come to pass"
         time.sleep(0.05)

@@ -84,7 +84,7 @@ class Api:
             connection.close()
 
 
-def eventually(check: Callable[[], Any], seconds: float = 30) -> Any:
+def eventually(check: Callable[[], Any], seconds: float = 120) -> Any:
     """The first true value of the check."""
     end = time.monotonic() + seconds
     while not (value := check()):

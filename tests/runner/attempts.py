@@ -115,7 +115,7 @@ class Attempt:
     def output(self, name: str) -> bytes:
         return (self.dir / f"out.{name}").read_bytes()
 
-    def wait_for_log(self, text: str, seconds: float = 10) -> None:
+    def wait_for_log(self, text: str, seconds: float = 60) -> None:
         wait_until(lambda: (self.dir / "log").exists() and text in self.log, seconds)
 
 
@@ -124,7 +124,7 @@ def patience(milliseconds: int) -> Iterator[int]:
     yield from (milliseconds, 5 * milliseconds, 50 * milliseconds)
 
 
-def wait_until(condition, seconds: float = 10) -> None:
+def wait_until(condition, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come about in time"

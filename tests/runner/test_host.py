@@ -103,7 +103,7 @@ def test_a_taken_lock_is_left_in_silence(attempt):
     first = one.start()
     wait_until((one.dir / "marker").exists)
     second = one.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert second.communicate(timeout=10) == (b"", b"")
+    assert second.communicate(timeout=60) == (b"", b"")
     assert second.returncode == 3
     first.terminate()
     assert first.wait(10) == 0

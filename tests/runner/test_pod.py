@@ -184,7 +184,7 @@ def test_a_second_instance_beside_the_first_is_silent(container):
     first = one.start()
     wait_until((one.root / "dayfly-state/marker").exists)
     beside = one.start()
-    stdout, _ = beside.communicate(timeout=10)
+    stdout, _ = beside.communicate(timeout=60)
     assert (beside.returncode, stdout) == (3, b"")
     (one.root / "tmp/go").touch()
     assert one.end(first).receipt.outcome == "exited"
@@ -195,7 +195,7 @@ def test_a_killed_instance_is_lost_and_never_repeated(container, mark):
     first = one.start()
     wait_until(lambda: (one.root / "tmp/effects").exists() and (one.root / "tmp/effects").read_text() == "x\n")
     os.kill(first_process(first), signal.SIGKILL)
-    first.communicate(timeout=10)
+    first.communicate(timeout=60)
     wait_until(lambda: processes_with(mark) == [])
     again = one.run()
     assert (again.receipt.outcome, again.code) == ("lost", 125)
@@ -242,7 +242,7 @@ def test_what_started_before_its_recall_says_so(container, mark, killed, outcome
     first = one.start()
     wait_until(lambda: (one.root / "tmp/effects").exists() and (one.root / "tmp/effects").read_text() == "x\n")
     os.kill(first_process(first), killed)
-    first.communicate(timeout=30)
+    first.communicate(timeout=60)
     wait_until(lambda: processes_with(mark) == [])
     one.environment.append("DAYFLY_RECALLED=1767225600000")
     assert one.run().receipt.outcome == outcome
