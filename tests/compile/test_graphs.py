@@ -121,7 +121,7 @@ def test_what_has_an_order_compiles_seals_and_keeps_it(found, data):
         if step.event is Event.PRE_START and step.resource:
             said = [(unit_id(*p), output) for reader, p, output in edges if unit_id(*reader) == step.id]
             assert sorted(refs) == sorted(said)
-    for kept in plan.forks.values():
+    for kept in plan.kept.values():
         assert set(kept.reads) == {unit_id(*unit) for unit in read}
     TopologicalSorter({step.id: step.needs for step in plan.steps.values()}).prepare()
     _check_preview(dayfly.compile.preview(compiled), plan)

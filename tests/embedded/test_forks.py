@@ -221,7 +221,8 @@ async def test_the_address_of_one_without_a_port_cannot_be_told(machine):
     }
     forks = [doc.fork("mute"), doc.fork(env=[doc.set_env("PEER", source=source)])]
     await machine.host.offer(doc.offer(forks=forks))
-    assert "baseline mute has no port" in await machine.said(NAME, "WaitingToRetry")
+    assert "baseline mute has no port" in await machine.said(NAME, "ForkWithoutPort")
+    assert machine.unit(NAME).attempt == 0  # it is a wish that holds: nothing was tried in vain
 
 
 async def test_a_port_that_somebody_took_is_exchanged(machine):

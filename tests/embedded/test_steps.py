@@ -54,17 +54,38 @@ async def test_a_value_with_a_zero_byte_is_no_variable(machine):
     await machine.host.offer(doc.offer(doc.resource("r", steps)))
     assert "zero byte" in (await machine.reason("ResourceFailed")).message
     assert machine.unit("r/b").reason == "InputNotText"
+    assert [line for line in machine.history() if line[1] == "r/b"] == [
+        ("Claim", "r/b", 1, ""),
+        ("Void", "r/b", 1, "InputNotText"),
+    ]
+    assert machine.lines() == []
+
+
+async def test_a_step_that_could_not_be_given_its_input_is_owed_no_cleanup(machine):
+    create = [doc.step("b", log_line("ran"), inputs=["raw=other:a.raw"])]
+    delete = [doc.step("z", log_line("cleaned"))]
+    other = [doc.step("a", r"printf 'a\000b' > /tmp/raw", outputs=[("raw", "/tmp/raw")])]
+    await machine.host.offer(doc.offer(doc.resource("other", other), doc.resource("r", create, delete)))
+    await machine.reason("ResourceFailed")
+    await machine.finish()
     assert machine.lines() == []
 
 
 async def test_a_cleanup_runs_whatever_it_would_be_given(machine):
     """A value that no variable can hold counts as absent there: otherwise nothing could ever clean up."""
     create = [doc.step("a", r"printf 'a\000b' > /tmp/raw", outputs=[("raw", "/tmp/raw")])]
-    delete = [doc.step("z", log_line("absent=$DAYFLY_ABSENT_INPUTS raw=<$RAW>"), inputs=["raw=a.raw"])]
+    script = log_line("absent=$DAYFLY_ABSENT_INPUTS raw=<$RAW>") + '\nwhile [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
+    delete = [doc.step("z", script, inputs=["raw=a.raw"])]
     await machine.host.offer(doc.offer(doc.resource("r", create, delete)))
     await machine.ready()
-    await machine.finish()
+    await machine.delete()
+    await machine.wrote("absent=raw raw=<>")
+    assert "zero byte" in machine.unit("r/z").message
+    assert "it is handed over as absent" in machine.unit("r/z").message
+    machine.journal.with_name("journal.go").touch()
+    await machine.gone()
     assert machine.lines() == ["absent=raw raw=<>"]
+    assert b"input raw contains a zero byte" in machine.log("r/z")
 
 
 async def test_a_value_too_large_for_a_variable_says_what_to_do(machine):

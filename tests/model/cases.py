@@ -22,6 +22,8 @@ PLANS = {
         )
     ),
     "fork": plan_of(document(pre_start=(unit("make"),), post_stop=(unit("drop"),)), forks=(fork(),)),
+    "tidied": plan_of(document("", post_stop=(unit("drop"),))),
+    "watched": plan_of(document("", pre_stop=(unit("drain"),), post_stop=(unit("drop"),))),
     "drain": plan_of(document("", pre_stop=(unit("drain"),), post_stop=(unit("drop"),)), forks=(fork(),)),
 }
 
@@ -42,7 +44,7 @@ class Case(NamedTuple):
     def config(self) -> Config:
         plan: Plan = PLANS[self.plan]
         config = Config(
-            units=len(plan.steps) + len(plan.forks),
+            units=len(plan.steps) + len(plan.kept),
             ops=self.ops,
             uids=self.uids,
             mutations=sum(CONST[name] for name in self.mutations),
@@ -58,7 +60,7 @@ class Case(NamedTuple):
             config.role[at] = ROLES[step.event]
             config.starts[at] = (retry.limit if retry.idempotent else 1) if step.creates else 0
             config.needs[at] = names.index(step.needs[0]) if step.needs else -1
-        for at in range(len(names), len(names) + len(plan.forks)):
+        for at in range(len(names), len(names) + len(plan.kept)):
             config.role[at], config.starts[at], config.needs[at] = CONST["ROLE_FORK"], 0, -1
         return config
 
@@ -78,6 +80,8 @@ QUICK = {
     "three operators, images missing": Case("one", 3, ("LACK_IMAGES",)),
     "a fork": Case("fork", 2, ()),
     "a fork and its preStop": Case("drain", 2, ("FAIL_STOP",)),
+    "a target that starts and stops by itself": Case("watched", 2, ("LIVES", "FAIL_STOP", "CRASH")),
+    "the same, and a fork": Case("drain", 2, ("LIVES",)),
 }
 LONG = {
     "two operators, a chain with a retry, crashes": Case("chain", 2, ("FAIL_CREATE", "CRASH")),
@@ -98,5 +102,7 @@ LONG = {
     "forks stripped": Case("fork", 2, ("STRIP",), uids=2),
     "a fork and its preStop, crashes": Case("drain", 2, ("CRASH", "FAIL_STOP")),
     "three operators, a fork": Case("fork", 3, ()),
+    "a target that starts and stops by itself, pods deleted": Case("watched", 3, ("LIVES", "DELETE_PODS", "FAIL_STOP")),
+    "the same, and a fork, crashes": Case("drain", 2, ("LIVES", "CRASH", "FAIL_STOP")),
     "a fork, crashes, deleted": Case("fork", 2, ("CRASH", "DELETE_PODS")),
 }

@@ -58,7 +58,7 @@ class Question(ctypes.Structure):
 
     _fields_ = (
         ("ledger", ctypes.c_uint16),
-        *((name, ctypes.c_uint8) for name in ("stop", "expired", "overdue")),
+        *((name, ctypes.c_uint8) for name in ("stop", "expired", "overdue", "lives", "began", "rests")),
         ("fact", ctypes.c_uint8 * NAMES),
         ("seen", ctypes.c_uint8 * NAMES),
     )

@@ -25,6 +25,7 @@ FORKED = Case("drain", 2, ("STRIP",), uids=2)
 LACKING = Case("one", 2, ("LACK_IMAGES",))
 SPARELESS = Case("one", 2, ("LACK_IMAGES", "LACK_SPARE"))
 DRAINED = Case("drain", 2, ())
+WATCHED = Case("watched", 2, ("LIVES",))
 
 
 class Mutant(NamedTuple):
@@ -104,10 +105,34 @@ MUTANTS = (
     _core(
         "forks go before preStop has run",
         closing.proceed,
-        "if forks and not _pre_stop(desk):",
+        "if desk.run.has_started and not _pre_stop(desk):",
         "if False:",
         DRAINED,
         "ORDER",
+    ),
+    _core(
+        "postStop does not wait for the target to stop",
+        closing._target_rests,
+        "if target.stopped:",
+        "if True:",
+        WATCHED,
+        "LEAK",
+    ),
+    _core(
+        "a target that started by itself is owed no preStop",
+        closing.proceed,
+        "if desk.run.has_started and",
+        "if desk.run.kept and",
+        WATCHED,
+        "ORDER",
+    ),
+    _core(
+        "a target that started by itself is owed no postStop",
+        closing.owed,
+        "return desk.run.started_at > 0 or any(",
+        "return any(",
+        Case("tidied", 2, ("LIVES",)),
+        "LEAK",
     ),
     _core(
         "cleanup is forgotten", closing.owed, "if resource and own:", "if True:\n        return False", PLAIN, "LEAK"

@@ -14,11 +14,25 @@ from dayfly.plan import table
 from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.retry import RECALL_MS
 from dayfly.plan.sealed import Plan
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting, Wish, World
+from dayfly.plan.world import (
+    AttemptKey,
+    Ended,
+    Fact,
+    Held,
+    NeverRan,
+    Running,
+    Sealed,
+    TargetState,
+    Unclear,
+    Waiting,
+    Wish,
+    World,
+)
 from dayfly.spec.run import Phase, Request, Result, Run, State, UnitRecord
 from model.engine import CONST, Config, Decision, LedgerView, Question
 
 NOW = 10**12
+GATED = frozenset({"exec", "fork"})
 NEVER_BY = 2 * NOW
 STOP = Request(at=0, reason="Deleted")
 STATES = (State.NONE, State.CLAIMED, State.UNKNOWN, State.DONE, State.VOID)
@@ -38,7 +52,7 @@ class Product:
 
     def __init__(self, plan: Plan, config: Config) -> None:
         self.plan = plan
-        self.names = (*plan.steps, *plan.forks)
+        self.names = (*plan.steps, *plan.kept)
         self._mutations: int = config.mutations
         self._uids: int = config.uids
         self._at = {name: at for at, name in enumerate(self.names)}
@@ -76,7 +90,9 @@ class Product:
                 seen[key] = question.seen[at]
         wish = Wish(stop=STOP if question.stop else None, expires_at=int(question.expired))
         try:
-            decision = deciding.decide(self.plan, World(run=run, wish=wish, facts=facts, gated=True), NOW)
+            target = TargetState(started=bool(question.began), stopped=bool(question.rests)) if question.lives else None
+            world = World(run=run, wish=wish, facts=facts, target=target, gated=GATED)
+            decision = deciding.decide(self.plan, world, NOW)
             if decision.moves:
                 # operator/runs.py, `commit`
                 after = table.apply(run, decision.moves, self._creates)

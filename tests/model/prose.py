@@ -43,6 +43,8 @@ WORLD = {
     "STEP_USER_DELETE": "a user deletes {pod}",
     "STEP_STRIP": "a user strips {pod} of its finalizer and deletes it by force",
     "STEP_STRIP_TARGET": "a user strips the target of our finalizer",
+    "STEP_TARGET_STARTS": "the target starts by itself",
+    "STEP_TARGET_STOPS": "the target stops, for good",
     "STEP_BIND": "{pod} is bound to a node",
     "STEP_START": "the script of {pod} starts",
     "STEP_AGAIN": "the kubelet starts the container of {pod} a second time",

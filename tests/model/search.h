@@ -61,7 +61,8 @@ enum Fault {
     CRASH = 1 << 7,         /* operators crash and lose answers */
     LOSE_STATUS = 1 << 8,   /* a kubelet finds no trace of a container any more, and says ContainerStatusUnknown */
     LACK_IMAGES = 1 << 9,   /* images are missing, and may come; deleted meanwhile, an end tells nothing of a start */
-    LACK_SPARE = 1 << 10    /* so is the one that a recalled pod is given, for ever */
+    LACK_SPARE = 1 << 10,   /* so is the one that a recalled pod is given, for ever */
+    LIVES = 1 << 11         /* no fault: the target starts and stops by itself, and its adapter tells */
 };
 
 enum Violation {
@@ -74,7 +75,7 @@ enum Step {
     STEP_BIRTH, STEP_FENCE, STEP_DECIDE, STEP_COMMIT, STEP_EFFECT, STEP_CRASH, STEP_ERROR, STEP_SWEEP, STEP_USER_STOP,
     STEP_TTL, STEP_USER_DELETE, STEP_STRIP, STEP_BIND, STEP_START, STEP_SEAL, STEP_END, STEP_KILL, STEP_STATUS,
     STEP_REFUSE, STEP_NODE_LOST, STEP_DEAD_BY, STEP_COLLECT, STEP_AGAIN, STEP_STATUS_LOST, STEP_STRIP_TARGET,
-    STEP_LACK, STEP_VOID, STEP_AGAIN_VOID, STEP_AGAIN_REFUSED, STEP_START_SPARE
+    STEP_LACK, STEP_VOID, STEP_AGAIN_VOID, STEP_AGAIN_REFUSED, STEP_START_SPARE, STEP_TARGET_STARTS, STEP_TARGET_STOPS
 };
 
 /* A ledger as the search sees it; Python keeps the real one under the same number. */
@@ -99,6 +100,7 @@ typedef struct {
 typedef struct {
     uint16_t ledger;
     uint8_t stop, expired, overdue;
+    uint8_t lives, began, rests;   /* whether the target lives by itself; that it is told to have started, and stopped */
     uint8_t fact[MAX_NAMES];       /* Fact */
     uint8_t seen[MAX_NAMES];       /* which pod of that name it is about: 0, 1, 2 */
 } Question;
@@ -143,7 +145,7 @@ typedef struct {
 } State;
 
 enum { RUN_THERE = 1, RUN_FINAL = 2, RUN_GOING = 4, RUN_BORN = 4 /* shift */ };
-enum { TARGET_GOING = 1, TARGET_GONE = 2, TARGET_FINAL = 4, TARGET_EXPIRED = 8 };
+enum { TARGET_GOING = 1, TARGET_GONE = 2, TARGET_FINAL = 4, TARGET_EXPIRED = 8, TARGET_BEGAN = 16, TARGET_RESTS = 32 };
 enum {
     POD_THERE = 1, POD_GATED = 2, POD_GOING = 4, POD_BOUND = 8, POD_FINAL = 16, POD_STATUS = 5 /* shift */,
     POD_TRUTH = 8 /* shift */, POD_MADE = 1 << 11, POD_CLAIMED = 1 << 12, POD_EXPIRED = 1 << 13, POD_OWNER = 1 << 14,

@@ -302,12 +302,16 @@ static void look_around(Look *look, int at)
             timed |= look->question.fact[name] == FACT_WAITING || look->question.fact[name] == FACT_RUNNING ||
                      look->question.fact[name] >= FACT_LACKS;
         look->question.expired = (s->target & TARGET_EXPIRED) != 0;
-        for (int stop = 0; stop <= ((s->target & (TARGET_GOING | TARGET_GONE)) != 0); stop++) {
-            look->question.stop = (uint8_t)stop;
-            conclude(look, 0);
-            if (timed && may(LATE) && s->spent < config.budget)
-                conclude(look, 1);
-        }
+        look->question.lives = may(LIVES) != 0;
+        for (int stop = 0; stop <= ((s->target & (TARGET_GOING | TARGET_GONE)) != 0); stop++)
+            for (int late = 0; late <= (may(LIVES) && !look->ledger->phase); late++) { /* targets/: of an open run it may be old */
+                look->question.stop = (uint8_t)stop;
+                look->question.began = !late && s->target & TARGET_BEGAN;
+                look->question.rests = !late && s->target & TARGET_RESTS;
+                conclude(look, 0);
+                if (timed && may(LATE) && s->spent < config.budget)
+                    conclude(look, 1);
+            }
         return;
     }
     Sight seen[MAX_UIDS + 3];

@@ -45,6 +45,11 @@ static int wrong_start(const State *s, int pod)
         order |= its == ROLE_POST_STOP && role != ROLE_POST_STOP;
         order |= its <= ROLE_FORK && role == ROLE_POST_STOP && alive(s->pod[other]);
     }
+    if (may(LIVES) && role == ROLE_POST_STOP) {
+        order |= !(s->target & TARGET_RESTS);
+        for (int other = 0; other < config.units && s->target & TARGET_BEGAN; other++)
+            order |= config.role[other] == ROLE_PRE_STOP && !ledger->succeeded[other];
+    }
     if (config.starts[unit] && before >= config.starts[unit])
         return TWICE;
     if (!(s->run & RUN_THERE) || ledger->phase == 2)
@@ -55,13 +60,16 @@ static int wrong_start(const State *s, int pod)
 
 int wrong_end(const State *s)
 {
-    int owed = 0, cleaned = 0, cleans = 0;
+    int owed = (s->target & TARGET_BEGAN) != 0, cleaned = 0, cleans = 0;
+    if (may(LIVES) && !(s->target & TARGET_RESTS))
+        return LEAK;
+    for (int unit = 0; unit < config.units; unit++)
+        cleans |= config.role[unit] == ROLE_POST_STOP;
     for (int pod = 0; pod < pods(); pod++) {
         int role = config.role[unit_of(pod)], truth = truth_of(s->pod[pod]);
         if (alive(s->pod[pod]))
             return LEAK;
         owed |= role <= ROLE_FORK && started(s->pod[pod]);
-        cleans |= role == ROLE_POST_STOP;
         cleaned |= role == ROLE_POST_STOP && (truth == TRUTH_OK || truth == TRUTH_SEALED_OK);
     }
     return owed && cleans && !cleaned ? LEAK : FINE;
@@ -125,7 +133,7 @@ int settle_run(State *s)
 void settle_target(State *s)
 {
     if (s->target & TARGET_GOING && !(s->target & TARGET_FINAL))
-        s->target = TARGET_GONE;
+        s->target = (uint8_t)(TARGET_GONE | (s->target & TARGET_BEGAN) | (may(LIVES) ? TARGET_RESTS : 0));
 }
 
 /* --- scheduler, kubelet, users, time ---------------------------------------------------------------------------- */
@@ -284,6 +292,16 @@ void model_steps(const State *s, Emit to)
             next.target |= TARGET_EXPIRED;
             emit(&next, STEP_TTL, 0, 0, 0, FINE, 0);
         }
+    }
+    if (may(LIVES) && !(s->target & (TARGET_BEGAN | TARGET_RESTS | TARGET_GONE))) {
+        next = *s;
+        next.target |= TARGET_BEGAN;
+        emit(&next, STEP_TARGET_STARTS, 0, 0, 0, FINE, 0);
+    }
+    if (may(LIVES) && s->target & TARGET_GOING && !(s->target & TARGET_RESTS)) {
+        next = *s;
+        next.target |= TARGET_RESTS;
+        emit(&next, STEP_TARGET_STOPS, 0, 0, 0, FINE, 0);
     }
     if (may(STRIP) && s->spent < config.budget && s->target & TARGET_FINAL) {
         next = *s;

@@ -45,7 +45,7 @@ class TestLargeOutputs:
 
         world = at_work(story)
         given = {unit: inputs for (_, unit, _), inputs in world.cloud.given.items()}
-        assert (given["db/drop"]["MAKE_URL"], given["db/drop"]["SEED_USER"]) == (b"db://1", b"ann\0\xff")
+        assert (given["db/drop"]["MAKE_URL"], given["db/drop"]["SEED_USER"]) == (b"db://1", b"ann\xff")
 
     def test_a_deletion_meanwhile_does_not_take_the_log_away(self):
         """What is to be cleaned up is known by its outputs."""

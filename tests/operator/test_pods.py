@@ -348,7 +348,7 @@ def test_outputs_reach_the_next_step_byte_for_byte(in_log):
     given = {unit: inputs for (_, unit, _), inputs in world.cloud.given.items()}
     assert given["db/seed"]["MAKE_URL"] == b"db://1"
     assert given["db/drop"]["MAKE_URL"] == b"db://1"
-    assert given["db/drop"]["SEED_USER"] == b"ann\0\xff"
+    assert given["db/drop"]["SEED_USER"] == b"ann\xff"
 
 
 def test_large_outputs_without_a_log_are_lost_and_said():

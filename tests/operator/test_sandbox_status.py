@@ -36,7 +36,7 @@ class TestResources:
             [secret] = [s for s in world.cluster.objects("secrets") if s["metadata"]["namespace"] == "shop"]
             assert status["binding"] == {"name": secret["metadata"]["name"]}
             data = {key: base64.b64decode(value) for key, value in secret["data"].items()}
-            assert data == {"make.url": b"db://1", "seed.user": b"ann\0\xff"}
+            assert data == {"make.url": b"db://1", "seed.user": b"ann\xff"}
             world.delete()
             await gone(world)
 

@@ -18,6 +18,8 @@ from dayfly.plan.actions import (
     Recall,
     Record,
     Release,
+    Started,
+    Stopped,
     Void,
 )
 from dayfly.plan.decide import decide
@@ -32,6 +34,7 @@ from dayfly.plan.world import (
     Running,
     Sealed,
     Stalled,
+    TargetState,
     Unclear,
     Waiting,
     Wish,
@@ -41,6 +44,7 @@ from dayfly.spec.run import Run, State
 from plan.worlds import born, failed, succeeded
 
 BEGIN = 1_000_000
+GATED = frozenset({"exec", "fork"})
 
 
 class Story:
@@ -58,6 +62,7 @@ class Story:
         self.news: list[str] = []
         self.lines: list[str] = []
         self.last = Decision()
+        self.target: TargetState | None = None
 
     # --- what the world does ------------------------------------------------------------------------------------------
 
@@ -121,6 +126,12 @@ class Story:
         self.news.append(said)
         return self
 
+    def target_is(self, said: str, **state: bool) -> "Story":
+        """What the adapter tells of a target that starts and stops by itself."""
+        self.target = TargetState(**state)
+        self.news.append(said)
+        return self
+
     def says(self, said: str) -> "Story":
         self.news.append(said)
         return self
@@ -134,7 +145,8 @@ class Story:
             run=self.run,
             wish=self.wish,
             facts=dict(self.facts),
-            gated=self.gated,
+            target=self.target,
+            gated=GATED if self.gated else frozenset(),
             ref=self.ref,
             slots=max(self.slots - alive, 0),
         )
@@ -190,6 +202,8 @@ def _say(action: Move | Effect) -> str:
             return f"close ({request.message or request.reason})"
         case GiveUp(request=request):
             return f"give up ({request.message}, by {request.by})"
+        case Started() | Stopped():
+            return f"note that the target has {type(action).__name__.lower()}"
         case Finish():
             return "finish"
         case Dissolve():

@@ -2,7 +2,9 @@
 
 import pytest
 
-from dayfly.plan.actions import Finish, GiveUp
+from dayfly.plan.actions import Finish, GiveUp, Void
+from dayfly.plan.decide import decide
+from dayfly.plan.status import describe
 from dayfly.plan.world import (
     Ended,
     Held,
@@ -20,6 +22,7 @@ from plan.rows import (
     NOW,
     PAIR,
     PLAN,
+    SEED,
     UNKNOWN,
     UNSEEN,
     Row,
@@ -39,6 +42,7 @@ from plan.worlds import (
     record,
     succeeded,
     void,
+    world,
 )
 
 ROWS = (
@@ -172,3 +176,28 @@ ROWS = (
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_decision(row):
     check(row)
+
+
+def test_cleanup_that_never_gets_to_run_is_stuck_as_one_that_fails_is():
+    """Whoever waits for it is told so; that nothing ran is no comfort."""
+    run = closed(done(PLAN, born(PLAN), MAKE, SEED))
+    for attempt in range(1, 6):
+        run = after(PLAN, run, claim(DROP, attempt), void(DROP, attempt))
+        where = world(run)
+        said = describe(PLAN, where, decide(PLAN, where, NOW), NOW).reason
+        assert said == ("CleanupStuck" if attempt == 5 else "Deleting")
+
+
+def test_what_is_said_of_a_unit_beside_its_state_is_in_its_sentence():
+    run = after(PLAN, closed(done(PLAN, born(PLAN), MAKE, SEED)), claim(DROP, at=NOW))
+    where = world(run, facts={(DROP, 1): Running(since=NOW)}, remarks={DROP: "input url is absent"})
+    units = describe(PLAN, where, decide(PLAN, where, NOW), NOW).units
+    assert (
+        next(each for each in units if each.id == DROP).message
+        == "attempt 1 has been running for 0 ms; input url is absent"
+    )
+
+
+def test_a_create_that_never_can_be_given_its_inputs_has_failed_at_once():
+    run = after(PLAN, ledger(PLAN, claim(MAKE)), Void(unit=MAKE, attempt=1, reason="InputNotText", message="no", at=0))
+    assert describe(PLAN, world(run), decide(PLAN, world(run), NOW), NOW).reason == "ResourceFailed"

@@ -44,7 +44,7 @@ from plan.rows import (
     ledger,
     up,
 )
-from plan.story import phrase
+from plan.story import GATED, phrase
 from plan.worlds import (
     ABANDON,
     after,
@@ -296,7 +296,7 @@ ROWS = (
             "db/other": "attempt 1 is being prepared behind its gate",
         },
         plan=PAIR,
-        fields={"gated": True},
+        fields={"gated": GATED},
     ),
     Row(
         "held",
@@ -305,7 +305,7 @@ ROWS = (
         {"db/other": "attempt 1 is being prepared behind its gate"},
         {(MAKE, 1): Held(ref="uid-1")},
         PAIR,
-        {"gated": True},
+        {"gated": GATED},
     ),
     Row(
         "held by a peer's claim",
@@ -317,7 +317,7 @@ ROWS = (
         },
         {(MAKE, 1): Held(ref="uid-1")},
         PAIR,
-        {"gated": True},
+        {"gated": GATED},
     ),
     Row(
         "held under the same name",
@@ -329,7 +329,7 @@ ROWS = (
         },
         {(MAKE, 1): Held(ref="uid-7")},
         PAIR,
-        {"gated": True},
+        {"gated": GATED},
     ),
     Row(
         "held, and the run is closed",
@@ -338,7 +338,7 @@ ROWS = (
         {MAKE: "asked to end: deleted by ada"},
         {(MAKE, 1): Held(ref="uid-1")},
         PAIR,
-        {"gated": True},
+        {"gated": GATED},
     ),
     Row(
         "something foreign bears its name",
@@ -350,7 +350,7 @@ ROWS = (
         },
         {(MAKE, 1): Running(since=0)},
         PAIR,
-        {"gated": True},
+        {"gated": GATED},
     ),
 )
 

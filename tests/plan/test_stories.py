@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dayfly.spec.lifecycle import Retry
@@ -128,6 +129,37 @@ def hooks_around_everything() -> Story:
     return s.ends("report").turn().turn()
 
 
+def a_target_of_its_own() -> Story:
+    hooks = document(
+        "",
+        pre_start=(unit("before"),),
+        post_start=(unit("warm"),),
+        pre_stop=(unit("drain"),),
+        post_stop=(unit("report"),),
+    )
+    s = Story(plan_of(hooks)).target_is("nothing of the target is at work")
+    s.turn().ends("before").turn().later(5).target_is("the target has started", started=True).turn().ends("warm").turn()
+    s.wishes("ada deletes the target", stop=STOP).turn().ends("drain").turn()
+    s.later(5).target_is("the target has stopped", started=True, stopped=True).turn().ends("report").turn()
+    return s.turn()
+
+
+def a_target_that_never_starts() -> Story:
+    hooks = document("", pre_start=(unit("before"),), pre_stop=(unit("drain"),), post_stop=(unit("report"),))
+    s = Story(plan_of(hooks)).target_is("nothing of the target is at work")
+    s.turn().wishes("ada deletes the target", stop=STOP).turn().ends("before").turn()
+    s.target_is("the target is gone", stopped=True).turn().ends("report").turn()
+    return s.turn()
+
+
+def one_fork_after_another() -> Story:
+    last = msgspec.structs.replace(fork("web"), after=("fork:shop/app",))
+    s = Story(plan_of(document(resource=""), forks=(last, fork())))
+    s.turn().runs("fork:shop/app", ready=False).turn().runs("fork:shop/app").turn().runs("fork:shop/web").turn()
+    s.wishes("ada deletes the sandbox", stop=STOP).turn().fails("fork:shop/web", "ended by SIGTERM").turn()
+    return s.fails("fork:shop/app", "ended by SIGTERM").turn().turn()
+
+
 def behind_a_gate() -> Story:
     s = Story(plan_of(document(pre_start=(unit("make"),), post_stop=(unit("drop"),))), gated=True, ref="")
     s.turn().held("db/make", "uid-1").turn(performs=False)
@@ -161,6 +193,9 @@ STORIES = (
     readers_first,
     crash_and_resume,
     hooks_around_everything,
+    a_target_of_its_own,
+    a_target_that_never_starts,
+    one_fork_after_another,
     behind_a_gate,
     a_revision_of_the_forks,
 )

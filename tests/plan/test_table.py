@@ -3,9 +3,9 @@
 import pytest
 
 from dayfly.plan import table
-from dayfly.plan.actions import Claim, Close, Doubt, Finish, GiveUp, Record, Void
+from dayfly.plan.actions import Claim, Close, Doubt, Finish, GiveUp, Record, Started, Stopped, Void
 from dayfly.plan.table import RUN_MOVES, UNIT_MOVES, IllegalMoveError
-from dayfly.spec.run import Phase, State
+from dayfly.spec.run import Phase, State, decode
 from plan.worlds import ABANDON, after, born, claim, close, done, doubt, failed, plan_of, record, succeeded, void
 
 PLAN = plan_of()
@@ -42,7 +42,13 @@ def unit_move(kind, run):
 
 
 def run_move(kind):
-    return {Close: close(), GiveUp: GiveUp(request=ABANDON), Finish: Finish(at=9)}[kind]
+    return {
+        Close: close(),
+        Started: Started(at=3),
+        Stopped: Stopped(at=4),
+        GiveUp: GiveUp(request=ABANDON),
+        Finish: Finish(at=9),
+    }[kind]
 
 
 @pytest.mark.parametrize("state", State)
@@ -68,13 +74,33 @@ def test_the_table_holds_these_moves_and_no_others():
 
 
 @pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("kind", [Close, GiveUp, Finish])
+@pytest.mark.parametrize("kind", [Close, Started, Stopped, GiveUp, Finish])
 def test_run_moves(phase, kind):
     if (phase, kind) in RUN_MOVES:
         assert after(PLAN, PHASES[phase], run_move(kind)).phase is RUN_MOVES[phase, kind]
     else:
         with pytest.raises(IllegalMoveError):
             after(PLAN, PHASES[phase], run_move(kind))
+
+
+def test_a_target_starts_once_and_stops_once_and_never_starts_after_that():
+    started = after(PLAN, BORN, Started(at=3))
+    assert (started.started_at, started.has_started) == (3, True)
+    stopped = after(PLAN, CLOSED, Stopped(at=4))
+    assert (stopped.stopped_at, stopped.has_started) == (4, False)
+    for run, move in ((started, Started(at=5)), (stopped, Started(at=5)), (stopped, Stopped(at=5))):
+        with pytest.raises(IllegalMoveError):
+            after(PLAN, run, move)
+
+
+def test_ledgers_that_were_begun_before_records_had_a_kind_are_read_on():
+    """What is kept is told by its generation, what a fork is by its name alone."""
+    old = b"""{"uid": "u", "target": {"kind": "Sandbox", "name": "box", "uid": "u"}, "plan": "p", "units": {
+        "fork:shop/web": {"attempt": 1, "state": "claimed", "generation": "sha256:0"}, "db/make": {"attempt": 1}}}"""
+    run = decode(old)
+    assert (run.kind("fork:shop/web"), run.kind("db/make")) == ("fork", "exec")
+    assert run.kept == ["fork:shop/web"]
+    assert run.has_started
 
 
 @pytest.mark.parametrize("phase", [Phase.CLEANED, Phase.ABANDONED])

@@ -35,7 +35,7 @@ DATABASE = document(
     post_stop=(unit("drop", "make"), unit("forget", "drop")),
 )
 PLAN = plan_of(DATABASE, HOOKS, forks=(fork(), fork("web")))
-UNITS = [*PLAN.steps, *PLAN.forks, "fork:shop/gone", "db/gone"]
+UNITS = [*PLAN.steps, *PLAN.kept, "fork:shop/gone", "db/gone"]
 
 moments = st.sampled_from([0, 1, 999, 1_000, 5_000, 4_000_000, 1 << 50])
 words = st.sampled_from(["", "Why", "1 < 2"])
@@ -56,7 +56,7 @@ records = st.builds(
     state=st.sampled_from([State.CLAIMED, State.UNKNOWN, State.DONE, State.VOID]),
     outcome=st.sampled_from(["succeeded", "failed"]),
     ref=st.sampled_from(["", "uid-1"]),
-    generation=st.sampled_from(["", *(step.generation for step in PLAN.forks.values())]),
+    generation=st.sampled_from(["", *(step.generation for step in PLAN.kept.values())]),
     claimed_at=moments,
     ended_at=moments,
     failures=st.integers(0, 70),
@@ -78,7 +78,7 @@ worlds = st.builds(
     run=runs,
     wish=st.builds(Wish, stop=requests, abandon=requests, expires_at=moments, lease_until=moments),
     facts=st.dictionaries(st.tuples(st.sampled_from(UNITS), st.integers(0, 4)), facts, max_size=10),
-    gated=st.booleans(),
+    gated=st.sampled_from((frozenset(), frozenset({"exec"}), frozenset({"exec", "fork"}))),
     ref=st.sampled_from(["", "boot-1"]),
     slots=st.integers(-1, 3),
     objections=st.dictionaries(

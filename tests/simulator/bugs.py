@@ -153,7 +153,7 @@ BUGS: tuple[Bug, ...] = (
     ),
     _bug("nothing is released", DECIDE, "desk.effects.append(Release(unit=name, attempt=attempt))", "pass", 14),
     # --- desk ---
-    _bug("places are not counted", DESK, "self.slots -= not is_fork", "self.slots -= 0", 0),
+    _bug("places are not counted", DESK, "self.slots -= not is_kept", "self.slots -= 0", 0),
     _bug(
         "objections are not heard", DESK, "if objection is not None:", "if objection is not None and self.now < 0:", 0
     ),
@@ -184,8 +184,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "claimed without a gate",
         DESK,
-        "if self.world.gated:",
-        "if self.world.gated and self.now < 0:",
+        "if step.unit.kind in self.world.gated:",
+        "if step.unit.kind in self.world.gated and self.now < 0:",
         2,
         host="cluster",
     ),
@@ -229,8 +229,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "a fork's readiness is not read",
         OPENING,
-        "if isinstance(fact, Running) and fact.ready:",
-        "if isinstance(fact, Running):",
+        "return alive and isinstance(fact, Running) and fact.ready",
+        "return alive and isinstance(fact, Running)",
         5,
     ),
     _bug(
@@ -244,7 +244,7 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "removed forks stay",
         OPENING,
-        "if not name.startswith(FORK) or name in desk.plan.forks:",
+        "if not record.kept or name in desk.plan.kept:",
         "if name:",
         0,
         13,
@@ -267,9 +267,15 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "cleanup beside recorded creates that linger", CLOSING, "elif desk.lingers(name):", "elif desk.now < 0:", 4, 5
     ),
-    _bug("preStop is left out", CLOSING, "if forks and not _pre_stop(desk):", "if desk.now < 0:", 5),
-    _bug("preStop without a fork", CLOSING, "if forks and not _pre_stop(desk):", "if not _pre_stop(desk):", 5),
-    _bug("postStop beside forks", CLOSING, "if not _rest(desk, forks):", "if _rest(desk, forks) is None:", 4, 5),
+    _bug("preStop is left out", CLOSING, "if desk.run.has_started and not _pre_stop(desk):", "if desk.now < 0:", 5),
+    _bug(
+        "preStop without a fork",
+        CLOSING,
+        "if desk.run.has_started and not _pre_stop(desk):",
+        "if not _pre_stop(desk):",
+        5,
+    ),
+    _bug("postStop beside forks", CLOSING, "if not _kept_rest(desk):", "if _kept_rest(desk) is None:", 4, 5),
     _bug("finished before postStop is", CLOSING, "if _post_stop(desk):", "if _post_stop(desk) is not None:", 4),
     _bug(
         "readers are not cleaned first",
@@ -293,11 +299,68 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "skipped preStop is waited for",
         CLOSING,
-        "return at is Standing.FAILED or not any(",
-        "return at is Standing.FAILED and not any(",
+        "return at is Standing.FAILED or not desk.run.has_started",
+        "return at is Standing.FAILED and not desk.run.has_started",
         13,
     ),
     _bug("abandoned beside what runs", CLOSING, "if _rest(desk, names):", "if _rest(desk, names) is not None:", 4),
+    _bug("postStop beside the target", CLOSING, "if target.stopped:", "if target.stopped or desk.now > 0:", 4, 5, 8),
+    _bug(
+        "a target that stopped is not noted",
+        CLOSING,
+        "        desk.move(Stopped(at=desk.now))\n        return True",
+        "        return desk.now < 0",
+        0,
+        13,
+    ),
+    _bug(
+        "a target that started is owed no postStop",
+        CLOSING,
+        "return desk.run.started_at > 0 or any(",
+        "return any(",
+        4,
+        5,
+    ),
+    _bug("a target that started is owed no preStop", RUN, "self.started_at > 0 or any(", "any(", 5),
+    _bug(
+        "that the target has started is not noted",
+        DECIDE,
+        "if target is not None and target.started and not (",
+        "if target is not None and target.started and desk.now < 0 and not (",
+        4,
+        5,
+        13,
+    ),
+    _bug(
+        "that the target has started is noted again",
+        DECIDE,
+        "and not (desk.run.started_at or desk.run.stopped_at):",
+        "and not desk.run.stopped_at:",
+        0,
+        8,
+        13,
+    ),
+    _bug(
+        "postStart before the target has started",
+        OPENING,
+        "if desk.world.target is not None and not desk.run.started_at:",
+        "if desk.world.target is not None and desk.now < 0:",
+        5,
+    ),
+    _bug(
+        "a fork before what it comes after",
+        OPENING,
+        "    if missing:\n        message = words.waits_for_forks",
+        "    if desk.now < 0:\n        message = words.waits_for_forks",
+        5,
+    ),
+    _bug(
+        "a fork goes before what comes after it",
+        CLOSING,
+        "if later and _is_there(desk, name):",
+        "if later and desk.now < 0:",
+        5,
+    ),
     # --- retry ---
     _bug("voids without end", RETRY, "VOID_LIMIT: Final = 3", "VOID_LIMIT: Final = 5", 5, 9),
     _bug("a sixth preStop", LIFECYCLE, "PRE_STOP_TRIES = 5", "PRE_STOP_TRIES = 6", 5, 9),
@@ -305,6 +368,7 @@ BUGS: tuple[Bug, ...] = (
     _bug("limits are not read", RETRY, 'return retry.limit or float("inf")', 'return float("inf")', 5, 9),
     _bug("postStop gives up", RETRY, '        return float("inf")\n', "        return PRE_STOP_TRIES\n", 0, 13),
     _bug("the back-off does not grow", RETRY, "min(max(times - 1, 0), 20)", "0", 13),
+    _bug("what can never be is tried again", RETRY, "or record.reason in _ALWAYS_SO", "", 9),
     # --- sealed ---
     _bug(
         "stop steps need nothing",

@@ -6,6 +6,7 @@ are not synced: a reboot may lose them. The ledger is.
 """
 
 from dayfly.execute.turn import Scene
+from dayfly.plan.words import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Sealed, Stalled, Unclear, Waiting
 from dayfly.spec.run import Result, Run, State
 from simulator.server import Server
@@ -82,6 +83,8 @@ class Machine(Simulation):
             return Sealed(result=folder.receipt) if holder else Ended(result=folder.receipt)
         if folder.marker == "void":
             return NeverRan(reason="Void", message="fenced before it started")
+        if folder.marker == "unfit":
+            return NeverRan(reason=Reason.INPUT_NOT_TEXT, message="an input contains a zero byte")
         if folder.marker == "started" and holder:
             return Running(since=holder.started or folder.since, ready=holder.ready)
         if folder.marker == "started":
@@ -98,6 +101,10 @@ class Machine(Simulation):
         folder = self.folders.setdefault((unit, attempt), Folder(self.ref(), self.now))
         if self.faulty and self.rng.random() < self.clumsy:
             return  # no process could be made
+        if self.scenario.shapes[unit].unfit and not folder.marker:
+            folder.marker = "unfit"  # nothing is started with such an input
+            self.news()
+            return
         launcher = Launcher(unit, attempt, folder, hung=self.rng.random() < 0.05)
         launcher.frozen = self.rng.random() < 0.04 and self.scenario.shapes[unit].event is not None
         self.launchers.append(launcher)

@@ -9,11 +9,12 @@ violations are those of the invariants: 1 AtMostOnce, 2 NoStartWithoutClaim, 3 C
 from collections.abc import Iterable
 
 from dayfly.execute.turn import Scene
-from dayfly.plan.actions import Claim, Close, Decision, Doubt, Finish, GiveUp, Move, Record, Void
+from dayfly.plan.actions import Claim, Close, Decision, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
 from dayfly.plan.world import Running, Unclear, World
 from dayfly.spec.lifecycle import Event
 from dayfly.spec.run import Phase, Run, State, UnitRecord
 from simulator.scenario import Scenario, Shape, output_record, value
+from simulator.target import STOPPED, SelfStarting
 
 ALIVE = (State.CLAIMED, State.UNKNOWN)
 PRE_STOP_TRIES = 5
@@ -32,8 +33,9 @@ class Violation(AssertionError):  # noqa: N818  (it is a finding, not an error o
 class Oracle:
     """The truth about one run."""
 
-    def __init__(self, scenario: Scenario, run: Run) -> None:
+    def __init__(self, scenario: Scenario, run: Run, target: SelfStarting | None = None) -> None:
         self.scenario = scenario
+        self.target = target  # the truth about it, if it lives by itself
         self.run = run  # the ledger as it was last made durable
         self.pinned = run.plan
         self.gone = False
@@ -44,7 +46,7 @@ class Oracle:
         self.outputs: dict[str, dict[str, int]] = {}  # unit -> its outputs, and the attempt that told each last
         self.cleaning: set[str] = set()  # documents whose postStop has begun
         self.made: set[str] = set()  # documents of which something may be in the cloud
-        self.forked = False  # a fork was ever claimed
+        self.begun = False  # a fork was ever claimed
         self.hurried: set[tuple[str, int]] = set()  # units and attempts after which somebody wanted no back-off
         self.wished: dict[str, str] = {}  # today's forks: unit -> generation
 
@@ -76,6 +78,8 @@ class Oracle:
             beside = [name for name in self.alive if shapes[name].creates and shapes[name].event is not None]
         elif shape.event is Event.POST_STOP:
             beside = [name for name in self.alive if shapes[name].event is not Event.POST_STOP]
+            if self.target is not None and self.target.stage != STOPPED and self.run.phase is not Phase.ABANDONED:
+                raise Violation(5, f"{shape.id} started while the target {self.target.stage}")
             self.cleaning.add(shape.resource)
             for name in self.scenario.readers.get(shape.resource, ()):
                 late = {other.id for other in self.scenario.of(Event.POST_STOP, name)} - self.succeeded
@@ -106,7 +110,13 @@ class Oracle:
         own = [s for s in self.scenario.shapes.values() if s.creates and s.event is not None and s.resource == resource]
         if resource and own:
             return any(_begun(self.run.unit(shape.id)) for shape in own)
-        return any(_begun(self.run.unit(shape.id)) for shape in self.scenario.shapes.values() if shape.creates)
+        anything = any(_begun(self.run.unit(shape.id)) for shape in self.scenario.shapes.values() if shape.creates)
+        return anything or (self.target is not None and self.target.began)
+
+    @property
+    def forked(self) -> bool:
+        """Whether the target has started, by itself or with a fork."""
+        return self.begun or (self.target is not None and self.target.began)
 
     # --- what a server is about to write ----------------------------------------------------------------------------
 
@@ -131,10 +141,17 @@ class Oracle:
             if known_refs is not None and move.ref not in known_refs:
                 raise Violation(2, f"{move.unit} claimed as {move.ref!r}, which is nothing")
             if shape.event is Event.POST_START:
-                for name in scene.plan.forks:
+                for name in scene.plan.kept:
                     fact = world.facts.get((name, world.run.unit(name).attempt))
                     if not (isinstance(fact, Running) and fact.ready):
                         raise Violation(5, f"{move.unit} claimed before {name} answers")
+                started = world.run.started_at or any(isinstance(each, Started) for each in moves)
+                if world.target is not None and not started:
+                    raise Violation(5, f"{move.unit} claimed before the target has started")
+            for name in scene.plan.kept[move.unit].after if shape.event is None else ():
+                fact = world.facts.get((name, world.run.unit(name).attempt))
+                if not (isinstance(fact, Running) and fact.ready):
+                    raise Violation(5, f"{move.unit} claimed before {name} answers")
 
     # --- what is written to the ledger ----------------------------------------------------------------------------
 
@@ -150,6 +167,14 @@ class Oracle:
             match move:
                 case Close():
                     phase = self._expect(phase, Phase.OPEN, Phase.CLOSED, "closed")
+                case Started():
+                    if self.target is None or not self.target.began or before.started_at or before.stopped_at:
+                        raise Violation(8, "the ledger says that the target has started")
+                case Stopped():
+                    if self.target is None or self.target.stage != STOPPED or before.stopped_at:
+                        raise Violation(8, "the ledger says that the target has stopped")
+                    if phase is not Phase.CLOSED:
+                        raise Violation(8, f"stopped while {phase}")
                 case GiveUp():
                     if before.abandon is not None:
                         raise Violation(8, "given up twice")
@@ -194,7 +219,7 @@ class Oracle:
             raise Violation(9, f"{name}#{move.attempt} claimed beside a live #{self.alive[name]}")
         self._again(move, shape, record)
         self._ready(shape, now)
-        self.forked = self.forked or shape.event is None
+        self.begun = self.begun or shape.event is None
 
     def _again(self, move: Claim, shape: Shape, record: UnitRecord) -> None:
         name = move.unit
@@ -211,7 +236,7 @@ class Oracle:
             return
         if record.state is State.DONE and record.outcome == "succeeded":
             raise Violation(9, f"{name} claimed after success")
-        if shape.creates and record.state is State.VOID and record.voids >= VOIDS:
+        if shape.creates and record.state is State.VOID and (record.voids >= VOIDS or record.reason == "InputNotText"):
             raise Violation(9, f"{name} claimed after {record.voids} voids")
         tries = PRE_STOP_TRIES if shape.event is Event.PRE_STOP else shape.limit
         if record.state is State.DONE and shape.event is not Event.POST_STOP and tries and record.failures >= tries:
@@ -249,7 +274,7 @@ class Oracle:
             if self.forked and not self.pre_stop_over(now):
                 raise Violation(5, f"{shape.id} claimed before preStop is over")
         if shape.event is Event.PRE_STOP and not self.forked:
-            raise Violation(5, f"{shape.id} claimed though no fork ever was")
+            raise Violation(5, f"{shape.id} claimed though the target never started")
 
     def _all(self, shape: Shape, event: Event, now: dict[str, UnitRecord]) -> None:
         late = [other.id for other in self.scenario.of(event) if now.get(other.id, NOTHING).outcome != "succeeded"]
@@ -270,6 +295,8 @@ class Oracle:
         return all(self._over(shape, units) for shape in self.scenario.of(Event.PRE_STOP))
 
     def _cleaned(self) -> None:
+        if self.target is not None and self.target.stage != STOPPED:
+            raise Violation(4, f"cleaned while the target {self.target.stage}")
         if self.alive:
             raise Violation(4, f"cleaned while {', '.join(sorted(self.alive))} ran")
         for record in self.run.units.values():
@@ -277,9 +304,12 @@ class Oracle:
                 raise Violation(4, "cleaned with an attempt that the ledger believes alive")
         for shape in self.scenario.of(Event.POST_STOP):
             own = any(s.resource == shape.resource and s.event and s.creates for s in self.scenario.shapes.values())
-            owing = shape.resource in self.made if shape.resource and own else bool(self.made)
+            owing = shape.resource in self.made if shape.resource and own else self._anything()
             if owing and shape.id not in self.succeeded:
                 raise Violation(4, f"cleaned, and {shape.id} never succeeded")
+
+    def _anything(self) -> bool:
+        return bool(self.made) or (self.target is not None and self.target.began)
 
     # --- what the host is asked to do -----------------------------------------------------------------------------
 
@@ -307,6 +337,13 @@ class Oracle:
         """A fork is asked to end because its run is closed."""
         if self.run.phase is Phase.CLOSED and self.run.abandon is None and not self.pre_stop_over():
             raise Violation(5, f"{unit} is ended before preStop is over")
+        later = [
+            name
+            for name in self.wished
+            if unit in self.scenario.shapes[name].after and self.run.unit(name).state in ALIVE
+        ]
+        if self.run.phase is Phase.CLOSED and self.run.abandon is None and later:
+            raise Violation(5, f"{unit} is ended before {later[0]}, which comes after it")
 
     def dissolved(self) -> None:
         """The ledger forgets the run."""
@@ -361,7 +398,7 @@ class Oracle:
 
 def _failed(shape: Shape, record: UnitRecord) -> bool:
     if record.state is State.VOID:
-        return record.voids >= VOIDS
+        return record.voids >= VOIDS or record.reason == "InputNotText"
     if record.state is not State.DONE or record.outcome == "succeeded":
         return False
     return bool(shape.limit) and record.failures >= shape.limit
@@ -396,7 +433,9 @@ def _step(move: Claim | Doubt | Record | Void, before: UnitRecord) -> UnitRecord
             return UnitRecord(state=State.UNKNOWN, failures=before.failures, voids=before.voids, **kept)
         case Void():
             voids = before.voids + 1
-            return UnitRecord(state=State.VOID, failures=before.failures, voids=voids, ended_at=move.at, **kept)
+            return UnitRecord(
+                state=State.VOID, reason=move.reason, failures=before.failures, voids=voids, ended_at=move.at, **kept
+            )
         case Record(result=result):
             failures = before.failures + (result.outcome == "failed")
             return UnitRecord(

@@ -6,6 +6,8 @@ from functools import lru_cache
 from random import Random
 from typing import NamedTuple
 
+import msgspec
+
 from dayfly.plan.sealed import Plan, seal
 from dayfly.spec.lifecycle import (
     CREATING,
@@ -49,6 +51,8 @@ class Shape(NamedTuple):
     hangs: bool
     deaf: bool  # ignores SIGTERM
     spills: bool  # leaves outputs behind even when it fails
+    unfit: bool = False  # what it reads cannot be given to it
+    after: tuple[str, ...] = ()  # of a fork: those that answer before it begins, and outlive it
 
     @property
     def creates(self) -> bool:
@@ -64,6 +68,7 @@ class Scenario(NamedTuple):
     # resource -> resources ('' is the target's own hooks) that read it and are cleaned up before it
     readers: dict[str, frozenset[str]]
     plans: tuple[Plan, ...]
+    self_starting: bool  # whether its target starts and stops by itself
 
     def of(self, event: Event | None, resource: str | None = None) -> tuple[Shape, ...]:
         """The units of an event, of one document or of all."""
@@ -96,6 +101,7 @@ class _Draughtsman:
     def __init__(self, rng: Random) -> None:
         self.rng = rng
         self.shapes: dict[str, Shape] = {}
+        self.chained = False  # the second fork comes after the first
         self.readers: dict[str, set[str]] = {}
 
     def draw(self) -> Scenario:
@@ -106,6 +112,7 @@ class _Draughtsman:
             documents.append(self._hooks(resources))
         rng.shuffle(documents)
         names = [f"app{number}" for number in range(rng.choice((0, 1, 1, 2)))]
+        self.chained = rng.random() < 0.5
         first = tuple(self._fork(name, revision=0) for name in names)
         revisions = [first]
         for revision in range(1, 3):
@@ -117,6 +124,7 @@ class _Draughtsman:
             shapes=self.shapes,
             readers={name: frozenset(who) for name, who in self.readers.items()},
             plans=tuple(seal(tuple(documents), forks) for forks in revisions),
+            self_starting=rng.random() < 0.25,
         )
 
     def _resource(self, name: str, earlier: list[str]) -> Lifecycle:
@@ -175,6 +183,7 @@ class _Draughtsman:
             hangs=rng.random() < 0.05,
             deaf=rng.random() < 0.15,
             spills=rng.random() < 0.5,
+            unfit=creates and bool(reads) and rng.random() < 0.05,
         )
         self.shapes[shape.id] = shape
         for read in reads:
@@ -213,6 +222,8 @@ class _Draughtsman:
     def _fork(self, name: str, revision: int) -> Unit:
         baseline = Baseline(kind="Deployment", namespace="shop", name=name)
         uid = fork_id(baseline)
+        before = msgspec.structs.replace(baseline, name="app0")
+        after = (fork_id(before),) if self.chained and name != before.name else ()
         reads = [shape.id for shape in self.shapes.values() if shape.event is Event.PRE_START and shape.resource]
         if uid not in self.shapes:
             self.shapes[uid] = Shape(
@@ -228,7 +239,8 @@ class _Draughtsman:
                 hangs=True,
                 deaf=self.rng.random() < 0.15,
                 spills=False,
+                after=after,
             )
         changes = (EnvChange(name="REVISION", value=str(revision * self.rng.randrange(2))),)
         inputs = tuple(self._input("", read, output) for read, output in self.shapes[uid].reads)
-        return Unit(name=name, kind="fork", inputs=inputs, fork=Fork(baseline=baseline, env=changes))
+        return Unit(name=name, kind="fork", inputs=inputs, after=after, fork=Fork(baseline=baseline, env=changes))

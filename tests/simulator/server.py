@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dayfly.embedded.ledger import Stored
     from simulator.world import Simulation
 
+GATED = frozenset({"exec", "fork"})
 ALIVE = (State.CLAIMED, State.UNKNOWN)
 
 
@@ -95,7 +96,8 @@ class Server:
             run=stored.run,
             wish=stored.wish,
             facts=facts,
-            gated=sim.gated,
+            target=sim.target_told(stored.run),
+            gated=GATED if sim.gated else frozenset(),
             ref=sim.ref(),
             slots=sim.free_slots(stored.run),
             objections=sim.objections,
@@ -171,5 +173,5 @@ class Server:
         sim.boundary(f"after {type(effect).__name__}")
 
     def _stopping(self, effect: Fence | Cancel) -> None:
-        if effect.unit.startswith("fork:") and effect.reason == "Cancelled":
+        if self.simulation.scenario.shapes[effect.unit].event is None and effect.reason == "Cancelled":
             self.simulation.oracle.stopping(effect.unit)

@@ -9,11 +9,12 @@ from dayfly.execute.turn import Scene, turn
 from dayfly.plan.actions import Decision, Move
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import Plan
-from dayfly.plan.world import AttemptKey, Fact, Objection, Wish
+from dayfly.plan.world import AttemptKey, Fact, Objection, TargetState, Wish
 from dayfly.spec.run import Request, Result, Run
 from simulator.oracle import Oracle, Violation
 from simulator.scenario import DIFFERENT_PLANS, OUTPUTS, TARGET, Scenario, draw, output_record
 from simulator.server import ALIVE, Crash, Server
+from simulator.target import SelfStarting
 
 START = 1_000_000_000  # unix milliseconds at which every story begins
 SETTLE = 2_500  # steps within which a world without faults must come to rest
@@ -62,11 +63,12 @@ class Simulation:
         )
         with self.ledger.transaction("birth"):
             assert self.ledger.birth(stored), "a uid is used once"
-        self.oracle = Oracle(self.scenario, run)
+        self.target = SelfStarting() if self.scenario.self_starting else None
+        self.oracle = Oracle(self.scenario, run, self.target)
         self._wished()
 
     def _wished(self) -> None:
-        self.oracle.wished = {step.id: step.generation for step in self.scenario.plans[self.revision].forks.values()}
+        self.oracle.wished = {step.id: step.generation for step in self.scenario.plans[self.revision].kept.values()}
 
     # --- what hosts answer --------------------------------------------------------------------------------------------
 
@@ -96,6 +98,24 @@ class Simulation:
 
     def release(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
         raise NotImplementedError
+
+    def target_told(self, run: Run) -> TargetState | None:
+        """What the target's adapter says to a server that has read `run`."""
+        if self.target is None:
+            return None
+        return self.target.told(run, late=self.faulty and self.rng.random() < 0.1)
+
+    def move_on(self) -> bool:
+        """Let the target, or anything else outside the servers, take one step; false if all of it waits."""
+        if self.target is not None and self.rng.random() < 0.5:
+            said = self.target.move(self.rng, self.oracle.run.phase)
+            if said:
+                self.say("the target", said)
+                self.news()
+                return True
+        if self.step():
+            return True
+        return self.target is not None and self.target.can_move(self.oracle.run.phase)
 
     def step(self) -> bool:
         """Let something outside the servers take one step; false if all of it waits for time or for a server."""
@@ -262,9 +282,9 @@ class Simulation:
             if server.due() or rng.random() < 0.1:
                 self.take_turn(server)
             else:
-                self.step()
+                self.move_on()
         elif chance < 0.72:
-            self.step()
+            self.move_on()
         elif chance < 0.80:
             self.wait()
         elif chance < 0.86:
@@ -420,9 +440,9 @@ class Simulation:
         """Only what must happen happens, until nothing does."""
         for _ in range(SETTLE):
             server = next((server for server in self.servers if server.due()), None)
-            if server is not None and (self.rng.random() < 0.5 or not self.step()):
+            if server is not None and (self.rng.random() < 0.5 or not self.move_on()):
                 self.take_turn(server)
-            elif server is None and not self.step():
+            elif server is None and not self.move_on():
                 if self.resting and self.oracle.at_rest() and not self.oracle.gone:
                     return
                 moments = [server.wake for server in self.servers if server.wake] + self.deadlines()

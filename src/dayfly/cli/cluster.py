@@ -26,7 +26,7 @@ from dayfly.spec import names as names_
 from dayfly.spec import semver
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
-from dayfly.spec.lifecycle import FORK
+from dayfly.spec.lifecycle import workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -104,11 +104,11 @@ class Cluster:
         return self._logs.text(unit, attempt, offset)
 
     def elsewhere(self, name: str, unit: str) -> str:
-        if not unit.startswith(FORK):
+        of = workload_of(unit)
+        if of is None:
             return ""
-        namespace, _, baseline = unit.removeprefix(FORK).partition("/")
-        fork = fork_name(name, self._get(name)["metadata"]["uid"], namespace, baseline)
-        return f"kubectl{self.flags.partition(' -n ')[0]} logs -n {namespace} -l {FORK_LABEL}={fork}"
+        fork = fork_name(name, self._get(name)["metadata"]["uid"], of.namespace, of.name)
+        return f"kubectl{self.flags.partition(' -n ')[0]} logs -n {of.namespace} -l {FORK_LABEL}={fork}"
 
     def pause(self, seconds: float) -> None:
         self._run(asyncio.sleep(seconds))

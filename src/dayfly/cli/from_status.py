@@ -17,7 +17,7 @@ from dayfly.plan.status import Report, UnitReport, of_unit
 from dayfly.plan.why import Blocker
 from dayfly.plan.why import why as chain
 from dayfly.plan.words import Clocked, spoken
-from dayfly.spec.lifecycle import FORK
+from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.run import Phase, Request
 
 # The operator takes such things up within a moment; until then it is no news.
@@ -86,7 +86,8 @@ def _overdue(meta: Any, status: Any, now: int) -> tuple[int, str] | None:
 def _unit(said: Any, now: int) -> UnitReport:
     since, until = milliseconds(said.get("since")), milliseconds(said.get("until"))
     template = said.get("template", "")
-    resource, _, name = ("", "", said["id"].rpartition("/")[2]) if said["id"].startswith(FORK) else _parts(said)
+    of = workload_of(said["id"])
+    resource, _, name = ("", "", of.name) if of else _parts(said)
     return UnitReport(
         id=said["id"],
         resource=resource,

@@ -26,14 +26,14 @@ class Chosen(NamedTuple):
 
     def takes(self, unit: str) -> bool:
         """Whether a unit, by its name within the run, is meant."""
-        from dayfly.spec.lifecycle import FORK
+        from dayfly.spec.lifecycle import workload_of
 
         if not self.resource:
             return True
         if self.step:
             return unit == f"{self.resource}/{self.step}"
-        if unit.startswith(FORK):
-            return self.resource in (unit, unit.rpartition("/")[2])
+        if of := workload_of(unit):
+            return self.resource in (unit, of.name)
         return unit == self.resource or unit.startswith(f"{self.resource}/")
 
 

@@ -18,7 +18,7 @@ from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import Address, wait_seconds, whole_number
 from dayfly.plan.why import why
 from dayfly.spec.errors import quote
-from dayfly.spec.lifecycle import FORK
+from dayfly.spec.lifecycle import workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -159,7 +159,7 @@ class Reports:
                 unit for unit in newest if unit.startswith(f"{resource}/") and step in ("", unit.partition("/")[2])
             ]
         else:
-            found = [unit for unit in newest if unit.startswith(FORK) and unit.rpartition("/")[2] == workload]
+            found = [unit for unit in newest if (of := workload_of(unit)) and of.name == workload]
         if not found:
             wanted = f"{resource}/{step or '*'}" if resource else workload
             raise ApiError(400, f"no log of {quote(wanted)}; {_there_is(newest)}")

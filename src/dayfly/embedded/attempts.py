@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from dayfly.embedded.clock import now_ms
 from dayfly.execute import receipt
+from dayfly.execute.outputs import described
 from dayfly.execute.process import run
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.resident import UnansweredError
@@ -317,6 +318,7 @@ class Attempts:
                 if isinstance(error, OSError) and error.errno in SCARCE:
                     raise
                 return receipt.lost(str(error), started_at=fact.result.started_at, ended_at=fact.result.ended_at)
+            return described(fact, self.values[key])
         return fact
 
 

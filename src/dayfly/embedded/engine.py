@@ -364,7 +364,7 @@ class Engine:
 
     def _probe(self, live: Live, name: str) -> None:
         """Watch for a fork to answer."""
-        if name not in live.plan.forks:
+        if name not in live.plan.kept:
             return
         key = Key(live.run.uid, name, live.run.unit(name).attempt)
         if key in self._probes or not isinstance(self._fact(key), Running):

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -14,7 +14,7 @@ from dayfly.execute.process.place import Place
 from dayfly.execute.process.render import Attempt, service_order
 from dayfly.execute.process.run import slug
 from dayfly.plan.reasons import Reason
-from dayfly.plan.sealed import ForkStep, Plan
+from dayfly.plan.sealed import KeptStep, Plan
 from dayfly.spec.lifecycle import Baseline, EnvChange, Unit, digest, fork_id
 from dayfly.spec.workload import Workload
 
@@ -40,9 +40,16 @@ class Baselines:
 
     def follow(self, plan: Plan) -> Plan:
         """The plan with forks whose generation changes with their baseline too."""
-        return msgspec.structs.replace(plan, forks={name: self._follow(fork) for name, fork in plan.forks.items()})
+        return msgspec.structs.replace(plan, kept={name: self._follow(fork) for name, fork in plan.kept.items()})
 
-    def _follow(self, fork: ForkStep) -> ForkStep:
+    def with_ports(self, plan: Plan) -> frozenset[str]:
+        """The forks of a plan whose baselines have a port."""
+        of = ((name, fork.unit.fork) for name, fork in plan.kept.items())
+        return frozenset(
+            name for name, fork in of if fork and (workload := self.get(fork.baseline)) is not None and workload.port
+        )
+
+    def _follow(self, fork: KeptStep) -> KeptStep:
         assert fork.unit.fork is not None, "a fork says what it derives from"
         workload = self.get(fork.unit.fork.baseline)
         if workload is None:
@@ -107,8 +114,9 @@ def fork_order(unit: Unit, workload: Workload, attempt: Attempt, port: int, else
     `elsewhere` has the port of each fork of the run that has one.
 
     Raises:
-        CannotRenderError: a value that no environment variable can hold, or one that another fork does not have.
+        CannotRenderError: it asks for the address of a fork that has none.
     """
+    check_addresses(unit, elsewhere)
     assert unit.fork is not None, "a fork says what it derives from"
     env = {name: value.encode() for name, value in workload.env.items()}
     if port:
@@ -133,6 +141,20 @@ def unapplied(unit: Unit) -> str:
     return f"{what} of the fork of {of.namespace}/{of.name} (this host runs the process of its baseline)"
 
 
+def check_addresses(unit: Unit, with_ports: Collection[str]) -> None:
+    """Whether each fork that this one asks the address of has one.
+
+    Raises:
+        CannotRenderError: one has none.
+    """
+    for change in unit.fork.env if unit.fork else ():
+        if "fork" in (change.source or {}) and fork_id(_of(change)) not in with_ports:
+            name = _of(change).name
+            raise CannotRenderError(
+                Reason.FORK_WITHOUT_PORT, f"the baseline {name} has no port where its fork could answer"
+            )
+
+
 def unavailable(change: EnvChange) -> str:
     """The kind of cluster object that a change takes its value from, which this machine has none of; or nothing."""
     return next((kind for kind in ("configMap", "secret") if (change.source or {}).get(kind)), "")
@@ -140,23 +162,22 @@ def unavailable(change: EnvChange) -> str:
 
 def _value(change: EnvChange, attempt: Attempt, elsewhere: Mapping[str, int]) -> bytes:
     if change.source:
-        return _address(change.source["fork"], elsewhere)
+        return _address(change, elsewhere)
     if not change.input:
         return change.value.encode()
-    value = attempt.inputs[change.input] or b""
-    if b"\0" in value:
-        raise CannotRenderError(Reason.INPUT_NOT_TEXT, f"the value for {change.name} contains a zero byte")
-    return value
+    return attempt.inputs[change.input] or b""
 
 
-def _address(wanted: Mapping[str, object], elsewhere: Mapping[str, int]) -> bytes:
-    of = msgspec.convert(wanted["forkOf"], Baseline)
-    port = elsewhere.get(fork_id(of), 0)
-    if not port:
-        raise CannotRenderError(
-            Reason.FORK_WITHOUT_PORT, f"the baseline {of.name} has no port where its fork could answer"
-        )
-    return _PORT.sub(str(port), _HOST.sub(HOST, str(wanted["expression"]))).encode()
+def _address(change: EnvChange, elsewhere: Mapping[str, int]) -> bytes:
+    assert change.source is not None, "asked for a value from another fork"
+    port = elsewhere[fork_id(_of(change))]
+    return _PORT.sub(str(port), _HOST.sub(HOST, str(change.source["fork"]["expression"]))).encode()
+
+
+def _of(change: EnvChange) -> Baseline:
+    """The baseline of the fork that a change asks the address of."""
+    assert change.source is not None, "asked for a value from another fork"
+    return msgspec.convert(change.source["fork"]["forkOf"], Baseline)
 
 
 def _note(run: str, fork: str) -> str:

@@ -252,7 +252,7 @@ class EmbeddedHost:
             if self._writer.trouble and not report.ready:
                 # What it says of its steps is true, and not why it stands still.
                 report = msgspec.structs.replace(report, message=f"{report.message}; {self._writer.trouble}")
-            return limited(report, tuple(text for fork in scene.plan.forks.values() if (text := unapplied(fork.unit))))
+            return limited(report, tuple(text for fork in scene.plan.kept.values() if (text := unapplied(fork.unit))))
         last = self._engine.reader.last(uid)
         if last is None:
             return None
@@ -288,7 +288,7 @@ class EmbeddedHost:
         if scene is None:
             return ()
         found = []
-        for name in scene.plan.forks:
+        for name in scene.plan.kept:
             record = scene.world.run.unit(name)
             fact = scene.world.facts.get((name, record.attempt))
             port = self._engine.ports.known(uid, name) if isinstance(fact, Running) else 0

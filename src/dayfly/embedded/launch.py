@@ -6,14 +6,14 @@ from dayfly.embedded.clock import now_ms
 from dayfly.embedded.forks import Baselines, Ports
 from dayfly.embedded.ledger import Ledger
 from dayfly.embedded.runs import Live
-from dayfly.execute.order import CannotRenderError, fits
+from dayfly.execute.inputs import Inputs, Told, is_complete, resolve
+from dayfly.execute.order import CannotRenderError
 from dayfly.execute.process.render import Attempt, step_order
 from dayfly.execute.process.run import private_directories
 from dayfly.execute.process.start import Starter
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Ended, NeverRan
-from dayfly.spec.lifecycle import CREATING, Kind, Unit
-from dayfly.spec.run import Result
+from dayfly.plan.world import NeverRan
+from dayfly.spec.lifecycle import Kind, Unit
 
 
 class Launcher:
@@ -38,9 +38,7 @@ class Launcher:
                 order = step_order(unit, self._attempt(live, key, unit))
         except CannotRenderError as error:
             self._attempts.busy.discard(key)
-            now = now_ms()
-            result = Result(outcome="failed", reason=error.reason, message=str(error), ended_at=now)
-            self._attempts.tell(key, Ended(result=result))
+            self._attempts.tell(key, NeverRan(reason=error.reason, message=str(error)))
         except OSError as error:
             self._attempts.busy.discard(key)
             self._attempts.tell(key, NeverRan(reason=Reason.CANNOT_START, message=str(error)))
@@ -58,12 +56,8 @@ class Launcher:
             resource=resource,
             unit=key.unit,
             number=key.attempt,
-            inputs=self._inputs(key.run, resource, unit, cleans=step is not None and not step.creates),
-            complete=all(
-                live.run.unit(other.id).outcome == "succeeded"
-                for other in live.plan.steps.values()
-                if other.resource == resource and other.event in CREATING
-            ),
+            inputs=self._read(key, resolve(live.run, unit, resource, cleans=step is not None and not step.creates)),
+            complete=is_complete(live.plan, live.run, resource),
             isolation=isolation,
             folder="" if is_fork else self._attempts.at(key).make_beginning(),
             private=() if isolation == "none" or is_fork else private_directories(unit),
@@ -71,18 +65,16 @@ class Launcher:
             start_before=now_ms() + limits.schedule_ms + limits.pull_ms,
         )
 
-    def _inputs(self, run: str, resource: str, unit: Unit, *, cleans: bool) -> dict[str, bytes | None]:
-        """The values; for a step that cleans up, one that its place cannot hold counts as absent: it must run."""
-        values = self._reader.values(run) if any(item.from_ for item in unit.inputs) else {}
-        inputs: dict[str, bytes | None] = {}
-        for item in unit.inputs:
-            if item.from_ is None:
-                inputs[item.name] = None if item.value is None else item.value.encode()
-            else:
-                producer = f"{item.from_.resource or resource}/{item.from_.unit}".removeprefix("/")
-                value = values.get((producer, item.from_.output))
-                inputs[item.name] = None if cleans and value is not None and not fits(item, value) else value
-        return inputs
+    def _read(self, key: Key, inputs: Inputs) -> dict[str, bytes | None]:
+        """The values. What is handed over as absent though it was told is said where the step's own words go."""
+        for sentence in inputs.unfit.values():
+            self._attempts.at(key).say(f"{sentence}; it is handed over as absent")
+        told = any(isinstance(source, Told) for source in inputs.sources.values())
+        values = self._reader.values(key.run) if told else {}
+        return {
+            name: values.get((source.unit, source.output)) if isinstance(source, Told) else source
+            for name, source in inputs.sources.items()
+        }
 
     def _fork_order(self, live: Live, key: Key, unit: Unit) -> bytes:
         assert unit.fork is not None, "only forks have a baseline"
@@ -93,9 +85,5 @@ class Launcher:
         folder = self._attempts.at(key)
         if text := forks.unapplied(unit):
             folder.say(f"nothing is done for {text}")
-        elsewhere = {
-            name: self._ports.of(key.run, name)
-            for name, fork in live.plan.forks.items()
-            if fork.unit.fork and (other := self.baselines.get(fork.unit.fork.baseline)) and other.port
-        }
+        elsewhere = {name: self._ports.of(key.run, name) for name in self.baselines.with_ports(live.plan)}
         return forks.fork_order(unit, workload, self._attempt(live, key, unit), port, elsewhere)

@@ -20,7 +20,7 @@ class Live:
 
     def unit(self, name: str) -> Unit:
         """A step or a fork; one that is no longer wished for has only its name."""
-        step = self.plan.steps.get(name) or self.plan.forks.get(name)
+        step = self.plan.steps.get(name) or self.plan.kept.get(name)
         return step.unit if step else Unit(name=name, kind="fork")
 
 
@@ -73,7 +73,7 @@ class Runs:
 
     def with_forks(self) -> list[str]:
         """Those in memory that have forks; a run with a living fork is always in memory."""
-        return [uid for uid, live in self._live.items() if live.plan.forks]
+        return [uid for uid, live in self._live.items() if live.plan.kept]
 
     def count(self) -> int:
         """How many are in memory."""

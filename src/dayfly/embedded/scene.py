@@ -1,21 +1,19 @@
 """What a turn sees on this machine: the run, the facts of its attempts, free places, and what stands in the way."""
 
-from collections.abc import Mapping
-
-import msgspec
-
 from dayfly.embedded.attempts import Attempts, Key
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.forks import Baselines
+from dayfly.embedded.forks import Baselines, check_addresses
 from dayfly.embedded.runs import Live, Runs
+from dayfly.execute.inputs import remarks, resolve
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.outputs import within_limit
 from dayfly.execute.process.run import declared_paths
 from dayfly.execute.turn import Scene
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import AttemptKey, Ended, Fact, Objection, World
+from dayfly.plan.sealed import KeptStep
+from dayfly.plan.world import Objection, World
 from dayfly.spec.lifecycle import Unit
-from dayfly.spec.run import OutputRecord, State
 
-RUN_OUTPUT_LIMIT = 1 << 20
 BASELINE_MISSING = Reason.BASELINE_MISSING
 PATH_BUSY = Reason.PATH_BUSY
 # Why this host does not take a unit yet; each can end without any news of the run itself.
@@ -41,50 +39,38 @@ class Scenes:
         world = World(
             run=live.run,
             wish=live.stored.wish,
-            facts=self._within_limit(live),
+            facts=within_limit(live.run, self._attempts.facts(live.run.uid)),
             ref=self._attempts.place.ref,
             # One at a time where paths may meet: what is started now, the next look objects to.
             slots=slots if self._apart else min(slots, 1),
             objections=self._objections(live),
+            remarks=remarks(live.plan, live.run),
         )
         return Scene(plan=live.plan, world=world, now=now_ms())
 
-    def _within_limit(self, live: Live) -> dict[AttemptKey, Fact]:
-        """All outputs of a run together have a limit: a result beyond it is a failure, and is not kept."""
-        facts = dict(self._attempts.facts(live.run.uid))
-        kept = sum(_size(record.outputs) for record in live.run.units.values())
-        for (name, attempt), fact in facts.items():
-            record = live.run.unit(name)
-            if not isinstance(fact, Ended) or attempt != record.attempt or record.state is State.DONE:
-                continue
-            told = fact.result.outputs
-            # What a former attempt told is replaced: all of it by a success, by name after another failure.
-            then = told if fact.result.outcome == "succeeded" else record.outputs | told
-            total = kept - _size(record.outputs) + _size(then)
-            if total > RUN_OUTPUT_LIMIT:
-                message = (
-                    f"its {_size(told)} bytes of outputs would make {total} for the run, {RUN_OUTPUT_LIMIT} is the most"
-                )
-                facts[name, attempt] = Ended(
-                    result=msgspec.structs.replace(
-                        fact.result, outcome="failed", reason=Reason.OUTPUT_TOO_LARGE, message=message, outputs={}
-                    )
-                )
-            else:
-                kept = total
-        return facts
-
     def _objections(self, live: Live) -> dict[str, Objection]:
         found: dict[str, Objection] = {}
-        for name, fork in live.plan.forks.items():
-            if fork.unit.fork and self._baselines.get(fork.unit.fork.baseline) is None:
-                baseline = fork.unit.fork.baseline
-                name_of = f"{baseline.namespace}/{baseline.name}"
-                message = f"its baseline {name_of} is not declared; apply a file of kind Deployment"
-                found[name] = Objection(reason=BASELINE_MISSING, message=message)
+        for name, fork in live.plan.kept.items():
+            if objection := self._fork_objection(live, fork):
+                found[name] = objection
         if not self._apart:
             found |= self._path_objections(live)
         return found
+
+    def _fork_objection(self, live: Live, fork: KeptStep) -> Objection | None:
+        """What a fork lacks before it can be started: it is a wish that holds, so nothing is tried in vain."""
+        assert fork.unit.fork is not None, "a fork says what it derives from"
+        baseline = fork.unit.fork.baseline
+        if self._baselines.get(baseline) is None:
+            name_of = f"{baseline.namespace}/{baseline.name}"
+            message = f"its baseline {name_of} is not declared; apply a file of kind Deployment"
+            return Objection(reason=BASELINE_MISSING, message=message)
+        try:
+            resolve(live.run, fork.unit, "", cleans=False)
+            check_addresses(fork.unit, self._baselines.with_ports(live.plan))
+        except CannotRenderError as error:
+            return Objection(reason=error.reason, message=str(error))
+        return None
 
     def _path_objections(self, live: Live) -> dict[str, Objection]:
         """Without private folders two steps that use one absolute path must not run at once."""
@@ -104,7 +90,3 @@ class Scenes:
     def _busy_unit(self, key: Key) -> Unit:
         live = self._runs.look(key.run)
         return live.unit(key.unit) if live else Unit(name=key.unit, kind="exec")
-
-
-def _size(outputs: Mapping[str, OutputRecord]) -> int:
-    return sum(output.size for output in outputs.values())

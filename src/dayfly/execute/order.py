@@ -2,11 +2,9 @@
 
 from collections.abc import Collection
 
-from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import nonce, resource_id
-from dayfly.spec.lifecycle import Input, Unit
+from dayfly.spec.lifecycle import Unit
 
-ENV_INPUT_LIMIT = 64 * 1024
 UNIT_OUTPUT_LIMIT = 512 * 1024
 
 Record = tuple[str, bytes]
@@ -58,29 +56,3 @@ def built_in(
 def env_record(name: str, value: bytes) -> Record:
     """One variable of the order's environment."""
     return "env", name.encode() + b"=" + value
-
-
-def fits(item: Input, value: bytes) -> bool:
-    """Whether the input's places can hold the value; a file holds everything."""
-    return not item.as_.env or (len(value) <= ENV_INPUT_LIMIT and b"\0" not in value)
-
-
-def env_value(item: Input, value: bytes) -> bytes:
-    """The value, if an environment variable can hold it.
-
-    Raises:
-        CannotRenderError: it is too long, or contains a zero byte.
-    """
-    if len(value) > ENV_INPUT_LIMIT:
-        raise CannotRenderError(
-            Reason.INPUT_TOO_LARGE,
-            f"input {item.name} has {len(value)} bytes; an environment variable takes at most {ENV_INPUT_LIMIT}: "
-            "let the step read it as a file (as: {path: ...})",
-        )
-    if b"\0" in value:
-        raise CannotRenderError(
-            Reason.INPUT_NOT_TEXT,
-            f"input {item.name} contains a zero byte, which no environment variable can hold: "
-            "let the step read it as a file (as: {path: ...})",
-        )
-    return value

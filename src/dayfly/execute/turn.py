@@ -21,6 +21,11 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     world: World
     now: int
 
+    def kind(self, name: str) -> str:
+        """Of a unit of the plan, or of one that only the ledger knows any more."""
+        unit = self.plan.unit(name)
+        return unit.kind if unit else self.world.run.kind(name)
+
 
 class Host(Protocol):
     """What a turn needs of the host it runs on."""

@@ -22,7 +22,7 @@ from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan, Objection
-from dayfly.spec.lifecycle import FORK
+from dayfly.spec.lifecycle import Kind
 
 
 class Effects:
@@ -50,7 +50,7 @@ class Effects:
 
     async def perform(self, scene: Scene, sight: Sight, effect: Effect) -> None:
         """Bring one effect about, or begin to."""
-        if not isinstance(effect, Dissolve) and effect.unit.startswith(FORK):
+        if not isinstance(effect, Dissolve) and scene.kind(effect.unit) == Kind.FORK:
             await self._fork(scene, sight, effect)
             return
         match effect:

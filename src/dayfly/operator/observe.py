@@ -5,7 +5,9 @@ import logging
 import msgspec
 
 from dayfly.execute import receipt
+from dayfly.execute.inputs import remarks
 from dayfly.execute.order import CannotRenderError
+from dayfly.execute.outputs import described, foreseen, within_limit
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene
@@ -26,11 +28,13 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Unread, Waiting, World
 from dayfly.spec.identity import nonce
-from dayfly.spec.lifecycle import FORK, Unit, digest
+from dayfly.spec.lifecycle import Kind, Unit, digest
 from dayfly.spec.run import Phase, Result, State, UnitRecord
 
 log = logging.getLogger(__name__)
 
+# What is prepared behind a gate before it is claimed.
+GATED = frozenset({Kind.EXEC, Kind.FORK})
 ALIVE = (State.CLAIMED, State.UNKNOWN)
 
 
@@ -80,18 +84,19 @@ class Observer:
         facts: dict[AttemptKey, Fact] = {}
         for (name, attempt), pod in sight.pods.items():
             fact = _in_time(await self._read(sight, plan, name, attempt, pod, now), run.ledger.unit(name), now)
-            claimable = isinstance(fact, Held) and attempt > run.ledger.unit(name).attempt and name in plan.steps
-            if not claimable or fits(run, plan.steps[name], pod, now):
-                facts[name, attempt] = fact
+            facts[name, attempt] = fact
         await self._missing(sight, plan, facts)
+        facts = within_limit(run.ledger, facts)
+        _pass_over(sight, plan, facts, now)
         objections, refused = session.refusals.of(run.ledger, now)
         objections |= await self._altered(sight, plan, facts, now) | forks.objections
         world = World(
             run=run.ledger,
             wish=wish,
             facts=facts | forks.facts | refused,
-            gated=True,
+            gated=GATED,
             objections=objections,
+            remarks=remarks(plan, run.ledger),
         )
         return Scene(plan=plan, world=world, now=now), sight
 
@@ -175,7 +180,7 @@ class Observer:
         if not isinstance(told, Ended) or told.result.reason == Reason.LOST:
             return None
         sight.outputs[name, attempt] = heard.contents()
-        return Sealed(result=told.result)
+        return described(Sealed(result=told.result), sight.outputs[name, attempt])
 
     async def _with_outputs(self, sight: Sight, key: AttemptKey, seen: read.Seen, pod: Pod) -> Fact:
         """An end together with its outputs: from the pod, its log, or where an earlier try of ours has kept them."""
@@ -202,7 +207,7 @@ class Observer:
             )
             return type(fact)(result=result)
         sight.outputs[key] = found
-        return fact
+        return described(fact, found)
 
     async def _missing(self, sight: Sight, plan: Plan, facts: dict[AttemptKey, Fact]) -> None:
         """Attempts of which the cache has no pod: only a quorum read may say that it is gone.
@@ -214,7 +219,7 @@ class Observer:
         for name, record in run.ledger.units.items():
             key = name, record.attempt
             ended = record.state is State.DONE and (sight.closing or record.outcome == "failed")
-            if name.startswith(FORK) or key in facts or not (ended or record.state in ALIVE):
+            if record.kept or key in facts or not (ended or record.state in ALIVE):
                 continue
             unit = _unit(plan, name)
             pod = None
@@ -249,6 +254,19 @@ class Observer:
             if memory.judged:
                 found[name] = Objection(reason=Reason.POD_ALTERED, message=memory.judged, since=now)
         return found
+
+
+def _pass_over(sight: Sight, plan: Plan, facts: dict[AttemptKey, Fact], now: int) -> None:
+    """Leave out what waits to be claimed and may not be, since it would read other than what is told by now."""
+    held = [
+        (name, attempt)
+        for (name, attempt), fact in facts.items()
+        if isinstance(fact, Held) and attempt > sight.run.ledger.unit(name).attempt and name in plan.steps
+    ]
+    then = msgspec.structs.replace(sight.run, ledger=foreseen(sight.run.ledger, facts)) if held else sight.run
+    for name, attempt in held:
+        if not fits(then, plan.steps[name], sight.pods[name, attempt], now):
+            del facts[name, attempt]
 
 
 def _in_time(fact: Fact, record: UnitRecord, now: int) -> Fact:

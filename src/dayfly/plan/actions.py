@@ -18,6 +18,7 @@ class Claim(_Action, frozen=True, kw_only=True, gc=False, tag=True):
 
     unit: str
     attempt: int
+    kind: str = ""
     ref: str
     generation: str = ""
     at: int
@@ -56,6 +57,18 @@ class Close(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     request: Request
 
 
+class Started(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """The target itself has started: what precedes its stop is owed from here on."""
+
+    at: int
+
+
+class Stopped(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """Nothing of the target itself is at work any more, nor will be."""
+
+    at: int
+
+
 class GiveUp(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     """Somebody has decided that cleanup shall not be waited for, and says why."""
 
@@ -68,7 +81,7 @@ class Finish(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     at: int
 
 
-Move = Claim | Doubt | Record | Void | Close | GiveUp | Finish
+Move = Claim | Doubt | Record | Void | Close | Started | Stopped | GiveUp | Finish
 
 # --- effects: what the host is asked to do ----------------------------------------------------------------------
 

@@ -1,13 +1,13 @@
 """A closed run: create units come to rest, preStop, the forks go, postStop until it is confirmed, the ledger ends."""
 
 from dayfly.plan import words
-from dayfly.plan.actions import Finish, Wait
+from dayfly.plan.actions import Finish, Stopped, Wait
 from dayfly.plan.desk import Desk
 from dayfly.plan.opening import end, ending, ready_again, tell
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import Standing, standing
 from dayfly.plan.sealed import Step
-from dayfly.spec.lifecycle import FORK, Event
+from dayfly.spec.lifecycle import Event
 from dayfly.spec.run import State
 
 ALIVE = (State.CLAIMED, State.UNKNOWN)
@@ -22,10 +22,11 @@ def proceed(desk: Desk) -> None:
         return
     if not _rest(desk, creating):
         return
-    forks = [name for name in desk.run.units if name.startswith(FORK)]
-    if forks and not _pre_stop(desk):
+    if desk.run.has_started and not _pre_stop(desk):
         return
-    if not _rest(desk, forks):
+    if not _kept_rest(desk):
+        return
+    if not _target_rests(desk):
         return
     if _post_stop(desk):
         desk.move(Finish(at=desk.now))
@@ -51,6 +52,38 @@ def _rest(desk: Desk, names: list[str]) -> bool:
             desk.wait(ending(desk, name))
             resting = False
     return resting
+
+
+def _kept_rest(desk: Desk) -> bool:
+    """End what is kept: first whatever comes after others. True once nothing of it is left."""
+    going: list[str] = []
+    for name in desk.run.kept:
+        later = tuple(
+            other.id for other in desk.plan.kept.values() if name in other.after and _is_there(desk, other.id)
+        )
+        if later and _is_there(desk, name):
+            desk.wait(Wait(unit=name, reason=Reason.WAITING_FOR_LATER, message=words.waits_for_later(later), on=later))
+        else:
+            going.append(name)
+    return _rest(desk, going) and len(going) == len(desk.run.kept)
+
+
+def _is_there(desk: Desk, name: str) -> bool:
+    return desk.unit(name).state in ALIVE or desk.lingers(name)
+
+
+def _target_rests(desk: Desk) -> bool:
+    """Whether a target that starts and stops by itself is at rest for good: what follows its stop begins then."""
+    target = desk.world.target
+    if target is None or desk.run.stopped_at:
+        return True
+    if target.stopped:
+        desk.move(Stopped(at=desk.now))
+        return True
+    message = words.waits_for_stop(target.message)
+    for name in tuple(step.id for step in desk.plan.events[Event.POST_STOP]) or ("",):
+        desk.wait(Wait(unit=name, reason=Reason.WAITING_FOR_TARGET, message=message))
+    return False
 
 
 def _pre_stop(desk: Desk) -> bool:
@@ -93,15 +126,16 @@ def _unfinished(desk: Desk, resource: str) -> tuple[Step, ...]:
 def owed(desk: Desk, resource: str) -> bool:
     """Whether a document's postStop must run: something it could undo may have started.
 
-    For a resource that is any of its own create units, or, if it has none, anything of the run. The target's own hooks
-    surround everything. The proof that allows another attempt of what may run once only (`NeverRan`) is proof enough
-    that there is nothing to undo: cleanup would wait for the very node or image that the step never got.
+    For a resource that is any of its own create units, or, if it has none, anything of the run: create units, what is
+    kept, the target itself. The target's own hooks surround everything. The proof that allows another attempt of what
+    may run once only (`NeverRan`) is proof enough that there is nothing to undo: cleanup would wait for the very node
+    or image that the step never got.
     """
     own = desk.plan.creators(resource)
     if resource and own:
         return any(desk.unit(step.id).may_have_run for step in own)
-    return any(
-        record.may_have_run for name, record in desk.run.units.items() if name.startswith(FORK) or desk.creates(name)
+    return desk.run.started_at > 0 or any(
+        record.may_have_run for name, record in desk.run.units.items() if desk.creates(name)
     )
 
 
@@ -125,7 +159,7 @@ def _through(desk: Desk, step: Step) -> bool:
     at = standing(step, desk.unit(step.id))
     if at is Standing.SUCCEEDED:
         return True
-    # preStop is given up after its tries, and skipped where no fork was ever claimed; postStop never is.
+    # preStop is given up after its tries, and skipped where the target never started; postStop never is.
     if step.event is not Event.PRE_STOP:
         return False
-    return at is Standing.FAILED or not any(name.startswith(FORK) for name in desk.run.units)
+    return at is Standing.FAILED or not desk.run.has_started

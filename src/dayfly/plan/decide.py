@@ -6,7 +6,20 @@ from it go into one write.
 """
 
 from dayfly.plan import closing, opening, words
-from dayfly.plan.actions import Cancel, Close, Decision, Dissolve, Doubt, Fence, GiveUp, Launch, Record, Release, Void
+from dayfly.plan.actions import (
+    Cancel,
+    Close,
+    Decision,
+    Dissolve,
+    Doubt,
+    Fence,
+    GiveUp,
+    Launch,
+    Record,
+    Release,
+    Started,
+    Void,
+)
 from dayfly.plan.desk import Desk, lingers
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
@@ -27,6 +40,7 @@ def decide(plan: Plan, world: World, now: int) -> Decision:
         return desk.decision()
     _settle_wish(desk)
     _absorb(desk)
+    _settle_start(desk)
     if desk.phase is Phase.OPEN:
         opening.proceed(desk)
     else:
@@ -136,6 +150,13 @@ def _settle_wish(desk: Desk) -> None:
             desk.wake(wish.lease_until)
     if desk.phase is Phase.CLOSED and wish.abandon is not None and desk.abandon is None:
         desk.move(GiveUp(request=wish.abandon))
+
+
+def _settle_start(desk: Desk) -> None:
+    """Note that the target has started by itself, as soon as it is seen; once it has stopped for good that is over."""
+    target = desk.world.target
+    if target is not None and target.started and not (desk.run.started_at or desk.run.stopped_at):
+        desk.move(Started(at=desk.now))
 
 
 def _release(desk: Desk) -> None:

@@ -3,7 +3,7 @@
 from dayfly.plan import table, words
 from dayfly.plan.actions import Claim, Decision, Effect, Launch, Move, Prepare, Void, Wait
 from dayfly.plan.reasons import Reason
-from dayfly.plan.sealed import ForkStep, Plan, Step
+from dayfly.plan.sealed import KeptStep, Plan, Step
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Unclear, World
 from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
 
@@ -65,7 +65,7 @@ class Desk:
         return self.world.wish.retry.get(name, 0) == self.unit(name).attempt
 
     def creates(self, name: str) -> bool:
-        """Whether a closed run may not claim this unit: create steps and forks."""
+        """Whether a closed run may not claim this unit: create steps and what is kept."""
         step = self.plan.steps.get(name)
         return step is None or step.creates
 
@@ -77,27 +77,27 @@ class Desk:
         if at > self.now:
             self.waits.append(Wait(unit="", reason="", message="", until=at))
 
-    def claim(self, step: Step | ForkStep) -> bool:
+    def claim(self, step: Step | KeptStep) -> bool:
         """Claim the step's next attempt and let it go, if the host can take it now; else say why it waits."""
         objection = self.world.objections.get(step.id)
         if objection is not None:
             self.wait(Wait(unit=step.id, reason=objection.reason, message=objection.message, since=objection.since))
             return False
-        is_fork = isinstance(step, ForkStep)
-        if self.slots <= 0 and not is_fork:
+        is_kept = isinstance(step, KeptStep)
+        if self.slots <= 0 and not is_kept:
             self.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_SLOT, message=words.waits_for_slot()))
             return False
         attempt = self.unit(step.id).attempt + 1
-        generation = step.generation if isinstance(step, ForkStep) else ""
+        generation = step.generation if isinstance(step, KeptStep) else ""
         ref = self.world.ref
-        if self.world.gated:
+        if step.unit.kind in self.world.gated:
             fact = self.world.facts.get((step.id, attempt))
             if not isinstance(fact, Held):
-                self._prepare(step.id, attempt, generation, fact)
+                self._prepare(step, attempt, generation, fact)
                 return False
             ref = fact.ref
-        self.slots -= not is_fork
-        self.move(Claim(unit=step.id, attempt=attempt, ref=ref, generation=generation, at=self.now))
+        self.slots -= not is_kept
+        self.move(self._claim(step, attempt, ref, generation))
         self.effects.append(Launch(unit=step.id, attempt=attempt))
         if isinstance(step, Step):
             # Should no news of it ever come, its start deadline is still looked at.
@@ -111,17 +111,22 @@ class Desk:
         """
         made = all(self.unit(name).state is State.CLAIMED for name in missing)
         first = self.unit(step.id).attempt == 0 and (step.id, 1) not in self.world.facts
-        if self.world.gated and made and first and step.id not in self.world.objections:
+        if step.unit.kind in self.world.gated and made and first and step.id not in self.world.objections:
             self.effects.append(Prepare(unit=step.id, attempt=1, ahead=True))
 
-    def _prepare(self, name: str, attempt: int, generation: str, fact: Fact | None) -> None:
+    def _claim(self, step: Step | KeptStep, attempt: int, ref: str, generation: str) -> Claim:
+        kind = step.unit.kind
+        return Claim(unit=step.id, attempt=attempt, kind=kind, ref=ref, generation=generation, at=self.now)
+
+    def _prepare(self, step: Step | KeptStep, attempt: int, generation: str, fact: Fact | None) -> None:
         """Nothing is held behind the gate for this attempt, so it cannot be claimed yet."""
+        name = step.id
         if fact is None:
             self.effects.append(Prepare(unit=name, attempt=attempt))
             self.wait(Wait(unit=name, reason=Reason.STARTING, message=words.preparing(attempt)))
         elif isinstance(fact, NeverRan):
             # It was taken away before it was claimed. Its name is used up, so the attempt is, and the ledger says so.
-            self.move(Claim(unit=name, attempt=attempt, ref="", generation=generation, at=self.now))
+            self.move(self._claim(step, attempt, "", generation))
             self.move(Void(unit=name, attempt=attempt, reason=fact.reason, message=fact.message, at=self.now))
             self.wait(Wait(unit=name, reason=Reason.WAITING_TO_RETRY, message=words.void(attempt), since=self.now))
         else:

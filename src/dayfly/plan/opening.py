@@ -5,9 +5,9 @@ from dayfly.plan.actions import Cancel, Fence, Recall, Wait
 from dayfly.plan.desk import Desk
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import FORK_BACKOFF_MAX_MS, FORK_BACKOFF_MS, RECALL_MS, Standing, again_at, backoff, standing
-from dayfly.plan.sealed import ForkStep, Step
+from dayfly.plan.sealed import KeptStep, Step
 from dayfly.plan.world import Held, Running, Unclear, Unread, Waiting
-from dayfly.spec.lifecycle import FORK, Event
+from dayfly.spec.lifecycle import Event
 from dayfly.spec.run import State, UnitRecord
 
 
@@ -15,13 +15,18 @@ def proceed(desk: Desk) -> None:
     """Claim what is ready; say of everything else what it waits for."""
     if not _event(desk, Event.PRE_START):
         return
-    waiting = tuple(fork.id for fork in desk.plan.forks.values() if not _keep(desk, fork))
+    waiting = tuple(kept.id for kept in desk.plan.kept.values() if not _keep(desk, kept))
     _dismiss(desk)
     if waiting:
         for step in desk.plan.events[Event.POST_START]:
             desk.wait(
                 Wait(unit=step.id, reason=Reason.WAITING_FOR_FORKS, message=words.waits_for_forks(waiting), on=waiting)
             )
+        return
+    if desk.world.target is not None and not desk.run.started_at:
+        message = words.waits_for_start(desk.world.target.message)
+        for step in desk.plan.events[Event.POST_START]:
+            desk.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_TARGET, message=message))
         return
     _event(desk, Event.POST_START)
 
@@ -85,7 +90,7 @@ def ending(desk: Desk, name: str) -> Wait:
     return Wait(unit=name, reason=Reason.STOPPING, message=words.ending(desk.unit(name).attempt), until=until)
 
 
-def tell(desk: Desk, step: Step | ForkStep, at: Standing) -> None:
+def tell(desk: Desk, step: Step | KeptStep, at: Standing) -> None:
     """Say what an attempt that is under way, or in doubt, is doing."""
     record, fact = desk.unit(step.id), desk.fact(step.id)
     if at is Standing.ALIVE:
@@ -117,8 +122,8 @@ def _alive(name: str, record: UnitRecord, fact: object, now: int) -> Wait:
             )
 
 
-def _keep(desk: Desk, fork: ForkStep) -> bool:
-    """Keep one fork as it is wished for; true when it answers."""
+def _keep(desk: Desk, fork: KeptStep) -> bool:
+    """Keep one unit as it is wished for; true when it answers."""
     record = desk.unit(fork.id)
     match record.state:
         case State.CLAIMED:
@@ -130,12 +135,19 @@ def _keep(desk: Desk, fork: ForkStep) -> bool:
     return False
 
 
-def _watch(desk: Desk, fork: ForkStep, record: UnitRecord) -> bool:
+def _answers(desk: Desk, kept: KeptStep) -> bool:
+    """Whether it runs, in the form that is wished for, and is of use to others."""
+    record, fact = desk.unit(kept.id), desk.fact(kept.id)
+    alive = record.state is State.CLAIMED and record.generation == kept.generation
+    return alive and isinstance(fact, Running) and fact.ready
+
+
+def _watch(desk: Desk, fork: KeptStep, record: UnitRecord) -> bool:
     if record.generation != fork.generation:
         end(desk, fork.id, record, Reason.REPLACED, words.replaced())
         return False
     fact = desk.fact(fork.id)
-    if isinstance(fact, Running) and fact.ready:
+    if _answers(desk, fork):
         return True
     if isinstance(fact, Running):
         desk.wait(Wait(unit=fork.id, reason=Reason.NOT_ANSWERING, message=words.not_answering(), since=fact.since))
@@ -144,14 +156,19 @@ def _watch(desk: Desk, fork: ForkStep, record: UnitRecord) -> bool:
     return False
 
 
-def _start_fork(desk: Desk, fork: ForkStep, record: UnitRecord) -> None:
+def _start_fork(desk: Desk, fork: KeptStep, record: UnitRecord) -> None:
     if desk.lingers(fork.id):
         desk.wait(ending(desk, fork.id))
         return
+    missing = tuple(name for name in fork.after if not _answers(desk, desk.plan.kept[name]))
+    if missing:
+        message = words.waits_for_forks(missing)
+        desk.wait(Wait(unit=fork.id, reason=Reason.WAITING_FOR_FORKS, message=message, on=missing))
+        return
     due = _fork_due(record) if record.generation == fork.generation else 0
     if desk.now < due and not desk.hurried(fork.id):
-        message = words.waits_to_retry(record)
-        desk.wait(Wait(unit=fork.id, reason=Reason.WAITING_TO_RETRY, message=message, since=record.ended_at, until=due))
+        said = words.waits_to_retry(record)
+        desk.wait(Wait(unit=fork.id, reason=Reason.WAITING_TO_RETRY, message=said, since=record.ended_at, until=due))
     else:
         desk.claim(fork)
 
@@ -167,9 +184,9 @@ def _fork_due(record: UnitRecord) -> int:
 
 
 def _dismiss(desk: Desk) -> None:
-    """End forks that the target no longer wishes for."""
+    """End what was kept and the target no longer wishes for."""
     for name, record in desk.run.units.items():
-        if not name.startswith(FORK) or name in desk.plan.forks:
+        if not record.kept or name in desk.plan.kept:
             continue
         if record.state in (State.CLAIMED, State.UNKNOWN):
             end(desk, name, record, Reason.REPLACED, words.removed())

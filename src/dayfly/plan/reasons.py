@@ -36,6 +36,8 @@ class Reason(enum.StrEnum):
     WAITING_FOR_INPUT = "WaitingForInput"
     WAITING_FOR_FORKS = "WaitingForForks"
     WAITING_FOR_READERS = "WaitingForReaders"
+    WAITING_FOR_LATER = "WaitingForLater"
+    WAITING_FOR_TARGET = "WaitingForTarget"
     WAITING_FOR_SLOT = "WaitingForSlot"
     WAITING_TO_RETRY = "WaitingToRetry"
     RUNNING = "Running"
@@ -210,6 +212,8 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
     Of.WAIT: (
         Entry(Reason.WAITING_FOR_INPUT, Tone.PROGRESS, "A step whose output it reads is not done."),
         Entry(Reason.WAITING_FOR_FORKS, Tone.PROGRESS, "It comes after the forks, which do not answer yet."),
+        Entry(Reason.WAITING_FOR_LATER, Tone.PROGRESS, "It goes once what comes after it has gone."),
+        Entry(Reason.WAITING_FOR_TARGET, Tone.PROGRESS, "Its target has not started, or not stopped, by itself yet."),
         Entry(Reason.WAITING_FOR_READERS, Tone.PROGRESS, "Resources that read this one are cleaned up first."),
         Entry(
             Reason.WAITING_FOR_SLOT,

@@ -7,12 +7,15 @@ An attempt that never ran is no attempt: it may be repeated by anyone, a few tim
 import enum
 from typing import Final
 
+from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Step
 from dayfly.spec.lifecycle import PRE_STOP_TRIES, Event
 from dayfly.spec.run import State, UnitRecord
 
 STUCK_AFTER: Final = 5
 VOID_LIMIT: Final = 3
+# What a unit would be started with is settled before it is: what cannot be done with it now never can.
+_ALWAYS_SO: Final = frozenset({Reason.INPUT_TOO_LARGE, Reason.INPUT_NOT_TEXT, Reason.ORDER_TOO_LARGE})
 BACKOFF_MAX_MS: Final = 600_000
 # So long an attempt may take to say that it never began: a kubelet notices only once its try at the old image is over.
 RECALL_MS: Final = 120_000
@@ -44,7 +47,8 @@ def standing(step: Step, record: UnitRecord) -> Standing:
         case State.UNKNOWN:
             return Standing.UNKNOWN
         case State.VOID:
-            return Standing.AGAIN if not step.creates or record.voids < VOID_LIMIT else Standing.FAILED
+            hopeless = record.voids >= VOID_LIMIT or record.reason in _ALWAYS_SO
+            return Standing.FAILED if step.creates and hopeless else Standing.AGAIN
         case State.DONE:
             if record.outcome == "succeeded":
                 return Standing.SUCCEEDED
@@ -65,7 +69,7 @@ def tries(step: Step) -> float:
 
 def again_at(step: Step, record: UnitRecord) -> int:
     """The moment from which the next attempt may be claimed."""
-    return record.ended_at + backoff(step.unit.retry.backoff_ms, record.failures + record.voids, BACKOFF_MAX_MS)
+    return record.ended_at + backoff(step.unit.retry.backoff_ms, record.vain, BACKOFF_MAX_MS)
 
 
 def backoff(first_ms: int, times: int, most_ms: int) -> int:

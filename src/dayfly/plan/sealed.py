@@ -2,7 +2,7 @@
 
 import msgspec
 
-from dayfly.spec.lifecycle import CREATING, Event, Kind, Lifecycle, Ref, Unit, digest, fork_id, unit_id
+from dayfly.spec.lifecycle import CREATING, Event, Lifecycle, Ref, Unit, digest, kept_id, unit_id
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -20,17 +20,21 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     creates: bool
 
 
-class ForkStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A kept unit: the fork itself, and the digest of the wish it must be started from."""
+class KeptStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A kept unit: a desired state, and the digest of the wish it must be started from.
+
+    `after` are the kept units of the same plan that answer before it is begun, and end after it.
+    """
 
     id: str
     unit: Unit
     reads: tuple[str, ...]
     generation: str
+    after: tuple[str, ...] = ()
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run will do for create and delete, by digest, and the forks its target wishes for at this revision.
+    """What a run will do for create and delete, by digest, and what its target wishes to be kept at this revision.
 
     `parts` has the units of each document by its resource ('' is the target's own). `readers` names, for a resource,
     the documents whose units read its outputs: their postStop comes first.
@@ -41,18 +45,23 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     steps: dict[str, Step]
     events: dict[Event, tuple[Step, ...]]
     parts: dict[str, dict[Event, tuple[Step, ...]]]
-    forks: dict[str, ForkStep]
+    kept: dict[str, KeptStep]
     readers: dict[str, frozenset[str]]
+
+    def unit(self, name: str) -> Unit | None:
+        """The unit of that name within the run; None for one that is kept no more."""
+        step = self.steps.get(name) or self.kept.get(name)
+        return step.unit if step else None
 
     def creators(self, resource: str) -> tuple[Step, ...]:
         """The units of one document that create."""
         return tuple(step for event in CREATING for step in self.parts[resource][event])
 
 
-def seal(documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...] = ()) -> Plan:
+def seal(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...] = ()) -> Plan:
     """Index documents that `compile` (or whoever wrote them) has checked: references resolve and there is no cycle.
 
-    Only the documents enter the digest; forks may be revised while the target lives.
+    Only the documents enter the digest; what is kept may be revised while the target lives.
     """
     steps: dict[str, Step] = {}
     readers: dict[str, set[str]] = {document.resource: set() for document in documents}
@@ -77,7 +86,7 @@ def seal(documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...] = ()) -> Plan
         steps=steps,
         events={event: tuple(step for step in steps.values() if step.event is event) for event in Event},
         parts=parts,
-        forks={step.id: step for step in map(_fork, forks)},
+        kept=_kept(kept),
         readers={name: frozenset(who) for name, who in readers.items()},
     )
 
@@ -101,12 +110,16 @@ def _step(resource: str, unit: Unit, event: Event, where: dict[str, Event]) -> S
     )
 
 
-def _fork(unit: Unit) -> ForkStep:
-    assert unit.kind == Kind.FORK, "only forks are kept units"
-    assert unit.fork is not None, "a fork says what it derives from"
-    return ForkStep(
-        id=fork_id(unit.fork.baseline),
-        unit=unit,
-        reads=tuple(dict.fromkeys(unit_id(ref.resource, ref.unit) for ref in references(unit))),
-        generation=digest(unit),
+def _kept(units: tuple[Unit, ...]) -> dict[str, KeptStep]:
+    names = {kept_id(unit) for unit in units}
+    steps = (
+        KeptStep(
+            id=kept_id(unit),
+            unit=unit,
+            reads=tuple(dict.fromkeys(unit_id(ref.resource, ref.unit) for ref in references(unit))),
+            generation=digest(unit),
+            after=tuple(name for name in unit.after if name in names),
+        )
+        for unit in units
     )
+    return {step.id: step for step in steps}

@@ -6,7 +6,7 @@ from dayfly.plan import words
 from dayfly.plan.actions import Decision, Wait
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import STUCK_AFTER, Standing, standing
-from dayfly.plan.sealed import ForkStep, Plan, Step
+from dayfly.plan.sealed import KeptStep, Plan, Step
 from dayfly.plan.world import Running, World
 from dayfly.spec.lifecycle import CREATING, Event, Struct
 from dayfly.spec.run import Phase, Request, State, UnitRecord
@@ -70,7 +70,7 @@ def describe(plan: Plan, world: World, decision: Decision, now: int) -> Report:
     """Put the run and what `decide` said of it into words, for whoever hears them `now` (unix milliseconds)."""
     waits = {wait.unit: wait for wait in reversed(decision.waits) if wait.unit}
     units = tuple(_step(world, step, waits.get(step.id), now) for step in plan.steps.values())
-    forks = tuple(_fork(world, fork, waits.get(fork.id), now) for fork in plan.forks.values())
+    forks = tuple(_fork(world, fork, waits.get(fork.id), now) for fork in plan.kept.values())
     run = world.run
     open_ = run.phase is Phase.OPEN
     counted = [unit for unit in units if (unit.event in CREATING) == open_ and unit.state != "skipped"]
@@ -155,7 +155,7 @@ def _closing(world: World, units: tuple[UnitReport, ...], forks: tuple[UnitRepor
     stopping = [unit for unit in units if unit.event not in CREATING]
     if doubtful := _with([*units, *forks], "unknown"):
         return Reason.OUTCOME_UNKNOWN, doubtful
-    stuck = [unit for unit in _with(stopping, "retrying") if run.unit(unit.id).failures >= STUCK_AFTER]
+    stuck = [unit for unit in _with(stopping, "retrying") if run.unit(unit.id).vain >= STUCK_AFTER]
     if stuck:
         return Reason.CLEANUP_STUCK, stuck
     active = [unit for unit in (*units, *forks) if unit.state in ("running", "retrying")]
@@ -183,6 +183,8 @@ def _step(world: World, step: Step, wait: Wait | None, now: int) -> UnitReport:
         since, until = wait.since or since, wait.until
     if wait is not None and state in ("waiting", "running", "retrying", "unknown"):
         text, reason = wait.message, wait.reason
+    if state != "skipped":
+        text = words.remarked(text, world.remarks.get(step.id, ""))
     return UnitReport(
         id=step.id,
         resource=step.resource,
@@ -222,7 +224,7 @@ def _state(world: World, step: Step, record: UnitRecord) -> str:
             return "stopped" if closed and record.reason == Reason.CANCELLED else "failed"
 
 
-def _fork(world: World, fork: ForkStep, wait: Wait | None, now: int) -> UnitReport:
+def _fork(world: World, fork: KeptStep, wait: Wait | None, now: int) -> UnitReport:
     record = world.run.unit(fork.id)
     fact = world.facts.get((fork.id, record.attempt))
     answering = isinstance(fact, Running) and fact.ready and record.generation == fork.generation
@@ -237,14 +239,14 @@ def _fork(world: World, fork: ForkStep, wait: Wait | None, now: int) -> UnitRepo
             state = "stopped"
         case _:
             state = "waiting"
-    baseline = fork.unit.fork.baseline.name if fork.unit.fork else fork.id
+    baseline = fork.unit.fork.baseline.name if fork.unit.fork else fork.unit.name
     text = wait.message if wait else record.message
     since, until = (wait.since if wait else 0) or record.claimed_at, wait.until if wait else 0
     return UnitReport(
         id=fork.id,
         name=baseline,
         event="start",
-        kind="fork",
+        kind=fork.unit.kind,
         state=state,
         attempt=record.attempt,
         reason=wait.reason if wait else record.reason,

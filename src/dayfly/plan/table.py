@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from dayfly.plan.actions import Claim, Close, Doubt, Finish, GiveUp, Move, Record, Void
+from dayfly.plan.actions import Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
 from dayfly.spec.run import OutputRecord, Phase, Run, State, UnitRecord
 
 
@@ -32,6 +32,9 @@ UNIT_MOVES: Final[dict[tuple[State, type[Move]], State]] = {
 # from phase, by move -> to phase
 RUN_MOVES: Final[dict[tuple[Phase, type[Move]], Phase]] = {
     (Phase.OPEN, Close): Phase.CLOSED,
+    (Phase.OPEN, Started): Phase.OPEN,
+    (Phase.CLOSED, Started): Phase.CLOSED,  # it was seen late; not once it has stopped
+    (Phase.CLOSED, Stopped): Phase.CLOSED,
     (Phase.CLOSED, GiveUp): Phase.CLOSED,
     (Phase.CLOSED, Finish): Phase.CLEANED,  # or abandoned, where that was asked for
 }
@@ -47,9 +50,9 @@ def apply(run: Run, moves: Iterable[Move], creates: Callable[[str], bool]) -> Ru
     changes: dict[str, object] = {}
     phase = run.phase
     for move in moves:
-        if isinstance(move, (Close, GiveUp, Finish)):
+        if isinstance(move, _OF_RUN):
             phase = _next_phase(phase, move)
-            changes |= _run_changes(move, run.abandon is not None or "abandon" in changes)
+            changes |= _run_changes(msgspec.structs.replace(run, **changes), move)
             if changes.get("phase") is not None:
                 phase = Phase(str(changes["phase"]))
             continue
@@ -62,6 +65,9 @@ def apply(run: Run, moves: Iterable[Move], creates: Callable[[str], bool]) -> Ru
     return msgspec.structs.replace(run, **{"units": units, "phase": phase, **changes, "seq": run.seq + 1})
 
 
+_OF_RUN = (Close, Started, Stopped, GiveUp, Finish)
+
+
 def _next_phase(phase: Phase, move: Move) -> Phase:
     try:
         return RUN_MOVES[phase, type(move)]
@@ -69,14 +75,22 @@ def _next_phase(phase: Phase, move: Move) -> Phase:
         raise IllegalMoveError(f"{type(move).__name__} in a run that is {phase}") from None
 
 
-def _run_changes(move: Close | GiveUp | Finish, given_up: bool) -> dict[str, object]:
+def _run_changes(run: Run, move: Close | Started | Stopped | GiveUp | Finish) -> dict[str, object]:
     match move:
+        case Started(at=at):
+            if run.started_at or run.stopped_at:
+                raise IllegalMoveError("Started in a run whose target has started, or stopped for good")
+            return {"started_at": at}
+        case Stopped(at=at):
+            if run.stopped_at:
+                raise IllegalMoveError("Stopped in a run whose target has stopped")
+            return {"stopped_at": at}
         case Close(request=request):
             return {"closed": request}
         case GiveUp(request=request):
             return {"abandon": request}
         case Finish(at=at):
-            return {"ended_at": at, "phase": Phase.ABANDONED if given_up else Phase.CLEANED}
+            return {"ended_at": at, "phase": Phase.ABANDONED if run.abandon is not None else Phase.CLEANED}
 
 
 def _next_record(before: UnitRecord, move: Claim | Doubt | Record | Void) -> UnitRecord:
@@ -125,6 +139,7 @@ def _claimed(before: UnitRecord, move: Claim, state: State) -> UnitRecord:
     return UnitRecord(
         attempt=move.attempt,
         state=state,
+        kind=move.kind,
         ref=move.ref,
         generation=move.generation,
         claimed_at=move.at,

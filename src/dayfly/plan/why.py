@@ -3,7 +3,7 @@
 from dayfly.plan import reasons, words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import Report, UnitReport
-from dayfly.spec.lifecycle import FORK, Struct
+from dayfly.spec.lifecycle import Struct
 
 
 class Blocker(Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ def why(report: Report, sandbox: str) -> Blocker | None:
         reason=report.reason,
         message=report.message,
         since=report.closed.at if report.closed else report.born_at,
-        next="" if because else search.advice(report.reason, ""),
+        next="" if because else search.advice(report.reason, ()),
         because=because,
     )
 
@@ -73,7 +73,7 @@ class _Search:
             reason=reason,
             message=unit.message or unit.state,
             since=unit.since,
-            next="" if deeper else self.advice(self._advised(unit), unit.id, ran=unit.started_at > 0),
+            next="" if deeper else self.advice(self._advised(unit), _words(unit), ran=unit.started_at > 0),
             because=deeper,
         )
 
@@ -83,10 +83,14 @@ class _Search:
             return Reason.RESOURCE_FAILED
         return Reason.CLEANUP_STUCK if self.stuck and unit.state == "retrying" else unit.reason
 
-    def advice(self, reason: str, unit: str, *, ran: bool = True) -> str:
-        words = [unit] if unit.startswith(FORK) else unit.split("/")
-        logs = " ".join(["dayfly logs", self.sandbox, *filter(None, words)])
+    def advice(self, reason: str, unit: tuple[str, ...], *, ran: bool = True) -> str:
+        logs = " ".join(["dayfly logs", self.sandbox, *unit])
         look = _LOOK.format(logs=logs) if ran else _NO_LOG
         of_image = self.closing and reasons.advice(reason) == reasons.NO_IMAGE_ADVICE
         template = reasons.IMAGE_OF_CLEANUP if of_image else reasons.advice(reason)
         return template.format(look=look, logs=logs, sandbox=self.sandbox)
+
+
+def _words(unit: UnitReport) -> tuple[str, ...]:
+    """The unit as the command line takes it: what is kept by its whole name, a step by its resource and its own."""
+    return (unit.id,) if unit.event == "start" else tuple(unit.id.split("/"))

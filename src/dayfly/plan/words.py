@@ -47,6 +47,15 @@ def _plain(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
+def remarked(text: Text, remark: str) -> Text:
+    """The sentence with another one behind it, if there is one."""
+    if not remark:
+        return text
+    if isinstance(text, Clocked):
+        return Clocked(f"{text.template}; {_plain(remark)}")
+    return "; ".join(filter(None, (text, remark)))
+
+
 def span(milliseconds: int) -> str:
     """`350 ms`, `4 s`, `3 min 20 s`, `2 h 5 min`: the two largest units, no more."""
     if milliseconds < 1000:
@@ -81,6 +90,18 @@ def waits_for_readers(resources: tuple[str, ...]) -> str:
 
 def waits_for_forks(forks: tuple[str, ...]) -> str:
     return f"comes once {names(forks)} answer{'s' if len(forks) == 1 else ''}"
+
+
+def waits_for_later(kept: tuple[str, ...]) -> str:
+    return f"goes once {names(kept)} {'has' if len(kept) == 1 else 'have'} gone"
+
+
+def waits_for_start(message: str) -> str:
+    return "comes once its target has started" + (f": {message}" if message else "")
+
+
+def waits_for_stop(message: str) -> str:
+    return "comes once its target has stopped" + (f": {message}" if message else "")
 
 
 def waits_for_slot() -> str:

@@ -104,6 +104,18 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     retry: dict[str, int] = {}
 
 
+class TargetState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How far a target has come that starts and stops by itself, as its adapter tells. Of a closed run it is told no
+    earlier than the ledger was read: what has started by then is told as started.
+
+    `stopped`: nothing of it is at work, and nothing will be; not before that does what follows its stop begin.
+    """
+
+    started: bool = False
+    stopped: bool = False
+    message: str = ""
+
+
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known in one turn, observed once. An attempt without a fact is one without news.
 
@@ -111,14 +123,20 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     nothing of it is left, so a host looks these up no earlier than it read the ledger. But for `Held`, which says its
     own, a fact is about what the ledger claimed and about nothing else of the same name.
 
-    `gated` says that this host prepares an attempt behind a gate before it is claimed; otherwise the claim comes first
-    and `ref` is what it binds (the boot id). `slots` is how many claims this run may make in this turn.
+    `target` is None where the target starts and stops with its kept units, and nothing else of it is at work.
+
+    `gated` are the kinds of which this host prepares an attempt behind a gate before it is claimed; otherwise the claim
+    comes first
+    and `ref` is what it binds (the boot id). `slots` is how many claims this run may make in this turn. `remarks` are
+    sentences on units that change nothing of what is decided, and belong to what is said of them.
     """
 
     run: Run
     wish: Wish = Wish()
     facts: dict[AttemptKey, Fact] = {}
-    gated: bool = False
+    target: TargetState | None = None
+    gated: frozenset[str] = frozenset()
     ref: str = ""
     slots: int = 1 << 30
     objections: dict[str, Objection] = {}
+    remarks: dict[str, str] = {}

@@ -148,6 +148,7 @@ FIELDS: dict[type, _Row] = {
         "webhook": _text("A call to a server."),
         "object": _text("A Kubernetes object."),
         "fork": _text("An object derived from a baseline."),
+        "after": _many("Of a kept unit: those that answer before it begins, and outlive it."),
     },
     lifecycle.Lifecycle: {
         "target": _text("The object to whose life the units are tied."),
@@ -164,6 +165,7 @@ FIELDS: dict[type, _Row] = {
         "size": _text("Its bytes."),
         "sensitive": _text("Never shown."),
         "attempt": _text("The attempt that told it."),
+        "text": _text("Whether a variable can hold it: it has no zero byte."),
     },
     run.UnitRecord: {
         "attempt": _text("Number of the latest attempt, from 1."),
@@ -171,8 +173,9 @@ FIELDS: dict[type, _Row] = {
         "outcome": _text("How it ended."),
         "reason": _text("One word on the end."),
         "message": _text("One sentence on the end.", _LONG),
+        "kind": _text("The kind of its work."),
         "ref": _text("What was let go: UID of a pod or fork."),
-        "generation": _text("For a fork: digest of the wish it was started from."),
+        "generation": _text("Of what is kept: digest of the wish it was started from."),
         "claimed_at": _text("When it was let go, " + _MILLISECONDS),
         "started_at": _text("When it began, " + _MILLISECONDS),
         "ended_at": _text("When it ended, " + _MILLISECONDS),
@@ -193,6 +196,8 @@ FIELDS: dict[type, _Row] = {
         "seq": _text("Rises by one with each commit.", minimum=0),
         "phase": _text("Closing is the moment after which no create unit can start.", default="open"),
         "born_at": _text("When it was made, " + _MILLISECONDS),
+        "started_at": _text("When its target was seen to have started by itself, " + _MILLISECONDS),
+        "stopped_at": _text("When its target was seen to have stopped for good, " + _MILLISECONDS),
         "units": {"description": "A line for each unit that was ever let go.", "maxProperties": _MANY},
         "closed": _text("Who closed it, when and why."),
         "abandon": _text("Who gave the cleanup up, when and why."),
@@ -207,6 +212,8 @@ FIELDS: dict[type, _Row] = {
         "documents": _many("The sealed documents."),
         "forks": _many("The target's forks, in their newest revision."),
         "plural": _text("The target's kind, as in its address.", 63),
+        "generation": _text("The generation of the target that was taken up last.", minimum=0),
+        "updated_at": _text("When that was, if it is not the first one, " + _MILLISECONDS),
     },
     # --- resources and what is said ----------------------------------------------------------------------------------
     kinds.Condition: {

@@ -36,6 +36,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     documents: tuple[Pin, ...] = ()
     forks: tuple[Unit, ...] = ()
     plural: str = "sandboxes"
+    generation: int = 0
+    updated_at: int = 0
 
 
 class Condition(Struct, frozen=True, kw_only=True):

@@ -174,6 +174,8 @@ class Unit(Struct, frozen=True, kw_only=True):
     webhook: dict[str, Any] | None = None
     object: dict[str, Any] | None = None
     fork: Fork | None = None
+    # Of a kept unit: the kept units, by their names within the run, that answer before it is begun and outlive it.
+    after: tuple[str, ...] = ()
 
 
 class Lifecycle(Struct, frozen=True, kw_only=True):
@@ -218,10 +220,27 @@ def unit_id(resource: str, unit: str) -> str:
     return f"{resource}/{unit}" if resource else unit
 
 
-FORK: Final = "fork:"
-"""What a fork's name within its run begins with."""
+_FORK: Final = f"{Kind.FORK}:"
 
 
 def fork_id(baseline: Baseline) -> str:
     """A fork's name within its run. The colon keeps it apart from every unit name."""
-    return f"{FORK}{baseline.namespace}/{baseline.name}"
+    return f"{_FORK}{baseline.namespace}/{baseline.name}"
+
+
+def kept_id(unit: Unit) -> str:
+    """The name within its run of a unit that is kept, whatever its kind."""
+    return fork_id(unit.fork.baseline) if unit.fork is not None else f"{unit.kind}:{unit.name}"
+
+
+def workload_of(name: str) -> Baseline | None:
+    """What a fork derives from, by its name within its run; None for the name of any other unit."""
+    if not name.startswith(_FORK):
+        return None
+    namespace, _, workload = name.removeprefix(_FORK).partition("/")
+    return Baseline(kind="Deployment", namespace=namespace, name=workload)
+
+
+def kind_by_name(name: str) -> str:
+    """The kind of a unit in a ledger of the days when records had none: exec and fork were all there was."""
+    return Kind.FORK if name.startswith(_FORK) else Kind.EXEC

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from dayfly.spec.lifecycle import Struct, Target
+from dayfly.spec.lifecycle import Struct, Target, kind_by_name
 
 Outcome = Literal["", "succeeded", "failed"]
 
@@ -39,6 +39,8 @@ class OutputRecord(Struct, frozen=True, kw_only=True):
     size: int
     sensitive: bool = False
     attempt: int = 0
+    # Whether a variable can hold it: it has no zero byte.
+    text: bool = True
 
 
 class UnitRecord(Struct, frozen=True, kw_only=True):
@@ -49,9 +51,11 @@ class UnitRecord(Struct, frozen=True, kw_only=True):
     outcome: Outcome = ""
     reason: str = ""
     message: str = ""
+    # The kind of its work; empty in ledgers that were begun before records had one.
+    kind: str = ""
     # What was let go: a pod's UID, or the boot id of the machine. Identity is this, never a name.
     ref: str = ""
-    # For a fork: digest of the wish it was started from.
+    # Of what is kept, and of nothing else: digest of the wish it was started from.
     generation: str = ""
     claimed_at: int = 0
     started_at: int = 0
@@ -64,6 +68,16 @@ class UnitRecord(Struct, frozen=True, kw_only=True):
     def may_have_run(self) -> bool:
         """Whether any attempt was let go of which it is not proven that it never started."""
         return self.attempt > self.voids
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is a desired state, and not work that is done once."""
+        return bool(self.generation)
+
+    @property
+    def vain(self) -> int:
+        """How many attempts have come to nothing, whether they ran or not."""
+        return self.failures + self.voids
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -84,6 +98,9 @@ class Run(Struct, frozen=True, kw_only=True):
     seq: int = 0
     phase: Phase = Phase.OPEN
     born_at: int = 0
+    # When its target, by itself, was seen to have started, and to have come to rest for good.
+    started_at: int = 0
+    stopped_at: int = 0
     units: dict[str, UnitRecord] = {}
     closed: Request | None = None
     abandon: Request | None = None
@@ -92,6 +109,20 @@ class Run(Struct, frozen=True, kw_only=True):
     def unit(self, uid: str) -> UnitRecord:
         """The unit's record; one that was never claimed has an empty one."""
         return self.units.get(uid, NEVER)
+
+    def kind(self, uid: str) -> str:
+        """The kind of a unit that was claimed at some time, whether or not anybody wishes for it still."""
+        return self.unit(uid).kind or kind_by_name(uid)
+
+    @property
+    def kept(self) -> list[str]:
+        """Every kept unit that was ever claimed."""
+        return [name for name, record in self.units.items() if record.kept]
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the target has: by itself, or with the first of its kept units."""
+        return self.started_at > 0 or any(record.kept for record in self.units.values())
 
 
 NEVER = UnitRecord()

@@ -54,7 +54,7 @@ CHAIN_UNITS = {
 }
 RETRY = plugin([step("make", outputs=("url",), idempotent=True)], [step("drop", reads=("make.url",))])
 RETRY_UNITS = {"db/make": Unit(creates=True, undone_by="db/drop"), "db/drop": Unit(creates=False, reads=URL)}
-OUTPUTS = {"db/make": {"url": b"db://1"}, "db/seed": {"user": b"ann\0\xff"}}
+OUTPUTS = {"db/make": {"url": b"db://1"}, "db/seed": {"user": b"ann\xff"}}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,6 @@ from dayfly.execute.order import (
     Record,
     built_in,
     env_record,
-    env_value,
     identity_records,
     step_records,
 )
@@ -78,7 +77,7 @@ def pod(unit: Unit, attempt: PodAttempt) -> dict[str, Any]:
     """The manifest, the plugin's overlay merged in; it has still to pass `policy`.
 
     Raises:
-        CannotRenderError: an input that its place cannot hold, or an order too large.
+        CannotRenderError: the order is too large.
     """
     order, files = _order(unit, attempt)
     if len(order) > ORDER_LIMIT:
@@ -147,7 +146,7 @@ def _input(
             env[item.as_.env] = ("secret-env", item.as_.env.encode() + at)
         return [("secret-file", item.as_.path.encode() + at)] if item.as_.path else []
     if item.as_.env:
-        env[item.as_.env] = env_record(item.as_.env, env_value(item, value or b""))
+        env[item.as_.env] = env_record(item.as_.env, value or b"")
     return [("file", item.as_.path.encode() + b"\0" + (value or b""))] if item.as_.path else []
 
 

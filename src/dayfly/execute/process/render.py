@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from dayfly.execute.order import built_in, env_record, env_value, identity_records, step_records
+from dayfly.execute.order import built_in, env_record, identity_records, step_records
 from dayfly.spec.frames import encode
 from dayfly.spec.lifecycle import Unit
 
@@ -33,11 +33,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def step_order(unit: Unit, attempt: Attempt) -> bytes:
-    """The work order of an exec unit.
-
-    Raises:
-        CannotRenderError: an input that its place cannot hold.
-    """
+    """The work order of an exec unit, of which each input fits its places."""
     assert unit.exec is not None, "only exec units run as processes"
     begins = ("cwd", attempt.folder.encode(errors="surrogateescape")), ("inherit-cwd", b"1")
     records = [*_head(attempt), *begins, *step_records(unit)]
@@ -46,7 +42,7 @@ def step_order(unit: Unit, attempt: Attempt) -> bytes:
     for item in unit.inputs:
         value = attempt.inputs[item.name] or b""
         if item.as_.env:
-            env[item.as_.env] = env_value(item, value)
+            env[item.as_.env] = value
         if item.as_.path:
             records.append(("file", item.as_.path.encode() + b"\0" + value))
     return encode("dayfly-order", [*records, *_environment(env)])

@@ -37,11 +37,17 @@ class Pin(Slim, frozen=True):
 
 
 class RunSpec(Slim, frozen=True):
-    """What a run has pinned, and the newest revision of its target's forks."""
+    """What a run has pinned, and the newest revision of its target's forks.
+
+    `generation` of the target is the one taken up last where anything is counted from that moment, `updated_at`; 0 for
+    the first one.
+    """
 
     documents: tuple[Pin, ...] = ()
     forks: tuple[Unit, ...] = ()
     plural: str = "sandboxes"
+    generation: int = 0
+    updated_at: int = 0
 
 
 class RunObject(Slim, frozen=True, omit_defaults=False):

@@ -5,16 +5,16 @@ from typing import Any, NamedTuple
 from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.render import Hosts, Identity, elsewhere, first_port, fork, fork_name, leading, service
 from dayfly.execute.fork.run import Forks
-from dayfly.execute.order import ENV_INPUT_LIMIT, CannotRenderError
+from dayfly.execute.inputs import Told, resolve
+from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.render import SecretKey
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.outputs.bindings import bind
-from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
-from dayfly.spec.lifecycle import Baseline, Unit, digest, fork_id, unit_id
+from dayfly.spec.lifecycle import Baseline, Unit, digest, fork_id
 
 KIND = "Deployment"
 
@@ -71,18 +71,14 @@ class ForkBuilder:
         documents = {document.resource: document for document in plan.documents}
         secrets: dict[str, str] = {}
         found: dict[str, SecretKey | None] = {}
-        for item in unit.inputs:
-            ref = item.from_
-            outputs = run.ledger.unit(unit_id(ref.resource, ref.unit)).outputs if ref else {}
-            if ref is None or ref.output not in outputs:
-                found[item.name] = None
+        for name, source in resolve(run.ledger, unit, "", cleans=False).sources.items():
+            if not isinstance(source, Told):
+                found[name] = None
                 continue
-            if (size := outputs[ref.output].size) > ENV_INPUT_LIMIT:
-                message = f"{item.name} has {size} bytes; an environment variable takes at most {ENV_INPUT_LIMIT}"
-                raise CannotRenderError(Reason.INPUT_TOO_LARGE, message)
-            if ref.resource not in secrets:
-                secrets[ref.resource] = await bind(self._cluster.client, run, documents[ref.resource], namespace)
-            found[item.name] = SecretKey(secrets[ref.resource], f"{ref.unit}.{ref.output}")
+            resource, _, step = source.unit.rpartition("/")
+            if resource not in secrets:
+                secrets[resource] = await bind(self._cluster.client, run, documents[resource], namespace)
+            found[name] = SecretKey(secrets[resource], f"{step}.{source.output}")
         return found
 
     async def service(self, run: RunObject, of: Baseline) -> Service | None:

@@ -23,9 +23,9 @@ from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.refusals import Refusals
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
-from dayfly.plan.sealed import ForkStep, Plan
+from dayfly.plan.sealed import KeptStep, Plan
 from dayfly.plan.world import AttemptKey, Fact, Held, Objection, Running, Waiting
-from dayfly.spec.lifecycle import FORK, Baseline, Unit
+from dayfly.spec.lifecycle import Baseline, Kind, Unit, workload_of
 from dayfly.spec.run import Run, State
 
 # After so long a fork that cannot follow its wish tries again, if no news comes first.
@@ -70,7 +70,7 @@ class ForkReconciler:
             errors.ApiError: the server cannot be asked.
         """
         sight = ForkSight(memory)
-        known = dict.fromkeys((*plan.forks, *(name for name in run.ledger.units if name.startswith(FORK))))
+        known = dict.fromkeys((*plan.kept, *(name for name in run.ledger.units if run.ledger.kind(name) == Kind.FORK)))
         cached = {found.metadata.name: found for found in self._deployments(run)}
         for name in known:
             own = _own_name(run, name)
@@ -78,7 +78,7 @@ class ForkReconciler:
                 await self._claimed(sight, run, name, cached.get(own), now)
             else:
                 _unclaimed(sight, run, name, cached.get(own))
-        for name, step in plan.forks.items():
+        for name, step in plan.kept.items():
             await self._hold(sight, run, name, step.unit)
         return sight
 
@@ -89,7 +89,7 @@ class ForkReconciler:
             errors.ApiError: the server cannot be asked, or nobody knows what became of it.
         """
         name, _ = key
-        unit = plan.forks[name].unit
+        unit = plan.kept[name].unit
         try:
             manifest = await self._builder.manifest(run, plan, unit, memory.refused)
             if manifest is not None:
@@ -113,8 +113,9 @@ class ForkReconciler:
         Raises:
             errors.ApiError: not all is done.
         """
-        wished = plan.forks if run.ledger.closed is None else {}
-        alive = {name for name, record in run.ledger.units.items() if name.startswith(FORK) and record.state in _ALIVE}
+        wished = plan.kept if run.ledger.closed is None else {}
+        ledger = run.ledger
+        alive = {name for name in ledger.units if ledger.kind(name) == Kind.FORK and ledger.unit(name).state in _ALIVE}
         coming = {_own_name(run, name) for name in wished.keys() - alive}
         await self._tidy(run, coming, coming | {_own_name(run, name) for name in alive})
         for name in (each for each in wished if each in alive):  # in the plan's order, the same in every process
@@ -193,7 +194,7 @@ class ForkReconciler:
     # --- keeping ----------------------------------------------------------------------------------------------------
 
     async def _follow(
-        self, run: RunObject, plan: Plan, step: ForkStep, seen: read.Workload, memory: ForkMemory
+        self, run: RunObject, plan: Plan, step: KeptStep, seen: read.Workload, memory: ForkMemory
     ) -> None:
         """Give a running fork the form that is wished for, where it is; and its Service the ports of its model."""
         of = _baseline(step.id)
@@ -262,15 +263,15 @@ class ForkReconciler:
 
 def in_place(plan: Plan, run: Run) -> Plan:
     """The plan with forks that are never replaced for a new wish: here that changes the Deployment where it is."""
-    if not plan.forks:
+    if not plan.kept:
         return plan
     forks = {
         name: msgspec.structs.replace(step, generation=run.unit(name).generation or step.generation)
         if run.unit(name).state in _ALIVE
         else step
-        for name, step in plan.forks.items()
+        for name, step in plan.kept.items()
     }
-    return msgspec.structs.replace(plan, forks=forks)
+    return msgspec.structs.replace(plan, kept=forks)
 
 
 def _unclaimed(sight: ForkSight, run: RunObject, name: str, found: read.Workload | None) -> None:
@@ -289,8 +290,9 @@ def _unclaimed(sight: ForkSight, run: RunObject, name: str, found: read.Workload
 
 def _baseline(name: str) -> Baseline:
     """What a fork derives from, by its name in the ledger."""
-    namespace, _, baseline = name.removeprefix(FORK).partition("/")
-    return Baseline(kind=KIND, namespace=namespace, name=baseline)
+    found = workload_of(name)
+    assert found is not None, "asked of forks alone"
+    return found
 
 
 def _own_name(run: RunObject, name: str) -> str:

@@ -35,6 +35,7 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.front.in_use import InUse
 from dayfly.operator.status.sandbox_status import Heeded, WaitingError
+from dayfly.operator.targets.targets import counts_updates
 from dayfly.plan.reasons import Reason
 from dayfly.spec import documents, semver
 from dayfly.spec.errors import SpecError
@@ -97,8 +98,9 @@ class Sandboxes:
         meta = seen.metadata
         if meta.deletion_timestamp:
             return None
-        if run is not None and self._done.get(meta.uid) == (meta.generation, run.metadata.uid):
-            return None  # only its status has changed, or its labels
+        is_done = run is not None and self._done.get(meta.uid) == (meta.generation, run.metadata.uid)
+        if is_done or (run is not None and not await self._note_update(seen, run)):
+            return None  # only its status has changed, or its labels; or the moment of its change is written first
         try:
             compiled = self._compile(seen, new=run is None)
         except (SpecError, WaitingError) as error:
@@ -117,6 +119,23 @@ class Sandboxes:
                 return None
         self._take_up(seen, run)
         return None
+
+    async def _note_update(self, seen: SandboxObject, run: RunObject) -> bool:
+        """Write down when its wish was changed, if anything counts from there; true once that is there."""
+        if run.ledger.closed is not None or self._updated(run.spec, seen) is run.spec:
+            return True
+        noting = msgspec.structs.replace(run, spec=self._updated(run.spec, seen))
+        if await self._cluster.ledger.replace(run, noting):
+            self._cluster.queue.add(run.metadata.name)
+        self._cluster.wishes.add(Key.of(seen), after=0.1)
+        return False
+
+    def _updated(self, spec: RunSpec, seen: SandboxObject) -> RunSpec:
+        """With the moment of its change, if anything counts from there; the first wish's is that of its birth."""
+        generation = seen.metadata.generation
+        if generation == (spec.generation or 1) or not counts_updates(seen.spec):
+            return spec
+        return msgspec.structs.replace(spec, generation=generation, updated_at=self._cluster.now())
 
     def _take_up(self, seen: SandboxObject, run: RunObject) -> None:
         """The run goes by that wish now."""
@@ -237,7 +256,7 @@ class Sandboxes:
         body = RunObject(
             metadata=AnnotatedMeta(name=run, finalizers=[RUN_FINALIZER], labels={f"{RUN_LABEL}-target": meta.uid}),
             ledger=ledger,
-            spec=RunSpec(documents=pins, forks=compiled.forks),
+            spec=self._updated(RunSpec(documents=pins, forks=compiled.forks), now),
         )
         made = await self._cluster.ledger.birth(body)
         if made.spec.forks == compiled.forks:

@@ -14,7 +14,7 @@ from typing import assert_never
 import msgspec
 
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.plan.actions import Claim, Close, Doubt, Finish, GiveUp, Move, Record, Void
+from dayfly.plan.actions import Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +86,9 @@ def _told(move: Move, *, given_up: bool) -> tuple[str, Members]:
         case Close(request=request):
             said = f"the run closes: {request.message or request.reason}"
             return said, {"event": "closed", "reason": request.reason}
+        case Started() | Stopped():
+            event = type(move).__name__.lower()
+            return f"the target has {event}", {"event": event}
         case GiveUp(request=request):
             return f"cleanup is given up: {request.message}", {"event": "given-up", "reason": request.reason}
         case Finish():

@@ -6,6 +6,7 @@ made for lower ones than the ledger holds can be claimed by nobody any more, and
 
 from collections.abc import Iterator
 
+from dayfly.execute.inputs import is_fit, resolve
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
 from dayfly.execute.pod.render import SecretKey
@@ -25,11 +26,13 @@ def where(run: RunObject, producer: str, output: str) -> SecretKey | None:
 
 
 def label(run: RunObject, step: Step) -> str:
-    """The attempts that tell what the step reads, in the order of its inputs: `1-2`; 0 for what nobody has told.
+    """The attempts that tell what the step reads, in the order of its inputs: `1-2`; 0 for what is absent.
 
     Empty if it reads nothing, or too much for a label: such a pod is not made ahead.
     """
-    said = "-".join(str(_told_by(record, output)) for record, output in _inputs(run, step))
+    unfit = {} if step.creates else resolve(run.ledger, step.unit, step.resource, cleans=True).unfit
+    told = ("0" if name in unfit else str(_told_by(record, output)) for name, record, output in _inputs(run, step))
+    said = "-".join(told)
     return said if len(said) <= _LABEL_LIMIT else ""
 
 
@@ -37,21 +40,26 @@ def fits(run: RunObject, step: Step, pod: Pod, now: int) -> bool:
     """Whether a pod behind its gate may still be let go: it reads what is recorded, and it has time to start."""
     limits = step.unit.timeouts
     age = now - milliseconds(pod.metadata.creation_timestamp)
-    return _made_for(pod) == label(run, step) and age < (limits.schedule_ms + limits.pull_ms) // 2
+    return (
+        is_fit(run.ledger, step)
+        and _made_for(pod) == label(run, step)
+        and age < (limits.schedule_ms + limits.pull_ms) // 2
+    )
 
 
 def newer(run: RunObject, step: Step, pod: Pod) -> bool:
     """Whether a peer has made it, who knows of later attempts than we do."""
     made_for = filter(None, _made_for(pod).split("-"))
     return any(
-        int(attempt) > record.attempt for attempt, (record, _) in zip(made_for, _inputs(run, step), strict=False)
+        int(attempt) > record.attempt for attempt, (_, record, _) in zip(made_for, _inputs(run, step), strict=False)
     )
 
 
-def _inputs(run: RunObject, step: Step) -> Iterator[tuple[UnitRecord, str]]:
+def _inputs(run: RunObject, step: Step) -> Iterator[tuple[str, UnitRecord, str]]:
     for item in step.unit.inputs:
         if item.from_ is not None:
-            yield run.ledger.unit(unit_id(item.from_.resource or step.resource, item.from_.unit)), item.from_.output
+            producer = unit_id(item.from_.resource or step.resource, item.from_.unit)
+            yield item.name, run.ledger.unit(producer), item.from_.output
 
 
 def _told_by(record: UnitRecord, output: str) -> int:

@@ -3,6 +3,7 @@
 import datetime as dt
 from typing import Any
 
+from dayfly.execute.inputs import Told, is_complete, resolve
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.policy import Terms, check, described, references, restored
 from dayfly.execute.pod.render import PodAttempt, SecretKey
@@ -14,7 +15,6 @@ from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.namespaces import Namespaces, Runner
 from dayfly.operator.pods.plugin_grants import PluginGrants
 from dayfly.plan.sealed import Plan
-from dayfly.spec.lifecycle import CREATING, unit_id
 
 _LATE_MS = 60_000
 
@@ -98,14 +98,11 @@ class PodBuilder:
         self, run: RunObject, plan: Plan, name: str, number: int, start_before: int, restricted: bool
     ) -> PodAttempt:
         step = plan.steps[name]
-        inputs: dict[str, bytes | SecretKey | None] = {}
-        for item in step.unit.inputs:
-            if item.from_ is None:
-                inputs[item.name] = None if item.value is None else item.value.encode()
-                continue
-            producer = unit_id(item.from_.resource or step.resource, item.from_.unit)
-            inputs[item.name] = input_pins.where(run, producer, item.from_.output)
-        creating = [other for other in plan.steps.values() if other.resource == step.resource]
+        read = resolve(run.ledger, step.unit, step.resource, cleans=not step.creates)
+        inputs = {
+            name: input_pins.where(run, source.unit, source.output) if isinstance(source, Told) else source
+            for name, source in read.sources.items()
+        }
         limits = step.unit.timeouts
         return PodAttempt(
             run=run.ledger.uid,
@@ -115,9 +112,7 @@ class PodBuilder:
             unit=name,
             number=number,
             inputs=inputs,
-            complete=all(
-                run.ledger.unit(other.id).outcome == "succeeded" for other in creating if other.event in CREATING
-            ),
+            complete=is_complete(plan, run.ledger, step.resource),
             namespace=names.namespace_of(step.unit),
             runner=self._runner.name,
             architecture=self._runner.architecture,

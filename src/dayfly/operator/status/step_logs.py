@@ -24,7 +24,6 @@ from dayfly.operator.outputs.outputs import LOG_KEY
 from dayfly.operator.status.status_throttle import SILENT_MS, due
 from dayfly.plan.status import Report
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
-from dayfly.spec.lifecycle import FORK
 from dayfly.spec.run import Phase, State
 
 log = logging.getLogger(__name__)
@@ -163,7 +162,7 @@ def _forgotten(run: RunObject, memory: LogMemory, now: int) -> dict[_Attempt, in
         (unit, record.attempt): record.ended_at
         for unit, record in run.ledger.units.items()
         if record.state is State.DONE
-        and not unit.startswith(FORK)
+        and not record.kept
         and now - record.ended_at < RECENT_MS
         and (unit, record.attempt) not in known
     }

@@ -79,7 +79,7 @@ class Targets:
         return Wish(
             stop=stop,
             abandon=abandon,
-            expires_at=_expiry(spec, milliseconds(meta.creation_timestamp)),
+            expires_at=_expiry(run, meta, spec),
             retry=retries((meta.annotations or {}).get(RETRY_ANNOTATION, "")),
         )
 
@@ -178,10 +178,21 @@ def _kind(run: RunObject) -> Resource[PartialObjectMetadata]:
     return Resource(group, version, run.spec.plural, target.kind, dict, namespaced).metadata_only()
 
 
-def _expiry(spec: dict[str, Any], born: int) -> int:
+def counts_updates(spec: dict[str, Any]) -> bool:
+    """Whether its time to live begins anew with each change of its spec."""
+    ttl = spec.get("ttl")
+    return isinstance(ttl, dict) and ttl.get("offsetFrom") == "updatedAt"
+
+
+def _expiry(run: RunObject, meta: AnnotatedMeta, spec: dict[str, Any]) -> int:
     ttl = spec.get("ttl") or {}
     try:
         seconds = ttl_seconds(ttl["duration"]) if ttl else 0
     except (SpecError, KeyError, TypeError):
         return 0
-    return born + seconds * 1000 if seconds else 0
+    begin = milliseconds(meta.creation_timestamp)
+    if counts_updates(spec):
+        if meta.generation != (run.spec.generation or 1):
+            return 0  # it has just been changed; the moment is about to be noted
+        begin = max(begin, run.spec.updated_at)
+    return begin + seconds * 1000 if seconds else 0

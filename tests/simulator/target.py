@@ -1,0 +1,35 @@
+"""A target that starts and stops by itself, as any object of a cluster does: the run only watches it."""
+
+from random import Random
+
+from dayfly.plan.world import TargetState
+from dayfly.spec.run import Phase, Run
+
+COMING, AT_WORK, STOPPED = "is to start", "is at work", "has stopped"
+
+
+class SelfStarting:
+    """Its truth. It starts at some time, unless its run closes first; once that is closed it stops, for good."""
+
+    def __init__(self) -> None:
+        self.stage = COMING
+        self.began = False
+
+    def move(self, rng: Random, phase: Phase) -> str:
+        """Let it take a step, if it can; what it did, or nothing."""
+        if self.stage == COMING and (phase is Phase.OPEN or rng.random() < 0.5):
+            self.stage, self.began = AT_WORK, True
+        elif self.stage != STOPPED and phase is not Phase.OPEN:
+            self.stage = STOPPED
+        else:
+            return ""
+        return self.stage
+
+    def can_move(self, phase: Phase) -> bool:
+        return self.stage == COMING or (self.stage == AT_WORK and phase is not Phase.OPEN)
+
+    def told(self, run: Run, *, late: bool) -> TargetState:
+        """What its adapter says of it to a server that has read `run`; only of an open run may that be old."""
+        if late and run.phase is Phase.OPEN:
+            return TargetState()
+        return TargetState(started=self.began, stopped=self.stage == STOPPED, message="it takes its time")
