@@ -9,6 +9,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from dayfly.control import auth
@@ -16,13 +17,21 @@ from dayfly.control.app import create_app, serve
 from dayfly.control.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from dayfly.control.port import Host
 
 KEY = "secret-key"
 ORG = "/api/v2/orgs/local"
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Until the server's own work has brought it about."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it has not come to pass"
+        time.sleep(0.05)
 
 
 class Answer:

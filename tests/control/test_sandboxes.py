@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from control import wishes
-from control.client import parsed
+from control.client import parsed, wait_for
 from control.fake_host import uid_of
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import digest
@@ -130,6 +130,16 @@ def test_what_may_change_reaches_the_host(client, host):
     assert after.expires_at == pytest.approx(scheduled * 1000, abs=1)
     assert len(after.forks) == 2
     assert digest(after.documents) == digest(before.documents)
+
+
+def test_a_change_may_not_fork_what_nobody_has_declared(client, host):
+    """A fork that comes with a change is held to what one is held to that comes with the sandbox."""
+    made = client.put("sandboxes/sb1", wishes.empty())
+    answer = client.call("PUT", "sandboxes/sb1", wishes.empty(forks=[wishes.fork()]))
+    assert answer.status == 400
+    assert 'spec.forks[0].forkOf: no baseline Deployment "default/shop" is declared' in answer.error
+    assert client.get("sandboxes/sb1")["updatedAt"] == made["updatedAt"]
+    assert host.offers[uid_of(host)].forks == ()
 
 
 @pytest.mark.parametrize(
@@ -275,6 +285,21 @@ def test_a_stuck_deletion_can_be_abandoned_with_a_reason(db, host):
     assert host.given_up == {}
     assert db.call("POST", "sandboxes/sb1/abandon", {"reason": "dropped by hand"}).json == {}
     assert host.given_up[uid].message == "dropped by hand"
+
+
+def test_who_gives_the_cleanup_up_first_is_recorded(db, host):
+    """The host has not heard of it yet: whoever comes second finds it given up, and says nothing new."""
+    db.put("sandboxes/sb1", wishes.sandbox())
+    uid = uid_of(host)
+    host.down = True
+    for reason, who in (("dropped by hand", "ann:1"), ("me too", "bob:1")):
+        answer = db.call("POST", "sandboxes/sb1/abandon", {"reason": reason}, headers={"User-Agent": who})
+        assert answer.status == 200
+    host.down = False
+    wait_for(lambda: uid in host.given_up)
+    request = host.given_up[uid]
+    assert request.message == "dropped by hand"
+    assert request.by.startswith("ann:1")
 
 
 def test_force_must_be_yes_or_no(db, host):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-import time
 
 import pytest
 import sqlalchemy as sa
@@ -16,7 +15,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from control import wishes
-from control.client import serving
+from control.client import serving, wait_for
 from control.fake_host import FakeHost
 from dayfly.control import migrations, records
 from dayfly.control.store import ConflictError, NewerSchemaError, Store, StoreError
@@ -208,10 +207,3 @@ def sqlite(path, query):
         return database.execute(query).fetchall()
     finally:
         database.close()
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it has not come to pass"
-        time.sleep(0.05)

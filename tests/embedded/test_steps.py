@@ -322,6 +322,19 @@ async def test_a_run_ends_when_its_lease_is_not_renewed(machine):
     assert await machine.host.lease("u", _in(300))
     await machine.gone()
     assert ("Close", "", 0, "LeaseLapsed") in machine.history()
+
+
+async def test_the_lease_of_a_run_that_ends_is_not_renewed(machine):
+    """Whoever renews it is told that it was too late, as long as the run is there and after."""
+    box = doc.resource("r", [doc.step("a", "true")], [doc.step("z", "exit 1", backoff_ms=60_000)])
+    await machine.host.offer(doc.offer(box, lease_until=_in(60_000)))
+    await machine.ready()
+    assert await machine.host.lease("u", _in(60_000))
+    await machine.delete()
+    await machine.said("r/z", "WaitingToRetry")
+    assert not await machine.host.lease("u", _in(1000))
+    assert await machine.host.abandon("u", Request(at=2, reason="Abandoned", message="over", by="me"))
+    await machine.gone()
     assert not await machine.host.lease("u", _in(1000))
 
 
@@ -336,6 +349,19 @@ async def test_a_cleanup_that_is_given_up_is_recorded_and_nothing_runs_on(machin
     assert "bucket is gone" in machine.report().message
     assert ("GiveUp", "", 0, "Abandoned") in machine.history()
     assert any("by me" in entry.message for entry in machine.host.history("u"))
+
+
+async def test_who_gives_a_cleanup_up_first_is_recorded(machine):
+    """A second word comes before the first one could be heeded: it changes neither whose it was nor why."""
+    box = doc.resource("r", [doc.step("a", "true")], [doc.step("z", "exit 1", backoff_ms=60_000)])
+    await machine.host.offer(doc.offer(box))
+    await machine.ready()
+    await machine.delete()
+    await machine.said("r/z", "WaitingToRetry")
+    words = [Request(at=2, reason="Abandoned", message=f"{who} says so", by=who) for who in ("ann", "bob")]
+    assert await asyncio.gather(*(machine.host.abandon("u", each) for each in words)) == [True, True]
+    await machine.gone()
+    assert [each.message for each in machine.host.history("u") if each.move == "GiveUp"] == ["ann says so (by ann)"]
 
 
 async def test_a_cleanup_that_fails_again_and_again_is_called_stuck(machine):

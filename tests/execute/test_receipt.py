@@ -29,6 +29,11 @@ def failure(*outputs: str, **fields: str) -> tuple[str, str]:
     return end.result.reason, end.result.message
 
 
+def test_an_output_that_the_receipt_does_not_speak_of_was_not_written():
+    reason, message = failure(f"o\0present\x003\0{DIGEST}", outcome="exited", code="0")
+    assert (reason, message[:29]) == ("OutputMissing", "output key was not written: t")
+
+
 def test_a_success_brings_what_was_written_and_when():
     end = told(f"o\0present\x003\0{DIGEST}", f"key\0present\x004\0{DIGEST}", outcome="exited", code="0", started_ms="5")
     assert isinstance(end, Ended)

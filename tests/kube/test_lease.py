@@ -107,6 +107,24 @@ class TestElection:
 
         run(main())
 
+    def test_who_was_overtaken_does_not_release_the_others(self):
+        """It was paused, another one leads since, and it ends before it has looked at the Lease again."""
+
+        async def main():
+            cluster = FakeCluster()
+            first = elector(cluster, "a")
+            async with standing(first):
+                await first.led()
+                cluster.faults = lambda call: Fault(Harm.UNREACHABLE) if call.client == "a" else None
+                async with standing(elector(cluster, "b")) as second:
+                    await second.led()
+                    first._leading = True  # as it believed when it was paused
+                    cluster.faults = lambda call: None
+                    await first._release()
+                    assert cluster.objects("leases")[0]["spec"]["holderIdentity"] == "b"
+
+        run(main())
+
     def test_lost_answers_harm_nothing(self):
         """Half of all writes lose their answers: there is never more than one leader, and always one again."""
 

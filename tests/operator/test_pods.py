@@ -50,6 +50,8 @@ def test_namespace_must_be_granted():
 
     async def story(world: World) -> None:
         world.namespace("team", {"dayfly.dev/runners-from": "shop"})
+        refused = {"metadata": {"labels": {"dayfly.dev/runners": "false"}}}
+        world.ask("PATCH", "/api/v1/namespaces/team", refused, "application/merge-patch+json")
         world.sandbox(wish())
         await world.until(lambda: "dayfly.dev/runners=true" in message(world), "the objection")
         assert "namespace team" in message(world)

@@ -246,6 +246,17 @@ def test_another_namespace_or_runner():
     assert [each.path for each in policy.check(pod, other)] == ["spec.volumes (dayfly)"]
 
 
+def test_outputs_of_another_step_beside_the_order():
+    """Our own volume holds the Secrets in which this step's inputs lie, and no others."""
+    pod = merged({})
+    volume = next(each for each in pod["spec"]["volumes"] if each["name"] == "dayfly")
+    source = {"name": "o-db-make-aaaaaaaaaaaaaaaa", "items": [{"key": "url", "path": "in/url"}]}
+    volume["projected"]["sources"].append({"secret": source})
+    assert [each.path for each in policy.check(pod, terms())] == ["spec.volumes (dayfly)"]
+    both = policy.Terms(namespace="dayfly-runners", runner=terms().runner, secrets=terms().secrets | {source["name"]})
+    assert policy.check(pod, both) == []
+
+
 def test_nobody_elses_pod():
     pod = merged({})
     pod["metadata"]["ownerReferences"] = []
@@ -293,6 +304,7 @@ class TestStored:
             (lambda pod, main: pod["spec"].update(hostNetwork=True), "spec.hostNetwork"),
             (lambda pod, main: pod["spec"].update(nodeName="n"), "spec.nodeName"),
             (lambda pod, main: pod["spec"].update(restartPolicy="Always"), "spec.restartPolicy"),
+            (lambda pod, main: pod["spec"].update(activeDeadlineSeconds=5), "spec.activeDeadlineSeconds"),
             (lambda pod, main: pod["spec"].update(automountServiceAccountToken=True), "spec.automount"),
             (lambda pod, main: pod["spec"]["volumes"].pop(), "spec.volumes (dayfly-state)"),
             (lambda pod, main: main.update(command=["sh"]), "container main: command"),

@@ -6,11 +6,11 @@ from contextlib import closing
 import pytest
 
 from dayfly.embedded.ledger import Ledger, LedgerError, Stored
-from dayfly.plan.actions import Claim, Record
+from dayfly.plan.actions import Claim, Close, Finish, Record
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Wish
 from dayfly.spec.lifecycle import Lifecycle, Retry, Unit
-from dayfly.spec.run import Result, Run
+from dayfly.spec.run import Request, Result, Run
 from simulator.scenario import TARGET, output_record, value
 
 UNIT = Unit(name="make", kind="exec", retry=Retry(idempotent=True, limit=0))
@@ -44,6 +44,28 @@ def attempt(ledger, number, outcome, *outputs):
     commit(ledger, Claim(unit=NAME, attempt=number, ref="boot-1", at=0))
     told = {output: output_record(NAME, number, output) for output in outputs}
     commit(ledger, Record(unit=NAME, attempt=number, result=Result(outcome=outcome, outputs=told)))
+
+
+def test_a_run_that_has_ended_is_not_born_again(ledger):
+    """An offer that comes late, or again, would have everything run a second time."""
+    stored = ledger.load("run-1")
+    request = Request(at=1, reason="Deleted", message="deleted")
+    commit(ledger, Close(request=request))
+    after = commit(ledger, Finish(at=2))
+    with ledger.transaction("dissolve"):
+        ledger.dissolve(after, "box")
+    with ledger.transaction("birth"):
+        assert not ledger.birth(stored)
+    assert ledger.load("run-1") is None
+
+
+def test_the_file_is_its_owners_alone(tmp_path):
+    """It holds the values of outputs, those that are secret too, and so do the files that SQLite lays beside it."""
+    path = tmp_path / "ledger.db"
+    with closing(Ledger(path)) as ledger, ledger.transaction("birth"):
+        ledger.birth(Stored(run=Run(uid="u", target=TARGET, plan=""), name="n", documents=(), forks=(), wish=Wish()))
+        assert {entry.stat().st_mode & 0o777 for entry in tmp_path.iterdir()} == {0o600}
+        assert len(list(tmp_path.iterdir())) > 1
 
 
 def test_a_failed_retry_leaves_the_values_that_an_earlier_one_told(ledger):

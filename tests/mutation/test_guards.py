@@ -1,0 +1,50 @@
+"""Each guard of the second line is held by a test; a share of them is taken out here, all of them in the proof."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from mutation.guards import GUARDS, Guard
+from mutation.plant import ROOT, Edit, StaleError, edited
+from share import SHARE
+
+# The edits and tests that there are; each of the share costs about three seconds.
+PARTS = 8
+
+
+@pytest.mark.parametrize("guard", SHARE.of(GUARDS, PARTS, "guards"), ids=lambda guard: guard.name.replace(" ", "-"))
+def test_a_guard_that_is_taken_out_is_noticed(guard: Guard):
+    command = [sys.executable, "-m", "mutation", "guards", guard.name]
+    path = os.pathsep.join((str(ROOT / "tests"), str(ROOT / "src")))
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert guard.name in done.stdout
+
+
+def test_the_list_is_not_stale():
+    for guard in GUARDS:
+        texts = edited(guard.edits)
+        for file, text in texts.items():
+            ast.parse(text, file)
+
+
+def test_a_stale_entry_is_refused():
+    with pytest.raises(StaleError, match="no such text"):
+        edited([Edit("plan/decide.py", "no such text", "")])
+
+
+def test_each_is_told_by_its_name_and_held_by_a_test_that_is_there():
+    assert max(Counter(guard.name for guard in GUARDS).values()) == 1
+    for guard in GUARDS:
+        file, *names = guard.test.split("::")
+        tree: ast.Module | ast.ClassDef = ast.parse((ROOT / file).read_text())
+        for name in names:
+            [tree] = [node for node in tree.body if getattr(node, "name", "") == name]

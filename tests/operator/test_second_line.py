@@ -1,0 +1,191 @@
+"""What caches, logs and peers tell that is not so, or not any more: each is looked at twice before anything rests on it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+from rig.kubelet import Script
+from rig.runner import Receipt
+from rig.scenes import Scene, at_work, chain, gone, message, play, plugin, ready, step, wish
+from rig.world import Process, Unit, World
+
+from dayfly.kube.client import Client
+from dayfly.kube.objects import Key, Pod
+from dayfly.kube.transport import Request
+from dayfly.operator.cluster.objects import DocumentObject, PluginObject, RunObject, SandboxObject
+from dayfly.operator.front.in_use import InUse
+from dayfly.operator.front.sandboxes import Sandboxes
+from dayfly.operator.pods.follow import Followers
+from dayfly.plan.actions import Prepare
+from dayfly.spec.frames import decode, encode
+from kube.fake import FakeCluster, run
+from kube.fake.store import Object
+
+RUNNERS = "/api/v1/namespaces/dayfly-runners"
+ORDER, READS = "dayfly.dev/order", "dayfly.dev/reads"
+RETRIED = Scene(
+    plugin([step("make", outputs=("url",), idempotent=True, backoff="60s"), step("seed", reads=("make.url",))], []),
+    {
+        "db/make": Unit(creates=True),
+        "db/seed": Unit(creates=True, once=True, reads={"MAKE_URL": ("db/make", "url")}),
+    },
+    chain,
+    clean=False,
+)
+
+
+def blind(world: World) -> Process:
+    """An operator that knows nothing yet but what the test puts into its caches."""
+    process = Process(world, "blind", 7)
+    world.processes.append(process)
+    return process
+
+
+def versions(world: World, kind: str) -> list[Object]:
+    return [write.new for write in world.cluster.store.after(world.cluster.kind(kind), 0) if write.new]
+
+
+def test_pod_in_the_place_of_the_claimed_one_tells_nothing_of_it():
+    """All of it is ours but the UID. What became of the one that was claimed nobody knows."""
+
+    async def story(world: World) -> None:
+        world.cloud.lossy = world.cloud.forgiven = True
+        await world.until(lambda: world.cloud.starts("db/make"), "the step")
+        [pod] = world.pods("db/make")
+        path, meta = f"{RUNNERS}/pods/{pod['metadata']['name']}", pod["metadata"]
+        world.kubelet.held.add(meta["name"])
+        world.take_away(path, gracePeriodSeconds=0)
+        kept = {key: meta[key] for key in ("name", "labels", "annotations", "ownerReferences", "finalizers")}
+        spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "schedulingGates")}
+        world.ask("POST", f"{RUNNERS}/pods", {"metadata": kept, "spec": spec})
+        ended = {"exitCode": 0, "startedAt": pod["metadata"]["creationTimestamp"]}
+        status = {"phase": "Succeeded", "containerStatuses": [{"name": "main", "state": {"terminated": ended}}]}
+        world.ask("PATCH", f"{path}/status", {"status": status}, "application/merge-patch+json")
+        await world.until(lambda: world.status().get("reason") == "OutcomeUnknown", "the doubt", 10)
+        await world.rest(30)
+        assert world.ledger()["units"]["db/make"]["state"] == "unknown"
+        world.delete()
+        await gone(world)
+
+    play(story, make=Script(runs=3000, deaf=True))
+
+
+def test_sandbox_that_was_fenced_before_is_not_born_again():
+    """The cache is behind: it has the Sandbox without our finalizer, and no run. By now there was one, and it is lost."""
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready")
+        plugins = world.cluster.objects("resourceplugins")
+        world.respawn = False
+        await world.processes.pop().end()
+        world.lose_ledger()
+        late = blind(world)
+        seen, born = late.operator.cluster, versions(world, "sandboxes")[0]
+        seen.sandboxes.put(msgspec.convert(born, SandboxObject))
+        for each in plugins:
+            seen.plugins.put(msgspec.convert(each, PluginObject))
+        front = Sandboxes(seen, InUse(seen), lambda *_: None)
+        assert await front.reconcile(Key("shop", "box")) is None
+        assert not world.cluster.objects("runs")
+        world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "nobody knows"}}})
+        world.delete()
+        await world.until(lambda: world.box() is None, "the sandbox to go")
+
+    world = at_work(story)
+    assert world.cloud.starts("db/make") == 1
+
+
+def test_target_whose_time_is_over_goes():
+    """It is deleted as the one that was meant, which the rules of the rig see to."""
+
+    async def story(world: World) -> None:
+        world.sandbox(wish(ttl={"duration": "1m"}))
+        await world.until(lambda: ready(world), "ready")
+        await gone(world)
+
+    assert at_work(story).cloud.starts("db/drop") == 1
+
+
+def test_pod_that_may_start_later_than_any_of_ours_is_not_claimed():
+    """By its window a step is known to have ended: of one without an end nothing could ever be known."""
+
+    def widened(operation, kind, _old, new):
+        if (operation, kind.plural) != ("CREATE", "pods"):
+            return None
+        notes = new["metadata"]["annotations"]
+        records = decode("dayfly-order", notes[ORDER].encode())
+        order = [(key, b"9000000000000" if key == "start-before-ms" else value) for key, value in records]
+        meta = new["metadata"] | {"annotations": notes | {ORDER: encode("dayfly-order", order).decode()}}
+        return new | {"metadata": meta}
+
+    async def story(world: World) -> None:
+        world.cluster.admission.append(widened)
+        world.sandbox(wish())
+        await world.until(lambda: "changed in the cluster" in message(world), "what its maker says", 30)
+        await world.processes.pop().end()
+        world.start()
+        await world.until(lambda: "may start later than any of ours" in message(world), "what a peer says", 30)
+        await world.rest(60)
+        assert not world.cloud.log
+        [pod] = world.pods()
+        assert pod["spec"]["schedulingGates"] == [{"name": "dayfly.dev/claim"}]
+        world.cluster.admission.clear()
+        world.ask("DELETE", f"{RUNNERS}/pods/{pod['metadata']['name']}")
+        await world.until(lambda: ready(world), "ready")
+        world.delete()
+        await gone(world)
+
+    at_work(story)
+
+
+def test_pod_that_a_peer_made_for_a_later_attempt_is_left_to_it():
+    """Whoever has not heard of that attempt would take away what waits rightly, and make one that never can start."""
+
+    async def story(world: World) -> None:
+        await world.until(lambda: world.cloud.starts("db/make") == 2, "the second try")
+        await world.until(
+            lambda: "2" in [of["metadata"]["labels"][READS] for of in world.pods("db/seed")], "its reader"
+        )
+        [pod] = world.pods("db/seed")
+        before = next(run for run in versions(world, "runs") if run["ledger"].get("units", {}).get("db/make"))
+        late = blind(world)
+        seen = late.operator.cluster
+        seen.runs.put(msgspec.convert(before, RunObject))
+        seen.pods.put(msgspec.convert(pod, Pod))
+        for each in world.cluster.objects("objectlifecyclemethods"):
+            seen.documents.put(msgspec.convert(each, DocumentObject))
+        seen.sandboxes.put(msgspec.convert(world.box(), SandboxObject))
+        scene = await late.operator._reconciler.observe(before["metadata"]["name"])
+        assert scene.world.run.unit("db/make").attempt == 1, "it is behind"
+        await late.operator._reconciler.perform(scene, Prepare(unit="db/seed", attempt=1, ahead=True))
+        assert world.pods("db/seed") == [pod]
+        await world.until(lambda: ready(world), "ready")
+        world.delete()
+        await world.until(lambda: not world.leftovers(), "everything to go")
+
+    play(story, RETRIED, make=Script(fails=1, runs=20))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_receipt_in_a_log_that_is_another_pods_is_not_this_ones(own):
+    """Logs are found by name, and by now another pod may bear it."""
+
+    async def main() -> bool:
+        cluster, heard = FakeCluster(seed=1), asyncio.Event()
+        body = {"metadata": {"name": "r-a"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
+        made = cluster.answer(Request("POST", "/api/v1/namespaces/default/pods", {}, json.dumps(body).encode()))
+        pod = msgspec.json.decode(made.body, type=Pod)
+        receipt = Receipt(pod.metadata.uid if own else "another", {"nonce": "n", "attempt": "1"}, {}, "exited", 0, 1, 2)
+        cluster.log_of("r-a", "default").write(receipt.log())
+        followers = Followers(Client(cluster.transport("operator"), seed=1), lambda _run: heard.set())
+        followers.follow(pod, "run")
+        await heard.wait()
+        found = followers.sealed(pod.metadata.uid) is not None
+        await followers.close()
+        return found
+
+    assert run(main()) is own
