@@ -13,6 +13,7 @@ want openssl openssl
 want podman podman
 want setpriv util-linux
 want curl curl
+want zsh zsh
 want containerd containerd
 want runc runc
 [ -x /usr/lib/cni/bridge ] || missing="$missing containernetworking-plugins"

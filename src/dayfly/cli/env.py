@@ -8,7 +8,7 @@ from dayfly.cli import hosts, options, outputs, show
 
 
 @click.command("env")
-@click.argument("sandbox")
+@options.named("sandbox", "sandboxes")
 @options.cluster
 @options.json_only
 def command(sandbox: str, context: str | None, namespace: str | None, output: str | None) -> None:

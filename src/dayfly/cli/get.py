@@ -29,8 +29,8 @@ _WIDEST = 1000
 
 
 @click.command("get")
-@click.argument("kind", required=False, default="sandboxes")
-@click.argument("name", required=False, default="")
+@options.named("kind", "kinds", required=False, default="sandboxes")
+@options.named("name", "of_kind", required=False, default="")
 @options.cluster
 @options.output
 def command(kind: str, name: str, context: str | None, namespace: str | None, output: str | None) -> None:

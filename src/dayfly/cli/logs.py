@@ -66,9 +66,9 @@ class Tail:
 
 
 @click.command("logs")
-@click.argument("sandbox")
-@click.argument("resource", required=False, default="")
-@click.argument("step", required=False, default="")
+@options.named("sandbox", "sandboxes")
+@options.named("resource", "resources", required=False, default="")
+@options.named("step", "steps", required=False, default="")
 @click.option("-f", "--follow", is_flag=True, help="Go on until what is followed has ended.")
 @click.option("--attempt", type=click.IntRange(min=1), help="This attempt, not the latest.")
 @options.cluster

@@ -28,6 +28,22 @@ class Duration(click.ParamType[float]):
         return float(int(number) * _UNITS[unit])
 
 
+def _later(name: str) -> Callable[..., Any]:
+    """What is offered behind Tab, out of `completing`: nobody else needs that file."""
+
+    def offer(*given: Any) -> Any:
+        from dayfly.cli import completing
+
+        return getattr(completing, name)(*given)
+
+    return offer
+
+
+def named(what: str, offered: str, **more: Any) -> Decorator:
+    """An argument that is completed with what `completing` calls so."""
+    return click.argument(what, shell_complete=_later(offered), **more)
+
+
 def timeout(default: str) -> Decorator:
     """`--timeout`: how long to wait, not how long the work may take."""
     return click.option("--timeout", type=Duration(), default=default, show_default=True, help="Wait at most so long.")
@@ -50,9 +66,19 @@ sets: Decorator = click.option(
 )
 
 
+def a_file(*names: str, help: str) -> Decorator:  # noqa: A002 # click's own word
+    """An option that takes files."""
+    return click.option(*names, multiple=True, metavar="FILE", shell_complete=_later("a_file"), help=help)
+
+
 def cluster(command: Any) -> Any:
     """`--context` and `-n`: ask a Kubernetes cluster and not the server of the home."""
-    where = click.option("--context", metavar="NAME", help="Ask the cluster of this context of the kubeconfig.")
+    where = click.option(
+        "--context",
+        metavar="NAME",
+        shell_complete=_later("contexts"),
+        help="Ask the cluster of this context of the kubeconfig.",
+    )
     within = click.option("-n", "--namespace", metavar="NAME", help="Of that cluster; the context's own by default.")
     return where(within(command))
 
@@ -65,6 +91,7 @@ def files(*, required: bool = True) -> Decorator:
         "files",
         multiple=True,
         required=required,
+        shell_complete=_later("a_file"),
         metavar="FILE|DIR|-",
         help="A file, every .yaml, .yml and .json of a folder, or standard input. Repeatable.",
     )

@@ -34,7 +34,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> 
 
 
 @command.command("get")
-@click.argument("name", metavar="NAME[@VERSION]")
+@options.named("name", "plugins", metavar="NAME[@VERSION]")
 @options.output
 def get(name: str, output: str | None) -> None:
     """Show one version of a plugin, the highest if none is named."""
@@ -80,7 +80,7 @@ def list_(all_versions: bool, output: str | None) -> None:
 
 
 @command.command("delete")
-@click.argument("name", metavar="NAME[@VERSION]", required=False)
+@options.named("name", "plugins", metavar="NAME[@VERSION]", required=False)
 @options.files(required=False)
 @options.sets
 def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> None:

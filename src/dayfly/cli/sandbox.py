@@ -39,7 +39,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: fl
 
 
 @command.command("get")
-@click.argument("name")
+@options.named("name", "sandboxes")
 @options.output
 def get(name: str, output: str | None) -> None:
     """Show one sandbox."""
@@ -61,7 +61,7 @@ def list_(output: str | None) -> None:
 
 
 @command.command("delete")
-@click.argument("name", required=False)
+@options.named("name", "sandboxes", required=False)
 @options.files(required=False)
 @options.sets
 @options.wait

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from dayfly.cli import lock, runner, server, show
+from dayfly.cli import lock, options, runner, server, show
 from dayfly.cli.client import CLUSTER, ORGANISATION, Address, Client
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.home import Home
@@ -53,7 +53,7 @@ class _Wish(NamedTuple):
     show_default=True,
     help="Run steps as processes of this machine, or in containers of their images.",
 )
-@click.option("--baseline", "baselines", multiple=True, metavar="FILE", help="Declare the baselines in it. Repeatable.")
+@options.a_file("--baseline", "baselines", help="Declare the baselines in it. Repeatable.")
 @click.option("--cluster", "clusters", multiple=True, metavar="NAME", help="Be this cluster, too. Repeatable.")
 def command(
     port: int, detach: bool, parallel: int, engine: str, baselines: tuple[str, ...], clusters: tuple[str, ...]

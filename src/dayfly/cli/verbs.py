@@ -107,6 +107,8 @@ def _run(arguments: list[str]) -> int:
     if instruction := os.environ.get(COMPLETION):
         from click.shell_completion import shell_complete
 
+        import dayfly.cli.completing  # noqa: F401 # has a word of its own to say to bash
+
         return shell_complete(root, {}, PROGRAM, COMPLETION, instruction)
     try:
         # Not `root.main`: it has its own opinion of interrupts and closed pipes.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command("why")
-@click.argument("sandbox")
+@options.named("sandbox", "sandboxes")
 @options.cluster
 @options.output
 def command(sandbox: str, context: str | None, namespace: str | None, output: str | None) -> None:

@@ -50,7 +50,7 @@ _NO_MORE = (404, 409)
     "-e", "--env", "renames", multiple=True, metavar="VAR=STEP.OUTPUT", help="One more name for an output. Repeatable."
 )
 @options.timeout("5m")
-@click.argument("command_line", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@options.named("command_line", "a_file", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     files: tuple[str, ...],
     sets: tuple[str, ...],
