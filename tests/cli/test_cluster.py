@@ -227,6 +227,26 @@ class TestAbandon:
         refused(asked("abandon", "nobody", "--reason", "x"), 3, 'no sandbox "nobody"')
 
 
+class TestRetry:
+    def test_the_attempt_that_failed_is_written_down(self, stage: Stage):
+        asked = stage(NEVER_GOES, stuck)
+        done = asked("retry", "box")
+        [unit] = [
+            each for each in asked.cluster.objects("sandboxes")[0]["status"]["units"] if each["state"] == "retrying"
+        ]
+        said = f"{unit['id']}: attempt {unit['attempt']} has failed; it is tried again now."
+        assert (done.code, done.err.splitlines()) == (0, [said, f"See: dayfly why box{FLAGS}"])
+        [box] = asked.cluster.objects("sandboxes")
+        assert box["metadata"]["annotations"] == {"dayfly.dev/retry": f"{unit['id']}={unit['attempt']}"}
+
+    def test_where_nothing_waits_nothing_is_changed(self, stage: Stage):
+        asked = stage(LIFE, up)
+        refused(asked("retry", "box"), 1, "nothing of it waits to be tried again")
+        refused(asked("retry", "box", "db/nothing"), 3, 'no unit "db/nothing"; there is db/make')
+        refused(asked("retry", "nobody"), 3, 'no sandbox "nobody"')
+        assert "annotations" not in asked.cluster.objects("sandboxes")[0]["metadata"]
+
+
 class TestEnv:
     def test_outputs_from_the_namespace_s_secret(self, stage: Stage):
         assert stage(LIFE, up)("env", "box").out.splitlines() == [

@@ -64,7 +64,7 @@ def test_help_imports_no_verb(cli: Cli):
 
 
 def test_what_can_ask_a_cluster_imports_nothing_for_it_before_it_does(cli: Cli):
-    for verb in ("plan", "get", "why", "logs", "env", "abandon"):
+    for verb in ("plan", "get", "why", "logs", "env", "retry", "abandon"):
         found = _imported(cli, [verb, "--help"])
         assert found & {"asyncio", "aiohttp", "kubernetes", "dayfly.kube", "dayfly.operator"} == set(), verb
 
@@ -72,7 +72,7 @@ def test_what_can_ask_a_cluster_imports_nothing_for_it_before_it_does(cli: Cli):
 def test_every_verb_has_help(cli: Cli):
     lines = cli("--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     verbs = [line.split()[0] for line in lines]
-    assert len(verbs) == 15
+    assert len(verbs) == 16
     for verb in verbs:
         done = cli(verb, "--help")
         assert done.code == 0, done.err

@@ -21,7 +21,8 @@ from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.objects import SECRETS
 from dayfly.kube.transport import HttpTransport
-from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, PLUGINS, RUNS, SANDBOXES, PluginObject
+from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, PLUGINS, RETRY_ANNOTATION, RUNS, SANDBOXES, PluginObject
+from dayfly.plan.why import nothing_to_retry
 from dayfly.spec import names as names_
 from dayfly.spec import semver
 from dayfly.spec.errors import SpecError
@@ -120,6 +121,20 @@ class Cluster:
     def abandon(self, name: str, reason: str) -> None:
         self._run(self._abandon(name, reason))
 
+    def retry(self, name: str, unit: str) -> dict[str, int]:
+        sandbox = self._get(name)
+        found = from_status.report(sandbox, _now())
+        there = [each.id for each in found.units]
+        if unit and unit not in there:
+            message = f'sandbox "{name}" has no unit "{unit}"'
+            raise CliError(Exit.NOT_FOUND, message, f"there is {', '.join(there) or 'none yet'}")
+        waiting = {each.id: each.attempt for each in found.units if each.state == "retrying" and unit in ("", each.id)}
+        if not waiting:
+            raise CliError(Exit.FAILED, nothing_to_retry(found, unit))
+        note = " ".join(f"{each}={attempt}" for each, attempt in waiting.items())
+        self._run(self._annotate(name, sandbox["metadata"]["uid"], RETRY_ANNOTATION, note))
+        return waiting
+
     def plugin(self, name: str, version: str) -> Plugin:
         found: dict[str, PluginObject] = {}
         for each in self._run(self._client.list_all(PLUGINS)).items:
@@ -183,8 +198,10 @@ class Cluster:
 
     async def _abandon(self, name: str, reason: str) -> None:
         """Of the very Sandbox that is there now: one that is made meanwhile under its name is not meant."""
-        uid = (await self._fetch(name))["metadata"]["uid"]
-        patch = {"metadata": {"uid": uid, "annotations": {ABANDON_ANNOTATION: reason}}}
+        await self._annotate(name, (await self._fetch(name))["metadata"]["uid"], ABANDON_ANNOTATION, reason)
+
+    async def _annotate(self, name: str, uid: str, annotation: str, value: str) -> None:
+        patch = {"metadata": {"uid": uid, "annotations": {annotation: value}}}
         try:
             await self._client.patch(_SANDBOXES, patch, name, self._namespace)
         except (errors.NotFound, errors.Conflict):

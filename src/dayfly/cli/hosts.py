@@ -96,6 +96,11 @@ class Served:
     def abandon(self, name: str, reason: str) -> None:
         self._client.post("sandboxes", name, "abandon", body={"reason": reason})
 
+    def retry(self, name: str, unit: str) -> dict[str, int]:
+        self._ask(name)
+        answer = self._client.post("sandboxes", name, "retry", body={"unit": unit} if unit else {})
+        return {each["unit"]: each["attempt"] for each in answer["retried"]}
+
     def plugin(self, name: str, version: str) -> Plugin:
         from dayfly.spec import documents, semver
         from dayfly.spec.plugin import Plugin

@@ -59,6 +59,13 @@ class Host(Protocol):
     def abandon(self, name: str, reason: str) -> None:
         """Give its cleanup up."""
 
+    def retry(self, name: str, unit: str) -> dict[str, int]:
+        """Try again now what waits for that: one unit, or all for an empty one; the attempts after which they waited.
+
+        Raises:
+            CliError: nothing waits.
+        """
+
     def plugin(self, name: str, version: str) -> Plugin:
         """A published plugin; the highest version for an empty one.
 

@@ -36,6 +36,7 @@ _VERBS = {
     "why": "Say what a sandbox is waiting for, down to the root.",
     "env": "Print a sandbox's outputs as a dotenv file.",
     "with": "Provision a plugin, run a command with its outputs, clean up.",
+    "retry": "Try again now what waits to be tried again.",
     "abandon": "Give up a sandbox's cleanup, for a reason that is recorded.",
     "operator": "Run the operator of a Kubernetes cluster.",
     "completion": "Print the completion script of a shell.",

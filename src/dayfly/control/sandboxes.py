@@ -16,10 +16,10 @@ from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import Address, flag, read_json, rfc3339
 from dayfly.control.records import Record
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import Report, UnitReport, limited
+from dayfly.plan.status import Report, limited
+from dayfly.plan.why import nothing_to_retry
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
-from dayfly.spec.lifecycle import CREATING
 from dayfly.spec.run import Phase
 from dayfly.spec.run import Request as EndRequest
 from dayfly.spec.sandbox import Sandbox
@@ -126,7 +126,7 @@ class Sandboxes:
             raise ApiError(404, f"sandbox {quote(name)} has no unit {quote(wanted)}; there is {there}")
         attempts = {unit.id: unit.attempt for unit in units if unit.state == "retrying"}
         if not attempts:
-            raise ApiError(409, _nothing_to_retry(units[0] if wanted else None, report.message))
+            raise ApiError(409, nothing_to_retry(report, wanted))
         host = self._sync.host(record)
         if host is None or not await host.retry(record.uid, attempts, auth.caller(request.headers)):
             raise ApiError(404, SANDBOX_NOT_FOUND)
@@ -307,15 +307,6 @@ def _unit(body: Any) -> str:
     if not isinstance(unit, str):
         raise SpecError("must be a unit as the report names it, such as db/drop", ("unit",))
     return unit
-
-
-def _nothing_to_retry(unit: UnitReport | None, message: str) -> str:
-    if unit is None:
-        return f"nothing of it waits to be tried again: {message}"
-    if unit.state == "failed" and unit.event in CREATING:
-        text = "it has failed, and what has failed to create is never run again in its sandbox"
-        return f"{unit.id} does not wait to be tried again: {text}; delete the sandbox and apply it again"
-    return f"{unit.id} does not wait to be tried again: it is {unit.state}"
 
 
 def _request(reason: Reason, message: str, by: str) -> EndRequest:

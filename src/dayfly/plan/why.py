@@ -3,7 +3,7 @@
 from dayfly.plan import reasons, words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import Report, UnitReport
-from dayfly.spec.lifecycle import Struct
+from dayfly.spec.lifecycle import CREATING, Struct
 
 
 class Blocker(Struct, frozen=True, kw_only=True):
@@ -50,6 +50,17 @@ def _open(unit: UnitReport, report: Report) -> bool:
     if report.closed is None:
         return unit.event in ("preStart", "postStart") or (unit.event == "start" and unit.state != "running")
     return unit.event in ("preStop", "postStop") or unit.state in ("running", "unknown")
+
+
+def nothing_to_retry(report: Report, wanted: str = "") -> str:
+    """Why there is no back-off to end of a unit, or of any."""
+    unit = next((unit for unit in report.units if unit.id == wanted), None)
+    if unit is None:
+        return f"nothing of it waits to be tried again: {report.message}"
+    if unit.state == "failed" and unit.event in CREATING:
+        text = "it has failed, and what has failed to create is never run again in its sandbox"
+        return f"{unit.id} does not wait to be tried again: {text}; delete the sandbox and apply it again"
+    return f"{unit.id} does not wait to be tried again: it is {unit.state}"
 
 
 class _Search:

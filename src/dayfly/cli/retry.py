@@ -1,0 +1,23 @@
+"""`dayfly retry`: what waits to be tried again is tried now."""
+
+from __future__ import annotations
+
+import click
+
+from dayfly.cli import hosts, options, show
+
+
+@click.command("retry")
+@options.named("sandbox", "sandboxes")
+@options.named("unit", "units", required=False, default="")
+@options.cluster
+def command(sandbox: str, unit: str, context: str | None, namespace: str | None) -> None:
+    """End the back-off of a sandbox's steps and forks that wait to be tried again; with UNIT, of that one.
+
+    UNIT is as `dayfly get sandbox` shows it, like db/drop. Only the attempts that have failed by now are meant: the
+    next one that fails waits again. A create step that has failed is never run again in its sandbox.
+    """
+    host = hosts.find(context, namespace)
+    for name, attempt in host.retry(sandbox, unit).items():
+        show.talk(f"{name}: attempt {attempt} has failed; it is tried again now.")
+    show.talk(f"See: dayfly why {sandbox}{host.flags}")

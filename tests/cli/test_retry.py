@@ -1,0 +1,31 @@
+"""A back-off that somebody ends, on a home's server; a cluster's is in `test_cluster`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cli import wishes
+from cli.command import Cli, refused, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_what_waits_is_tried_again_at_once_and_nothing_else(served: Cli, journal: Path):
+    gate = journal.with_name("gate")
+    plugin = wishes.plugin(journal, delete=f"[ -e {gate} ] || exit 6")
+    served.write("p.yaml", plugin.replace("name: drop\n", "name: drop\n    retry: {backoff: 1h}\n"))
+    served.write("s.yaml", wishes.sandbox())
+    assert served("apply", "-f", ".").code == 0
+    refused(served("retry", "demo"), 1, "nothing of it waits to be tried again: All desired")
+    refused(served("retry", "demo", "db/nothing"), 3, 'no unit "db/nothing"; there is db/provision, db/seed')
+    refused(served("retry", "nobody"), 3, 'no sandbox "nobody"')
+    assert served("sandbox", "delete", "demo", "--wait=false").code == 0
+    until(lambda: "WaitingToRetry" in served("why", "demo").out)
+    refused(served("retry", "demo", "db/seed"), 1, "db/seed does not wait to be tried again: it is succeeded")
+    gate.touch()
+    done = served("retry", "demo", "db/drop")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "db/drop: attempt 1 has failed; it is tried again now.\nSee: dayfly why demo\n"
+    until(lambda: served.sandboxes() == [])
+    assert journal.read_text().split()[-1] == "drop"
