@@ -50,7 +50,7 @@ def test_every_command_that_asks_a_cluster_is_shown_there():
         for name in root.list_commands(context)
         if name != "operator" and any(param.name == "context" for param in root.get_command(context, name).params)
     ]
-    assert len(asking) == 6
+    assert len(asking) == 7
     for name in asking:
         assert re.search(rf"^dayfly {name}\b.* --context ", typed, re.MULTILINE), name
 
