@@ -48,7 +48,7 @@ def test_from_a_folder_to_ready_to_gone(served: Cli, journal: Path):
     assert done.code == 0, done.err
     assert done.err.splitlines()[-1] == 'Sandbox "demo" is gone.'
     assert journal.read_text().split() == ["provision", "seed", "drop"]
-    refused(served("sandbox", "get", "demo"), 3, 'no sandbox "demo"', "dayfly sandbox list")
+    refused(served("sandbox", "get", "demo"), 3, 'no sandbox "demo"', "it has ended; see: dayfly get sandbox demo")
 
 
 def test_applying_again_changes_nothing(served: Cli, journal: Path):
@@ -276,3 +276,18 @@ FORK = """\
     endpoints:
     - {name: site, target: "http://web.default.deploy:80"}
 """
+
+
+def test_a_file_is_embedded_by_its_absolute_path(cli: Cli, tmp_path: Path):
+    """What lies below the file's folder comes first: Signadot's own client looks nowhere else."""
+    script = tmp_path / "elsewhere.sh"
+    script.write_text("#!/bin/sh\necho elsewhere\n")
+    cli.write("p.yaml", f"name: p\nspec: {{create: [{{name: a, script: '@{{embed: {script}}}'}}]}}\n")
+    cli.write("s.yaml", "name: s\nspec: {cluster: local, resources: [{name: r, plugin: p}]}\n")
+    plan = ("plan", "-f", ".", "-o", "json")
+    assert cli(*plan).code == 0
+    refused(cli(*plan[:2], "s.yaml"), 3, "in none of these files")
+    script.unlink()
+    refused(cli(*plan), 2, "p.yaml", "no such file")
+    cli.write(f"./{script}", "#!/bin/sh\necho below\n")
+    assert cli(*plan).code == 0

@@ -42,7 +42,9 @@ class TestGet:
         asked = stage(FAILING, failing)
         assert asked("get", "resources").out.splitlines()[1].split()[:5] == ["db", "box", "pg", "Failed", "1/2"]
         refused(
-            asked("get", "resource", "dbx"), 3, 'no resource "dbx"; see: dayfly get resources --context kind -n shop'
+            asked("get", "resource", "dbx"),
+            3,
+            'no resource "dbx"; did you mean "db"? see: dayfly get resources --context kind -n shop',
         )
 
     def test_as_data(self, stage: Stage):
@@ -68,7 +70,9 @@ class TestGet:
     def test_what_is_not_there(self, stage: Stage):
         asked = stage(LIFE, up)
         refused(
-            asked("get", "sandbox", "bix"), 3, 'no sandbox "bix" in namespace shop; see: dayfly get sandboxes --context'
+            asked("get", "sandbox", "bix"),
+            3,
+            '"bix" in namespace shop; did you mean "box"? see: dayfly get sandboxes --context',
         )
         refused(asked("get", "box"), 2, "no kind 'box' here", "dayfly get sandbox box")
 

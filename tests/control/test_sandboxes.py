@@ -306,3 +306,21 @@ def test_force_must_be_yes_or_no(db, host):
     db.put("sandboxes/sb1", wishes.sandbox())
     assert db.call("DELETE", "sandboxes/sb1?force=maybe").status == 400
     assert [call for call, _ in host.calls] == ["offer"]
+
+
+def test_a_list_is_filtered_by_labels(db):
+    for name, label in (("one", "pay"), ("two", "ship")):
+        wish = wishes.sandbox()
+        wish["spec"]["labels"] = {"team": label}
+        db.put(f"sandboxes/{name}", wish)
+    assert [each["name"] for each in db.get("sandboxes?label=team=pay")] == ["one"]
+    assert [each["name"] for each in db.get("sandboxes?label=team&label=team!%3Dpay")] == ["two"]
+    assert db.get("sandboxes?label=team=pay,none") == []
+    assert 'query parameter label: "=x" selects nothing' in db.call("GET", "sandboxes?label==x").error
+
+
+def test_a_plugin_that_is_not_there_may_be_another_or_another_version(db):
+    wish = wishes.sandbox()
+    for named, meant in (("bd", 'did you mean "db"?'), ("db@7.7.7", 'apply its file first (there is "')):
+        wish["spec"]["resources"][0]["plugin"] = named
+        assert meant in db.call("PUT", "sandboxes/sb1", wish).error

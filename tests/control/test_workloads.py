@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
 
 from control import wishes
-from control.client import serving
+from control.client import parsed, serving
 from control.fake_host import FakeHost
 from dayfly.control.app import create_app, prepare
 from dayfly.control.store import Store
@@ -118,3 +119,15 @@ def test_a_fork_of_another_kind_is_not_declared(client):
     answer = client.call("PUT", "sandboxes/sb1", wishes.empty(forks=[fork]))
     assert answer.status == 400
     assert 'no baseline Rollout "default/shop"' in answer.error
+
+
+async def test_a_cluster_is_there_since_a_server_serves_it(tmp_path):
+    """Not since somebody asked for it first."""
+    path, host = tmp_path / "control.db", FakeHost()
+    store = Store.open(path)
+    await prepare(create_app(store, {"local": host}, keys=bool, version="1"))
+    store.close()
+    served = int(time.time() * 1000)
+    await asyncio.sleep(0.005)  # the API tells milliseconds
+    with serving(path, {"local": host}) as client:
+        assert parsed(client.get("clusters/local")["createdAt"]) * 1000 <= served

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from dayfly.cli import cluster_logs, from_status
-from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.cli.port import Standing
 from dayfly.cli.show import talk
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
@@ -188,13 +188,17 @@ class Cluster:
         except errors.NotFound:
             # No such Sandbox, or no such kind? The list of a kind that is there may be empty, and is not missing.
             await self._client.page(_SANDBOXES.metadata_only(), self._namespace, limit=1)
-            raise self._no(name) from None
+            raise await self._no(name) from None
         self._met.setdefault(name, found["metadata"]["uid"])
         return found
 
-    def _no(self, name: str) -> CliError:
+    async def _no(self, name: str) -> CliError:
+        known = []
+        with contextlib.suppress(errors.ApiError):
+            there = await self._client.list_all(_SANDBOXES.metadata_only(), self._namespace)
+            known = [each.metadata.name for each in there.items]
         message = f'no sandbox "{name}" in namespace {self._namespace}'
-        return CliError(Exit.NOT_FOUND, message, f"see: dayfly get sandboxes{self.flags}")
+        return not_there(message, name, known, f"dayfly get sandboxes{self.flags}")
 
     async def _abandon(self, name: str, reason: str) -> None:
         """Of the very Sandbox that is there now: one that is made meanwhile under its name is not meant."""
@@ -205,7 +209,7 @@ class Cluster:
         try:
             await self._client.patch(_SANDBOXES, patch, name, self._namespace)
         except (errors.NotFound, errors.Conflict):
-            raise self._no(name) from None
+            raise await self._no(name) from None
 
     async def _living(self, name: str) -> Any:
         """The Sandbox that was asked for first; None once it, or whatever has its name now, is another or none."""

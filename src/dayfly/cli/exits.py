@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Exit(enum.IntEnum):
@@ -34,3 +38,13 @@ class CliError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}; {self.advice}" if self.advice else self.message
+
+
+def not_there(message: str, name: str, known: Iterable[str], see: str) -> CliError:
+    """That something is not there, with what may be meant."""
+    import difflib
+
+    plain = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower(), plain, n=1, cutoff=0.5)
+    meant = f'did you mean "{plain[close[0]]}"? ' if close else ""
+    return CliError(Exit.NOT_FOUND, message, f"{meant}see: {see}")

@@ -109,7 +109,11 @@ def reader(file: str) -> Callable[[str], bytes]:
     folder = "." if file == STANDARD_INPUT else str(Path(file).parent)
 
     def read(path: str) -> bytes:
-        with Path(f"{folder}/{path}").open("rb") as source:  # joined as text: "/etc/x" stays in the folder
+        # Joined as text: "/x" is in the folder for those who know it so from Signadot, and else what it says.
+        place = Path(f"{folder}/{path}")
+        if path.startswith("/") and not place.exists():
+            place = Path(path)
+        with place.open("rb") as source:
             return source.read(text.MAX_BYTES + 1)
 
     return read

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli import hosts, options, show
-from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.exits import CliError, Exit, not_there
+from dayfly.spec.labels import selector, takes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dayfly.cli.frame import Report
-    from dayfly.cli.port import Host, Standing
+    from dayfly.cli.port import Standing
 
 _KINDS = {
     "sandbox": "sandboxes",
@@ -31,9 +32,12 @@ _WIDEST = 1000
 @click.command("get")
 @options.named("kind", "kinds", required=False, default="sandboxes")
 @options.named("name", "of_kind", required=False, default="")
+@options.labels
 @options.cluster
 @options.output
-def command(kind: str, name: str, context: str | None, namespace: str | None, output: str | None) -> None:
+def command(
+    kind: str, name: str, labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None
+) -> None:
     """Show how sandboxes or resources stand, or with a NAME one of them; a sandbox with all its steps.
 
     KIND is sandboxes (the default) or resources.
@@ -41,24 +45,30 @@ def command(kind: str, name: str, context: str | None, namespace: str | None, ou
     if kind not in _KINDS:
         message = f"there is no kind {kind!r} here, only sandboxes and resources"
         raise CliError(Exit.USAGE, message, f"for one sandbox: dayfly get sandbox {kind}")
+    if name and labels and _KINDS[kind] == "sandboxes":
+        raise click.UsageError("give either a name or --label", click.get_current_context())
+    terms = selector(labels)
     host = hosts.find(context, namespace)
-    if _KINDS[kind] == "resources":
-        _resources(host, name, output)
-    elif name:
+    if name and _KINDS[kind] == "sandboxes":
         _one(host.sandbox(name), output)
+        return
+    found = [one for one in host.sandboxes() if takes(terms, one.spec.get("labels") or {})]
+    if _KINDS[kind] == "resources":
+        _resources(found, name, host.flags, output)
     else:
-        _sandboxes(host, output)
+        _sandboxes(found, output)
 
 
 def _phase(report: Report) -> str:
     from dayfly.plan import phases
 
+    if report["phase"] in ("cleaned", "abandoned"):
+        return "Ended"
     begun, closed = bool(report["units"]), bool(report.get("closed"))
     return phases.phase(begun=begun, closed=closed, ready=bool(report.get("ready")), reason=report["reason"])
 
 
-def _sandboxes(host: Host, output: str | None) -> None:
-    found = host.sandboxes()
+def _sandboxes(found: list[Standing], output: str | None) -> None:
     if output:
         show.emit([_data(each) for each in found], output)
     elif found:
@@ -85,7 +95,8 @@ def _one(found: Standing, output: str | None) -> None:
             ("Reason", report["reason"]),
             ("Message", report["message"]),
             ("Routing key", found.routing_key),
-            ("Created", f"{found.created} ({show.age(found.created)} ago)"),
+            ("Created", f"{found.created} ({show.age(found.created)} ago)" if found.created else ""),
+            *_ended(report),
         ]
     )
     if not report["units"]:
@@ -96,10 +107,20 @@ def _one(found: Standing, output: str | None) -> None:
         show.line(line.text)
 
 
-def _resources(host: Host, name: str, output: str | None) -> None:
-    found = [each for one in host.sandboxes() for each in _resources_of(one) if name in ("", each["name"])]
+def _ended(report: Report) -> list[tuple[str, str]]:
+    """Why one that has ended has, and who wished it."""
+    closed = report.get("closed") or {}
+    if _phase(report) != "Ended" or not closed:
+        return []
+    by = f" (by {closed['by']})" if closed.get("by") else ""
+    return [("Ended", f"{closed['reason']}: {closed['message']}{by}")]
+
+
+def _resources(sandboxes: list[Standing], name: str, flags: str, output: str | None) -> None:
+    every = [each for one in sandboxes for each in _resources_of(one)]
+    found = [each for each in every if name in ("", each["name"])]
     if name and not found:
-        raise CliError(Exit.NOT_FOUND, f'no resource "{name}"', f"see: dayfly get resources{host.flags}")
+        raise not_there(f'no resource "{name}"', name, [each["name"] for each in every], f"dayfly get resources{flags}")
     if output:
         show.emit(found, output)
     elif found:

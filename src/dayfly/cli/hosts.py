@@ -55,7 +55,15 @@ class Served:
         return [self._standing(each) for each in self._client.get("sandboxes")]
 
     def sandbox(self, name: str) -> Standing:
-        return self._standing(self._ask(name))
+        try:
+            return self._standing(self._ask(name))
+        except CliError as fault:
+            if fault.code != Exit.NOT_FOUND:
+                raise
+            report = self.report(name)  # of one that has ended there is still one, for a week
+            if not report.get("closed"):
+                raise
+            return Standing(name, "", report.get("routingKey", ""), {}, report)
 
     def report(self, name: str) -> Report:
         from dayfly.cli.client import ApiError
@@ -115,10 +123,6 @@ class Served:
         return Standing(name, sandbox["createdAt"], sandbox.get("routingKey", ""), sandbox["spec"], self.report(name))
 
     def _ask(self, name: str, *what: str) -> Any:
-        names.check("sandbox", name)
-        try:
-            return self._client.get("sandboxes", name, *what)
-        except CliError as fault:
-            if fault.code == Exit.NOT_FOUND:
-                raise CliError(Exit.NOT_FOUND, f'no sandbox "{name}"', "see: dayfly sandbox list") from None
-            raise
+        from dayfly.cli import sandbox
+
+        return sandbox.ask(self._client, name, *what)

@@ -66,6 +66,11 @@ sets: Decorator = click.option(
 )
 
 
+labels: Decorator = click.option(
+    "-l", "--label", "labels", multiple=True, metavar="SELECTOR", help="Only those: a=b, a!=b, a or !a. Repeatable."
+)
+
+
 def a_file(*names: str, help: str) -> Decorator:  # noqa: A002 # click's own word
     """An option that takes files."""
     return click.option(*names, multiple=True, metavar="FILE", shell_complete=_later("a_file"), help=help)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ import click
 
 from dayfly.cli import options, show
 from dayfly.cli.client import Client
-from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.spec import semver
 
 
@@ -99,7 +100,7 @@ def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> N
         versions = [semver.split_name(one["name"])[1] for one in client.get("resource-plugins", bare, "versions")]
         if not versions:
             message = f'resource plugin "{bare}" has no published versions to delete'
-            raise CliError(Exit.NOT_FOUND, message, "see: dayfly plugin list")
+            raise _unknown(client, bare, message)
         version = versions[0] if version == semver.LATEST else version
         _delete(client, bare, version)
         left = len(versions) - 1
@@ -124,8 +125,20 @@ def _find(client: Client, bare: str, version: str) -> Any:
         return client.get("resource-plugins", bare, version=version)
     except CliError as fault:
         if fault.code == Exit.NOT_FOUND:
-            raise CliError(Exit.NOT_FOUND, fault.message, "see: dayfly plugin list --all-versions") from None
+            raise _unknown(client, bare, fault.message) from None
         raise
+
+
+def _unknown(client: Client, bare: str, message: str) -> CliError:
+    known: list[str] = []
+    with contextlib.suppress(CliError):
+        every = [semver.split_name(each["name"]) for each in client.get("resource-plugins", version="all")]
+        versions = [have for name, have in every if name == bare]
+        if versions:
+            there = f"there is {', '.join(versions)}"
+            return CliError(Exit.NOT_FOUND, message, there)
+        known = [name for name, _ in every]
+    return not_there(message, bare, known, "dayfly plugin list --all-versions")
 
 
 def _delete(client: Client, bare: str, version: str) -> None:

@@ -84,6 +84,7 @@ class Picture:
         from rich.live import Live
 
         self.name = plain(name)
+        self.styled = not os.environ.get("NO_COLOR")  # rich leaves bold and dim
         self.console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self.unicode = "utf" in self.console.encoding
         self.live = Live(console=self.console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
@@ -101,7 +102,9 @@ class Picture:
             height=max(size.height - 1, 3),
             unicode=self.unicode,
         )
-        text = Text("\n", no_wrap=True, overflow="crop").join(Text(line.text, line.style) for line in lines)
+        text = Text("\n", no_wrap=True, overflow="crop").join(
+            Text(line.text, line.style if self.styled else "") for line in lines
+        )
         with _whoever_looks():
             self.live.update(text, refresh=True)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import click
 
 from dayfly.cli import options, show
 from dayfly.cli.client import Client
-from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.spec import names
 
 
@@ -47,15 +48,18 @@ def get(name: str, output: str | None) -> None:
 
 
 @command.command("list")
+@options.labels
 @options.output
-def list_(output: str | None) -> None:
-    """List all sandboxes."""
-    found = Client.open().get("sandboxes")
+def list_(labels: tuple[str, ...], output: str | None) -> None:
+    """List all sandboxes, or those whose labels fulfil what is asked."""
+    found = Client.open().get("sandboxes", label=",".join(labels) or None)
     if output:
         show.emit(found, output)
     elif found:
         header = ("NAME", "ROUTING KEY", "DESCRIPTION", "CLUSTER", "CREATED", "STATUS")
         show.table(header, map(_row, found), elastic="DESCRIPTION")
+    elif labels:
+        show.talk("There is no sandbox with such labels.")
     else:
         show.talk("There is no sandbox; make one with: dayfly apply -f FILE")
 
@@ -130,8 +134,19 @@ def ask(client: Client, name: str, *what: str) -> Any:
         return client.get("sandboxes", name, *what)
     except CliError as fault:
         if fault.code == Exit.NOT_FOUND:
-            raise CliError(Exit.NOT_FOUND, f'no sandbox "{name}"', "see: dayfly sandbox list") from None
+            raise unknown(client, name) from None
         raise
+
+
+def unknown(client: Client, name: str) -> CliError:
+    """What is said of a sandbox that is not there: that it has ended, or which one may be meant."""
+    with contextlib.suppress(CliError):
+        if (client.get("sandboxes", name, "report").get("closed") or {}).get("reason"):
+            return CliError(Exit.NOT_FOUND, f'no sandbox "{name}": it has ended', f"see: dayfly get sandbox {name}")
+    known: list[str] = []
+    with contextlib.suppress(CliError):
+        known = [each["name"] for each in client.get("sandboxes")]
+    return not_there(f'no sandbox "{name}"', name, known, "dayfly sandbox list")
 
 
 def _named(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> list[str]:
@@ -156,7 +171,7 @@ def _print(sandbox: Any, output: str | None) -> None:
             ("Routing key", sandbox.get("routingKey", "")),
             ("Description", spec.get("description", "")),
             ("Created", f"{sandbox['createdAt']} ({show.age(sandbox['createdAt'])} ago)"),
-            ("Deleted at", status.get("scheduledDeleteTime", "")),
+            ("Expires", status.get("scheduledDeleteTime", "")),
             ("Resources", ", ".join(_resource(resource) for resource in spec.get("resources") or [])),
             ("Status", _state(sandbox)),
             ("Message", status.get("message", "")),

@@ -23,13 +23,16 @@ def command(sandbox: str, context: str | None, namespace: str | None, output: st
 
     Also for a delete that does not end.
     """
-    blocker = hosts.find(context, namespace).why(sandbox)
+    host = hosts.find(context, namespace)
+    blocker = host.why(sandbox)
     if output:
         show.emit(blocker, output)
     elif blocker:
         now = int(time.time() * 1000)
         for line in _tree(blocker, now, "", ""):
             show.line(line)
+    elif closed := host.report(sandbox).get("closed"):
+        show.line(f"{sandbox} has ended: {closed['message'] or closed['reason']}")
     else:
         show.line(f"{sandbox} waits for nothing")
 

@@ -60,9 +60,10 @@ def create_app(
     sync = HostSync(store, hosts, org)
     closing = asyncio.Event()
     sandboxes = Sandboxes(store, hosts, sync, org)
+    clusters = Clusters(store, hosts, org, version)
     root = f"{API}/orgs/{{org}}"
     routes = [
-        *Clusters(store, hosts, org, version).routes(API, root),
+        *clusters.routes(API, root),
         *Plugins(store, org).routes(root),
         *Workloads(store, sync, org).routes(root),
         *sandboxes.routes(root),
@@ -84,6 +85,7 @@ def create_app(
     app = Starlette(routes=routes, middleware=[auth], lifespan=keep)
     app.state.closing = closing
     app.state.sync = sync
+    app.state.clusters = clusters
     return app
 
 
@@ -98,13 +100,15 @@ async def inhabited_clusters(store: Store, org: str) -> set[str]:
 
 
 async def prepare(app: Starlette) -> None:
-    """Hand the stored baselines to the hosts of an application of `create_app`.
+    """Write down which clusters there are, and hand the stored baselines to the hosts of `create_app`'s application.
 
     For a host that wants to know what its forks derive from before it begins to work; a later call has nothing to do.
 
     Raises:
-        StoreError: the store cannot be read.
+        StoreError: the store cannot be read or written.
     """
+    clusters: Clusters = app.state.clusters
+    await clusters.known()
     sync: HostSync = app.state.sync
     await sync.hand_over_baselines()
 

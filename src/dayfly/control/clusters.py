@@ -62,12 +62,12 @@ class Clusters:
         ]
 
     async def list_all(self, _request: Request) -> Any:
-        return [self._wire(name, at) for name, at in sorted((await self._known()).items())]
+        return [self._wire(name, at) for name, at in sorted((await self.known()).items())]
 
     async def get(self, request: Request) -> Any:
         """Also what PUT does: to add a cluster that is there changes nothing."""
         name = request.path_params["name"]
-        known = await self._known()
+        known = await self.known()
         if name in known:
             return self._wire(name, known[name])
         text = f"no cluster {quote(name)}; this server has {', '.join(sorted(known))}"
@@ -87,8 +87,8 @@ class Clusters:
         found = await self.get(request)
         raise ApiError(400, f"cluster {quote(found['name'])} is the server's own; nothing connects to it with a token")
 
-    async def _known(self) -> dict[str, int]:
-        """The hosts' clusters, and since when each is known."""
+    async def known(self) -> dict[str, int]:
+        """The hosts' clusters, and since when each is known: when a server began to serve it."""
 
         def read(connection: Connection) -> dict[str, int]:
             query = sa.select(clusters.c.name, clusters.c.created_at).where(clusters.c.org == self._org)

@@ -136,6 +136,15 @@ def resolve(connection: Connection, org: str, reference: str) -> Plugin | None:
     return Plugin(name=name, version=version, spec=_decode(connection.execute(spec).scalar_one()))
 
 
+def versions(connection: Connection, org: str) -> dict[str, list[str]]:
+    """The published versions of each plugin, the highest first."""
+    found: dict[str, list[str]] = {}
+    query = sa.select(plugins.c.name, plugins.c.version).where(plugins.c.org == org).order_by(plugins.c.name)
+    for row in connection.execute(query):
+        found.setdefault(row.name, []).append(row.version)
+    return {name: sorted(known, key=_order, reverse=True) for name, known in found.items()}
+
+
 def _version(request: Request) -> str:
     """The one version that a query asks for, canonical, or `latest`."""
     wanted = request.query_params.get("version", "")

@@ -18,7 +18,7 @@ from dayfly.control.records import Record
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import Report, limited
 from dayfly.plan.why import nothing_to_retry
-from dayfly.spec import documents
+from dayfly.spec import documents, labels
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.run import Phase
 from dayfly.spec.run import Request as EndRequest
@@ -64,9 +64,18 @@ class Sandboxes:
             Route(one + "/status/explain", Address(self._org, GET=self.explain)),
         ]
 
-    async def list_all(self, _request: Request) -> Any:
+    async def list_all(self, request: Request) -> Any:
+        """All, or with `label` in the query those whose labels fulfil it."""
+        try:
+            terms = labels.selector(request.query_params.getlist("label"))
+        except SpecError as fault:
+            raise ApiError(400, f"query parameter label: {fault}") from None
         found = await self._store.read(lambda connection: records.living(connection, self._org))
-        return [self._wire(record) for record in found if not self._has_ended(record)]
+        return [
+            self._wire(record)
+            for record in found
+            if labels.takes(terms, record.spec.labels) and not self._has_ended(record)
+        ]
 
     async def get(self, request: Request) -> Any:
         return self._wire(await self._get(request))

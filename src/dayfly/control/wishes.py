@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly import compile as compiler
+from dayfly.compile.references import nearest
 from dayfly.control import baselines, plugins
 from dayfly.spec import semver
 from dayfly.spec.errors import Path, SpecError, quote
@@ -131,6 +132,9 @@ def _first_difference(before: Any, after: Any, keys: Path) -> Path:
 def _published(connection: Connection, org: str, reference: str, keys: Path) -> Plugin:
     plugin = plugins.resolve(connection, org, reference)
     if plugin is None:
-        problem = f"no plugin {quote(reference)} is published here; apply its file first"
-        raise SpecError(problem, keys)
+        name, version = semver.split_reference(reference)
+        known = plugins.versions(connection, org)
+        close = nearest(version, known[name]) if name in known else nearest(name, known)
+        hint = f" ({close})" if known else ""
+        raise SpecError(f"no plugin {quote(reference)} is published here; apply its file first{hint}", keys)
     return plugin

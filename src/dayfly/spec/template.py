@@ -57,7 +57,7 @@ def expand(document: Document, variables: Mapping[str, str], read: Callable[[str
         document: As parsed.
         variables: Values by name; more than the document needs is fine.
         read: Gives the content of an embedded file. It gets the path as written and joins it behind the folder of the
-            document's file (the current folder for standard input), always: `/etc/x` is `<folder>/etc/x`. It raises
+            document's file (the current folder for standard input); `/etc/x` may be `<folder>/etc/x`. It raises
             `OSError` where the file cannot be read.
 
     Raises:

@@ -1,0 +1,63 @@
+"""What is said of something that is not there: what may be meant, and that it was there once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli import wishes
+from cli.command import Cli, refused, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_sandboxes_resources_plugins_and_versions(served: Cli, journal: Path):
+    served.write("p.yaml", wishes.plugin(journal))
+    served.write("s.yaml", wishes.sandbox().replace("cluster: local", "cluster: local\n  labels: {team: pay}"))
+    assert served("apply", "-f", ".").code == 0
+    for verb in ("why", "logs", "env", "retry", "sandbox get", "sandbox delete", "get sandbox"):
+        refused(served(*verb.split(), "dmeo"), 3, 'no sandbox "dmeo"; did you mean "demo"? see: dayfly sandbox list')
+    refused(served("get", "resource", "bd"), 3, 'no resource "bd"; did you mean "db"?')
+    refused(served("plugin", "get", "ntes"), 3, '"ntes"', 'did you mean "notes"? see: dayfly plugin list')
+    refused(served("plugin", "get", "notes@2.0.0"), 3, "2.0.0", "there is 1.0.0")
+    refused(served("plugin", "delete", "ntes"), 3, 'did you mean "notes"?')
+    served.write("t/s.yaml", wishes.sandbox("other", plugin="ntes"))
+    refused(served("apply", "-f", "t"), 2, "s.yaml:5:16", "spec.resources[0].plugin", 'did you mean "notes"?')
+    served.write("t/s.yaml", wishes.sandbox("other", plugin="notes@1.0.1"))
+    refused(served("apply", "-f", "t"), 2, 'did you mean "1.0.0"?')
+    assert served("get", "-l", "team=pay").out.splitlines()[1].startswith("demo ")
+    assert served("get", "resources", "-l", "team").out.splitlines()[1].startswith("db ")
+    assert served("get", "-l", "!team").err == "There is no sandbox.\n"
+    assert served("sandbox", "list", "-l", "team!=pay").err == "There is no sandbox with such labels.\n"
+    refused(served("get", "-l", "=x"), 2, "selects nothing by labels")
+    refused(served("get", "sandbox", "demo", "-l", "team"), 2, "either a name or --label")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [("aply", "apply"), ("snadbox list", "sandbox"), ("sandbox lsit", "list"), ("plugins", "plugin")],
+)
+def test_commands(cli: Cli, words: str, meant: str):
+    refused(cli(*words.split()), 2, "id you mean", meant, "--help")
+
+
+def test_a_command_like_none(cli: Cli):
+    refused(cli("zzzzzz"), 2, 'no such command "zzzzzz"; see: dayfly --help')
+
+
+def test_one_whose_time_was_over_is_told_of(served: Cli, journal: Path):
+    served.write("p.yaml", wishes.plugin(journal))
+    served.write("s.yaml", wishes.sandbox(more="  ttl: {duration: 1d}\n"))
+    assert served("apply", "-f", ".").code == 0
+    shown = served("sandbox", "get", "demo").out
+    assert "Expires: " in shown
+    assert "Deleted at" not in shown
+    assert served("sandbox", "delete", "demo").code == 0
+    until(lambda: served.sandboxes() == [])
+    shown = served("get", "sandbox", "demo").out
+    assert "Phase:         Ended\n" in shown
+    assert "Ended:         Deleted: deleted (by " in shown
+    assert served("why", "demo").out == "demo has ended: deleted\n"
+    refused(served("sandbox", "get", "demo"), 3, 'no sandbox "demo": it has ended; see: dayfly get sandbox demo')

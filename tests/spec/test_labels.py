@@ -1,0 +1,31 @@
+"""Selectors of labels, as kubectl's `-l` reads them."""
+
+import pytest
+
+from dayfly.spec import labels
+from dayfly.spec.errors import SpecError
+
+HAS = {"team": "pay", "empty": "", "example.com/repo": "a/b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("team=pay", True), ("team==pay", True), ("team=sho", False), ("team", True), ("none", False), ("empty=", True),
+        ("team!=pay", False), ("team!=sho", True), ("none!=x", True), ("!none", True), ("!team", False),
+        ("team=pay,example.com/repo=a/b", True), ("team=pay, none", False), ("empty", True), ("team=a=b", False),
+    ],
+)  # fmt: skip
+def test_terms(text, taken):
+    assert labels.takes(labels.selector([text]), HAS) is taken
+
+
+def test_several_texts_hold_together_and_none_takes_all():
+    assert labels.takes(labels.selector([]), {})
+    assert not labels.takes(labels.selector(["team=pay", "none"]), HAS)
+
+
+@pytest.mark.parametrize("text", ["", "=x", "!", "a,,b", "a in (b)", "!a=b", "a b=c"])
+def test_what_is_no_selector_is_refused(text):
+    with pytest.raises(SpecError, match="selects nothing by labels: write label=value"):
+        labels.selector([text])
