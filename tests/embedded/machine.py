@@ -52,9 +52,9 @@ class Machine:
         self.host = await EmbeddedHost.open(self.home, runner=runner, environment=environment, **options)
         engine = self.host._engine
         if isolation:
-            starter = engine.launcher._starter
+            starter = engine.attempts._starter
             starter.isolation = starter.fork_isolation = isolation
-            starter.apart = engine.scenes._apart = isolation != "none"
+            starter.apart = isolation != "none"
         if start:
             self.host.start()
         return self.host

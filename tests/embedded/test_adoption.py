@@ -70,10 +70,10 @@ async def test_what_never_started_is_fenced_and_tried_again(machine, tmp_path):
     await machine.down()
     await machine.up(start=False)
 
-    async def nothing(live, key):
+    async def nothing(live, effect):
         pass
 
-    machine.host._engine.launcher.launch = nothing
+    machine.host._engine.executors.find("exec").launch = nothing
     machine.host.start()
     await machine.host.offer(doc.offer(slow()))
     await until(lambda: ("Claim", "r/a", 1, "") in machine.history(), "the claim")

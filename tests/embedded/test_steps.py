@@ -377,7 +377,7 @@ async def test_a_cleanup_that_fails_again_and_again_is_called_stuck(machine):
 
 async def test_what_this_host_cannot_run_is_refused(machine):
     document = doc.hooks(pre_start=[doc.Unit(name="call", kind="webhook", webhook={"url": "x"})])
-    with pytest.raises(RefusedError, match="call: this host runs units of kind exec, not webhook"):
+    with pytest.raises(RefusedError, match="call: this host runs units of kind exec and fork, not webhook"):
         machine.host.admit((document,), ())
     entry = {"name": "TOKEN_X", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     template = {"spec": {"containers": [{"name": "main", "env": [entry]}]}}

@@ -19,7 +19,7 @@ from dayfly.execute.process.start import Starter
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Stalled, Unclear, Waiting
 from dayfly.spec.identity import nonce
-from dayfly.spec.lifecycle import Kind, Unit
+from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import UnitRecord
 
 log = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ class Watched(NamedTuple):
     pidfd: int  # -1 where there is none: then we look
 
     @property
-    def is_fork(self) -> bool:
-        return self.unit.kind == Kind.FORK
+    def is_kept(self) -> bool:
+        return self.record.kept
 
 
 class Attempts:
@@ -99,8 +99,8 @@ class Attempts:
             self.tell(key, NeverRan(reason=Reason.CANNOT_START, message=f"the runner could not be started: {error}"))
             return
         # The turn that started it knows: this is no news.
-        fact: Fact = Running(since=now_ms(), ready=unit.kind != Kind.FORK)
-        if self._starter.slow and unit.kind != Kind.FORK:
+        fact: Fact = Running(since=now_ms(), ready=not record.kept)
+        if self._starter.slow and not record.kept:
             fact = Waiting(since=now_ms(), reason=Reason.STARTING, message="its container is being made")
             self._loop.call_later(LOOK_AGAIN_S, self._await_start, key)
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
@@ -128,7 +128,7 @@ class Attempts:
         if isinstance(seen, Running):
             pidfd = self.at(key).watch()
             self._watch(key, Watched(unit, record, 0, pidfd if pidfd is not None else -1))
-            self.tell(key, Running(since=seen.since, ready=unit.kind != Kind.FORK))
+            self.tell(key, Running(since=seen.since, ready=not record.kept))
         else:
             fact = self._valued(key, seen)
             if not isinstance(seen, Stalled):
@@ -165,7 +165,7 @@ class Attempts:
         if watched is None or key in self._cancelled:
             return
         pidfd = watched.pidfd
-        if self._starter.slow and not watched.is_fork:
+        if self._starter.slow and not watched.is_kept:
             # Our child is the engine's, not the runner.
             pidfd = self.at(key).watch() or -1
         self._cancelled.add(key)
@@ -213,7 +213,7 @@ class Attempts:
 
     def running_forks(self) -> list[Key]:
         """Forks whose process lives."""
-        return [key for key, watched in self._watched.items() if watched.is_fork]
+        return [key for key, watched in self._watched.items() if watched.is_kept]
 
     async def no_forks(self) -> None:
         """Wait until no fork's process lives any more."""
@@ -235,7 +235,7 @@ class Attempts:
 
     def _watch(self, key: Key, watched: Watched) -> None:
         self._watched[key] = watched
-        if not watched.is_fork:
+        if not watched.is_kept:
             self.busy.add(key)
         if watched.pidfd >= 0:
             self._loop.add_reader(watched.pidfd, self._ended, key)

@@ -4,38 +4,22 @@ import asyncio
 import logging
 from collections.abc import Callable
 from itertools import chain, islice
-from typing import assert_never
 
 import msgspec
 
-from dayfly.embedded import forks
 from dayfly.embedded.alarms import Alarms
 from dayfly.embedded.attempts import Attempts, Key
 from dayfly.embedded.clock import Gaps, now_ms
+from dayfly.embedded.executors import AttemptExecutor, Executors
 from dayfly.embedded.forks import Ports
-from dayfly.embedded.launch import Launcher
-from dayfly.embedded.ledger import Ledger, LedgerError
+from dayfly.embedded.ledger import Ledger, LedgerError, Values
 from dayfly.embedded.runs import Live, Runs
 from dayfly.embedded.scene import OBJECTIONS, Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.run import folders
 from dayfly.execute.turn import Scene, turn
-from dayfly.plan.actions import (
-    Cancel,
-    Claim,
-    Decision,
-    Dissolve,
-    Effect,
-    Fence,
-    Launch,
-    Move,
-    Prepare,
-    Recall,
-    Record,
-    Release,
-)
+from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Fact, Running
 from dayfly.spec.run import Phase, State
 
 log = logging.getLogger(__name__)
@@ -63,7 +47,7 @@ class Engine:
         attempts: Attempts,
         runs: Runs,
         scenes: Scenes,
-        launcher: Launcher,
+        executors: Executors,
         ports: Ports,
     ) -> None:
         self.ledger = ledger  # only inside the writer's jobs
@@ -72,7 +56,7 @@ class Engine:
         self.attempts = attempts
         self.runs = runs
         self.scenes = scenes
-        self.launcher = launcher
+        self.executors = executors
         self.ports = ports
         self.on_change: Callable[[str], None] = _nobody
         self._queue: asyncio.Queue[str] = asyncio.Queue()
@@ -88,7 +72,6 @@ class Engine:
         self._alarms = Alarms(self.wake)
         self._gaps = Gaps()
         self._waking = asyncio.Lock()
-        self._probes: dict[Key, asyncio.Task[None]] = {}
         self._workers: list[asyncio.Task[None]] = []
         self._lookers: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -114,16 +97,13 @@ class Engine:
             if live is None or record is None or record.attempt != key.attempt or record.state not in ALIVE:
                 self.attempts.tidy(key)
                 continue
+            executor = self.executors.find(live.kind(key.unit))
             try:
-                self._adopt(live, key.unit)
+                if isinstance(executor, AttemptExecutor):
+                    executor.adopt(live, key.unit)
             except OSError as error:
                 log.warning("%s is adopted later: %s", key, error)
         self.ports.keep_only(known)
-
-    def _adopt(self, live: Live, name: str) -> None:
-        record = live.run.unit(name)
-        self.attempts.adopt(Key(live.run.uid, name, record.attempt), live.unit(name), record)
-        self._probe(live, name)
 
     async def stop(self) -> None:
         """Take no more turns, and finish those begun: whatever they start is watched. What runs goes on."""
@@ -136,10 +116,10 @@ class Engine:
         self.attempts.start_no_more()
         await asyncio.gather(*self._workers, return_exceptions=True)
         # Not before: what was started last is looked at by one that was not there yet.
-        lookers = [*self._probes.values(), *self._lookers]
-        for task in lookers:
+        await self.executors.close()
+        for task in self._lookers:
             task.cancel()
-        await asyncio.gather(*lookers, return_exceptions=True)
+        await asyncio.gather(*self._lookers, return_exceptions=True)
         self._alarms.stop()
 
     async def stop_forks(self) -> None:
@@ -283,10 +263,7 @@ class Engine:
         live = self.runs.keep(run)
         if live is None:
             return None
-        facts = self.attempts.facts(run)
-        for name, record in live.run.units.items():
-            if record.state in ALIVE and (name, record.attempt) not in facts:
-                self._adopt(live, name)
+        await self.executors.observe(live)
         return self.scenes.of(live, self._slots(live))
 
     def look(self, uid: str) -> Scene | None:
@@ -296,12 +273,7 @@ class Engine:
 
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
         run = scene.world.run
-        values = {
-            (move.unit, name): value
-            for move in moves
-            if isinstance(move, Record) and move.result.outputs
-            for name, value in self.attempts.values.get(Key(run.uid, move.unit, move.attempt), {}).items()
-        }
+        values = self._values(scene, moves)
         claims = {
             Key(run.uid, move.unit, move.attempt)
             for move in moves
@@ -319,7 +291,23 @@ class Engine:
             self.runs.drop(run.uid)
             return False
         live.stored = msgspec.structs.replace(live.stored, run=after)
+        self.attempts.busy -= {
+            Key(run.uid, move.unit, move.attempt) for move in moves if isinstance(move, (Record, Void))
+        }
         return True
+
+    def _values(self, scene: Scene, moves: tuple[Move, ...]) -> Values:
+        """The values of all outputs that the moves speak of."""
+        records = [move for move in moves if isinstance(move, Record) and move.result.outputs]
+        live = self.runs.kept(scene.world.run.uid)
+        if not records or live is None:
+            return {}
+        told = self.executors.known(live, scene.plan).outputs
+        return {
+            (move.unit, name): value
+            for move in records
+            for name, value in told.get((move.unit, move.attempt), {}).items()
+        }
 
     def _unclaim(self, claims: set[Key]) -> None:
         """Give places and paths back that were taken for what was not written."""
@@ -332,57 +320,16 @@ class Engine:
         live = self.runs.keep(uid)
         if live is None:
             return
-        match effect:
-            case Launch(unit=unit, attempt=attempt):
-                await self.launcher.launch(live, Key(uid, unit, attempt))
-                self._probe(live, unit)
-            case Fence(unit=unit, attempt=attempt, reason=reason, message=message):
-                record = live.run.unit(unit)
-                self.attempts.fence(Key(uid, unit, attempt), live.unit(unit), record, reason, message)
-            case Cancel(unit=unit, attempt=attempt):
-                self.attempts.cancel(Key(uid, unit, attempt))
-            case Release(unit=unit, attempt=attempt):
-                self.attempts.release(Key(uid, unit, attempt))
-            case Dissolve():
-                await self._dissolve(live)
-            case Prepare():
-                raise AssertionError("this host has no gate before the claim")
-            case Recall():
-                raise AssertionError("this host says of no attempt that it could be recalled")
-            case _:
-                assert_never(effect)
+        if isinstance(effect, Dissolve):
+            await self._dissolve(live)
+        else:
+            await self.executors.perform(live, live.kind(effect.unit), effect)
 
     async def _dissolve(self, live: Live) -> None:
         run, name = live.run, live.stored.name
-        # First, since nobody looks for them once the run is forgotten; its forks have ended.
-        self.ports.forget(run.uid)
+        await self.executors.clear(live)
         await self.writer.run(lambda: self.ledger.dissolve(run, name))
-        self.attempts.drop(run.uid)
         self.runs.drop(run.uid)
-
-    # --- forks ------------------------------------------------------------------------------------------------------
-
-    def _probe(self, live: Live, name: str) -> None:
-        """Watch for a fork to answer."""
-        if name not in live.plan.kept:
-            return
-        key = Key(live.run.uid, name, live.run.unit(name).attempt)
-        if key in self._probes or not isinstance(self._fact(key), Running):
-            return
-        task = asyncio.create_task(self._answer(key))
-        self._probes[key] = task
-        task.add_done_callback(lambda _: self._probes.pop(key, None))
-
-    async def _answer(self, key: Key) -> None:
-        port = self.ports.known(key.run, key.unit)
-        if port and not await forks.answered(port, lambda: isinstance(self._fact(key), Running)):
-            return
-        fact = self._fact(key)
-        if isinstance(fact, Running):
-            self.attempts.tell(key, Running(since=fact.since, ready=True))
-
-    def _fact(self, key: Key) -> Fact | None:
-        return self.attempts.facts(key.run).get((key.unit, key.attempt))
 
 
 def _nobody(_uid: str) -> None:

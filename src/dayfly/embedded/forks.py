@@ -50,8 +50,7 @@ class Baselines:
         )
 
     def _follow(self, fork: KeptStep) -> KeptStep:
-        assert fork.unit.fork is not None, "a fork says what it derives from"
-        workload = self.get(fork.unit.fork.baseline)
+        workload = self.get(fork.unit.fork.baseline) if fork.unit.fork else None
         if workload is None:
             return fork
         return msgspec.structs.replace(fork, generation=f"{fork.generation} {digest(workload)}")

@@ -17,14 +17,13 @@ import msgspec
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
-from dayfly.embedded.forks import HOST, Baselines, Ports, unapplied, unavailable
-from dayfly.embedded.launch import Launcher
+from dayfly.embedded.executors import Executors, ForkExecutor, StepExecutor
+from dayfly.embedded.forks import HOST, Baselines, Ports, unapplied
 from dayfly.embedded.ledger import Hook, Ledger, LedgerError, Stored
 from dayfly.embedded.runs import Runs
 from dayfly.embedded.scene import Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.place import leave_place, open_place, sweep_places
-from dayfly.execute.process.render import overlay_entries
 from dayfly.execute.process.run import Folder, forget, logged
 from dayfly.execute.process.start import Containers, Processes
 from dayfly.plan.actions import Decision
@@ -32,9 +31,9 @@ from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import Report, describe, limited
 from dayfly.plan.world import Running, Wish, World
-from dayfly.spec.lifecycle import Event, Fork, Kind, Lifecycle, Unit, digest, unit_id
+from dayfly.spec.lifecycle import Lifecycle, Unit, digest
 from dayfly.spec.run import Request, Run, State
-from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, RefusedError, Value
+from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, Value
 from dayfly.spec.workload import Workload
 
 log = logging.getLogger(__name__)
@@ -58,17 +57,14 @@ class EmbeddedHost:
         ledger: Ledger,
         writer: Writer,
         engine: Engine,
-        *,
-        has_images: bool,
-        environment: Mapping[str, str],
+        baselines: Baselines,
     ) -> None:
         self.home = home
         self._lock = lock
         self._ledger = ledger
         self._writer = writer
         self._engine = engine
-        self._has_images = has_images
-        self._environment = environment
+        self._baselines = baselines
         self._place = engine.attempts.place
         # Versions of reports go on rising over restarts: whoever waits for a newer one hears of ours at once.
         self._first = now_ms()
@@ -115,11 +111,14 @@ class EmbeddedHost:
         starter = Containers(engine, runner, processes) if engine else processes
         attempts, baselines, ports = Attempts(place, starter), Baselines(), Ports(place)
         runs = Runs(reader, baselines)
-        scenes = Scenes(runs, attempts, baselines, parallel=parallel, apart=starter.apart)
-        launcher = Launcher(reader, attempts, baselines, ports, starter)
-        wheel = Engine(ledger, reader, writer, attempts, runs, scenes, launcher, ports)
+        executors = Executors(
+            StepExecutor(reader, attempts, starter, runs=runs, environment=environment, has_images=bool(engine)),
+            ForkExecutor(reader, attempts, starter, baselines=baselines, ports=ports),
+        )
+        scenes = Scenes(executors, attempts, starter, parallel=parallel)
+        wheel = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports)
         attempts.news = wheel.news
-        return cls(home, lock, ledger, writer, wheel, has_images=bool(engine), environment=environment)
+        return cls(home, lock, ledger, writer, wheel, baselines)
 
     def start(self) -> None:
         """Begin to take turns. Baselines that forks need have been given by now."""
@@ -148,30 +147,11 @@ class EmbeddedHost:
         Raises:
             RefusedError: the first thing it cannot run.
         """
-        for document in documents:
-            for event in Event:
-                for unit in document.units(event):
-                    self._admit(unit_id(document.resource, unit.name), unit)
-        for unit in forks:
-            if unit.fork:
-                _admit_fork(unit.fork)
-
-    def _admit(self, name: str, unit: Unit) -> None:
-        if unit.kind != Kind.EXEC:
-            raise RefusedError(f"{name}: this host runs units of kind exec, not {unit.kind}")
-        if self._has_images and unit.exec is not None and not unit.exec.image:
-            raise RefusedError(f"{name}: steps run in containers here, and it names no image; set it in spec.runner")
-        for entry in overlay_entries(unit):
-            variable = str(entry.get("name", ""))
-            if "valueFrom" in entry and variable not in self._environment:
-                raise RefusedError(
-                    f"{name}: the pod template takes {variable} from the cluster, which this host has none of; "
-                    f"set {variable} in the environment of `dayfly up`"
-                )
+        self._engine.executors.admit(documents, forks)
 
     async def baseline(self, workload: Workload) -> None:
         """Take over a baseline, or its new form."""
-        self._engine.launcher.baselines.take(workload)
+        self._baselines.take(workload)
         for uid in self._engine.runs.with_forks():
             self._engine.reload(uid)
         self._engine.unblock()
@@ -339,20 +319,6 @@ class EmbeddedHost:
                 forget(self._place, uid)
                 self._versions.pop(uid, None)
             await asyncio.sleep(SWEEP_S)
-
-
-def _admit_fork(fork: Fork) -> None:
-    of = fork.baseline
-    if of.kind != "Deployment":
-        raise RefusedError(
-            f"fork of {of.name}: this host forks process workloads, declared as kind Deployment, not {of.kind}"
-        )
-    for change in fork.env:
-        if kind := unavailable(change):
-            raise RefusedError(
-                f"fork of {of.name}: {change.name} comes from a {kind}, which this host has none of; "
-                "write it as value, or into the env of the baseline's file"
-            )
 
 
 def _renew_leases(ledger: Ledger) -> None:

@@ -19,9 +19,12 @@ class Live:
         return self.stored.run
 
     def unit(self, name: str) -> Unit:
-        """A step or a fork; one that is no longer wished for has only its name."""
-        step = self.plan.steps.get(name) or self.plan.kept.get(name)
-        return step.unit if step else Unit(name=name, kind="fork")
+        """A unit; of one that is no longer wished for only name and kind are left."""
+        return self.plan.unit(name) or Unit(name=name, kind=self.run.kind(name))
+
+    def kind(self, name: str) -> str:
+        """The kind of a unit, whether or not it is wished for still."""
+        return self.unit(name).kind
 
 
 class Runs:

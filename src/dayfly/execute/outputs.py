@@ -27,7 +27,7 @@ def described(fact: F, values: Mapping[str, bytes]) -> F:
     return type(fact)(result=msgspec.structs.replace(fact.result, outputs=outputs))
 
 
-def within_limit(run: Run, facts: dict[AttemptKey, Fact]) -> dict[AttemptKey, Fact]:
+def within_limit(run: Run, facts: Mapping[AttemptKey, Fact]) -> dict[AttemptKey, Fact]:
     """The same facts; but all outputs of a run together have a limit, and a result beyond it is a failure."""
     kept = sum(_size(record.outputs) for record in run.units.values())
     found = dict(facts)

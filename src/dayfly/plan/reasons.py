@@ -55,6 +55,7 @@ class Reason(enum.StrEnum):
     BASELINE_MISSING = "BaselineMissing"
     PATH_BUSY = "PathBusy"
     KIND_NOT_FORKED = "KindNotForked"
+    UNSUPPORTED_KIND = "UnsupportedKind"
     BAD_PATCH = "BadPatch"
     BEYOND_BASELINE = "BeyondBaseline"
     NO_SUCH_CONTAINER = "NoSuchContainer"
@@ -252,6 +253,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
     Of.HOLD: (
         Entry(Reason.BASELINE_MISSING, Tone.TROUBLE, "The workload that it forks is not there."),
         Entry(Reason.PATH_BUSY, Tone.TROUBLE, "A running step uses the same path, on a machine that cannot part them."),
+        Entry(Reason.UNSUPPORTED_KIND, Tone.TROUBLE, "This host does not run units of that kind."),
         Entry(Reason.KIND_NOT_FORKED, Tone.TROUBLE, "Workloads of that kind cannot be forked here."),
         Entry(Reason.BAD_PATCH, Tone.TROUBLE, "The fork's patch is none, or does not fit its baseline.", _FORK),
         Entry(Reason.BEYOND_BASELINE, Tone.TROUBLE, "The fork would have more rights than its baseline.", _FORK),

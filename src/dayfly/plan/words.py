@@ -104,6 +104,10 @@ def waits_for_stop(message: str) -> str:
     return "comes once its target has stopped" + (f": {message}" if message else "")
 
 
+def unsupported(kind: str, kinds: tuple[str, ...]) -> str:
+    return f"this host runs units of kind {names(kinds)}, not {kind}"
+
+
 def waits_for_slot() -> str:
     return "waits for a free place: the host runs as many steps at once as it may"
 

@@ -14,7 +14,7 @@ from dayfly.execute.process.place import Place
 from dayfly.execute.receipt import lost, receipt
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
-from dayfly.spec.lifecycle import Kind, Unit
+from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import UnitRecord
 
 Seen = Ended | NeverRan | Running | Stalled | Unclear
@@ -168,7 +168,7 @@ class Folder:
             return Unclear(since=record.claimed_at, reason=Reason.MACHINE_RESTARTED, message=message, dead_by=now)
         # A runner opens its log before it marks, and a step has none before that: a log without a folder is what
         # somebody who removed the folder left.
-        was_removed = unit.kind != Kind.FORK and not self.exists() and self.log_size() is not None
+        was_removed = not record.kept and not self.exists() and self.log_size() is not None
         if record.ref == self._place.ref and not was_removed:
             return Stalled(since=record.claimed_at)
         return self.removed(record, unit)

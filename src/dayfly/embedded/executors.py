@@ -1,0 +1,302 @@
+"""What this machine can run: steps and forks, both as attempts in folders of their own."""
+
+import asyncio
+
+from dayfly.embedded import forks
+from dayfly.embedded.attempts import Attempts, Key
+from dayfly.embedded.clock import now_ms
+from dayfly.embedded.forks import Baselines, Ports
+from dayfly.embedded.ledger import Ledger
+from dayfly.embedded.runs import Live, Runs
+from dayfly.execute.executor import Known, Registry
+from dayfly.execute.inputs import Inputs, Told, is_complete, resolve
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.process.render import Attempt, overlay_entries, step_order
+from dayfly.execute.process.run import declared_paths, private_directories
+from dayfly.execute.process.start import Starter
+from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import KeptStep
+from dayfly.plan.world import Fact, NeverRan, Objection, Running
+from dayfly.spec.lifecycle import Kind, Unit
+from dayfly.spec.run import State
+from dayfly.spec.wire import RefusedError
+
+ALIVE = (State.CLAIMED, State.UNKNOWN)
+
+
+class AttemptExecutor:
+    """Whatever is an attempt in a folder of its own, with a runner before it. A kind makes its orders, and objects."""
+
+    kind: str
+    gated = False
+
+    def __init__(self, reader: Ledger, attempts: Attempts, starter: Starter) -> None:
+        self._reader = reader
+        self._attempts = attempts
+        self._starter = starter
+
+    def admit(self, name: str, unit: Unit, /) -> None:
+        raise NotImplementedError
+
+    def order(self, live: Live, key: Key, unit: Unit) -> bytes:
+        """The work order of an attempt.
+
+        Raises:
+            CannotRenderError: it cannot be started with what it would be given.
+            OSError: the machine refuses.
+        """
+        raise NotImplementedError
+
+    async def observe(self, live: Live) -> None:
+        facts = self._attempts.facts(live.run.uid)
+        for name, record in live.run.units.items():
+            if live.kind(name) == self.kind and record.state in ALIVE and (name, record.attempt) not in facts:
+                self.adopt(live, name)
+
+    def adopt(self, live: Live, name: str) -> None:
+        """Find out how it stands with an attempt that a former server may have started.
+
+        Raises:
+            OSError: it cannot be looked at now.
+        """
+        record = live.run.unit(name)
+        self._attempts.adopt(Key(live.run.uid, name, record.attempt), live.unit(name), record)
+
+    def known(self, live: Live) -> Known:
+        uid, own = live.run.uid, self.kind
+        facts = {key: fact for key, fact in self._attempts.facts(uid).items() if live.kind(key[0]) == own}
+        outputs = {key: values for key in facts if (values := self._attempts.values.get(Key(uid, *key)))}
+        return Known(facts=facts, objections=self.objections(live), outputs=outputs)
+
+    def objections(self, live: Live) -> dict[str, Objection]:  # noqa: ARG002 - a kind's own
+        """Why units of this kind cannot be taken at this moment."""
+        return {}
+
+    async def prepare(self, _live: Live, _effect: Prepare) -> None:
+        raise AssertionError("this host has no gate before the claim")
+
+    async def launch(self, live: Live, effect: Launch) -> None:
+        key, unit = Key(live.run.uid, effect.unit, effect.attempt), live.unit(effect.unit)
+        try:
+            order = self.order(live, key, unit)
+        except CannotRenderError as error:
+            self._not_started(key, NeverRan(reason=error.reason, message=str(error)))
+        except OSError as error:
+            self._not_started(key, NeverRan(reason=Reason.CANNOT_START, message=str(error)))
+        else:
+            await self._attempts.launch(key, unit, live.run.unit(key.unit), order)
+
+    def _not_started(self, key: Key, fact: NeverRan) -> None:
+        self._attempts.busy.discard(key)
+        self._attempts.tell(key, fact)
+
+    async def fence(self, live: Live, effect: Fence) -> None:
+        key, record = Key(live.run.uid, effect.unit, effect.attempt), live.run.unit(effect.unit)
+        self._attempts.fence(key, live.unit(effect.unit), record, effect.reason, effect.message)
+
+    async def recall(self, _live: Live, _effect: Recall) -> None:
+        raise AssertionError("this host says of no attempt that it could be recalled")
+
+    async def cancel(self, live: Live, effect: Cancel) -> None:
+        self._attempts.cancel(Key(live.run.uid, effect.unit, effect.attempt))
+
+    async def release(self, live: Live, effect: Release) -> None:
+        self._attempts.release(Key(live.run.uid, effect.unit, effect.attempt))
+
+    async def keep(self, live: Live) -> None:
+        """A process has the form in which it was started: another wish is another attempt."""
+
+    async def clear(self, live: Live) -> None:
+        self._attempts.drop(live.run.uid)
+
+    async def close(self) -> None:
+        """Attempts are closed by themselves."""
+
+    def _attempt(self, live: Live, key: Key, unit: Unit, *, isolation: str, apart: bool) -> Attempt:
+        """`apart`: with a folder to begin in, and private ones, of its own."""
+        step, limits, folder = live.plan.steps.get(key.unit), unit.timeouts, self._attempts.at(key)
+        resource = step.resource if step else ""
+        return Attempt(
+            run=key.run,
+            resource=resource,
+            unit=key.unit,
+            number=key.attempt,
+            inputs=self._read(key, resolve(live.run, unit, resource, cleans=step is not None and not step.creates)),
+            complete=is_complete(live.plan, live.run, resource),
+            isolation=isolation,
+            folder=folder.make_beginning() if apart else "",
+            private=private_directories(unit) if apart and isolation != "none" else (),
+            log=folder.log,
+            start_before=now_ms() + limits.schedule_ms + limits.pull_ms,
+        )
+
+    def _read(self, key: Key, inputs: Inputs) -> dict[str, bytes | None]:
+        """The values. What is handed over as absent though it was told is said where the step's own words go."""
+        for sentence in inputs.unfit.values():
+            self._attempts.at(key).say(f"{sentence}; it is handed over as absent")
+        told = any(isinstance(source, Told) for source in inputs.sources.values())
+        values = self._reader.values(key.run) if told else {}
+        return {
+            name: values.get((source.unit, source.output)) if isinstance(source, Told) else source
+            for name, source in inputs.sources.items()
+        }
+
+
+class StepExecutor(AttemptExecutor):
+    """Scripts, as processes of this machine or in containers of their images."""
+
+    kind: str = Kind.EXEC
+
+    def __init__(
+        self,
+        reader: Ledger,
+        attempts: Attempts,
+        starter: Starter,
+        *,
+        runs: Runs,
+        environment: dict[str, str],
+        has_images: bool,
+    ) -> None:
+        super().__init__(reader, attempts, starter)
+        self._runs = runs
+        self._environment = environment
+        self._has_images = has_images
+
+    def admit(self, name: str, unit: Unit) -> None:
+        if self._has_images and unit.exec is not None and not unit.exec.image:
+            raise RefusedError(f"{name}: steps run in containers here, and it names no image; set it in spec.runner")
+        for entry in overlay_entries(unit):
+            variable = str(entry.get("name", ""))
+            if "valueFrom" in entry and variable not in self._environment:
+                raise RefusedError(
+                    f"{name}: the pod template takes {variable} from the cluster, which this host has none of; "
+                    f"set {variable} in the environment of `dayfly up`"
+                )
+
+    def order(self, live: Live, key: Key, unit: Unit) -> bytes:
+        return step_order(unit, self._attempt(live, key, unit, isolation=self._starter.isolation, apart=True))
+
+    def objections(self, live: Live) -> dict[str, Objection]:
+        """Without private folders two steps that use one absolute path must not run at once."""
+        if self._starter.apart:
+            return {}
+        taken = {path: key for key in self._attempts.busy for path in declared_paths(self._busy_unit(key))}
+        found = {}
+        for name, step in live.plan.steps.items():
+            shared = sorted(path for path in declared_paths(step.unit) if path in taken)
+            if shared and taken[shared[0]][:2] != (live.run.uid, name):
+                other = taken[shared[0]]
+                message = (
+                    f"uses {shared[0]} as the running {other.unit} does, and this machine cannot keep them apart "
+                    "(no mount namespaces): they run one after the other"
+                )
+                found[name] = Objection(reason=Reason.PATH_BUSY, message=message)
+        return found
+
+    def _busy_unit(self, key: Key) -> Unit:
+        live = self._runs.look(key.run)
+        return live.unit(key.unit) if live else Unit(name=key.unit, kind=Kind.EXEC)
+
+
+class ForkExecutor(AttemptExecutor):
+    """Forks of process workloads: each has a port of its own, and is asked whether it answers there."""
+
+    kind: str = Kind.FORK
+
+    def __init__(
+        self, reader: Ledger, attempts: Attempts, starter: Starter, *, baselines: Baselines, ports: Ports
+    ) -> None:
+        super().__init__(reader, attempts, starter)
+        self._baselines = baselines
+        self._ports = ports
+        self._probes: dict[Key, asyncio.Task[None]] = {}
+
+    def admit(self, _name: str, unit: Unit) -> None:
+        assert unit.fork is not None, "a fork says what it derives from"
+        of = unit.fork.baseline
+        if of.kind != "Deployment":
+            raise RefusedError(
+                f"fork of {of.name}: this host forks process workloads, declared as kind Deployment, not {of.kind}"
+            )
+        for change in unit.fork.env:
+            if kind := forks.unavailable(change):
+                raise RefusedError(
+                    f"fork of {of.name}: {change.name} comes from a {kind}, which this host has none of; "
+                    "write it as value, or into the env of the baseline's file"
+                )
+
+    def order(self, live: Live, key: Key, unit: Unit) -> bytes:
+        assert unit.fork is not None, "only forks have a baseline"
+        workload = self._baselines.get(unit.fork.baseline)
+        if workload is None:
+            raise CannotRenderError(Reason.BASELINE_MISSING, f"its baseline {unit.fork.baseline.name} is not declared")
+        port = self._ports.renew(key.run, key.unit) if workload.port else 0
+        if text := forks.unapplied(unit):
+            self._attempts.at(key).say(f"nothing is done for {text}")
+        elsewhere = {name: self._ports.of(key.run, name) for name in self._baselines.with_ports(live.plan)}
+        attempt = self._attempt(live, key, unit, isolation=self._starter.fork_isolation, apart=False)
+        return forks.fork_order(unit, workload, attempt, port, elsewhere)
+
+    def objections(self, live: Live) -> dict[str, Objection]:
+        """What a fork lacks before it can be started: it is a wish that holds, so nothing is tried in vain."""
+        every = ((step.id, self._objection(live, step)) for step in live.plan.kept.values() if step.unit.fork)
+        return {name: objection for name, objection in every if objection is not None}
+
+    def _objection(self, live: Live, step: KeptStep) -> Objection | None:
+        assert step.unit.fork is not None, "a fork says what it derives from"
+        baseline = step.unit.fork.baseline
+        if self._baselines.get(baseline) is None:
+            name_of = f"{baseline.namespace}/{baseline.name}"
+            message = f"its baseline {name_of} is not declared; apply a file of kind Deployment"
+            return Objection(reason=Reason.BASELINE_MISSING, message=message)
+        try:
+            resolve(live.run, step.unit, "", cleans=False)
+            forks.check_addresses(step.unit, self._baselines.with_ports(live.plan))
+        except CannotRenderError as error:
+            return Objection(reason=error.reason, message=str(error))
+        return None
+
+    def adopt(self, live: Live, name: str) -> None:
+        super().adopt(live, name)
+        self._probe(live, name)
+
+    async def launch(self, live: Live, effect: Launch) -> None:
+        await super().launch(live, effect)
+        self._probe(live, effect.unit)
+
+    async def clear(self, live: Live) -> None:
+        # First, since nobody looks for them once the run is forgotten; its forks have ended.
+        self._ports.forget(live.run.uid)
+        await super().clear(live)
+
+    async def close(self) -> None:
+        probes = list(self._probes.values())
+        for task in probes:
+            task.cancel()
+        await asyncio.gather(*probes, return_exceptions=True)
+
+    def _probe(self, live: Live, name: str) -> None:
+        """Watch for a fork to answer."""
+        if name not in live.plan.kept:
+            return
+        key = Key(live.run.uid, name, live.run.unit(name).attempt)
+        if key in self._probes or not isinstance(self._fact(key), Running):
+            return
+        task = asyncio.create_task(self._answer(key))
+        self._probes[key] = task
+        task.add_done_callback(lambda _: self._probes.pop(key, None))
+
+    async def _answer(self, key: Key) -> None:
+        port = self._ports.known(key.run, key.unit)
+        if port and not await forks.answered(port, lambda: isinstance(self._fact(key), Running)):
+            return
+        fact = self._fact(key)
+        if isinstance(fact, Running):
+            self._attempts.tell(key, Running(since=fact.since, ready=True))
+
+    def _fact(self, key: Key) -> Fact | None:
+        return self._attempts.facts(key.run).get((key.unit, key.attempt))
+
+
+Executors = Registry[Live]
