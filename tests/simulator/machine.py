@@ -6,7 +6,7 @@ are not synced: a reboot may lose them. The ledger is.
 """
 
 from dayfly.execute.turn import Scene
-from dayfly.plan.words import Reason
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Sealed, Stalled, Unclear, Waiting
 from dayfly.spec.run import Result, Run, State
 from simulator.server import Server
