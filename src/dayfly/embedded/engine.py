@@ -21,6 +21,7 @@ from dayfly.execute.turn import Scene, turn
 from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.reasons import Reason
 from dayfly.spec.run import Phase, State
+from dayfly.work.queue import QueueClosedError, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +60,7 @@ class Engine:
         self.executors = executors
         self.ports = ports
         self.on_change: Callable[[str], None] = _nobody
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
-        self._queued: set[str] = set()
-        self._turning: set[str] = set()
-        self._again: set[str] = set()
+        self._queue: WorkQueue[str] = WorkQueue()
         # Those that wait for a free place, in the order in which they came, and those that this host objects to.
         self._deletes: dict[str, None] = {}
         self._creates: dict[str, None] = {}
@@ -74,7 +72,6 @@ class Engine:
         self._waking = asyncio.Lock()
         self._workers: list[asyncio.Task[None]] = []
         self._lookers: list[asyncio.Task[None]] = []
-        self._stopping = False
 
     # --- when -------------------------------------------------------------------------------------------------------
 
@@ -107,9 +104,7 @@ class Engine:
 
     async def stop(self) -> None:
         """Take no more turns, and finish those begun: whatever they start is watched. What runs goes on."""
-        self._stopping = True
-        for _ in self._workers:
-            self._queue.put_nowait("")
+        self._queue.close()
         if self._workers:
             await asyncio.wait(self._workers, timeout=START_S)
         # Should a start still hang, it comes to nothing now, or the next server adopts it.
@@ -130,11 +125,7 @@ class Engine:
 
     def wake(self, uid: str) -> None:
         """Let the run take a turn soon. Asking twice is asking once."""
-        if uid in self._turning:
-            self._again.add(uid)
-        elif uid not in self._queued:
-            self._queued.add(uid)
-            self._queue.put_nowait(uid)
+        self._queue.add(uid)
 
     def news(self, uid: str) -> None:
         """An attempt of the run has a new fact; it may also end what others of this machine wait for."""
@@ -155,29 +146,29 @@ class Engine:
 
     async def _work(self) -> None:
         while True:
-            uid = await self._queue.get()
-            if self._stopping:
-                return
-            self._queued.discard(uid)
-            self._turning.add(uid)
-            freed = self._freed
             try:
-                await self._heed_clock()
-                decision = await turn(uid, self)
-                self._rest(uid, decision, freed)
-            except LedgerError as error:
-                log.warning("%s waits: %s", uid, error)
-                self._retry(uid, LEDGER_AGAIN_S)
-            except Exception:
-                # A defect of ours in one run must not stop the others; it stays visible and is tried again.
-                log.exception("turn of %s failed", uid)
-                self._retry(uid, DEFECT_AGAIN_S)
+                uid = await self._queue.take()
+            except QueueClosedError:
+                return
+            try:
+                await self._take_turn(uid)
             finally:
-                self._turning.discard(uid)
-            if uid in self._again:
-                self._again.discard(uid)
-                self.wake(uid)
+                self._queue.done(uid)
             self._feed()
+
+    async def _take_turn(self, uid: str) -> None:
+        freed = self._freed
+        try:
+            await self._heed_clock()
+            decision = await turn(uid, self)
+            self._rest(uid, decision, freed)
+        except LedgerError as error:
+            log.warning("%s waits: %s", uid, error)
+            self._retry(uid, LEDGER_AGAIN_S)
+        except Exception:
+            # A defect of ours in one run must not stop the others; it stays visible and is tried again.
+            log.exception("turn of %s failed", uid)
+            self._retry(uid, DEFECT_AGAIN_S)
 
     def _retry(self, uid: str, seconds: float) -> None:
         self.runs.drop(uid)
@@ -202,7 +193,10 @@ class Engine:
         reasons = {wait.reason for wait in decision.waits}
         if reasons & OBJECTIONS:
             # While it wrote, nobody knew that it would wait.
-            (self._blocked if self._freed == freed else self._again).add(uid)
+            if self._freed == freed:
+                self._blocked.add(uid)
+            else:
+                self.wake(uid)
         if Reason.WAITING_FOR_SLOT not in reasons:
             self._creates.pop(uid, None)
             if not self.attempts.facts(uid):
@@ -249,7 +243,7 @@ class Engine:
         One that is just taking a turn looks already; should it get no place after all, its turn's end feeds again.
         """
         for uid in list(islice(chain(self._deletes, self._creates), self.scenes.free())):
-            if uid not in self._turning:
+            if not self._queue.is_working_on(uid):
                 self.wake(uid)
 
     def _slots(self, live: Live) -> int:

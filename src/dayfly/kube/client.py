@@ -14,8 +14,8 @@ import msgspec
 from dayfly.kube import answers, errors
 from dayfly.kube.forms import Propagation, Style, accept, deletion, given, writing
 from dayfly.kube.objects import PODS, ListMeta, Resource
-from dayfly.kube.pace import Pace, Urgency
 from dayfly.kube.transport import JSON, Answer, LostError, NotSentError, Request, Stream, Transport
+from dayfly.work.pace import Pace, Urgency
 
 T = TypeVar("T")
 Body = Mapping[str, Any] | msgspec.Struct

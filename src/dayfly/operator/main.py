@@ -13,7 +13,6 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
 from dayfly.kube.lease import Elector, Terms, standing
-from dayfly.kube.queue import work
 from dayfly.operator.cluster.caches import Cluster, unix_ms
 from dayfly.operator.cluster.objects import SandboxObject
 from dayfly.operator.monitoring import journal
@@ -31,6 +30,7 @@ from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import Report, describe
+from dayfly.work.queue import work
 
 log = logging.getLogger(__name__)
 

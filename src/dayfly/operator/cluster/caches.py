@@ -15,8 +15,6 @@ from dayfly.kube.cache import Cache, Change, Reflector
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, ObjectMeta, Pod, Resource, Slim
-from dayfly.kube.pace import Urgency
-from dayfly.kube.queue import WorkQueue
 from dayfly.operator.cluster.objects import (
     DOCUMENTS,
     PLUGINS,
@@ -30,6 +28,8 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.cluster.runs import Runs
 from dayfly.spec.run import State
+from dayfly.work.pace import Urgency
+from dayfly.work.queue import WorkQueue
 
 # What nothing waits for is looked at together with the next news, or after so many seconds; what should need no look
 # at all, after more.

@@ -9,13 +9,13 @@ from typing import TypeVar
 
 from dayfly.kube import errors
 from dayfly.kube.objects import Key
-from dayfly.kube.queue import WorkQueue, work
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import SandboxObject
 from dayfly.operator.front.in_use import InUse
 from dayfly.operator.front.plugins import Plugins
 from dayfly.operator.front.sandboxes import Sandboxes
 from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus
+from dayfly.work.queue import WorkQueue, work
 
 K = TypeVar("K", bound=Hashable)
 log = logging.getLogger(__name__)

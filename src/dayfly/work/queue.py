@@ -13,7 +13,7 @@ import random
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
-from dayfly.kube.pace import Pace, Urgency
+from dayfly.work.pace import Pace, Urgency
 
 K = TypeVar("K", bound=Hashable)
 
@@ -97,6 +97,10 @@ class WorkQueue(Generic[K]):
         key = self._next()
         self._working.add(key)
         return key
+
+    def is_working_on(self, key: K) -> bool:
+        """Whether a worker has taken it and not given it back."""
+        return key in self._working
 
     def done(self, key: K) -> None:
         """The work on a taken key has ended; if it was added meanwhile, it waits again."""

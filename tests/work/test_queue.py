@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from dayfly.kube.pace import Pace, Urgency
-from dayfly.kube.queue import Backoff, QueueClosedError, WorkQueue, work
+from dayfly.work.pace import Pace, Urgency
+from dayfly.work.queue import Backoff, QueueClosedError, WorkQueue, work
 from kube.fake import run
 
 
