@@ -5,8 +5,9 @@
     deploy/image.py                       # the same, kept in .cache/image for as long as its sources stay as they are
 
 Three layers: this machine's Python with the libraries it links to, the locked dependencies (hashes checked), and
-Dayfly's own wheel with the runner programs. The first two change rarely and are kept in .cache/image. No shell, no
-package manager, no setuid file; it runs as 65532 and needs no writable root. It prints the archive's path last.
+Dayfly's own wheel with the runner programs. The first two change rarely and are kept in ~/.cache/dayfly/image (or in
+$DAYFLY_CACHE), for all checkouts. No shell, no package manager, no setuid file; it runs as 65532 and needs no writable
+root. It prints the archive's path last.
 """
 
 import argparse
@@ -20,12 +21,14 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
+from testcluster import build as built  # noqa: E402 - as above
 from testcluster import images  # noqa: E402 - as above
 
 from dayfly import __version__  # noqa: E402 - found beside this script, installed or not
@@ -33,6 +36,8 @@ from dayfly import __version__  # noqa: E402 - found beside this script, install
 # With a host, for a name without one means a public registry to every node; and with one that nobody can ever hold.
 NAME = f"dayfly.invalid/operator:{__version__}"
 CACHE = ROOT / ".cache" / "image"
+LAYERS = built.cache().parent / "image"
+UNUSED_S = 7 * 24 * 3600  # so long after its last use a layer goes
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 SITE = Path("usr/local/lib", PYTHON, "site-packages")
 RUNNERS = Path("usr/local/share/dayfly/runner")
@@ -84,7 +89,8 @@ def build(to: Path) -> Path:
 def _lock() -> Iterator[None]:
     """One at a time: layers are kept in one place."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as file, images.readable():
+    LAYERS.mkdir(parents=True, exist_ok=True)
+    with (LAYERS / "lock").open("w") as file, images.readable():
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -102,10 +108,9 @@ def _digest_of_sources() -> str:
 
 def _build(to: Path) -> Path:
     locked = (ROOT / "requirements" / "operator.txt").read_bytes()
-    layers = [
-        _kept("python", sys.version.encode() + Path(__file__).read_bytes(), _interpreter),
-        _kept("dependencies", sys.version.encode() + locked + Path(__file__).read_bytes(), _dependencies),
-    ]
+    key = sys.version.encode() + Path(__file__).read_bytes()
+    python = _kept("python", key, _interpreter)
+    layers = [python, _kept("dependencies", key + locked, lambda root: _dependencies(root, python))]
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
         own = Path(scratch)
         own.chmod(0o755)
@@ -114,18 +119,20 @@ def _build(to: Path) -> Path:
 
 
 def _kept(name: str, key: bytes, fill: Callable[[Path], None]) -> Path:
-    """A layer's folder, filled once for each key; older ones of that name go."""
-    target = CACHE / f"{name}-{hashlib.sha256(key).hexdigest()[:16]}"
+    """A layer's folder, filled once for each key; those of that name that nobody uses any more go."""
+    target = LAYERS / f"{name}-{hashlib.sha256(key).hexdigest()[:16]}"
     if not target.exists():
-        for old in CACHE.glob(f"{name}-*"):
-            shutil.rmtree(old)
-        part = Path(tempfile.mkdtemp(dir=CACHE))
+        for old in LAYERS.glob(f"{name}-*"):
+            if time.time() - old.stat().st_mtime > UNUSED_S:
+                shutil.rmtree(old)
+        part = Path(tempfile.mkdtemp(dir=LAYERS))
         part.chmod(0o755)
         try:
             fill(part)
             part.rename(target)
         finally:
             shutil.rmtree(part, ignore_errors=True)
+    os.utime(target)
     return target
 
 
@@ -151,12 +158,12 @@ def _interpreter(root: Path) -> None:
         shutil.copy2(certificates, root / "etc/ssl/certs")
 
 
-def _dependencies(root: Path) -> None:
+def _dependencies(root: Path, python: Path) -> None:
     site = root / SITE
     _pip("install", "--require-hashes", "--target", str(site), "-r", str(ROOT / "requirements" / "operator.txt"))
     shutil.rmtree(site / "bin", ignore_errors=True)
     _compile(site)
-    _link(root, site.rglob("*.so"), without=CACHE.glob("python-*/"))
+    _link(root, site.rglob("*.so"), without=python)
 
 
 def _dayfly(root: Path) -> None:
@@ -187,14 +194,14 @@ def _compile(folder: Path) -> None:
     subprocess.run([*command, *prefix, str(folder)], check=False)  # a dependency may ship a file that no Python reads
 
 
-def _link(root: Path, programs: Iterable[Path], without: Iterable[Path] = ()) -> None:
+def _link(root: Path, programs: Iterable[Path], without: Path | None = None) -> None:
     """Copy what these link to: the system's libraries to where they are, others to /usr/local/lib."""
-    there = [root, *without]
+    there = [root, *([without] if without else [])]
     for program in programs:
         said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
         for found in re.findall(r"(?:=>\s*|^\s*)(/\S+) \(0x", said, re.MULTILINE):
             library = Path(found)
-            local = not found.startswith(SYSTEM) or found.startswith(str(CACHE))
+            local = not found.startswith(SYSTEM) or found.startswith(str(LAYERS))
             place = Path("usr/local/lib", library.name) if local else library.relative_to("/")
             if root in library.parents or any((base / place).exists() for base in there):
                 continue

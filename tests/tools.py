@@ -38,6 +38,12 @@ def kwok() -> None:
     build.kwok()
 
 
+def image() -> None:
+    """The operator's image, of this checkout."""
+    build.check_machine()
+    subprocess.run([sys.executable, ROOT / "deploy" / "image.py"], check=True, stdout=subprocess.DEVNULL)
+
+
 def runner() -> None:
     """The compiler for both architectures, and what it makes."""
     with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +58,7 @@ def sdk() -> None:
 
 TOOLS: dict[str, Callable[[], object]] = {
     each.__name__: each
-    for each in (kubernetes, kwok, runner, sdk, outside.versitygw, outside.awscli, outside.terraform)
+    for each in (kubernetes, kwok, runner, image, sdk, outside.versitygw, outside.awscli, outside.terraform)
 }
 PROBLEMS = (build.UnavailableError, OSError, subprocess.SubprocessError, pytest.skip.Exception)
 

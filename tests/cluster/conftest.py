@@ -140,6 +140,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.slow)
+            if "operator" in item.fixturenames:
+                item.add_marker(pytest.mark.builds("image"))
             if not item.get_closest_marker("timeout"):
                 item.add_marker(pytest.mark.timeout(300, func_only=True))
 
