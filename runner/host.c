@@ -31,6 +31,8 @@ struct host {
     struct spaces spaces;
     struct traces traces;
     struct log log;
+    struct mask mask;
+    off_t log_begin; /* the log may hold other things before ours */
     struct watch watch;
     int log_writer, control_peer;
     bool isolated;
@@ -137,9 +139,11 @@ static int seal_unstarted(struct host *host, const char *outcome) {
 static int open_channels(struct host *host, struct fault *fault) {
     int pipes[2], sockets[2];
     const char *path = host->order.log == NULL ? "log" : host->order.log;
-    int log = openat(host->dir, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int log = openat(host->dir, path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (log < 0) return fail(fault, "The log cannot be opened: %s.", strerror(errno));
-    host->log = (struct log){.fd = log, .limit = host->order.log_limit};
+    host->log_begin = lseek(log, 0, SEEK_END);
+    mask_begin(&host->mask, &host->order);
+    host->log = (struct log){.fd = log, .limit = host->order.log_limit, .mask = &host->mask};
     if (pipe2(pipes, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) {
         return fail(fault, "The step's channels cannot be opened: %s.", strerror(errno));
     }
@@ -255,6 +259,9 @@ static int run(struct host *host) {
     if (!host->isolated) sweep_away();
     watch_drain(&host->watch, &end);
     log_finish(&host->log);
+    /* What is written into its middle must not be appended. */
+    fcntl(host->log.fd, F_SETFL, 0);
+    mask_file(&host->mask, host->log.fd, host->log_begin);
     close(host->log.fd);
     host->receipt.log_bytes = host->log.kept;
     host->receipt.log_truncated = host->log.cut;

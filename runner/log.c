@@ -28,7 +28,8 @@ static int write_marked(const struct log *log, const char *bytes, size_t length)
     return 0;
 }
 
-void log_write(struct log *log, const char *bytes, size_t length) {
+static void keep(void *state, const char *bytes, size_t length) {
+    struct log *log = state;
     if (log->cut || length == 0) return;
     size_t room = (size_t)(log->limit - log->kept);
     size_t taken = length < room ? length : room;
@@ -43,8 +44,14 @@ void log_write(struct log *log, const char *bytes, size_t length) {
     log->last = bytes[taken - 1];
 }
 
+void log_write(struct log *log, const char *bytes, size_t length) {
+    if (log->mask == NULL) keep(log, bytes, length);
+    else mask_feed(log->mask, bytes, length, keep, log);
+}
+
 void log_finish(struct log *log) {
     char line[80];
+    if (log->mask != NULL) mask_end(log->mask, keep, log);
     if (log->cut) {
         snprintf(line, sizeof line, "%s[dayfly: log cut at %lld bytes]\n", log_at_line_start(log) ? "" : "\n",
                  (long long)log->kept);

@@ -3,6 +3,7 @@
 #define DAYFLY_LOG_H
 
 #include "base.h"
+#include "mask.h"
 
 /* Begins each line that is the runner's own where the log shares a stream with it (pod mode). */
 #define LOG_MARK '\x1e'
@@ -11,6 +12,7 @@ struct log {
     int fd;
     int64_t limit, kept;
     bool marked; /* a line of the step that begins with the mark gets one more mark in front */
+    struct mask *mask; /* NULL: all goes in as it is printed */
     bool cut;    /* bytes were dropped: the limit is reached or the disk is full */
     char last;   /* the last byte kept */
 };

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Where a key's value goes. Keys up to ISOLATION may come once; the rest may repeat. */
-enum shape { TEXT, NUMBER, PATH, SCRIPT, ISOLATION, ARGUMENT, ENVIRONMENT, INPUT, OUTPUT, PRIVATE, SECRET_ENV, SECRET_FILE };
+enum shape { TEXT, NUMBER, PATH, SCRIPT, ISOLATION, ARGUMENT, ENVIRONMENT, INPUT, OUTPUT, PRIVATE, MASKED, SECRET_ENV, SECRET_FILE };
 
 struct key {
     const char *name;
@@ -25,9 +25,13 @@ static const struct key keys[] = {
     {"inherit-cwd", NUMBER, offsetof(struct order, inherit_cwd)},
     {"file", INPUT, 0},
     {"output", OUTPUT, 0},
+    {"sensitive-output", OUTPUT, 1},
+    {"mask", MASKED, 0},
     {"private", PRIVATE, 0},
     {"secret-env", SECRET_ENV, 0},
     {"secret-file", SECRET_FILE, 0},
+    {"sensitive-env", SECRET_ENV, 1},
+    {"sensitive-file", SECRET_FILE, 1},
     {"isolation", ISOLATION, 0},
     {"run-ms", NUMBER, offsetof(struct order, run_ms)},
     {"grace-ms", NUMBER, offsetof(struct order, grace_ms)},
@@ -83,7 +87,7 @@ static int read_input(struct order *order, const struct record *record, struct f
     return 0;
 }
 
-static int read_output(struct order *order, const struct record *record, struct fault *fault) {
+static int read_output(struct order *order, const struct record *record, bool sensitive, struct fault *fault) {
     const char *path = behind_nul(record);
     size_t length = strlen(record->value);
     if (path == NULL) return bad(fault, record, "has no NUL between name and path");
@@ -94,11 +98,12 @@ static int read_output(struct order *order, const struct record *record, struct 
     for (size_t i = 0; i < order->output_count; i++) {
         if (strcmp(order->outputs[i].name, record->value) == 0) return bad(fault, record, "names an output twice");
     }
-    order->outputs[order->output_count++] = (struct output){record->value, path};
+    order->outputs[order->output_count++] = (struct output){record->value, path, sensitive};
     return 0;
 }
 
-static int read_secret(struct order *order, const struct record *record, bool variable, struct fault *fault) {
+static int read_secret(struct order *order, const struct record *record, bool variable, bool sensitive,
+                       struct fault *fault) {
     const char *file = behind_nul(record);
     if (file == NULL) return bad(fault, record, "has no NUL between name and file");
     if (strlen(file) != record->length - strlen(record->value) - 1 || !is_clean_path(file)) {
@@ -108,7 +113,7 @@ static int read_secret(struct order *order, const struct record *record, bool va
                  : !is_clean_path(record->value) || record->value[1] == '\0') {
         return bad(fault, record, variable ? "does not begin with a variable's name" : "does not begin with a clean path");
     }
-    order->secrets[order->secret_count++] = (struct secret){record->value, file, variable};
+    order->secrets[order->secret_count++] = (struct secret){record->value, file, variable, sensitive};
     return 0;
 }
 
@@ -131,7 +136,7 @@ static int read_private(struct order *order, const struct record *record, struct
 static int read_record(struct order *order, const struct key *key, const struct record *record, size_t counts[2],
                        struct fault *fault) {
     char *field = (char *)order + key->offset;
-    bool binary = key->shape == SCRIPT || key->shape == INPUT || key->shape == OUTPUT || key->shape >= SECRET_ENV;
+    bool binary = key->shape == SCRIPT || key->shape == INPUT || key->shape == OUTPUT || key->shape >= MASKED;
     if (!binary && strlen(record->value) != record->length) return bad(fault, record, "holds a NUL");
     switch (key->shape) {
     case TEXT:
@@ -160,12 +165,15 @@ static int read_record(struct order *order, const struct key *key, const struct 
     case INPUT:
         return read_input(order, record, fault);
     case OUTPUT:
-        return read_output(order, record, fault);
+        return read_output(order, record, key->offset != 0, fault);
+    case MASKED:
+        order->masked[order->masked_count++] = (struct masked){record->value, record->length};
+        return 0;
     case PRIVATE:
         return read_private(order, record, fault);
     case SECRET_ENV:
     case SECRET_FILE:
-        return read_secret(order, record, key->shape == SECRET_ENV, fault);
+        return read_secret(order, record, key->shape == SECRET_ENV, key->offset != 0, fault);
     }
     return bad(fault, record, "has no reader");
 }
@@ -212,9 +220,10 @@ int order_parse(struct order *order, char *bytes, size_t length, struct fault *f
     order->outputs = calloc(room, sizeof *order->outputs);
     order->privates = calloc(room, sizeof *order->privates);
     order->secrets = calloc(room, sizeof *order->secrets);
+    order->masked = calloc(room, sizeof *order->masked);
     int result = -1;
     if (!order->arguments || !order->environment || !order->inputs || !order->outputs || !order->privates ||
-        !order->secrets) {
+        !order->secrets || !order->masked) {
         fail(fault, "There is no memory for the work order.");
     } else {
         result = read_all(order, &document, fault);

@@ -20,6 +20,13 @@ struct input {
 struct output {
     const char *name;
     const char *path;
+    bool sensitive; /* its value must not stand in the log */
+};
+
+/* A value that must not stand in the log. */
+struct masked {
+    const char *bytes;
+    size_t length;
 };
 
 /* A secret of a pod: a mounted file whose content becomes an environment variable or a file elsewhere. */
@@ -27,6 +34,7 @@ struct secret {
     const char *name; /* the variable, or the path of the file to be */
     const char *file; /* where it is mounted */
     bool variable;
+    bool sensitive;
 };
 
 struct order {
@@ -46,6 +54,8 @@ struct order {
     size_t output_count;
     struct secret *secrets;
     size_t secret_count;
+    struct masked *masked;
+    size_t masked_count;
     const char **privates; /* outer before inner, each once */
     size_t private_count;
     enum isolation isolation;

@@ -29,6 +29,7 @@ struct pod {
     struct order order;
     struct receipt receipt;
     struct log log;
+    struct mask mask;
     struct watch watch;
 };
 
@@ -105,6 +106,7 @@ static int take_secret(struct pod *pod, const struct secret *secret, struct faul
         return fail(fault, "The secret %s cannot be read from %s: %s.", secret->name, secret->file, strerror(errno));
     }
     int result = 0;
+    if (secret->sensitive) mask_add(&pod->mask, bytes, length);
     if (!secret->variable) {
         result = write_input(secret->name, bytes, length, fault);
     } else if (strlen(bytes) != length) {
@@ -137,6 +139,7 @@ static int enter_folder(const struct pod *pod, struct fault *fault) {
 static int prepare(struct pod *pod, struct fault *fault) {
     umask(022);
     if (merge_environment(pod, fault) < 0) return -1;
+    mask_begin(&pod->mask, &pod->order);
     for (size_t i = 0; i < pod->order.input_count; i++) {
         const struct input *input = &pod->order.inputs[i];
         if (write_input(input->path, input->bytes, input->length, fault) < 0) return -1;
@@ -227,7 +230,8 @@ static int open_channels(struct pod *pod, struct step *step, struct fault *fault
     if (pipe2(pipes, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) {
         return fail(fault, "The step's channels cannot be opened: %s.", strerror(errno));
     }
-    pod->log = (struct log){.fd = STDOUT_FILENO, .limit = pod->order.log_limit, .marked = true};
+    pod->log = (struct log){.fd = STDOUT_FILENO, .limit = pod->order.log_limit, .marked = true,
+                            .mask = &pod->mask};
     pod->watch = (struct watch){.run_ms = pod->order.run_ms, .grace_ms = pod->order.grace_ms, .log_pipe = pipes[0],
                                 .control = sockets[0], .print = on_print, .terminate = on_terminate,
                                 .kill = on_kill, .state = pod};

@@ -5,7 +5,7 @@ import base64
 
 import pytest
 
-from dayfly.spec.lifecycle import Output
+from dayfly.spec.lifecycle import As, EnvChange, Input, Output, Ref
 from dayfly.spec.run import Request
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
@@ -147,6 +147,37 @@ async def test_what_is_sensitive_stays_out_of_history_report_and_log(machine, ca
     assert "TOPSECRET" not in repr(machine.host.history("u")) + repr(machine.report())
     assert b"TOPSECRET" not in machine.host._engine.reader._db.serialize(), "it outlives its run in the ledger"
     assert "TOPSECRET" not in caplog.text
+
+
+async def test_what_is_sensitive_stands_in_no_log(machine, caplog):
+    """A canary through everything: the step that makes it, one that reads it, a fork that has it, and the way back."""
+    caplog.set_level("DEBUG")
+    canary = "canary/4711+x"
+    say = 'echo "$KEY"; printf "%s" "$KEY" | base64; cat /tmp/key-file 2>/dev/null; env'
+    makes = f'echo "first {canary}"; printf "{canary}" > /tmp/key; sleep 0.05; echo "then {canary}"'
+    reads = Input(name="key", from_=Ref(unit="make", output="key"), as_=As(env="KEY", path="/tmp/key-file"))
+    create = [
+        doc.step("make", makes, outputs=[Output(name="key", path="/tmp/key", sensitive=True)]),
+        doc.step("read", say, inputs=[reads]),
+    ]
+    delete = [doc.step("drop", f"{say}; [ $DAYFLY_ATTEMPT = 2 ]", inputs=[reads])]
+    await machine.baseline(command=("/bin/sh", "-c", f'{say}; exec python3 -m http.server --bind 127.0.0.1 "$PORT"'))
+    given = doc.fork(inputs=["KEY=db:make.key"], env=[EnvChange(name="KEY", input="KEY")])
+    await machine.host.offer(doc.offer(doc.resource("db", create, delete), forks=[given]))
+    await machine.ready()
+    lives = machine.log("db/make")
+    assert lives.startswith(b"first ***")
+    assert lives.endswith(b"then ***\n")
+    assert b"KEY=***" in machine.log("db/read")
+    assert machine.log("fork:default/app").startswith(b"***\n***")
+    await machine.finish()
+    assert machine.log("db/drop", 2).startswith(b"***\n***")
+    # The ledger holds the scripts themselves, which have it here.
+    found = [path for path in machine.home.rglob("*") if path.is_file() and not path.name.startswith("ledger.")]
+    assert len([path for path in found if path.suffix == ".log"]) == 5
+    for form in (canary.encode(), base64.b64encode(canary.encode()).rstrip(b"=")):
+        assert [path for path in found if form in path.read_bytes()] == []
+        assert form.decode() not in caplog.text + repr(machine.host.history("u")) + repr(machine.report())
 
 
 async def test_a_failed_step_stops_what_needs_it_and_is_cleaned_up(machine):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 
-from rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, chain, gone, ready, wish
+from rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, chain, gone, plugin, ready, step, wish
 from rig.world import World
 
 from dayfly.execute.pod.logs import TAIL_LIMIT
@@ -44,6 +44,37 @@ def test_steps_of_one_go_are_written_together_beside_the_sandbox():
         world.delete()
         await gone(world)
         assert bundles(world) == []
+
+    at_work(story)
+
+
+def test_what_only_its_outputs_tell_to_be_sensitive_is_overwritten_in_what_is_kept():
+    """It was printed before the runner could know. The pods of those who read it get it as what must not be printed."""
+    made = step("make", outputs=("url",))
+    made["outputs"][0]["sensitive"] = True
+    secret = plugin(
+        [made, step("seed", reads=("make.url",), outputs=("user",))], [step("drop", reads=("make.url", "seed.user"))]
+    )
+
+    async def story(world: World) -> None:
+        world.kubelet.scripts["db/make"].prints = b"\x1ff" * 40_000 + b"db://1 and ZGI6Ly8x, db%3A%2F%2F1\n"
+        world.plugin("secret", secret)
+        world.sandbox({"resources": [{"name": "db", "plugin": "secret"}]})
+        await world.until(lambda: ready(world), "ready")
+        await world.rest(20)
+        text = kept(world)["db/make", 1]["text"]
+        assert text.endswith("f****** and ********, ************\n")
+        assert len(text) == TAIL_LIMIT
+        told = [pod for pod in world.cluster.objects("secrets") if "log.tail" in pod["data"]]
+        logs = [base64.b64decode(each["data"]["log.tail"]) for each in told]
+        assert any(log.endswith(b"f****** and ********, ************\n") for log in logs)
+        assert not any(b"db://1" in log for log in logs)
+        orders = world.kubelet.keys
+        assert "sensitive-output" in orders["db/make"]
+        assert "sensitive-env" in orders["db/seed"]
+        world.delete()
+        await gone(world)
+        assert "sensitive-env" in orders["db/drop"]
 
     at_work(story)
 

@@ -16,7 +16,7 @@ from dayfly.execute.process.run import declared_paths, private_directories
 from dayfly.execute.process.start import Starter
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
-from dayfly.plan.sealed import KeptStep
+from dayfly.plan.sealed import KeptStep, sensitive_inputs
 from dayfly.plan.world import Fact, NeverRan, Objection, Running
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import State
@@ -125,6 +125,7 @@ class AttemptExecutor:
             inputs=self._read(key, resolve(live.run, unit, resource, cleans=step is not None and not step.creates)),
             complete=is_complete(live.plan, live.run, resource),
             isolation=isolation,
+            sensitive=sensitive_inputs(live.plan, unit, resource),
             folder=folder.make_beginning() if apart else "",
             private=private_directories(unit) if apart and isolation != "none" else (),
             log=folder.log,

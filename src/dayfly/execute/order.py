@@ -26,7 +26,10 @@ def step_records(unit: Unit) -> list[Record]:
         ("run-ms", b"%d" % unit.timeouts.run_ms),
         ("grace-ms", b"%d" % unit.timeouts.grace_ms),
         ("unit-limit", b"%d" % UNIT_OUTPUT_LIMIT),
-        *(("output", f"{output.name}\0{output.path}".encode()) for output in unit.outputs),
+        *(
+            ("sensitive-output" if output.sensitive else "output", f"{output.name}\0{output.path}".encode())
+            for output in unit.outputs
+        ),
     ]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from dayfly.execute.masks import overwritten
 from dayfly.execute.pod import names
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene
@@ -155,6 +156,8 @@ class Reconciler:
         pod = sight.pods.get(key)
         printed = await self.followers.printed(pod) if pod is not None else None
         values = sight.outputs.get(key, {}) if move.result.outputs else {}
+        sensitive = [values.get(name, b"") for name, output in move.result.outputs.items() if output.sensitive]
+        printed = _masked(printed, sensitive)
         step = scene.plan.steps.get(move.unit)
         namespace = pod.metadata.namespace if pod is not None else names.namespace_of(step.unit) if step else ""
         if not namespace:
@@ -175,6 +178,14 @@ class Reconciler:
         if isinstance(effect, Dissolve):
             self.sessions.drop(sight.session.name)
             self._ended()
+
+
+def _masked(printed: tuple[bytes, int] | None, sensitive: list[bytes]) -> tuple[bytes, int] | None:
+    """The end of a log without what only its step's outputs have told to be sensitive."""
+    if printed is None:
+        return None
+    tail, size = printed
+    return overwritten(tail, sensitive, cut=size > len(tail)), size
 
 
 def _outputs_lost(move: Record) -> Record:

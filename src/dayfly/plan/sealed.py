@@ -96,6 +96,19 @@ def references(unit: Unit) -> tuple[Ref, ...]:
     return tuple(item.from_ for item in unit.inputs if item.from_ is not None)
 
 
+def sensitive_inputs(plan: Plan, unit: Unit, resource: str) -> frozenset[str]:
+    """Those of the unit's inputs whose values are outputs that were declared sensitive."""
+    found = set()
+    for item in unit.inputs:
+        if item.from_ is None:
+            continue
+        producer = plan.steps.get(unit_id(item.from_.resource or resource, item.from_.unit))
+        outputs = producer.unit.outputs if producer else ()
+        if any(output.sensitive for output in outputs if output.name == item.from_.output):
+            found.add(item.name)
+    return frozenset(found)
+
+
 def _step(resource: str, unit: Unit, event: Event, where: dict[str, Event]) -> Step:
     reads = tuple(dict.fromkeys(unit_id(ref.resource or resource, ref.unit) for ref in references(unit)))
     creates = event in CREATING

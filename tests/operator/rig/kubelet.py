@@ -32,6 +32,7 @@ class Script:
     runs: float = 2.0
     fails: int = 0  # so many of its first starts fail
     outputs: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    prints: bytes = b"a line of its own\n"
     in_log: bool = False  # its outputs are too large for the message
     deaf: bool = False  # ignores SIGTERM
     oom: bool = False  # killed from outside, without a receipt
@@ -67,6 +68,7 @@ class Kubelet:
 
     def __init__(self, cluster: FakeCluster, cloud: Cloud) -> None:
         self.scripts: dict[str, Script] = {}
+        self.keys: dict[str, set[str]] = {}  # of each unit's newest order
         self.held: set[str] = set()  # names of pods that the test plays itself
         self.ahead = 0.0  # by how many seconds its node's clock is
         self._events = 0
@@ -135,6 +137,7 @@ class Kubelet:
         if pod is None:
             return
         order = runner.order(pod)
+        self.keys[unit] = {key for key, _ in order}
         fields, started = runner.fields(order), self._ms()
         if _recalled(pod) or started >= int(fields.get("start-before-ms", 1 << 60)):
             self._end(box, script, runner.Receipt(box.uid, fields, {}, "void", 0, 0, started))
@@ -241,7 +244,7 @@ class Kubelet:
             return
         if not script.logless:
             log = self._cluster.log_of(box.key.name, box.key.namespace)
-            log.write(b"a line of its own\n" + receipt.log(), ended=True)
+            log.write(script.prints + receipt.log(), ended=True)
         await asyncio.sleep(script.lag)
         self._end(box, script, receipt)
 

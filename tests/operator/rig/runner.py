@@ -41,7 +41,7 @@ def inputs(pod: Object, order: list[tuple[str, bytes]], data: Callable[[str], Ma
         if key == "env":
             name, _, text = value.partition(b"=")
             found[name.decode()] = text
-        if key == "secret-env":
+        if key in ("secret-env", "sensitive-env"):
             name, _, file = value.partition(b"\0")
             found[name.decode()] = files[file.decode()]
     return found

@@ -50,7 +50,8 @@ class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a pod is made of, but the unit itself.
 
     `run` is the ledger's identity (the target's UID); `owner` the Run object as an owner reference. `inputs` has each
-    input's value, where it lies, or None for one that is absent; `reads` says, for a label, which attempts tell them.
+    input's value, where it lies, or None for one that is absent; `sensitive` are those whose values must not stand in
+    the log; `reads` says, for a label, which attempts tell them.
     """
 
     run: str
@@ -61,6 +62,7 @@ class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     inputs: Mapping[str, bytes | SecretKey | None]
     complete: bool
+    sensitive: frozenset[str] = frozenset()
     namespace: str
     runner: str
     architecture: str = "amd64"
@@ -132,19 +134,19 @@ def _order(unit: Unit, attempt: PodAttempt) -> tuple[bytes, dict[SecretKey, str]
     }
     files: dict[SecretKey, str] = {}
     for item in unit.inputs:
-        records += _input(item, attempt.inputs[item.name], env, files)
+        records += _input(item, attempt, env, files)
     return encode("dayfly-order", [*records, *env.values()]), files
 
 
-def _input(
-    item: Input, value: bytes | SecretKey | None, env: dict[str, Record], files: dict[SecretKey, str]
-) -> list[Record]:
+def _input(item: Input, attempt: PodAttempt, env: dict[str, Record], files: dict[SecretKey, str]) -> list[Record]:
+    value = attempt.inputs[item.name]
+    kind = "sensitive" if item.name in attempt.sensitive else "secret"
     if isinstance(value, SecretKey):
         file = files.setdefault(value, f"in/{len(files)}")
         at = f"\0{MOUNT}/{file}".encode()
         if item.as_.env:
-            env[item.as_.env] = ("secret-env", item.as_.env.encode() + at)
-        return [("secret-file", item.as_.path.encode() + at)] if item.as_.path else []
+            env[item.as_.env] = (f"{kind}-env", item.as_.env.encode() + at)
+        return [(f"{kind}-file", item.as_.path.encode() + at)] if item.as_.path else []
     if item.as_.env:
         env[item.as_.env] = env_record(item.as_.env, value or b"")
     return [("file", item.as_.path.encode() + b"\0" + (value or b""))] if item.as_.path else []

@@ -16,7 +16,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an order is made of, but the unit itself.
 
     `inputs` has the value of each input, None for one that is absent. `folder` is where a step begins, unless its image
-    names another. `private` are directories whose new entries only this step may see.
+    names another. `private` are directories whose new entries only this step may see. `sensitive` are those inputs
+    whose values must not stand in the log.
     """
 
     run: str
@@ -28,6 +29,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     isolation: str
     folder: str = ""
     private: tuple[str, ...] = ()
+    sensitive: frozenset[str] = frozenset()
     start_before: int = 0
     log: str = ""
 
@@ -90,6 +92,7 @@ def _head(attempt: Attempt) -> list[tuple[str, bytes]]:
         *identity_records(attempt.run, attempt.unit, attempt.number, attempt.start_before),
         ("isolation", attempt.isolation.encode()),
         *(("private", path.encode()) for path in attempt.private),
+        *(("mask", value) for name in sorted(attempt.sensitive) if (value := attempt.inputs[name])),
         ("inherit-env", b"1"),
     ]
     if attempt.log:

@@ -14,7 +14,7 @@ from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.namespaces import Namespaces, Runner
 from dayfly.operator.pods.plugin_grants import PluginGrants
-from dayfly.plan.sealed import Plan
+from dayfly.plan.sealed import Plan, sensitive_inputs
 
 _LATE_MS = 60_000
 
@@ -112,6 +112,7 @@ class PodBuilder:
             unit=name,
             number=number,
             inputs=inputs,
+            sensitive=sensitive_inputs(plan, step.unit, step.resource),
             complete=is_complete(plan, run.ledger, step.resource),
             namespace=names.namespace_of(step.unit),
             runner=self._runner.name,

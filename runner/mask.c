@@ -1,0 +1,229 @@
+#include "mask.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "outputs.h"
+
+static void add_pattern(struct mask *mask, const char *bytes, size_t length, size_t least) {
+    if (length < least || length == 0 || mask->count == MASK_PATTERNS) return;
+    for (size_t i = 0; i < mask->count; i++) {
+        if (mask->patterns[i].length == length && memcmp(mask->patterns[i].bytes, bytes, length) == 0) return;
+    }
+    char *copy = malloc(length);
+    if (copy == NULL) return;
+    memcpy(copy, bytes, length);
+    mask->patterns[mask->count++] = (struct pattern){copy, length};
+    mask->begins[(unsigned char)bytes[0]] = true;
+}
+
+/* Without the padding, which tells nothing: so it is found with it and without. */
+static void add_base64(struct mask *mask, const char *bytes, size_t length, const char *last_two) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    char *text = malloc(length / 3 * 4 + 4);
+    size_t made = 0;
+    if (text == NULL) return;
+    for (size_t i = 0; i < length; i += 3) {
+        size_t there = length - i < 3 ? length - i : 3;
+        unsigned group = 0;
+        for (size_t k = 0; k < 3; k++) group = group << 8 | (k < there ? (unsigned char)bytes[i + k] : 0u);
+        for (size_t k = 0; k <= there; k++) {
+            unsigned digit = group >> (18 - 6 * k) & 63;
+            text[made++] = digit < 62 ? letters[digit] : last_two[digit - 62];
+        }
+    }
+    add_pattern(mask, text, made, MASK_LEAST);
+    free(text);
+}
+
+static bool is_plain(char byte) {
+    return strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~", byte) != NULL && byte != '\0';
+}
+
+/* As in a URL, where `safe` bytes beside the plain ones stand as they are. */
+static void add_percent(struct mask *mask, const char *bytes, size_t length, const char *digits, const char *safe) {
+    char *text = malloc(3 * length);
+    size_t made = 0;
+    if (text == NULL) return;
+    for (size_t i = 0; i < length; i++) {
+        if (is_plain(bytes[i]) || (bytes[i] != '\0' && strchr(safe, bytes[i]) != NULL)) {
+            text[made++] = bytes[i];
+            continue;
+        }
+        text[made++] = '%';
+        text[made++] = digits[(unsigned char)bytes[i] >> 4];
+        text[made++] = digits[bytes[i] & 15];
+    }
+    add_pattern(mask, text, made, MASK_LEAST);
+    free(text);
+}
+
+/* As within a string of JSON. */
+static void add_json(struct mask *mask, const char *bytes, size_t length) {
+    char *text = malloc(2 * length);
+    size_t made = 0;
+    if (text == NULL) return;
+    for (size_t i = 0; i < length; i++) {
+        static const char plain[] = "\"\\\n\r\t", escaped[] = "\"\\nrt";
+        const char *found = bytes[i] == '\0' ? NULL : strchr(plain, bytes[i]);
+        if (found != NULL) text[made++] = '\\';
+        text[made++] = found != NULL ? escaped[found - plain] : bytes[i];
+    }
+    add_pattern(mask, text, made, MASK_LEAST);
+    free(text);
+}
+
+/* A text of several lines is often printed with something before each. */
+static void add_lines(struct mask *mask, const char *bytes, size_t length) {
+    for (const char *end = bytes + length; bytes < end;) {
+        const char *stop = memchr(bytes, '\n', (size_t)(end - bytes));
+        const char *next = stop == NULL ? end : stop;
+        while (bytes < next && strchr(" \t", *bytes) != NULL) bytes++;
+        size_t line = (size_t)(next - bytes);
+        if (line > 0 && bytes[line - 1] == '\r') line--;
+        add_pattern(mask, bytes, line, MASK_LEAST_LINE);
+        bytes = next + 1;
+    }
+}
+
+static void add_forms(struct mask *mask, const char *bytes, size_t length) {
+    add_pattern(mask, bytes, length, MASK_LEAST);
+    add_base64(mask, bytes, length, "+/");
+    add_base64(mask, bytes, length, "-_");
+    add_percent(mask, bytes, length, "0123456789ABCDEF", "");
+    add_percent(mask, bytes, length, "0123456789abcdef", "");
+    add_percent(mask, bytes, length, "0123456789ABCDEF", "/");
+    add_json(mask, bytes, length);
+}
+
+void mask_add(struct mask *mask, const char *bytes, size_t length) {
+    size_t trimmed = length;
+    while (trimmed > 0 && strchr("\r\n", bytes[trimmed - 1]) != NULL && bytes[trimmed - 1] != '\0') trimmed--;
+    if (trimmed < MASK_LEAST || length > MASK_MOST) return;
+    add_forms(mask, bytes, trimmed);
+    if (trimmed < length) {
+        add_base64(mask, bytes, length, "+/");
+        add_base64(mask, bytes, length, "-_");
+    }
+    if (memchr(bytes, '\n', trimmed) != NULL) add_lines(mask, bytes, trimmed);
+}
+
+void mask_begin(struct mask *mask, const struct order *order) {
+    mask->order = order;
+    mask->outputs = calloc(order->output_count + 1, sizeof *mask->outputs);
+    for (size_t i = 0; i < order->masked_count; i++) mask_add(mask, order->masked[i].bytes, order->masked[i].length);
+}
+
+/* Reads a sensitive output that is there, and is not as it was. Nothing of the step may hold us up, or lead us away. */
+static void look_at(struct mask *mask, const struct output *output, struct stat *seen) {
+    struct stat now;
+    if (!output->sensitive || !output_path_allowed(output->path) || lstat(output->path, &now) < 0) return;
+    bool same = now.st_ino == seen->st_ino && now.st_size == seen->st_size &&
+                now.st_mtim.tv_sec == seen->st_mtim.tv_sec && now.st_mtim.tv_nsec == seen->st_mtim.tv_nsec;
+    if (same || !S_ISREG(now.st_mode) || now.st_size > MASK_MOST) return;
+    int fd = open(output->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    char *bytes = malloc(MASK_MOST);
+    ssize_t length = fd < 0 || bytes == NULL ? -1 : read(fd, bytes, MASK_MOST);
+    if (length > 0) mask_add(mask, bytes, (size_t)length);
+    if (length >= 0) *seen = now;
+    free(bytes);
+    if (fd >= 0) close(fd);
+}
+
+static void look(struct mask *mask) {
+    for (size_t i = 0; mask->outputs != NULL && i < mask->order->output_count; i++) {
+        look_at(mask, &mask->order->outputs[i], &mask->outputs[i]);
+    }
+}
+
+/* The longest value that begins at BYTES, 0 for none. `more` says whether what follows may make one, or a longer one. */
+static size_t match(const struct mask *mask, const char *bytes, size_t length, bool *more) {
+    size_t longest = 0;
+    *more = false;
+    if (!mask->begins[(unsigned char)bytes[0]]) return 0;
+    for (size_t i = 0; i < mask->count; i++) {
+        const struct pattern *pattern = &mask->patterns[i];
+        bool whole = pattern->length <= length;
+        if (memcmp(pattern->bytes, bytes, whole ? pattern->length : length) != 0) continue;
+        if (!whole) *more = true;
+        else if (pattern->length > longest) longest = pattern->length;
+    }
+    return longest;
+}
+
+static void pass(struct mask *mask, const char *bytes, size_t length, bool last, mask_sink *sink, void *state) {
+    size_t from = 0, at = 0;
+    while (at < length) {
+        bool more;
+        size_t found = match(mask, bytes + at, length - at, &more);
+        if (more && !last) break;
+        if (found == 0) {
+            at++;
+            continue;
+        }
+        if (at > from) sink(state, bytes + from, at - from);
+        sink(state, "***", 3);
+        at += found;
+        from = at;
+    }
+    if (at > from) sink(state, bytes + from, at - from);
+    char *rest = at < length ? malloc(length - at) : NULL;
+    if (rest != NULL) memcpy(rest, bytes + at, length - at);
+    free(mask->held);
+    mask->held = rest;
+    mask->held_length = rest != NULL ? length - at : 0;
+}
+
+void mask_feed(struct mask *mask, const char *bytes, size_t length, mask_sink *sink, void *state) {
+    look(mask);
+    if (mask->held_length == 0) {
+        if (mask->count == 0) sink(state, bytes, length);
+        else pass(mask, bytes, length, false, sink, state);
+        return;
+    }
+    char *joined = malloc(mask->held_length + length);
+    if (joined == NULL) return; /* rather a gap in the log than a value */
+    memcpy(joined, mask->held, mask->held_length);
+    memcpy(joined + mask->held_length, bytes, length);
+    pass(mask, joined, mask->held_length + length, false, sink, state);
+    free(joined);
+}
+
+void mask_end(struct mask *mask, mask_sink *sink, void *state) {
+    char *rest = mask->held;
+    size_t length = mask->held_length;
+    mask->held = NULL;
+    mask->held_length = 0;
+    if (length > 0) pass(mask, rest, length, true, sink, state);
+    free(rest);
+}
+
+static void overwrite(int fd, off_t at, size_t length) {
+    static const char stars[] = "****************************************************************";
+    while (length > 0) {
+        size_t some = length < sizeof stars - 1 ? length : sizeof stars - 1;
+        ssize_t put = pwrite(fd, stars, some, at);
+        if (put <= 0) return;
+        at += put;
+        length -= (size_t)put;
+    }
+}
+
+void mask_file(struct mask *mask, int fd, off_t from) {
+    struct stat status;
+    look(mask);
+    if (mask->count == 0 || fstat(fd, &status) < 0 || status.st_size <= from) return;
+    size_t size = (size_t)status.st_size;
+    char *bytes = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (bytes == MAP_FAILED) return;
+    for (size_t at = (size_t)from; at < size;) {
+        bool more;
+        size_t found = match(mask, bytes + at, size - at, &more);
+        if (found > 0) overwrite(fd, (off_t)at, found);
+        at += found > 0 ? found : 1;
+    }
+    munmap(bytes, size);
+}
