@@ -42,6 +42,7 @@ class FakeHost:
         self.closed: dict[str, Request] = {}
         self.given_up: dict[str, Request] = {}
         self.leases: dict[str, int] = {}
+        self.caught = 0
         self.hurried: list[tuple[dict[str, int], str]] = []
         self.baselines: dict[tuple[str, str], Workload] = {}
         self.reports: dict[str, Report] = {}
@@ -80,6 +81,9 @@ class FakeHost:
         self.on_admit()
         if self.refuse:
             raise RefusedError(self.refuse)
+
+    def caught_up(self) -> None:
+        self.caught += 1
 
     async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> bool:
         self._write("retry", uid)

@@ -12,6 +12,7 @@ from control import wishes
 from control.client import parsed
 from control.fake_host import uid_of
 from dayfly.control import host_sync
+from dayfly.control.store import StoreError
 from dayfly.spec.wire import Endpoint
 
 
@@ -25,6 +26,36 @@ def test_a_sandbox_that_ends_by_itself_leaves_the_store(db, host):
     while db.get("resource-plugins/db")["status"]["resources"]:
         assert time.monotonic() < deadline, "nobody asked for it, so the sweep must find it"
         time.sleep(0.1)
+
+
+def test_a_host_hears_that_all_is_taken_note_of_when_it_is(client, host, monkeypatch):
+    """Not in a round that could not be finished: what it has missed must not be forgotten."""
+    asked, rounds = host_sync.HostSync.is_over, []
+
+    async def fails(self, record):
+        rounds.append(record)
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(host_sync, "SWEEP_S", 0.02)
+    monkeypatch.setattr(host_sync, "PAUSE_PER_WORK", 0)
+    client.put("sandboxes/sb1", wishes.empty())
+    monkeypatch.setattr(host_sync.HostSync, "is_over", fails)
+    host.finish(uid_of(host))
+    _wait(lambda: len(rounds) > 1, "a round that fails")
+    before = host.caught
+    _wait(lambda: len(rounds) > 4, "more of them")
+    assert host.caught == before
+    assert host.has_ended(next(iter(host.over)))
+    monkeypatch.setattr(host_sync.HostSync, "is_over", asked)
+    _wait(lambda: host.caught > before, "the next round")
+    assert client.get("sandboxes") == []
+
+
+def _wait(true, what):
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
 
 
 def test_a_round_that_only_waited_does_not_put_off_the_next(monkeypatch):

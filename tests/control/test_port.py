@@ -14,7 +14,7 @@ METHODS = [name for name, value in vars(Host).items() if inspect.isfunction(valu
 
 
 def test_the_port_has_methods():
-    assert len(METHODS) == 15
+    assert len(METHODS) == 16
 
 
 @pytest.mark.parametrize("name", METHODS)

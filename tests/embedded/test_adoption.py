@@ -255,8 +255,29 @@ async def test_what_ended_long_ago_goes_as_soon_as_the_ledger_can_be_written(mac
     monkeypatch.setattr("dayfly.embedded.host.SWEEP_S", 0.05)
     monkeypatch.setattr("dayfly.embedded.host.KEEP_ENDED_MS", -60_000)
     await machine.up()
+    machine.host.caught_up()
     await until(lambda: not machine.host.has_ended("u"), "the record to go")
     assert len(tries) > 1
+
+
+async def test_what_ended_long_ago_is_known_until_the_store_has_taken_note_of_it(machine, monkeypatch):
+    """A server ended between the run's end and the store's note of it, and nobody started another one for a week."""
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])))
+    await machine.ready()
+    await machine.finish()
+    await machine.down()
+    swept = []
+    forget = Ledger.forget
+    monkeypatch.setattr(Ledger, "forget", lambda self, before: [swept.append(before), *forget(self, before)][1:])
+    monkeypatch.setattr("dayfly.embedded.host.KEEP_ENDED_MS", -60_000)
+    await machine.up()
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])))
+    await asyncio.sleep(0.05)
+    assert machine.host.has_ended("u")
+    assert swept == []
+    machine.host.caught_up()
+    await until(lambda: not machine.host.has_ended("u"), "the record to go")
+    assert machine.lines() == ["ran"]
 
 
 async def test_another_boot_means_that_what_ran_then_has_ended(machine, monkeypatch):
@@ -332,6 +353,8 @@ async def test_an_idle_run_is_not_kept_in_memory_and_logs_stay_a_week(machine, m
     for late, kept in ((week - 60_000, True), (week + 60_000, False)):
         monkeypatch.setattr("dayfly.embedded.host.now_ms", lambda late=late: real.now_ms() + late)
         await machine.up()
+        machine.host.caught_up()
+        await asyncio.sleep(0)
         await machine.host._writer.run(lambda: None)  # whatever the sweep asked for has been written
         await until(lambda kept=kept: (machine.home / "logs/u").exists() == kept, "the sweep")
         assert machine.host.has_ended("u") == kept

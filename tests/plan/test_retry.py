@@ -90,4 +90,19 @@ def test_no_back_off_stays_none():
 
 def test_failures_and_voids_count_together():
     record = UnitRecord(attempt=3, state=State.VOID, failures=2, voids=1, ended_at=100)
-    assert again_at(step(backoff_ms=1_000), record) == 100 + 4_000
+    assert again_at(step(backoff_ms=1_000), record, 100) == 100 + 4_000
+
+
+@pytest.mark.parametrize(
+    ("claimed", "ended", "now", "due"),
+    [
+        (1_000, 2_000, 2_000, 3_000),
+        (1_000, 2_000, 9_000, 3_000),
+        (1_000, 5_000, 2_000, 2_000),  # its node's clock is ahead of ours: from the claim, which we wrote
+        (90_000, 95_000, 40_000, 91_000),  # a peer's clock may be ahead by so much
+        (500_000, 600_000, 40_000, 1_000),  # ours was set back: at once
+    ],
+)
+def test_a_clock_set_back_delays_no_retry(claimed, ended, now, due):
+    record = UnitRecord(attempt=1, state=State.DONE, failures=1, claimed_at=claimed, ended_at=ended)
+    assert again_at(step(backoff_ms=1_000), record, now) == due

@@ -208,7 +208,14 @@ BUGS: tuple[Bug, ...] = (
     _bug("a failure stops nobody", OPENING, "if failed:", "if failed and desk.now < 0:", 5),
     _bug("inputs are not waited for", OPENING, "elif missing:", "elif missing and desk.now < 0:", 5, 7),
     _bug("doubt stops nobody", OPENING, "elif doubtful:", "elif doubtful and desk.now < 0:", 12, host="cluster"),
-    _bug("no back-off", OPENING, "due = again_at(step, record)", "due = 0", 13),
+    _bug("no back-off", OPENING, "due = again_at(step, record, desk.now)", "due = 0", 13),
+    _bug(
+        "an end ahead of our clock tells nothing",
+        RETRY,
+        "return claimed if claimed <= now + CLOCKS_MS else 0",
+        "return 0",
+        13,
+    ),
     _bug(
         "a back-off that was ended once never comes again",
         DESK,
@@ -249,7 +256,13 @@ BUGS: tuple[Bug, ...] = (
         0,
         13,
     ),
-    _bug("no back-off for forks", OPENING, "_fork_due(record) if record.generation == fork.generation else 0", "0", 13),
+    _bug(
+        "no back-off for forks",
+        OPENING,
+        "_fork_due(record, desk.now) if record.generation == fork.generation else 0",
+        "0",
+        13,
+    ),
     _bug(
         "what waits is not fenced",
         OPENING,

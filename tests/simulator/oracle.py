@@ -231,7 +231,7 @@ class Oracle:
             if record.generation == move.generation:
                 long = record.started_at and record.ended_at - record.started_at >= 60_000
                 wait = 1_000 if long else min(60_000, 1_000 * 2 ** (record.attempt - 1))
-                if move.at < record.ended_at + wait and (name, record.attempt) not in self.hurried:
+                if move.at < _ended(record, move.at) + wait and (name, record.attempt) not in self.hurried:
                     raise Violation(13, f"{name} started again after {move.at - record.ended_at} ms, not {wait}")
             return
         if record.state is State.DONE and record.outcome == "succeeded":
@@ -242,7 +242,7 @@ class Oracle:
         if record.state is State.DONE and shape.event is not Event.POST_STOP and tries and record.failures >= tries:
             raise Violation(9, f"{name} claimed after {record.failures} failures, may have {tries}")
         wait = min(600_000, shape.backoff_ms * 2 ** (record.failures + record.voids - 1))
-        if move.at < record.ended_at + wait and (name, record.attempt) not in self.hurried:
+        if move.at < _ended(record, move.at) + wait and (name, record.attempt) not in self.hurried:
             raise Violation(13, f"{name} tried again after {move.at - record.ended_at} ms, not {wait}")
 
     def _ready(self, shape: Shape, now: dict[str, UnitRecord]) -> None:
@@ -394,6 +394,13 @@ class Oracle:
             if record.state is not State.CLAIMED or record.generation != generation:
                 return False
         return not any(self.scenario.shapes[n].event is None and n not in self.wished for n in self.alive)
+
+
+def _ended(record: UnitRecord, at: int) -> int:
+    """Whoever claims by a clock that was set back behind what it wrote itself need not wait until it has caught up."""
+    if record.ended_at > at and record.claimed_at > at + 60_000:
+        return -1_000_000
+    return min(record.claimed_at, record.ended_at) if record.ended_at > at else record.ended_at
 
 
 def _failed(shape: Shape, record: UnitRecord) -> bool:

@@ -173,6 +173,8 @@ class HostSync:
         if uids := sorted(self._unmarked):
             await self._store.write(lambda connection: records.mark_taken_over(connection, uids))
             self._unmarked.difference_update(uids)
+        for host in self._hosts.values():
+            host.caught_up()
 
     async def _hand_over(self, workload: Workload) -> bool:
         try:

@@ -49,6 +49,9 @@ class Host(Protocol):
     def has_ended(self, uid: str) -> bool:
         """Whether the run existed and is over: cleaned or abandoned, and dissolved."""
 
+    def caught_up(self) -> None:
+        """Hear that whoever asks has taken note of every run that has ended: what is old of them may be forgotten."""
+
     def endpoints(self, uid: str) -> tuple[Endpoint, ...]:
         """Where the run's forks answer."""
 

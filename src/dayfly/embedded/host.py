@@ -70,6 +70,7 @@ class EmbeddedHost:
         self._first = now_ms()
         self._versions: dict[str, int] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._caught_up = asyncio.Event()
         self._sweeper = asyncio.create_task(self._sweep())
         engine.on_change = self._changed
 
@@ -262,6 +263,10 @@ class EmbeddedHost:
             if not future.done():
                 future.set_result(None)
 
+    def caught_up(self) -> None:
+        """Hear that whoever asks has taken note of every run that has ended: what is old of them may be forgotten."""
+        self._caught_up.set()
+
     def endpoints(self, uid: str) -> tuple[Endpoint, ...]:
         """Where the run's forks answer."""
         scene = self._engine.look(uid)
@@ -307,7 +312,12 @@ class EmbeddedHost:
         return Folder(self._place, uid, unit, attempt).read_log(offset, limit)
 
     async def _sweep(self) -> None:
-        """Forget runs that ended long ago, with their logs."""
+        """Forget runs that ended long ago, with their logs.
+
+        Not before the store has taken note of them: to a server that was away for long, one that ended just before
+        would be lost, or new.
+        """
+        await self._caught_up.wait()
         while True:
             before = now_ms() - KEEP_ENDED_MS
             try:

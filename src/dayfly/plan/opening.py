@@ -4,7 +4,16 @@ from dayfly.plan import words
 from dayfly.plan.actions import Cancel, Fence, Recall, Wait
 from dayfly.plan.desk import Desk
 from dayfly.plan.reasons import Reason
-from dayfly.plan.retry import FORK_BACKOFF_MAX_MS, FORK_BACKOFF_MS, RECALL_MS, Standing, again_at, backoff, standing
+from dayfly.plan.retry import (
+    FORK_BACKOFF_MAX_MS,
+    FORK_BACKOFF_MS,
+    RECALL_MS,
+    Standing,
+    again_at,
+    backoff,
+    ended_by,
+    standing,
+)
 from dayfly.plan.sealed import KeptStep, Step
 from dayfly.plan.world import Held, Running, Unclear, Unread, Waiting
 from dayfly.spec.lifecycle import Event
@@ -75,7 +84,7 @@ def ready_again(desk: Desk, step: Step) -> bool:
     if desk.lingers(step.id):
         desk.wait(ending(desk, step.id))
         return False
-    due = again_at(step, record)
+    due = again_at(step, record, desk.now)
     if desk.now < due and not desk.hurried(step.id):
         message = words.waits_to_retry(record)
         desk.wait(Wait(unit=step.id, reason=Reason.WAITING_TO_RETRY, message=message, since=record.ended_at, until=due))
@@ -165,7 +174,7 @@ def _start_fork(desk: Desk, fork: KeptStep, record: UnitRecord) -> None:
         message = words.waits_for_forks(missing)
         desk.wait(Wait(unit=fork.id, reason=Reason.WAITING_FOR_FORKS, message=message, on=missing))
         return
-    due = _fork_due(record) if record.generation == fork.generation else 0
+    due = _fork_due(record, desk.now) if record.generation == fork.generation else 0
     if desk.now < due and not desk.hurried(fork.id):
         said = words.waits_to_retry(record)
         desk.wait(Wait(unit=fork.id, reason=Reason.WAITING_TO_RETRY, message=said, since=record.ended_at, until=due))
@@ -173,12 +182,12 @@ def _start_fork(desk: Desk, fork: KeptStep, record: UnitRecord) -> None:
         desk.claim(fork)
 
 
-def _fork_due(record: UnitRecord) -> int:
+def _fork_due(record: UnitRecord, now: int) -> int:
     """A process that had run for long starts again soon; one that keeps ending is given more and more time."""
     if record.attempt == 0:
         return 0
     lived = record.started_at and record.ended_at - record.started_at >= FORK_BACKOFF_MAX_MS
-    return record.ended_at + (
+    return ended_by(record, now) + (
         FORK_BACKOFF_MS if lived else backoff(FORK_BACKOFF_MS, record.attempt, FORK_BACKOFF_MAX_MS)
     )
 

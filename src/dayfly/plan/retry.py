@@ -19,6 +19,8 @@ _ALWAYS_SO: Final = frozenset({Reason.INPUT_TOO_LARGE, Reason.INPUT_NOT_TEXT, Re
 BACKOFF_MAX_MS: Final = 600_000
 # So long an attempt may take to say that it never began: a kubelet notices only once its try at the old image is over.
 RECALL_MS: Final = 120_000
+# By so much the clocks of operators may differ that write the same ledger.
+CLOCKS_MS: Final = 60_000
 FORK_BACKOFF_MS: Final = 1_000
 FORK_BACKOFF_MAX_MS: Final = 60_000
 
@@ -67,9 +69,21 @@ def tries(step: Step) -> float:
     return retry.limit or float("inf")
 
 
-def again_at(step: Step, record: UnitRecord) -> int:
+def again_at(step: Step, record: UnitRecord, now: int) -> int:
     """The moment from which the next attempt may be claimed."""
-    return record.ended_at + backoff(step.unit.retry.backoff_ms, record.vain, BACKOFF_MAX_MS)
+    return ended_by(record, now) + backoff(step.unit.retry.backoff_ms, record.vain, BACKOFF_MAX_MS)
+
+
+def ended_by(record: UnitRecord, now: int) -> int:
+    """When the last attempt had ended at the latest, by our own clock as it goes `now`; 0 if that tells nothing.
+
+    Its end is told by the clock of wherever it ran, which may be ahead of ours. That it was claimed we wrote ourselves:
+    what lies ahead of that, our clock was set back, and nobody is to wait until it has caught up.
+    """
+    if record.ended_at <= now:
+        return record.ended_at
+    claimed = min(record.claimed_at, record.ended_at)
+    return claimed if claimed <= now + CLOCKS_MS else 0
 
 
 def backoff(first_ms: int, times: int, most_ms: int) -> int:
