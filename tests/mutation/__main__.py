@@ -1,13 +1,25 @@
-"""`python -m mutation guards [NAME...]`: each guard taken out, and whether its test falls."""
+"""Play the two lists; the exit code tells whether something is held by no test.
+
+python -m mutation guards [NAME...]
+python -m mutation mutants [--part N/M] ROOM...    a room or a file of the package: plan, operator/effects.py
+"""
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import sys
+from collections import Counter
 
+from mutation.equivalent import EQUIVALENT
 from mutation.guards import GUARDS, Guard
+from mutation.mutants import Mutant
 from mutation.plant import End, RunnerError, StaleError, edited, folder, play
+from mutation.played import Figures, Memory, notice, of
 
 SECONDS = 300.0
+# Loaded once, before any process is forked for a play: none of them knows the package, or is a plugin of pytest.
+COMMON = ("pytest", "msgspec", "aiohttp", "yaml", "jsonpatch", "sqlite3", "asyncio")
 
 
 def missed(guards: list[Guard]) -> list[str]:
@@ -26,19 +38,49 @@ def missed(guards: list[Guard]) -> list[str]:
     return found
 
 
-def _unsound(guards: list[Guard]) -> list[str]:
-    """What is wrong with the tests while every guard is in its place; `make test` knows that by itself."""
+def _unsound(tests: list[str]) -> list[str]:
+    """What is wrong with the tests while nothing is changed; `make test` knows that by itself."""
     with folder() as home:
-        played = play({}, sorted({guard.test for guard in guards}), home, seconds=SECONDS * 4)
-    return [] if played.end is End.SURVIVED else [f"the tests do not pass with every guard in its place: {played.said}"]
+        played = play({}, tests, home, seconds=SECONDS * 4)
+    return [] if played.end is End.SURVIVED else [f"the tests do not pass with everything in its place: {played.said}"]
+
+
+def survivors(every: list[Mutant], part: tuple[int, int]) -> list[str]:
+    """The mutants of that part that nothing notices; every so manieth, so that a part holds some of each function."""
+    memory, figures = Memory(), Figures()
+    for mutant in every[part[0] - 1 :: part[1]]:
+        if mutant.name in EQUIVALENT:
+            figures.count(mutant, "equivalent")
+            continue
+        noticed = memory.noticed(mutant)
+        if not noticed and (noticed := notice(mutant)):
+            memory.note(mutant, noticed)
+        figures.count(mutant, "noticed" if noticed else "survived")
+        if not noticed:
+            print(f"not noticed: line {mutant.line} of {mutant.name}", flush=True)
+    whole = Counter(mutant.file.split("/")[0] for mutant in every)
+    print("\n".join(figures.sentences(whole)), flush=True)
+    return [mutant.name for mutant in figures.survivors]
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code: whether a guard is held by nothing."""
-    wanted = arguments[1:]
-    guards = [guard for guard in GUARDS if not wanted or guard.name in wanted]
-    found = missed(guards) if wanted else _unsound(guards) or missed(guards)
-    print("\n".join(found))
+    """The exit code: whether something is held by nothing."""
+    parser = argparse.ArgumentParser(prog="python -m mutation")
+    lists = parser.add_subparsers(dest="list", required=True)
+    lists.add_parser("guards").add_argument("names", nargs="*")
+    played = lists.add_parser("mutants")
+    played.add_argument("--part", default="1/1", help="N/M: the Nth of M parts")
+    played.add_argument("rooms", nargs="+")
+    options = parser.parse_args(arguments)
+    for name in COMMON:
+        importlib.import_module(name)
+    if options.list == "guards":
+        guards = [guard for guard in GUARDS if not options.names or guard.name in options.names]
+        found = missed(guards) if options.names else _unsound(sorted({g.test for g in guards})) or missed(guards)
+        print("\n".join(found))
+    else:
+        which, _, parts = options.part.partition("/")
+        found = survivors(list(of(options.rooms)), (int(which), int(parts)))
     return bool(found)
 
 

@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -87,7 +88,7 @@ def play(texts: dict[str, str], tests: Sequence[str], home: Path, *, seconds: fl
     Whoever calls this must not have imported the package. Processes that a test starts find the changed one as well.
 
     Raises:
-        RunnerError: there are no such tests.
+        RunnerError: there are no such tests, or pytest itself has failed.
     """
     assert "dayfly" not in sys.modules, "else the tests would run against that one"
     plant(texts, home)
@@ -95,15 +96,17 @@ def play(texts: dict[str, str], tests: Sequence[str], home: Path, *, seconds: fl
     began = time.monotonic()
     child = os.fork()
     if child == 0:
-        with contextlib.suppress(BaseException):
+        try:
             os._exit(_run(tests, home, said))
-        os._exit(3)
+        except BaseException:  # noqa: BLE001 - a forked child must never come back to its parent's code
+            traceback.print_exc()
+            os._exit(3)
     status = _awaited(child, began + seconds)
     took, last = time.monotonic() - began, said.read_text(errors="replace")[-3000:] if said.exists() else ""
     if status is None:
         return Played(End.HUNG, took, last)
     code = os.waitstatus_to_exitcode(status)
-    if code in (4, 5):
+    if code in (3, 4, 5):
         raise RunnerError(f"{' '.join(tests)}: {last}")
     return Played(End.NOTICED if code else End.SURVIVED, took, last)
 

@@ -1,0 +1,96 @@
+"""The changes that are made by rule, and what is remembered and named of them."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from mutation.equivalent import EQUIVALENT
+from mutation.mutants import mutants
+from mutation.plant import SOURCE, End, edited, folder
+from mutation.played import Figures, Memory, of, stale
+from mutation.watch import STAGES, stages
+from share import SHARE
+
+CODE = '''"""A file."""
+
+LIMIT = 5
+
+
+def check(pods, now, *, late=False):
+    """Which of them."""
+    log.info("not played %s", now > LIMIT)
+    found = [pod for pod in pods if pod.due <= now and not late]
+    for pod in found:
+        if pod.gone:
+            continue
+        client.delete(pod.name, uid=pod.uid)
+    return found, f"{now + 1}"
+'''
+
+
+def test_each_kind_of_change_is_made_in_its_place():
+    found = [(mutant.where, mutant.old, mutant.new) for mutant in mutants("a.py", CODE)]
+    assert found == [
+        ("check", "False", "True"),
+        ("check", "[pod for pod in pods if pod.due <= now and not late]", "[pod for pod in pods]"),
+        ("check", "pod.due <= now and not late", "(not late)"),
+        ("check", "pod.due <= now and not late", "(pod.due <= now)"),
+        ("check", "pod.due <= now", "(pod.due < now)"),
+        ("check", "pod.due <= now", "(now <= pod.due)"),
+        ("check", "not late", "(late)"),
+        ("check", "pod.gone", "not (pod.gone)"),
+        ("check", "continue", "pass"),
+        ("check", "client.delete(pod.name, uid=pod.uid)", "pass"),
+        ("check", "client.delete(pod.name, uid=pod.uid)", "client.delete(pod.name)"),
+        ("check", 'return found, f"{now + 1}"', "return None"),
+    ]
+    assert sum("client.delete(pod.name)\n" in mutant.text for mutant in mutants("a.py", CODE)) == 1
+
+
+@pytest.mark.parametrize("room", ["plan", "execute", "operator", "embedded"])
+def test_every_mutant_of_the_product_can_be_read_and_has_a_name_and_tests(room):
+    found = list(of([room]))
+    assert len({mutant.name for mutant in found}) == len(found) > 500
+    for mutant in SHARE.of(found, 40, f"mutants of {room}"):
+        ast.parse(mutant.text)
+    for file in {mutant.file for mutant in found}:
+        for tests in stages(file):
+            assert all((SOURCE.parents[1] / test).exists() for test in tests)
+
+
+def test_those_that_nothing_could_notice_are_there_still():
+    assert stale() == []
+    assert all(len(reason) > 20 for reason in EQUIVALENT.values())
+
+
+def test_a_mutant_that_was_noticed_is_not_played_again_until_its_file_is_another(tmp_path):
+    one, *_ = mutants("a.py", CODE)
+    Memory(tmp_path / "memory").note(one, "tests/x.py (noticed)")
+    assert Memory(tmp_path / "memory").noticed(one) == "tests/x.py (noticed)"
+    other, *_ = mutants("a.py", CODE.replace("LIMIT = 5", "LIMIT = 6"))
+    assert not Memory(tmp_path / "memory").noticed(other)
+
+
+def test_figures_leave_out_what_nothing_could_notice():
+    figures = Figures()
+    for mutant, how in zip(mutants("plan/a.py", CODE), ["noticed"] * 3 + ["equivalent", "survived"], strict=False):
+        figures.count(mutant, how)
+    [line] = figures.sentences({"plan": 12})
+    assert line == "plan: 5 of 12 mutants played, 3 noticed, 1 equivalent, 1 not noticed: 75.0 %"
+    assert len(figures.survivors) == 1
+
+
+def test_the_package_is_laid_out_whole_with_one_file_changed():
+    from mutation.plant import Edit, plant
+
+    with folder() as home:
+        plant(edited([Edit("plan/retry.py", "VOID_LIMIT: Final = 3", "VOID_LIMIT: Final = 4")]), home)
+        there = home / "dayfly"
+        assert "VOID_LIMIT: Final = 4" in (there / "plan" / "retry.py").read_text()
+        assert (there / "plan" / "table.py").resolve() == SOURCE / "plan" / "table.py"
+        assert (there / "operator").is_symlink()
+    assert not home.exists()
+    assert End.HUNG.value == "hung"
+    assert set(STAGES) >= {"plan/", "execute/", "operator/", "embedded/"}
