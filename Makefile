@@ -45,8 +45,15 @@ bench: setup  ## measure speed and memory beside their yardsticks, and write doc
 bench-cluster: dev  ## the same on a real Kubernetes of its own, and with KWOK's nodes
 	$(PY) -m bench.report docs/performance.md bench-cluster
 
-cluster: setup  ## try it for real: a Kubernetes of its own with Dayfly and an example (Linux, root, Go)
+operator-setup:
+	@scripts/setup.sh operator
+
+cluster: operator-setup  ## try it for real: a Kubernetes of its own with Dayfly and an example (Linux, root, Go)
 	$(PY) deploy/trial.py up
+
+image: operator-setup  ## the image, as an OCI archive in dist/ (deploy/Dockerfile: with a registry's base image)
+	@mkdir -p dist
+	$(PY) deploy/image.py dist/dayfly-$$(uname -m).tar
 
 uninstall: setup  ## drain that cluster, take Dayfly out of it and end it
 	$(PY) deploy/trial.py down
@@ -59,4 +66,4 @@ check: lint  ## lint and the quick tests
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh
 
-.PHONY: help setup dev run test proof bench bench-cluster cluster uninstall lint format check lock
+.PHONY: help setup dev run test proof bench bench-cluster cluster operator-setup image uninstall lint format check lock

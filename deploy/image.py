@@ -40,8 +40,7 @@ LAYERS = built.cache().parent / "image"
 UNUSED_S = 7 * 24 * 3600  # so long after its last use a layer goes
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 SITE = Path("usr/local/lib", PYTHON, "site-packages")
-RUNNERS = Path("usr/local/share/dayfly/runner")
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+RUNNERS = SITE / "dayfly" / "runners"  # for both architectures: a cluster's nodes need not be of this machine's kind
 SETTINGS = images.Settings(
     entrypoint=[f"/usr/local/bin/{PYTHON}", "-m", "dayfly"],
     environment={
@@ -52,7 +51,7 @@ SETTINGS = images.Settings(
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
-        "DAYFLY_RUNNER": f"/{RUNNERS}/{ARCHITECTURES[os.uname().machine]}",  # the other one lies beside it
+        "DAYFLY_RUNNER": f"/{RUNNERS}/{os.uname().machine}",
     },
     user="65532:65532",
     folder="/tmp",  # noqa: S108 - of the image, where the manifest mounts an emptyDir
@@ -65,7 +64,8 @@ SYSTEM = ("/lib/", "/lib64/", "/usr/lib/")
 
 
 # All that ends up in the image, or decides how.
-SOURCES = ("src", "runner", "requirements/operator.txt", "pyproject.toml", "deploy/image.py", "testcluster/images.py")
+SOURCES = ("src", "runner", "requirements/operator.txt", "pyproject.toml", "scripts/wheel.py")
+SOURCES += ("deploy/image.py", "testcluster/images.py")
 
 
 def kept() -> Path:
@@ -167,18 +167,13 @@ def _dependencies(root: Path, python: Path) -> None:
 
 
 def _dayfly(root: Path) -> None:
-    """Our wheel, and the runner for both architectures: a cluster's nodes need not be of this machine's kind."""
+    """Our wheel, and in it the runner."""
     with tempfile.TemporaryDirectory(dir=CACHE) as wheels:
         _pip("wheel", "--no-deps", "--wheel-dir", wheels, str(ROOT))
         (wheel,) = Path(wheels).glob("*.whl")
         _pip("install", "--no-deps", "--target", str(root / SITE), str(wheel))
     shutil.rmtree(root / SITE / "bin", ignore_errors=True)
     _compile(root / SITE)
-    (root / RUNNERS).mkdir(parents=True)
-    for architecture, name in ARCHITECTURES.items():
-        made = CACHE / f"runner-{name}"
-        subprocess.run([ROOT / "runner" / "build.sh", made, architecture], check=True)
-        shutil.copy2(made, root / RUNNERS / name)
 
 
 def _pip(*arguments: str) -> None:

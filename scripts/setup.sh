@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes or refreshes .venv. Usage: setup.sh run|dev
-# "run" holds what `dayfly` itself needs; "dev" adds what tests and linters need.
+# Makes or refreshes .venv. Usage: setup.sh run|operator|dev
+# "run" holds what `dayfly` itself needs; "operator" adds what speaks with clusters, "dev" what tests and linters need.
 # Quick the second time: a stamp newer than the locked requirements means there is nothing to do.
 set -eu
 kind=${1:-run}
@@ -44,5 +44,7 @@ printf '%s\n' "$root/src" >"$site/dayfly-checkout.pth"
 # Where PYTHONDONTWRITEBYTECODE is set, nothing else would ever cache our own modules.
 "$venv/bin/python" -m compileall -q "$root/src" >&2 || true
 touch "$stamp"
-[ "$kind" = dev ] && touch "$venv/.stamp-run"
+# What is more holds what is less.
+[ "$kind" = run ] || touch "$venv/.stamp-run"
+[ "$kind" = dev ] && touch "$venv/.stamp-operator"
 exit 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dayfly.cli import installed
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.port import Standing
 from dayfly.spec import names
@@ -30,9 +31,8 @@ def find(context: str | None, namespace: str | None) -> Host:
         try:
             from dayfly.cli.cluster import Cluster
         except ImportError as error:
-            advice = 'install it with: pip install "dayfly[operator]"'
             message = f"the part that speaks to clusters is not installed ({error.name} is missing)"
-            raise CliError(Exit.FAILED, message, advice) from None
+            raise CliError(Exit.FAILED, message, installed.operators_part()) from None
         cluster = Cluster.connect(context, namespace)
         click.get_current_context().call_on_close(cluster.close)
         return cluster

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dayfly.cli import installed
 from dayfly.cli.exits import CliError, Exit
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _SYSTEM = "dayfly-system"
     "--runner",
     type=click.Path(path_type=Path),
     envvar="DAYFLY_RUNNER",
-    help="The runner program that is put into steps' pods. Default: $DAYFLY_RUNNER.",
+    help="The runner program that is put into steps' pods. Default: $DAYFLY_RUNNER, or what came with the package.",
 )
 @click.option("--port", default=8080, show_default=True, help="Where /healthz, /readyz and /metrics answer.")
 @click.option("--lease/--no-lease", default=True, show_default=True, help="Let one of several replicas do the work.")
@@ -74,8 +75,9 @@ def command(
         from dayfly.operator.monitoring import journal
         from dayfly.operator.pods.namespaces import Runner
     except ImportError as error:
-        advice = 'install it with: pip install "dayfly[operator]"'
-        raise CliError(Exit.FAILED, f"the operator's part is not installed ({error.name} is missing)", advice) from None
+        message = f"the operator's part is not installed ({error.name} is missing)"
+        raise CliError(Exit.FAILED, message, installed.operators_part()) from None
+    runner = runner or installed.packaged_runner()
     if runner is None:
         raise CliError(
             Exit.USAGE, "no runner program is named", "build one: runner/build.sh OUT x86_64, and give --runner OUT"

@@ -1,4 +1,4 @@
-"""Where the program is that starts steps and outlives the server: named, or built from the checkout we run from."""
+"""Where the program is that starts steps and outlives the server: named, built from our checkout, or come with us."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import os
 import subprocess
 from pathlib import Path
 
+from dayfly.cli import installed
 from dayfly.cli.exits import CliError, Exit
-
-_CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def find() -> str:
-    """The runner's path: `$DAYFLY_RUNNER`, else the checkout's, built if it is older than its sources.
+    """The runner's path: `$DAYFLY_RUNNER`; else the checkout's, built if older than its sources; else the package's.
 
     Raises:
         CliError: there is none and none can be built.
@@ -22,11 +21,14 @@ def find() -> str:
             message = f"DAYFLY_RUNNER is {named}, and no program is there"
             raise CliError(Exit.USAGE, message, "build one with: runner/build.sh OUT")
         return str(Path(named).absolute())
-    build = _CHECKOUT / "runner" / "build.sh"
-    if not build.is_file():
-        message = "the runner program that starts steps is not there"
+    root = installed.checkout()
+    if root is None:
+        if (packaged := installed.packaged_runner()) is not None:
+            return str(packaged)
+        message = f"the runner program that starts steps did not come along for this machine ({os.uname().machine})"
         raise CliError(Exit.FAILED, message, "build it with runner/build.sh of a checkout and name it in DAYFLY_RUNNER")
-    program = _CHECKOUT / ".cache" / "runner" / "dayfly-runner"
+    build = root / "runner" / "build.sh"
+    program = root / ".cache" / "runner" / "dayfly-runner"
     # Its own messages (a compiler is fetched, once) are for whoever started us.
     if subprocess.run([build, program], stdin=subprocess.DEVNULL, check=False).returncode:
         message = f"{build} could not build the runner program"

@@ -1,0 +1,86 @@
+"""An install that is no checkout: what `pip install`, `pipx` and `uv tool` make of the wheel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cli import wishes
+from cli.command import Done
+
+ROOT = Path(__file__).resolve().parents[2]
+MACHINES = {"x86_64": 62, "aarch64": 183}
+"""Of an ELF file, by architecture."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built as pip does it: by itself, with what pyproject.toml asks for."""
+    folder = tmp_path_factory.mktemp("wheel")
+    _pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
+    [made] = folder.glob("dayfly-*.whl")
+    return made
+
+
+def _pip(python: str | Path, *words: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", *words]
+    subprocess.run(command, check=True, env=environment)
+
+
+def test_the_runner_is_in_it_for_either_architecture(wheel: Path):
+    with zipfile.ZipFile(wheel) as found:
+        for name, machine in MACHINES.items():
+            info = found.getinfo(f"dayfly/runners/{name}")
+            assert info.external_attr >> 16 & 0o111, "is a program"
+            head = found.read(info)[:20]
+            assert (head[:4], int.from_bytes(head[18:20], "little")) == (b"\x7fELF", machine)
+        scripts = [name for name in found.namelist() if name.endswith("entry_points.txt")]
+        assert b"dayfly = dayfly.cli.main:main" in found.read(scripts[0])
+
+
+@pytest.fixture(scope="module")
+def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In a new environment, with what the wheel says it needs in the versions that are locked."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    locked = [line.split()[0] for line in (ROOT / "requirements" / "run.txt").read_text().splitlines() if "==" in line]
+    (folder / "versions").write_text("\n".join(locked))
+    _pip(folder / "bin" / "python", "install", "-c", str(folder / "versions"), str(wheel))
+    return folder / "bin" / "dayfly"
+
+
+def test_it_lives_a_sandbox(program: Path, tmp_path: Path):
+    """With an empty HOME and nothing of the checkout within reach."""
+    journal, home = tmp_path / "journal", tmp_path / "home"
+    home.mkdir()
+    (tmp_path / "p.yaml").write_text(wishes.plugin(journal))
+    (tmp_path / "s.yaml").write_text(wishes.sandbox())
+
+    def dayfly(*words: str) -> Done:
+        environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+        done = subprocess.run([program, *words], capture_output=True, text=True, cwd=tmp_path, env=environment)
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    done = dayfly("with", "-f", "p.yaml", "-p", "owner=me", "--", "sh", "-c", "echo $NOTES_PROVISION_PATH; exit 7")
+    assert (done.code, done.out.startswith("/data/with-notes-")) == (7, True), done
+    assert dayfly("up", "--detach", "--port", "0").code == 0
+    try:
+        assert dayfly("apply", "-f", ".").code == 0
+        assert dayfly("logs", "demo", "db", "seed").out == "seed /data/demo\n"
+        assert dayfly("sandbox", "delete", "demo").code == 0
+    finally:
+        assert dayfly("down").code == 0
+    assert journal.read_text().split() == ["provision", "seed", "drop"] * 2
+    # Clusters are the extra's, and it says how to come to that.
+    said = dayfly("get", "--context", "nowhere")
+    assert said.code == 1
+    assert "the part that speaks to clusters is not installed" in said.err
+    assert "pip install 'CHECKOUT[operator]'" in said.err
