@@ -210,6 +210,40 @@ async def test_forks_know_where_each_other_answers(machine):
     assert (await environment(machine, peer))["PEER"] == f"http://127.0.0.1:{port(machine)}/x"
 
 
+async def test_who_was_told_an_address_that_changes_starts_anew_with_the_new_one(machine):
+    await declare(machine)
+    await declare(machine, "peer")
+    source = {
+        "fork": {
+            "forkOf": {"kind": "Deployment", "namespace": "default", "name": "app"},
+            "expression": "{{.Service.Port}}",
+        }
+    }
+    peer = "fork:default/peer"
+    await machine.host.offer(doc.offer(forks=[doc.fork(), doc.fork("peer", env=[doc.set_env("PEER", source=source)])]))
+    await machine.ready()
+    before = port(machine)
+    assert (await environment(machine, peer))["PEER"] == str(before)
+    [marker] = machine.work.glob("*fork@default.app.*/marker")
+    os.kill(int(marker.read_text().split("\n")[1]), signal.SIGKILL)
+    await until(lambda: not listens(before), "its end")
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", before))
+        taken.listen()
+        await until(lambda: machine.unit(peer).attempt == 2 and machine.report().ready, machine.report)
+        assert port(machine) != before
+        assert (await environment(machine, peer))["PEER"] == str(port(machine))
+    assert machine.unit(NAME).attempt == 2
+    await machine.down(stop_forks=False)
+    await machine.up(start=False)
+    for name in ("app", "peer"):
+        await declare(machine, name)
+    machine.host.start()
+    await machine.ready()
+    assert machine.unit(peer).attempt == 2, "the next server knows the same address"
+
+
 async def test_the_address_of_one_without_a_port_cannot_be_told(machine):
     await declare(machine)
     await machine.baseline("mute", ("/bin/sleep", "60"), port=None)

@@ -206,9 +206,17 @@ class ForkExecutor(AttemptExecutor):
     kind: str = Kind.FORK
 
     def __init__(
-        self, reader: Ledger, attempts: Attempts, starter: Starter, *, baselines: Baselines, ports: Ports
+        self,
+        reader: Ledger,
+        attempts: Attempts,
+        starter: Starter,
+        *,
+        runs: Runs,
+        baselines: Baselines,
+        ports: Ports,
     ) -> None:
         super().__init__(reader, attempts, starter)
+        self._runs = runs
         self._baselines = baselines
         self._ports = ports
         self._probes: dict[Key, asyncio.Task[None]] = {}
@@ -232,12 +240,21 @@ class ForkExecutor(AttemptExecutor):
         workload = self._baselines.get(unit.fork.baseline)
         if workload is None:
             raise CannotRenderError(Reason.BASELINE_MISSING, f"its baseline {unit.fork.baseline.name} is not declared")
-        port = self._ports.renew(key.run, key.unit) if workload.port else 0
+        port = self._port(key) if workload.port else 0
         if text := forks.unapplied(unit):
             self._attempts.at(key).say(f"nothing is done for {text}")
         elsewhere = {name: self._ports.of(key.run, name) for name in self._baselines.with_ports(live.plan)}
         attempt = self._attempt(live, key, unit, isolation=self._starter.fork_isolation, apart=False)
         return forks.fork_order(unit, workload, attempt, port, elsewhere)
+
+    def _port(self, key: Key) -> int:
+        """Where its next process answers. Those that were told another address start anew with this one."""
+        before = self._ports.known(key.run, key.unit)
+        port = self._ports.renew(key.run, key.unit)
+        if before not in (0, port):
+            self._runs.refresh(key.run)
+            self._attempts.news(key.run)
+        return port
 
     def objections(self, live: Live) -> dict[str, Objection]:
         """What a fork lacks before it can be started: it is a wish that holds, so nothing is tried in vain."""

@@ -97,6 +97,18 @@ class Ports:
             if note.name.split(".", 1)[0] not in runs:
                 note.unlink(missing_ok=True)
 
+    def follow(self, run: str, plan: Plan, there: Collection[str]) -> Plan:
+        """The plan with forks whose generation changes with the addresses of those that they name.
+
+        `there` are the forks that have a port.
+        """
+        kept = {}
+        for name, fork in plan.kept.items():
+            # Chosen now, if need be: an address that is promised later would look like another one.
+            ports = [self.of(run, peer) for peer in peers(fork.unit) if peer in there]
+            kept[name] = msgspec.structs.replace(fork, generation=f"{fork.generation} {ports}") if ports else fork
+        return msgspec.structs.replace(plan, kept=kept)
+
     def _choose(self, run: str, fork: str) -> int:
         # One that is promised need not be listened at yet, so the kernel may name it again.
         promised = set(self._ports.values())
@@ -128,6 +140,13 @@ def fork_order(unit: Unit, workload: Workload, attempt: Attempt, port: int, else
     return service_order(
         attempt, command=workload.command, workdir=workload.workdir, env=env, grace_ms=unit.timeouts.grace_ms
     )
+
+
+def peers(unit: Unit) -> tuple[str, ...]:
+    """The forks whose addresses a fork is told."""
+    sources = [change.source for change in unit.fork.env if change.source] if unit.fork else []
+    named = [msgspec.convert(source["fork"]["forkOf"], Baseline) for source in sources if source.get("fork")]
+    return tuple(dict.fromkeys(map(fork_id, named)))
 
 
 def unapplied(unit: Unit) -> str:

@@ -111,10 +111,10 @@ class EmbeddedHost:
         processes = Processes(runner, _isolation(runner), environment)
         starter = Containers(engine, runner, processes) if engine else processes
         attempts, baselines, ports = Attempts(place, starter), Baselines(), Ports(place)
-        runs = Runs(reader, baselines)
+        runs = Runs(reader, baselines, ports)
         executors = Executors(
             StepExecutor(reader, attempts, starter, runs=runs, environment=environment, has_images=bool(engine)),
-            ForkExecutor(reader, attempts, starter, baselines=baselines, ports=ports),
+            ForkExecutor(reader, attempts, starter, runs=runs, baselines=baselines, ports=ports),
         )
         scenes = Scenes(executors, attempts, starter, parallel=parallel)
         wheel = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports)

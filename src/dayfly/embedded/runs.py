@@ -1,10 +1,14 @@
 """The runs in memory. Each can be dropped and read again: the ledger and the attempts' folders are the truth."""
 
-from dayfly.embedded.forks import Baselines
+import logging
+
+from dayfly.embedded.forks import Baselines, Ports
 from dayfly.embedded.ledger import Ledger, Stored
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import Run
+
+log = logging.getLogger(__name__)
 
 
 class Live:
@@ -30,9 +34,10 @@ class Live:
 class Runs:
     """Runs by uid, read from the ledger when they are asked for."""
 
-    def __init__(self, reader: Ledger, baselines: Baselines) -> None:
+    def __init__(self, reader: Ledger, baselines: Baselines, ports: Ports) -> None:
         self._reader = reader
         self._baselines = baselines
+        self._ports = ports
         self._live: dict[str, Live] = {}
 
     def kept(self, uid: str) -> Live | None:
@@ -83,4 +88,12 @@ class Runs:
         return len(self._live)
 
     def _plan(self, stored: Stored) -> Plan:
-        return self._baselines.follow(stored.plan())
+        plan = self._baselines.follow(stored.plan())
+        if stored.run.closed is not None:
+            return plan
+        try:
+            return self._ports.follow(stored.run.uid, plan, self._baselines.with_ports(plan))
+        except OSError as error:
+            # No new address can be noted now, and nothing that is told of one can be started either.
+            log.warning("addresses of forks of %s wait: %s", stored.run.uid, error)
+            return plan
