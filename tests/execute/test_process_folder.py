@@ -1,5 +1,6 @@
 """The attempt's folder: whoever links the marker first wins, and the other one is told so."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,17 @@ def test_what_has_started_is_not_fenced(folder):
     assert not folder.fence()
     assert Path(folder.path, "marker").read_bytes().startswith(b"started")
     assert [entry.name for entry in Path(folder.path).iterdir()] == ["marker"]
+
+
+def test_bytes_that_the_receipt_was_not_sealed_over_are_no_output(folder):
+    """Somebody has altered them, or the disk has lost them: nobody is told another value than the step wrote."""
+    Path(folder.path).mkdir()
+    Path(folder.path, "out.url").write_bytes(b"db://1")
+    sealed = f"sha256:{hashlib.sha256(b'db://1').hexdigest()}"
+    assert folder.value("url", sealed) == b"db://1"
+    Path(folder.path, "out.url").write_bytes(b"db://2")
+    with pytest.raises(ValueError, match="output url differ"):
+        folder.value("url", sealed)
+    Path(folder.path, "out.url").unlink()
+    with pytest.raises(ValueError, match="output url differ"):
+        folder.value("url", sealed)

@@ -1,7 +1,7 @@
 """Play the two lists; the exit code tells whether something is held by no test.
 
 python -m mutation guards [NAME...]
-python -m mutation mutants [--part N/M] ROOM...    a room or a file of the package: plan, operator/effects.py
+python -m mutation mutants [--part N/M] [--least N] ROOM...    a room or a file of the package: plan, operator/effects.py
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _unsound(tests: list[str]) -> list[str]:
     return [] if played.end is End.SURVIVED else [f"the tests do not pass with everything in its place: {played.said}"]
 
 
-def survivors(every: list[Mutant], part: tuple[int, int]) -> list[str]:
-    """The mutants of that part that nothing notices; every so manieth, so that a part holds some of each function."""
+def survivors(every: list[Mutant], part: tuple[int, int]) -> Figures:
+    """Play the mutants of that part: every so manieth, so that a part holds some of each function."""
     memory, figures = Memory(), Figures()
     for mutant in every[part[0] - 1 :: part[1]]:
         if mutant.name in EQUIVALENT:
@@ -60,7 +60,7 @@ def survivors(every: list[Mutant], part: tuple[int, int]) -> list[str]:
             print(f"not noticed: line {mutant.line} of {mutant.name}", flush=True)
     whole = Counter(mutant.file.split("/")[0] for mutant in every)
     print("\n".join(figures.sentences(whole)), flush=True)
-    return [mutant.name for mutant in figures.survivors]
+    return figures
 
 
 def main(arguments: list[str]) -> int:
@@ -70,6 +70,7 @@ def main(arguments: list[str]) -> int:
     lists.add_parser("guards").add_argument("names", nargs="*")
     played = lists.add_parser("mutants")
     played.add_argument("--part", default="1/1", help="N/M: the Nth of M parts")
+    played.add_argument("--least", type=float, default=100.0, help="so many in a hundred must be noticed")
     played.add_argument("rooms", nargs="+")
     options = parser.parse_args(arguments)
     for name in COMMON:
@@ -80,7 +81,7 @@ def main(arguments: list[str]) -> int:
         print("\n".join(found))
     else:
         which, _, parts = options.part.partition("/")
-        found = survivors(list(of(options.rooms)), (int(which), int(parts)))
+        found = survivors(list(of(options.rooms)), (int(which), int(parts))).below(options.least)
     return bool(found)
 
 

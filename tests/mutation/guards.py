@@ -262,6 +262,13 @@ GUARDS: tuple[Guard, ...] = (
         "execute/test_process_folder.py::test_what_has_started_is_not_fenced",
     ),
     _guard(
+        "altered bytes are an output",
+        "execute/process/run.py",
+        'if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:',
+        "if not digest:",
+        "execute/test_process_folder.py::test_bytes_that_the_receipt_was_not_sealed_over_are_no_output",
+    ),
+    _guard(
         "an output that the receipt does not speak of is there",
         "execute/receipt.py",
         'told.get(output.name, ("missing", "0"))',

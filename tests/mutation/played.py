@@ -61,23 +61,27 @@ class Figures:
 
     def __init__(self) -> None:
         self.counts: dict[str, Counter[str]] = {}
-        self.survivors: list[Mutant] = []
 
     def count(self, mutant: Mutant, how: str) -> None:
         """One more: `how` is noticed, equivalent or survived."""
         self.counts.setdefault(mutant.file.split("/")[0], Counter())[how] += 1
-        if how == "survived":
-            self.survivors.append(mutant)
+
+    def percent(self, room: str) -> float:
+        """How many in a hundred were noticed, of those that could be."""
+        counts = self.counts[room]
+        could = counts["noticed"] + counts["survived"]
+        return 100 * counts["noticed"] / could if could else 100.0
+
+    def below(self, least: float) -> list[str]:
+        """The rooms in which fewer were noticed."""
+        return [room for room in self.counts if self.percent(room) < least]
 
     def sentences(self, whole: dict[str, int]) -> Iterator[str]:
         """A line for each room; `whole` is how many mutants each has."""
         for room, counts in self.counts.items():
-            played = counts.total()
-            could = played - counts["equivalent"]
-            share = 100 * counts["noticed"] / could if could else 100.0
             yield (
-                f"{room}: {played} of {whole[room]} mutants played, {counts['noticed']} noticed, "
-                f"{counts['equivalent']} equivalent, {counts['survived']} not noticed: {share:.1f} %"
+                f"{room}: {counts.total()} of {whole[room]} mutants played, {counts['noticed']} noticed, "
+                f"{counts['equivalent']} equivalent, {counts['survived']} not noticed: {self.percent(room):.1f} %"
             )
 
 

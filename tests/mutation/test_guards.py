@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -19,14 +20,36 @@ PARTS = 8
 
 
 @pytest.mark.parametrize("guard", SHARE.of(GUARDS, PARTS, "guards"), ids=lambda guard: guard.name.replace(" ", "-"))
-def test_a_guard_that_is_taken_out_is_noticed(guard: Guard):
-    command = [sys.executable, "-m", "mutation", "guards", guard.name]
+def test_a_guard_that_is_taken_out_is_noticed(guard: Guard, played):
+    played("guards of the second line taken out, each to be missed by its test", 1)
+    said = told("guards", guard.name)
+    assert guard.name in said
+
+
+@pytest.mark.proof
+@pytest.mark.slow
+@pytest.mark.timeout(12 * 3600, func_only=True)
+@pytest.mark.parametrize("room", ["plan", "execute", "operator", "embedded"])
+def test_small_changes_for_the_worse_are_noticed(room: str, played):
+    """Nearly all of those that could be. Each one that is not is printed with its line."""
+    said = told("mutants", "--least", "95", room)
+    [line] = re.findall(rf"^{room}: (\d+) of \d+ mutants played, .*$", said, re.MULTILINE)
+    played(f"mutants of {room}, of which at least 95 % are to be noticed", int(line))
+
+
+def told(*arguments: str) -> str:
+    """What the player of the lists says; it must have found nothing wrong."""
     path = os.pathsep.join((str(ROOT / "tests"), str(ROOT / "src")))
     done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "mutation", *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    assert guard.name in done.stdout
+    return done.stdout
 
 
 def test_the_list_is_not_stale():
