@@ -154,6 +154,22 @@ class TestChanges:
 
         played(main)
 
+    @pytest.mark.parametrize(
+        ("said", "not_granted"),
+        [
+            ('pods "a" is forbidden: User "x y" cannot get resource "pods" in API group "" in the namespace "n"', True),
+            ('forbidden: pods is forbidden: User "u" cannot list resource "pods" at the cluster scope', True),
+            ('admission webhook "w" denied the request: you cannot do that', False),
+            ('pods "a" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2', False),
+            (
+                'pods "a" is forbidden: unable to create new content in namespace n because it is being terminated',
+                False,
+            ),
+        ],
+    )
+    def test_a_missing_right_is_told_from_other_refusals(self, said, not_granted):
+        assert errors.Forbidden("GET x", said, status=403).not_granted is not_granted
+
     def test_evictions_and_scales(self):
         """An eviction that a budget forbids is throttled alone; a scale is of that very object."""
 

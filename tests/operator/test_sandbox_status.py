@@ -19,6 +19,11 @@ def failed(world: World) -> bool:
     return world.status().get("reason") == "ResourceFailed"
 
 
+NOT_GRANTED = (
+    'secrets "x" is forbidden: User "dayfly" cannot create resource "secrets" in API group "" in the namespace "shop"'
+)
+
+
 class TestResources:
     def test_resource_says_how_it_stands_and_binds_its_outputs(self):
         """One object for each resource; once it is ready a Secret in the sandbox's namespace holds what it made."""
@@ -74,6 +79,27 @@ class TestResources:
 
         at_work(story)
 
+    def test_a_refusal_of_one_secret_says_nothing_of_the_namespace(self):
+        """A quota or a webhook has something against it: the next sandbox is none of its business."""
+
+        async def story(world: World) -> None:
+            def deny(operation, kind, old, new):
+                if kind.plural == "secrets" and new and new["metadata"]["namespace"] == "shop" and "box-" in str(new):
+                    raise Refusal(403, 'admission webhook "x" denied the request: Secrets of boxes cannot be here')
+
+            world.cluster.admission.append(deny)
+            world.sandbox(wish())
+            await world.until(lambda: world.status().get("ready"), "the first is ready")
+            world.sandbox(wish(), "second")
+            await world.until(lambda: world.status("second").get("ready"), "the second is ready")
+            await world.rest(1)
+            found = [
+                s["metadata"]["name"] for s in world.cluster.objects("secrets") if s["metadata"]["namespace"] == "shop"
+            ]
+            assert len(found) == 1, "the second one's, at once"
+
+        at_work(story)
+
     def test_a_namespace_that_refused_is_asked_again_after_a_while_only(self):
         """Of many sandboxes in it one asks, and what was granted meanwhile is found by the next ones."""
 
@@ -82,7 +108,7 @@ class TestResources:
 
             def forbid(operation, kind, old, new):
                 if kind.plural == "secrets" and new and new["metadata"]["namespace"] == "shop" and not granted:
-                    raise Refusal(403, "secrets is forbidden")
+                    raise Refusal(403, NOT_GRANTED)
 
             def asked() -> int:
                 return world.writes.count("POST /api/v1/namespaces/shop/secrets")

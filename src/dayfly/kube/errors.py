@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
+
+# The authorizer's own words, as Kubernetes has had them since it has roles.
+_NOT_GRANTED = re.compile(r'is forbidden: User "[^"]*" cannot \w+ (?:resource|path) "')
 
 
 class Cause(NamedTuple):
@@ -62,6 +66,11 @@ class Forbidden(Refused):
     def namespace_ending(self) -> bool:
         """Whether the only reason is that the namespace is being deleted."""
         return any(cause.reason == "NamespaceTerminating" for cause in self.causes)
+
+    @property
+    def not_granted(self) -> bool:
+        """Whether a right is missing, which somebody can grant; admission rules and quotas say no in other words."""
+        return _NOT_GRANTED.search(self.message) is not None
 
 
 class Unauthorized(Refused):

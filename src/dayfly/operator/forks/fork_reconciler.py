@@ -314,7 +314,7 @@ def _objection(error: Exception, now: int) -> Objection:
         return Objection(reason=error.reason, message=str(error), since=now)
     if isinstance(error, errors.Refused):
         message = error.message
-        if isinstance(error, errors.Forbidden) and " cannot " in message:
+        if isinstance(error, errors.Forbidden) and error.not_granted:
             message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
         return Objection(reason=error.reason or Reason.REFUSED, message=message, since=now)
     return Objection(reason=Reason.NAME_TAKEN, message=str(error), since=now)

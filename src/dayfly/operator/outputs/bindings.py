@@ -4,6 +4,8 @@ It has the shape of Service Binding's "provisioned service": it lies in the name
 `<step>.<output>`, and `.status.binding.name` of the Resource names it. It belongs to the Run, and goes when that does.
 """
 
+import logging
+
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
 from dayfly.kube import errors
@@ -15,6 +17,8 @@ from dayfly.operator.outputs.outputs import matching, outputs_secret
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Lifecycle, unit_id
 from dayfly.spec.run import Result
+
+log = logging.getLogger(__name__)
 
 # So long nobody asks again for Secrets in a namespace that has refused them.
 BARRED_MS = 10_000
@@ -35,9 +39,13 @@ class Bindings:
             return ""
         try:
             return await bind(self._cluster.client, run, document, namespace)
-        except errors.Forbidden:
-            # The administrator has not granted this namespace: whoever asks for the outputs gets none.
-            self._barred[namespace] = now + BARRED_MS
+        except errors.Forbidden as error:
+            # The administrator has not granted this namespace: whoever asks for the outputs gets none. A quota or a
+            # webhook has something against this one Secret, and tells nothing of others.
+            if error.not_granted:
+                self._barred[namespace] = now + BARRED_MS
+            else:
+                log.warning("outputs of %s are not bound: %s", run.metadata.name, error)
         except (errors.NotFound, CannotRenderError):
             pass
         return ""
