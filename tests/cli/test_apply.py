@@ -291,3 +291,21 @@ def test_a_file_is_embedded_by_its_absolute_path(cli: Cli, tmp_path: Path):
     refused(cli(*plan), 2, "p.yaml", "no such file")
     cli.write(f"./{script}", "#!/bin/sh\necho below\n")
     assert cli(*plan).code == 0
+
+
+def test_all_mistakes_of_all_files_are_told_at_once(cli: Cli):
+    cli.write("a.yaml", "name: p_q\nspec: {create: [{name: a, script: echo}]}\n---\nname: s\nspec: {cluster: 5}\n")
+    cli.write("b.yaml", "name: {\n")
+    cli.write("c.yaml", "name: t\nspec: {cluster: local, ttl: {duration: '@{none}'}}\n")
+    refused(cli("apply", "-f", "."), 2, "b.yaml:")  # what cannot be read is first
+    (cli.folder / "b.yaml").unlink()
+    done = cli("apply", "-f", ".")
+    places = [line.split(": ")[1:3] for line in done.err.splitlines()]
+    assert (done.code, places) == (
+        2,
+        [["a.yaml:1:1", "name"], ["a.yaml:5:8", "spec.cluster"], ["c.yaml:2:30", "spec.ttl.duration"]],
+    )
+    steps = "".join(f"  - {{name: s{number}, script: echo}}\n" for number in range(30))
+    cli.write("many.yaml", f"name: p\nspec:\n  create:\n{steps}")
+    lines = cli("plan", "-f", "many.yaml").err.splitlines()
+    assert (len(lines), lines[-1]) == (21, "dayfly: and 10 more like these")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dayfly.cli.exits import CliError, Exit
 from dayfly.compile import check_plugin
 from dayfly.spec import documents, template, text
-from dayfly.spec.errors import SpecError, quote, render_path
+from dayfly.spec.errors import Faults, SpecError, quote, render_path
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.workload import Workload
 
@@ -49,18 +49,19 @@ def load(files: Iterable[str], sets: Iterable[str]) -> list[Wished]:
     """All wishes of some files: plugins first, then baselines, then sandboxes, else as they came.
 
     Raises:
-        SpecError: the first fault, with its place.
+        SpecError: all faults, with their places.
         CliError: a file that cannot be read, nothing in them, or one thing wished for twice.
     """
     variables = template.parse_sets(sets)
-    found = [
-        Wished(documents.load(filled), filled)
-        for document in parse(files)
-        for filled in [template.expand(document, variables, reader(document.file))]
-    ]
-    for wished in found:
-        if isinstance(wished.wish, Plugin):
-            check_plugin(wished.wish, source=wished.document)
+    faults, found = Faults(), []
+    for document in parse(files):
+        with faults:
+            filled = template.expand(document, variables, reader(document.file))
+            wished = Wished(documents.load(filled), filled)
+            if isinstance(wished.wish, Plugin):
+                check_plugin(wished.wish, source=wished.document)
+            found.append(wished)
+    faults.settle()
     order = ("plugin", "baseline", "sandbox")
     found.sort(key=lambda wished: order.index(wished.kind))
     _refuse_twins(found)
@@ -98,7 +99,13 @@ def only_names(files: Iterable[str], sets: Iterable[str], kind: documents.Kind) 
 
 def parse(files: Iterable[str]) -> list[Document]:
     """The documents of some files, as written."""
-    found = [document for path in files for name in _expand(path) for document in text.parse(_read(name), file=name)]
+    faults = Faults()
+    found: list[Document] = []
+    for path in files:
+        for name in _expand(path):
+            with faults:
+                found += text.parse(_read(name), file=name)
+    faults.settle()
     if not found:
         raise CliError(Exit.USAGE, f"{', '.join(files)}: no document in there", "write a plugin, baseline or sandbox")
     return found

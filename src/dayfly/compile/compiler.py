@@ -221,6 +221,4 @@ def _check_size(document: Lifecycle | tuple[Unit, ...], keys: Path) -> None:
 
 def _locate(fault: SpecError, source: Document | None) -> SpecError:
     """The fault with its line and column, unless it has them or nobody knows them."""
-    if source is None or fault.file or fault.line:
-        return fault
-    return source.error(fault.problem, fault.keys)
+    return fault if source is None else source.placed(fault)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dayfly.compile import graph
-from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import Event
 from dayfly.spec.plugin import PluginSpec, Step
 
@@ -54,6 +54,7 @@ def check(workflows: tuple[Workflow, ...]) -> None:
         SpecError: the first reference that leads nowhere or to a later event; else the first cycle.
     """
     where = {step.name: (number, step) for number, workflow in enumerate(workflows) for step in workflow.steps}
+    faults = Faults()
     for number, workflow in enumerate(workflows):
         for step, here in workflow.places():
             for index, item in enumerate(step.inputs):
@@ -61,14 +62,16 @@ def check(workflows: tuple[Workflow, ...]) -> None:
                     continue
                 keys = (*here, "inputs", index, "valueFromStep")
                 wanted = item.value_from_step
-                if wanted.name not in where:
-                    raise SpecError(f"no step {quote(wanted.name)}; {nearest(wanted.name, where)}", keys)
-                when, producer = where[wanted.name]
-                if when > number:
-                    later = workflows[when].word
-                    problem = f"a {workflow.word} cannot read {quote(wanted.name)}: a {later} runs later"
-                    raise SpecError(problem, keys)
-                check_output(producer, wanted.output, keys)
+                with faults:
+                    if wanted.name not in where:
+                        raise SpecError(f"no step {quote(wanted.name)}; {nearest(wanted.name, where)}", keys)
+                    when, producer = where[wanted.name]
+                    if when > number:
+                        later = workflows[when].word
+                        problem = f"a {workflow.word} cannot read {quote(wanted.name)}: a {later} runs later"
+                        raise SpecError(problem, keys)
+                    check_output(producer, wanted.output, keys)
+    faults.settle()
     refuse_cycle(inner_edges("", workflows))
 
 

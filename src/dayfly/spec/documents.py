@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import bisect
 import re
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
 
 from dayfly.spec import semver, template, text
-from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.plugin import Plugin, PluginSpec, check_plugin
 from dayfly.spec.sandbox import EVENTS, Sandbox, SandboxSpec, check_sandbox
@@ -37,6 +37,8 @@ _PLACE = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]")
 # A complaint ends with the way to its place; before that, an unknown field may be called anything.
 _WAY = re.compile(r" - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])+)`\Z")
 _MISSING, _UNKNOWN, _EXPECTS = "Object missing required field `", "Object contains unknown field `", "Expected `"
+_MOST_FAULTS = 64
+_STAND_INS: dict[str, Any] = {"str": "", "int": 0, "bool": False, "array": [], "object": {}}
 _EXPECTED = {
     "str": "a string",
     "int": "a whole number",
@@ -83,7 +85,7 @@ def load(document: Document) -> Wish:
     try:
         return _build(kind, document.data, document.spelled)
     except SpecError as fault:
-        raise document.error(fault.problem, fault.keys) from None
+        raise document.placed(fault) from None
 
 
 def from_wire(body: Any, kind: Kind, *, name: str = "") -> Wish:
@@ -245,10 +247,25 @@ def _workload(data: dict[str, Any], spelled: Mapping[Path, str]) -> Workload:
 def _convert(data: Any, type_: type[T], keys: Path, spelled: Mapping[Path, str]) -> T:
     # In a list of one, so that each complaint names a way: those about a root do not.
     data, types = [_without_nulls(data)], list[type_]  # type: ignore[valid-type]  # built here, never an annotation
-    try:
-        return msgspec.convert(data, types)[0]
-    except msgspec.ValidationError as fault:
-        raise _explain(str(fault), data, types, keys, spelled) from None
+    faults = Faults()
+    invented: set[Path] = set()
+    for _ in range(_MOST_FAULTS):
+        try:
+            made: T = msgspec.convert(data, types)[0]
+        except msgspec.ValidationError as fault:
+            found = _explain(str(fault), data, types, keys, spelled)
+            # The decoder ends at its first complaint: with that mended somehow, it says what else is wrong.
+            if not any(found.way[: len(way)] == way for way in invented):
+                faults.found.append(found.error)
+            if not found.way:
+                break
+            invented.add(found.way)
+            data = _mended(data, found)
+        else:
+            faults.settle()
+            return made
+    faults.settle()
+    raise AssertionError("what was mended is still not understood, and nothing was wrong")
 
 
 def _without_nulls(value: Any) -> Any:
@@ -258,20 +275,46 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _explain(message: str, data: list[Any], types: Any, keys: Path, spelled: Mapping[Path, str]) -> SpecError:
-    """The decoder's complaint in our words, with the way to the value."""
+class _Complaint(NamedTuple):
+    """The decoder's, in our words; the way to the value at fault, and what would do in its place: None for nothing."""
+
+    error: SpecError
+    way: Path
+    stand_in: Any
+
+
+def _mended(data: list[Any], complaint: _Complaint) -> list[Any]:
+    *before, last = (0, *complaint.way)
+    holder = _at(data, tuple(before))
+    value: Any
+    if complaint.stand_in is None:
+        value = {key: item for key, item in holder.items() if key != last}
+    elif isinstance(holder, dict):
+        value = {**holder, last: complaint.stand_in}
+    else:
+        value = [complaint.stand_in if index == last else item for index, item in enumerate(holder)]
+    mended: list[Any] = _replaced(data, tuple(before), value)
+    return mended
+
+
+def _explain(message: str, data: list[Any], types: Any, keys: Path, spelled: Mapping[Path, str]) -> _Complaint:
     match = _WAY.search(message)
     assert match is not None, message
     what = message[: match.start()]
     within = _way(match[1], message, data, types)[1:]
     if what.startswith(_MISSING):
-        return SpecError(f"missing required field {quote(what[len(_MISSING) : -1])}", keys + within)
+        field = what[len(_MISSING) : -1]
+        error = SpecError(f"missing required field {quote(field)}", keys + within)
+        return _Complaint(error, (*within, field), "")
     if what.startswith(_UNKNOWN):
         field, known = what[len(_UNKNOWN) : -1], ", ".join(_fields_at(types, within))
-        return SpecError(f"unknown field {quote(field)}; known here: {known}", (*keys, *within, field))
+        error = SpecError(f"unknown field {quote(field)}; known here: {known}", (*keys, *within, field))
+        return _Complaint(error, (*within, field), None)
     assert what.startswith(_EXPECTS), what
     expected = what[len(_EXPECTS) :].partition("`")[0]
-    return _wrong_type(expected, _at(data[0], within), keys + within, spelled)
+    error = _wrong_type(expected, _at(data[0], within), keys + within, spelled)
+    stand_in = next(value for kind, value in _STAND_INS.items() if kind in expected.split(" | "))
+    return _Complaint(error, within, stand_in)
 
 
 def _wrong_type(expected: str, value: Any, keys: Path, spelled: Mapping[Path, str]) -> SpecError:

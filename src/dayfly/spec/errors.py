@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # whoever only lists things reads this file too, and does without `typing`
+    from types import TracebackType
+    from typing import Self
+
 Path = tuple[str | int, ...]
 """The way from a document's root to one value: mapping keys and list indexes (from 0)."""
 
@@ -15,6 +20,7 @@ class SpecError(Exception):
         file: Name of the file as the caller gave it; empty when the text came in a request.
         line: Line in that file, from 1; 0 when unknown.
         column: Column in that line, from 1; 0 when unknown.
+        others: What is wrong besides, found by the same look.
     """
 
     def __init__(self, problem: str, keys: Path = (), *, file: str = "", line: int = 0, column: int = 0) -> None:
@@ -24,6 +30,7 @@ class SpecError(Exception):
         self.file = file
         self.line = line
         self.column = column
+        self.others: tuple[SpecError, ...] = ()
 
     @property
     def path(self) -> str:
@@ -35,6 +42,41 @@ class SpecError(Exception):
         if self.line:
             place += f":{self.line}:{self.column}" if place else f"line {self.line}, column {self.column}"
         return ": ".join(part for part in (place, self.path, self.problem) if part)
+
+
+class Faults:
+    """Takes up what is wrong, one thing after another, so that who has written it hears of all at once.
+
+    with faults: check(this)
+    with faults: check(that)
+    faults.settle()
+    """
+
+    def __init__(self) -> None:
+        self.found: list[SpecError] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(fault, SpecError):
+            return False
+        self.found += [fault, *fault.others]
+        fault.others = ()
+        return True
+
+    def settle(self) -> None:
+        """Raise the first fault, with the others in it.
+
+        Raises:
+            SpecError: if anything was wrong.
+        """
+        if self.found:
+            first, *others = self.found
+            first.others = tuple(others)
+            raise first
 
 
 def render_path(keys: Path) -> str:

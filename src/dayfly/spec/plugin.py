@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from dayfly.spec import names, semver
-from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
 from dayfly.spec.overlay import check_overlay
 
@@ -198,18 +198,26 @@ def check_plugin(plugin: Plugin) -> None:
 
 def check_plugin_spec(spec: PluginSpec, keys: Path) -> None:
     """The rules of a plugin's `spec`, which may also stand inside a sandbox; `keys` leads to it."""
-    check_runner(spec.runner, (*keys, "runner"))
+    faults = Faults()
+    with faults:
+        check_runner(spec.runner, (*keys, "runner"))
     workflows = [("create", spec.create), ("delete", spec.delete)]
-    if not spec.create and not spec.delete:
-        raise SpecError("has neither create nor delete steps: write at least one", keys)
+    with faults:
+        if not spec.create and not spec.delete:
+            raise SpecError("has neither create nor delete steps: write at least one", keys)
     for workflow, steps in workflows:
         for index, step in enumerate(steps):
             here = (*keys, workflow, index)
-            check_step(step, here, repeats=workflow == "delete")
+            with faults:
+                check_step(step, here, repeats=workflow == "delete")
             for position, wanted in enumerate(step.inputs):
-                _check_plugin_source(wanted, (*here, "inputs", position))
-    check_step_names((steps, (*keys, workflow)) for workflow, steps in workflows)
-    _check_params(workflows, keys)
+                with faults:
+                    _check_plugin_source(wanted, (*here, "inputs", position))
+    with faults:
+        check_step_names((steps, (*keys, workflow)) for workflow, steps in workflows)
+    with faults:
+        _check_params(workflows, keys)
+    faults.settle()
 
 
 def _check_params(workflows: Iterable[tuple[str, tuple[Step, ...]]], keys: Path) -> None:
@@ -258,21 +266,35 @@ def check_step(step: Step, keys: Path, *, repeats: bool) -> None:
         keys: The way to it.
         repeats: Whether its event is one that is tried until it succeeds (`delete`, `postStop`).
     """
-    names.check("step", step.name, (*keys, "name"))
-    _check_script(step.script, (*keys, "script"))
+    faults = Faults()
+    with faults:
+        names.check("step", step.name, (*keys, "name"))
+    with faults:
+        _check_script(step.script, (*keys, "script"))
+    named = Faults()  # what lies in whose way is asked of names that are ones
     for index, wanted in enumerate(step.inputs):
-        names.check("input", wanted.name, (*keys, "inputs", index, "name"))
+        with named:
+            names.check("input", wanted.name, (*keys, "inputs", index, "name"))
     for index, output in enumerate(step.outputs):
-        names.check("output", output.name, (*keys, "outputs", index, "name"))
-        names.check_path(output.value_from_path, (*keys, "outputs", index, "valueFromPath"))
-    names.check_unique("the input", [(i.name, (*keys, "inputs", n, "name")) for n, i in enumerate(step.inputs)])
-    names.check_unique("the output", [(o.name, (*keys, "outputs", n, "name")) for n, o in enumerate(step.outputs)])
-    _check_injections(step.inputs, (*keys, "inputs"))
-    _check_retry(step.retry or Retry(), (*keys, "retry"), repeats=repeats)
+        with named:
+            names.check("output", output.name, (*keys, "outputs", index, "name"))
+        with named:
+            names.check_path(output.value_from_path, (*keys, "outputs", index, "valueFromPath"))
+    with named:
+        names.check_unique("the input", [(i.name, (*keys, "inputs", n, "name")) for n, i in enumerate(step.inputs)])
+    with named:
+        names.check_unique("the output", [(o.name, (*keys, "outputs", n, "name")) for n, o in enumerate(step.outputs)])
+    with faults:
+        named.settle()
+        _check_injections(step.inputs, (*keys, "inputs"))
+    with faults:
+        _check_retry(step.retry or Retry(), (*keys, "retry"), repeats=repeats)
     timeouts = step.timeouts or Timeouts()
     for field in ("schedule", "pull", "run", "grace"):
-        if duration := getattr(timeouts, field):
-            milliseconds(duration, (*keys, "timeouts", field))
+        with faults:
+            if duration := getattr(timeouts, field):
+                milliseconds(duration, (*keys, "timeouts", field))
+    faults.settle()
 
 
 def _check_script(script: str, keys: Path) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from dayfly.spec import names, semver
 from dayfly.spec import patch as patches
-from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
 from dayfly.spec.plugin import (
     Input,
@@ -227,7 +227,31 @@ def check_sandbox(sandbox: Sandbox) -> None:
     """
     spec = sandbox.spec
     root: Path = ("spec",)
-    names.check("sandbox", sandbox.name, ("name",))
+    faults = Faults()
+    with faults:
+        names.check("sandbox", sandbox.name, ("name",))
+    with faults:
+        _check_head(spec, root)
+    for index, fork in enumerate(spec.forks):
+        with faults:
+            _check_fork(fork, (*root, "forks", index))
+    with faults:
+        _check_baselines(spec, root)
+    for index, resource in enumerate(spec.resources):
+        with faults:
+            _check_resource(resource, (*root, "resources", index))
+    resources = [(resource.name, (*root, "resources", n, "name")) for n, resource in enumerate(spec.resources)]
+    with faults:
+        names.check_unique("the resource", resources)
+    with faults:
+        _check_hooks(spec, root)
+    with faults:
+        _check_endpoints(spec, root)
+    faults.settle()
+
+
+def _check_head(spec: SandboxSpec, root: Path) -> None:
+    """Where it lives, and for how long."""
     if not spec.cluster:
         raise SpecError("sandbox spec must specify cluster", root)
     if len(spec.cluster.encode()) > _LONGEST_CLUSTER:
@@ -236,15 +260,6 @@ def check_sandbox(sandbox: Sandbox) -> None:
         ttl_seconds(spec.ttl.duration, (*root, "ttl", "duration"))
         _check_choice(spec.ttl.offset_from, OFFSETS, (*root, "ttl", "offsetFrom"))
     _check_size(len(spec.forks), MOST_FORKS, "items", (*root, "forks"))
-    for index, fork in enumerate(spec.forks):
-        _check_fork(fork, (*root, "forks", index))
-    _check_baselines(spec, root)
-    for index, resource in enumerate(spec.resources):
-        _check_resource(resource, (*root, "resources", index))
-    resources = [(resource.name, (*root, "resources", n, "name")) for n, resource in enumerate(spec.resources)]
-    names.check_unique("the resource", resources)
-    _check_hooks(spec, root)
-    _check_endpoints(spec, root)
 
 
 def _check_fork(fork: Fork, keys: Path) -> None:
@@ -324,12 +339,17 @@ def _check_hooks(spec: SandboxSpec, root: Path) -> None:
     hooks = spec.hooks or Hooks()
     by_event = (hooks.pre_start, hooks.post_start, hooks.pre_stop, hooks.post_stop)
     workflows = [(steps, (*root, "hooks", event)) for event, steps in zip(EVENTS, by_event, strict=True)]
+    faults = Faults()
     for steps, keys in workflows:
         for index, step in enumerate(steps):
-            check_step(step, (*keys, index), repeats=keys[-1] == "postStop")
+            with faults:
+                check_step(step, (*keys, index), repeats=keys[-1] == "postStop")
             for position, wanted in enumerate(step.inputs):
-                _check_hook_source(wanted, (*keys, index, "inputs", position))
-    check_step_names(workflows)
+                with faults:
+                    _check_hook_source(wanted, (*keys, index, "inputs", position))
+    with faults:
+        check_step_names(workflows)
+    faults.settle()
 
 
 def _check_hook_source(wanted: Input, keys: Path) -> None:

@@ -66,6 +66,12 @@ class Document(msgspec.Struct, frozen=True):
                 return SpecError(problem, keys, file=self.file, line=line, column=column)
         return SpecError(problem, keys, file=self.file)
 
+    def placed(self, fault: SpecError) -> SpecError:
+        """The fault, and the others in it, with their places in this document."""
+        found = fault if fault.file or fault.line else self.error(fault.problem, fault.keys)
+        found.others = tuple(self.placed(other) for other in fault.others)
+        return found
+
 
 def parse(text: str | bytes, *, file: str) -> list[Document]:
     """Read all documents of a YAML or JSON text; empty ones are left out.

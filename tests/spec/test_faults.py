@@ -1,0 +1,116 @@
+"""All that is wrong is told at once, each with its place, and nothing that is only the consequence of another fault."""
+
+import pytest
+
+from dayfly.spec.errors import Faults, SpecError
+from spec.places import load
+
+
+def faults(source):
+    """Every fault as `line: path: problem`."""
+    with pytest.raises(SpecError) as caught:
+        load(source)
+    every = (caught.value, *caught.value.others)
+    assert all(not each.others for each in caught.value.others)
+    return [f"{each.line}: {each.path}: {each.problem}" for each in every]
+
+
+def starts(source, *wanted):
+    found = faults(source)
+    assert len(found) == len(wanted), found
+    for each, start in zip(found, wanted, strict=True):
+        assert each.startswith(start), found
+
+
+def test_what_the_rules_refuse():
+    starts(
+        """\
+name: p
+spec:
+  create:
+  - name: a_b
+    script: echo
+    timeouts: {run: 5x, grace: 0s}
+    inputs:
+    - name: one
+    - {name: two, valueFromSandbox: true, value: x}
+  - name: c
+    script: "#!/bin/sh"
+    outputs: [{name: o, valueFromPath: tmp/x}]
+  delete:
+  - {name: c, script: "#!/bin/sh", retry: {limit: 3}}
+""",
+        '4: spec.create[0].name: "a_b" is not a step name',
+        "5: spec.create[0].script: must begin with #!",
+        "6: spec.create[0].timeouts.run: ",
+        "6: spec.create[0].timeouts.grace: ",
+        "8: spec.create[0].inputs[0]: needs exactly one",
+        "9: spec.create[0].inputs[1].value: ",
+        "12: spec.create[1].outputs[0].valueFromPath: ",
+        "14: spec.delete[0].retry.limit: ",
+        "14: spec.delete[0].name: ",
+    )
+
+
+def test_what_the_decoder_refuses_without_what_follows_from_it():
+    """A field under another name is not also missing, nor is a list of the wrong kind also empty."""
+    starts(
+        """\
+name: p
+spec:
+  descripton: x
+  create:
+  - name: a
+    script: [x]
+    inptus: []
+  - scirpt: x
+    name: b
+  - name: yes
+    script: "#!/bin/sh"
+    outputs: {o: x}
+  delete: none
+""",
+        '3: spec.descripton: unknown field "descripton"',
+        "6: spec.create[0].script: must be a string, not a list",
+        '7: spec.create[0].inptus: unknown field "inptus"',
+        '8: spec.create[1].scirpt: unknown field "scirpt"',
+        '8: spec.create[1]: missing required field "script"',
+        '10: spec.create[2].name: "yes" is a boolean in YAML',
+        "12: spec.create[2].outputs: must be a list, not a mapping",
+        "13: spec.delete: must be a list, not a string",
+    )
+
+
+def test_of_a_sandbox_too():
+    starts(
+        """\
+name: 1x
+spec:
+  cluster: c
+  ttl: {duration: 5y}
+  resources:
+  - {name: a_b, plugin: p}
+  - {name: b}
+  forks:
+  - forkOf: {kind: Pod, namespace: shop, name: m}
+  hooks:
+    preStart: [{name: s, script: echo}]
+""",
+        '1: name: "1x"',
+        "4: spec.ttl.duration: ",
+        "9: spec.forks[0].forkOf.kind: ",
+        '6: spec.resources[0].name: "a_b"',
+        "7: spec.resources[1]: needs exactly one of plugin and spec",
+        "11: spec.hooks.preStart[0].script: must begin",
+    )
+
+
+def test_one_fault_is_one():
+    found = Faults()
+    with found:
+        raise SpecError("x")
+    with pytest.raises(SpecError) as caught:
+        found.settle()
+    assert caught.value.others == ()
+    with pytest.raises(ValueError, match="other"), found:
+        raise ValueError("other")
