@@ -34,6 +34,7 @@ test: dev  ## what a change must pass, in minutes: every test, of what is exhaus
 	@$(PY) tests/tools.py runner
 	@$(PY) tests/tools.py & $(PY) -m pytest $(ALL_WORKERS); code=$$?; wait; exit $$code
 
+# `make proof PARTS=tests/model` plays everything of a part.
 proof: dev  ## everything, in hours: writes into docs/reliability.md what it has played, and what it found
 	@scripts/test-deps.sh
 	DAYFLY_SHARE=all $(PY) tests/tools.py

@@ -59,9 +59,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         proof = [item for item in items if item.get_closest_marker("proof")]
         config.hook.pytest_deselected(items=proof)
         items[:] = [item for item in items if item not in set(proof)]
+    for item in items if SHARE.everything else []:
+        item.add_marker(_at_leisure(config, item), append=False)
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
     built, last = ({item.path for item in items if item.get_closest_marker(name)} for name in ("builds", "cluster"))
     items.sort(key=lambda item: (item.path in last, item.path in built, -slow[item.path]))
+
+
+def _at_leisure(config: pytest.Config, item: pytest.Item) -> pytest.MarkDecorator:
+    """A bound ten times as long: the proof has any time, but a test that hangs is to be told of."""
+    mark = item.get_closest_marker("timeout")
+    seconds = mark.args[0] if mark else float(config.getini("timeout"))
+    return pytest.mark.timeout(10 * seconds, **(mark.kwargs if mark else {}))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scopes | None:

@@ -35,7 +35,7 @@ def server(api: Api) -> Server:
     installed = (ROOT / "deploy" / "install.yaml").read_text().split("\n---\n")
     api.apply("\n---\n".join(each for each in installed if "\nkind: Deployment\n" not in f"\n{each}"))
     eventually(lambda: established(api))
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86_400}}
     token = api.ask("POST", f"{ACCOUNT}/token", request).body["status"]["token"]
     pki = api.cluster.folder / "pki"
     return Server(
