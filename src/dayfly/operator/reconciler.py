@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from dayfly.execute.executor import Registry
 from dayfly.execute.masks import overwritten
 from dayfly.execute.pod import names
 from dayfly.execute.pod.run import Pods
@@ -12,6 +13,9 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.effects import Effects
+from dayfly.operator.executors.fork_executor import ForkExecutor
+from dayfly.operator.executors.step_executor import StepExecutor
+from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.observe import Observer, PlanLostError
 from dayfly.operator.outputs.outputs import Outputs
@@ -43,27 +47,16 @@ class Reconciler:
         pods = Pods(cluster.client, cluster.pods.advance)
         self.sessions = Sessions(self._end)
         self.logs = StepLogs(cluster)
-        self._forks = ForkReconciler(cluster)
-        self.sweeper = Sweeper(cluster, pods, self._targets, self._forks)
+        forks = ForkReconciler(cluster)
+        self.sweeper = Sweeper(cluster, pods, self._targets, forks)
         builder = PodBuilder(cluster, Namespaces(cluster.client, runner, cluster.now), runner)
-        self._observer = Observer(
-            cluster,
-            pods=pods,
-            targets=self._targets,
-            followers=self.followers,
-            outputs=self._outputs,
-            builder=builder,
-            forks=self._forks,
+        steps = StepObserver(cluster, pods=pods, followers=self.followers, outputs=self._outputs, builder=builder)
+        self.executors: Registry[Sight] = Registry(
+            StepExecutor(cluster, steps, pods=pods, followers=self.followers, builder=builder, fallback=fallback),
+            ForkExecutor(forks),
         )
-        self._effects = Effects(
-            cluster,
-            pods=pods,
-            targets=self._targets,
-            followers=self.followers,
-            builder=builder,
-            forks=self._forks,
-            fallback=fallback,
-        )
+        self._observer = Observer(cluster, targets=self._targets, executors=self.executors)
+        self._effects = Effects(cluster, targets=self._targets, executors=self.executors)
 
     def last(self, run: str) -> Scene | None:
         """What the latest turn of that run saw, with the ledger and the objections as they are now."""
@@ -93,8 +86,8 @@ class Reconciler:
         """
         session = self.sessions.find(self._cluster.ledger.get(run))
         work = session.work if session else None
-        if work is not None and work.scene is not None and work.sight is not None:
-            await self._forks.keep(work.sight.run, work.scene.plan, work.sight.forks)
+        if work is not None and work.sight is not None:
+            await self.executors.keep(work.sight)
 
     def rest(self, run: str) -> None:
         """Nothing is under way in that run: keep nothing of it in memory. Most sandboxes rest most of the time."""
@@ -102,8 +95,8 @@ class Reconciler:
             session.rest()
 
     async def close(self) -> None:
-        """Follow no log any more."""
-        await self.followers.close()
+        """Look at nothing any more."""
+        await self.executors.close()
 
     async def observe(self, run: str) -> Scene | None:
         found = self._cluster.ledger.get(run)

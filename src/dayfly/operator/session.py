@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from dayfly.execute.executor import Known
 from dayfly.execute.turn import Scene
 from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.objects import RunObject
@@ -25,13 +26,17 @@ class Sight(msgspec.Struct):
 
     run: RunObject
     session: "Session"
-    pods: dict[AttemptKey, Pod]
-    outputs: dict[AttemptKey, dict[str, bytes]]
-    forks: ForkSight
+    plan: Plan
+    now: int
     closing: bool
     """Whether the run is closed, or is to be in this turn."""
     abandoned: bool
     """Whether nobody wants its cleanup any more: then nothing is waited for that serves that alone."""
+    known: dict[str, Known] = {}
+    """By kind, what its executor has found out."""
+    outputs: dict[AttemptKey, dict[str, bytes]] = {}
+    pods: dict[AttemptKey, Pod] = {}
+    forks: ForkSight = msgspec.field(default_factory=lambda: ForkSight(ForkMemory(Refusals())))
 
 
 class Work:

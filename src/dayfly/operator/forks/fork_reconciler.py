@@ -70,7 +70,8 @@ class ForkReconciler:
             errors.ApiError: the server cannot be asked.
         """
         sight = ForkSight(memory)
-        known = dict.fromkeys((*plan.kept, *(name for name in run.ledger.units if run.ledger.kind(name) == Kind.FORK)))
+        wished = _forks(plan)
+        known = dict.fromkeys((*wished, *(name for name in run.ledger.units if run.ledger.kind(name) == Kind.FORK)))
         cached = {found.metadata.name: found for found in self._deployments(run)}
         for name in known:
             own = _own_name(run, name)
@@ -78,7 +79,7 @@ class ForkReconciler:
                 await self._claimed(sight, run, name, cached.get(own), now)
             else:
                 _unclaimed(sight, run, name, cached.get(own))
-        for name, step in plan.kept.items():
+        for name, step in wished.items():
             await self._hold(sight, run, name, step.unit)
         return sight
 
@@ -113,7 +114,7 @@ class ForkReconciler:
         Raises:
             errors.ApiError: not all is done.
         """
-        wished = plan.kept if run.ledger.closed is None else {}
+        wished = _forks(plan) if run.ledger.closed is None else {}
         ledger = run.ledger
         alive = {name for name in ledger.units if ledger.kind(name) == Kind.FORK and ledger.unit(name).state in _ALIVE}
         coming = {_own_name(run, name) for name in wished.keys() - alive}
@@ -263,15 +264,19 @@ class ForkReconciler:
 
 def in_place(plan: Plan, run: Run) -> Plan:
     """The plan with forks that are never replaced for a new wish: here that changes the Deployment where it is."""
-    if not plan.kept:
+    wished = _forks(plan)
+    if not wished:
         return plan
     forks = {
         name: msgspec.structs.replace(step, generation=run.unit(name).generation or step.generation)
+        for name, step in wished.items()
         if run.unit(name).state in _ALIVE
-        else step
-        for name, step in plan.kept.items()
     }
-    return msgspec.structs.replace(plan, kept=forks)
+    return msgspec.structs.replace(plan, kept=plan.kept | forks)
+
+
+def _forks(plan: Plan) -> dict[str, KeptStep]:
+    return {name: step for name, step in plan.kept.items() if step.unit.kind == Kind.FORK}
 
 
 def _unclaimed(sight: ForkSight, run: RunObject, name: str, found: read.Workload | None) -> None:

@@ -1,0 +1,137 @@
+"""Steps in a cluster, each in a pod of its own: prepared behind a gate, let go, ended and released by UID."""
+
+from dayfly.execute.executor import Known
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.pod import read
+from dayfly.execute.pod.run import ForeignPodError, Pods
+from dayfly.kube import errors
+from dayfly.operator.cluster.caches import Cluster, belonging
+from dayfly.operator.executors.step_observer import StepObserver
+from dayfly.operator.pods import input_pins
+from dayfly.operator.pods.fallback_image import FallbackImage
+from dayfly.operator.pods.follow import Followers
+from dayfly.operator.pods.namespaces import NotGrantedError
+from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
+from dayfly.operator.session import Sight
+from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
+from dayfly.plan.reasons import Reason
+from dayfly.plan.world import NeverRan, Objection
+from dayfly.spec.lifecycle import Kind, Unit
+from dayfly.spec.run import State
+from dayfly.spec.wire import RefusedError
+
+ALIVE = (State.CLAIMED, State.UNKNOWN)
+
+
+class StepExecutor:
+    """Scripts in pods."""
+
+    kind: str = Kind.EXEC
+    gated = True
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        observer: StepObserver,
+        *,
+        pods: Pods,
+        followers: Followers,
+        builder: PodBuilder,
+        fallback: FallbackImage,
+    ) -> None:
+        self._cluster = cluster
+        self._observer = observer
+        self._pods = pods
+        self._followers = followers
+        self._builder = builder
+        self._fallback = fallback
+
+    def admit(self, name: str, unit: Unit, /) -> None:
+        if unit.exec is None:
+            raise RefusedError(f"{name}: a unit of kind exec has a script")
+
+    async def observe(self, sight: Sight) -> None:
+        sight.known[self.kind] = await self._observer.observe(sight)
+
+    def known(self, sight: Sight) -> Known:
+        return sight.known[self.kind]
+
+    async def prepare(self, sight: Sight, effect: Prepare) -> None:
+        if await self._free(sight, effect):
+            await self._prepare(sight, effect.unit, effect.attempt, ahead=effect.ahead)
+
+    async def _free(self, sight: Sight, effect: Prepare) -> bool:
+        """Take away a pod of that name that waits for what will never be recorded, or has waited for too long."""
+        step = sight.plan.steps[effect.unit]
+        if effect.ahead and not input_pins.label(sight.run, step):
+            return False
+        pod = sight.pods.get((effect.unit, effect.attempt))
+        if pod is not None and read.gated(pod):
+            if input_pins.fits(sight.run, step, pod, sight.now) or input_pins.newer(sight.run, step, pod):
+                return False
+            await self._pods.release(pod)
+        return True
+
+    async def _prepare(self, sight: Sight, name: str, attempt: int, *, ahead: bool) -> None:
+        run, key = sight.run, (name, attempt)
+        now = self._cluster.now()
+        try:
+            made = await self._builder.manifest(run, sight.plan, name, attempt)
+            stored = await self._pods.prepare(made)
+            if stored is not None:
+                sight.session.pod(stored["metadata"]["uid"]).judged = self._builder.judge(stored, made)
+            sight.session.refusals.drop(key)
+            return
+        except CannotRenderError as error:
+            said: NeverRan | Objection = NeverRan(reason=error.reason, message=str(error))
+        except RefusedPodError as error:
+            said = Objection(reason=Reason.POD_REFUSED, message=str(error), since=now)
+        except NotGrantedError as error:
+            said = Objection(reason=error.reason, message=str(error), since=now)
+        except ForeignPodError as error:
+            said = Objection(reason=Reason.NAME_TAKEN, message=str(error), since=now)
+        except errors.Refused as error:
+            # Quota, admission, a field that only this server finds wrong: nothing was permitted, so nothing is owed.
+            said = Objection(reason=error.reason or Reason.REFUSED, message=error.message, since=now)
+        if ahead:
+            return  # it is tried again, and said, when it is its turn
+        sight.session.refusals.put(key, said)
+        if isinstance(said, NeverRan):
+            self._cluster.queue.add(run.metadata.name)
+
+    async def launch(self, sight: Sight, effect: Launch) -> None:
+        await self._pods.let_go(sight.pods[effect.unit, effect.attempt])
+
+    async def fence(self, sight: Sight, effect: Fence) -> None:
+        await self._remove(sight, effect)
+
+    async def cancel(self, sight: Sight, effect: Cancel) -> None:
+        await self._remove(sight, effect)
+
+    async def recall(self, sight: Sight, effect: Recall) -> None:
+        if pod := sight.pods.get((effect.unit, effect.attempt)):
+            image = await self._fallback.image()
+            if not (image and await self._pods.recall(pod, image, self._cluster.now())):
+                await self._pods.remove(pod)
+
+    async def release(self, sight: Sight, effect: Release) -> None:
+        if pod := sight.pods.get((effect.unit, effect.attempt)):
+            self._followers.forget(pod.metadata.uid)
+            sight.session.pods.pop(pod.metadata.uid, None)
+            await self._pods.release(pod)
+
+    async def keep(self, sight: Sight) -> None:
+        """A step is done once."""
+
+    async def clear(self, sight: Sight) -> None:
+        for pod in belonging(self._cluster.pods, sight.run.metadata.name):
+            if read.gated(pod):  # made by a peer that never claimed it, and now nobody can
+                await self._pods.release(pod)
+
+    async def close(self) -> None:
+        """Follow no log any more."""
+        await self._followers.close()
+
+    async def _remove(self, sight: Sight, effect: Fence | Cancel) -> None:
+        if pod := sight.pods.get((effect.unit, effect.attempt)):
+            await self._pods.remove(pod)

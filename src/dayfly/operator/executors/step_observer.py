@@ -1,0 +1,232 @@
+"""How steps are seen, each in a pod of its own.
+
+Caches suggest, quorum reads say what is gone, logs and Secrets hold the outputs. What is remembered of a run between
+turns only saves reads.
+"""
+
+import msgspec
+
+from dayfly.execute import receipt
+from dayfly.execute.executor import Known
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.outputs import described, foreseen, within_limit
+from dayfly.execute.pod import names, read
+from dayfly.execute.pod.run import Pods
+from dayfly.kube.objects import PODS, Pod
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RunObject, owned
+from dayfly.operator.outputs.log_outputs import LogOutputs, LogWait
+from dayfly.operator.outputs.outputs import Outputs, matching
+from dayfly.operator.pods import input_pins
+from dayfly.operator.pods.follow import Followers
+from dayfly.operator.pods.namespaces import NotGrantedError
+from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
+from dayfly.operator.pods.pod_events import PodEvents
+from dayfly.operator.session import Sight
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import Plan
+from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Unread, Waiting
+from dayfly.spec.identity import nonce
+from dayfly.spec.lifecycle import Kind, Unit
+from dayfly.spec.run import Result, State, UnitRecord
+
+ALIVE = (State.CLAIMED, State.UNKNOWN)
+
+
+class StepObserver:
+    """What is known of the steps of a run."""
+
+    kind: str = Kind.EXEC
+
+    def __init__(
+        self, cluster: Cluster, *, pods: Pods, followers: Followers, outputs: Outputs, builder: PodBuilder
+    ) -> None:
+        self._cluster = cluster
+        self._client = cluster.client
+        self._pods = pods
+        self._followers = followers
+        self._outputs = outputs
+        self._builder = builder
+        self._log_outputs = LogOutputs(pods, cluster.now)
+        self._pod_events = PodEvents(cluster.client, cluster.now)
+
+    async def observe(self, sight: Sight) -> Known:
+        """The world of a run's steps as far as it can be known now; their pods are in `sight` then.
+
+        Raises:
+            errors.ApiError: the server cannot be asked.
+        """
+        run = sight.run
+        sight.pods = self._pods_of(run, sight.plan)
+        facts: dict[AttemptKey, Fact] = {}
+        for (name, attempt), pod in sight.pods.items():
+            facts[name, attempt] = _in_time(
+                await self._read(sight, name, attempt, pod), run.ledger.unit(name), sight.now
+            )
+        await self._missing(sight, facts)
+        facts = within_limit(run.ledger, facts)
+        _pass_over(sight, facts)
+        return Known(facts=facts, objections=await self._altered(sight, facts), outputs=sight.outputs)
+
+    def _pods_of(self, run: RunObject, plan: Plan) -> dict[AttemptKey, Pod]:
+        """The cached pods of attempts: of that UID where the ledger holds one, else one that the run owns."""
+        pods = {pod.metadata.name: pod for pod in self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name)}
+        found: dict[AttemptKey, Pod] = {}
+        for name in {**plan.steps, **run.ledger.units}:
+            record = run.ledger.unit(name)
+            for attempt in range(1, record.attempt + 2):
+                pod = pods.pop(names.pod_name(run.ledger.uid, name, attempt), None)
+                claimed = attempt == record.attempt and record.state not in (State.NONE, State.VOID)
+                if pod is not None and (pod.metadata.uid == record.ref if claimed else owned(pod.metadata, run)):
+                    found[name, attempt] = pod
+        return found
+
+    async def _read(self, sight: Sight, name: str, attempt: int, pod: Pod) -> Fact:
+        """The pod's own facts, and the outputs that belong to them."""
+        plan, now = sight.plan, self._cluster.now()
+        record, unit = sight.run.ledger.unit(name), _unit(plan, name)
+        if sealed := self._sealed(sight, name, attempt, pod):
+            return sealed
+        seen = read.pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
+        if isinstance(seen.fact, Waiting):
+            silence = sight.session.pod(pod.metadata.uid).silence
+            # Whether a create step can be asked for the proof that it never began may be told in an Event alone.
+            pressing = sight.closing and name in plan.steps and plan.steps[name].creates
+            fact = await self._pod_events.explain(pod, seen.fact, silence, pressing=pressing)
+            if not seen.fact.message:
+                self._cluster.queue.add(sight.run.metadata.name, after=self._pod_events.again_in(silence))
+            return fact
+        memory = sight.session.pods.get(pod.metadata.uid)
+        if memory is not None:
+            self._pod_events.end(memory.silence)
+        if isinstance(seen.fact, NeverRan) and read.recalled(pod):
+            return await self._pod_events.last_words(pod, seen.fact)
+        current = attempt == record.attempt and record.state is not State.DONE
+        if not isinstance(seen.fact, (Ended, Sealed)) or not current:
+            if memory is not None:
+                memory.log_wait = LogWait()
+            return seen.fact
+        if seen.fact.result.reason in (Reason.NO_RECORD, Reason.START_DEADLINE):
+            return type(seen.fact)(result=await self._pod_events.last_words(pod, seen.fact.result))
+        return await self._with_outputs(sight, (name, attempt), seen, pod)
+
+    def _sealed(self, sight: Sight, name: str, attempt: int, pod: Pod) -> Sealed | None:
+        """What the followed log has told, as long as the attempt is not recorded and its pod has not ended."""
+        record = sight.run.ledger.unit(name)
+        if attempt != record.attempt or record.state not in ALIVE:
+            return None
+        if read.began(pod):
+            sight.session.pod(pod.metadata.uid)  # what follows its log ends with the session
+            self._followers.follow(pod, sight.run.metadata.name)
+        heard = self._followers.sealed(pod.metadata.uid)
+        if heard is None or heard.records is None:
+            return None
+        unit = _unit(sight.plan, name)
+        told = receipt.understand(heard.records, nonce=nonce(sight.run.ledger.uid, name, attempt), unit=unit)
+        if not isinstance(told, Ended) or told.result.reason == Reason.LOST:
+            return None
+        sight.outputs[name, attempt] = heard.contents()
+        return described(Sealed(result=told.result), sight.outputs[name, attempt])
+
+    async def _with_outputs(self, sight: Sight, key: AttemptKey, seen: read.Seen, pod: Pod) -> Fact:
+        """An end together with its outputs: from the pod, its log, or where an earlier try of ours has kept them."""
+        fact = seen.fact
+        assert isinstance(fact, (Ended, Sealed)), "only an end has outputs"
+        values, wait = dict(seen.values), sight.session.pod(pod.metadata.uid).log_wait
+        late = await self._log_outputs.read(pod, seen.log_digest, wait) if seen.in_log else {}
+        if not isinstance(late, Unread):
+            values |= late
+        found = matching(values, fact.result)
+        if found is None:
+            found = await self._outputs.recall(sight.run, (pod.metadata.namespace, *key), fact.result)
+        if found is None and isinstance(late, Unread) and not sight.abandoned:
+            self._cluster.queue.add(sight.run.metadata.name, after=self._log_outputs.again_in(wait))
+            return late
+        if found is None:
+            lost = next(name for name in fact.result.outputs if matching(values, _only(fact.result, name)) is None)
+            result = msgspec.structs.replace(
+                fact.result,
+                outcome="failed",
+                reason=Reason.OUTPUTS_LOST,
+                message=f"output {lost} was written, but its bytes could not be read from the pod's log",
+                outputs={},
+            )
+            return type(fact)(result=result)
+        sight.outputs[key] = found
+        return described(fact, found)
+
+    async def _missing(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> None:
+        """Attempts of which the cache has no pod: only a quorum read may say that it is gone.
+
+        Of those that are recorded it matters where cleanup or another attempt would follow.
+        """
+        run = sight.run
+        gone = sight.session.work.gone
+        for name, record in run.ledger.units.items():
+            key = name, record.attempt
+            ended = record.state is State.DONE and (sight.closing or record.outcome == "failed")
+            if run.ledger.kind(name) != self.kind or key in facts or not (ended or record.state in ALIVE):
+                continue
+            unit = _unit(sight.plan, name)
+            pod = None
+            if record.ref not in gone:
+                pod = await self._client.find(PODS, names.pod_name(run.ledger.uid, *key), names.namespace_of(unit))
+            if pod is not None and pod.metadata.uid == record.ref:
+                sight.pods[key] = pod
+                facts[key] = _in_time(await self._read(sight, *key, pod), record, self._cluster.now())
+                continue
+            gone.add(record.ref)
+            if not ended:
+                facts[key] = read.gone(record, unit)
+
+    async def _altered(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> dict[str, Objection]:
+        """Pods that wait to be claimed and are not, as stored, what was made: the cluster's webhooks changed them."""
+        found: dict[str, Objection] = {}
+        plan, now = sight.plan, sight.now
+        for (name, attempt), fact in facts.items():
+            if (
+                not isinstance(fact, Held)
+                or attempt != sight.run.ledger.unit(name).attempt + 1
+                or name not in plan.steps
+            ):
+                continue
+            pod = sight.pods[name, attempt]
+            memory = sight.session.pod(pod.metadata.uid)
+            if memory.judged is None and (stored := await self._pods.whole(pod)):
+                try:
+                    memory.judged = await self._builder.examine(sight.run, plan, (name, attempt), pod, stored)
+                except (NotGrantedError, RefusedPodError, CannotRenderError) as error:
+                    found[name] = Objection(reason=Reason.POD_ALTERED, message=str(error), since=now)
+            if memory.judged:
+                found[name] = Objection(reason=Reason.POD_ALTERED, message=memory.judged, since=now)
+        return found
+
+
+def _pass_over(sight: Sight, facts: dict[AttemptKey, Fact]) -> None:
+    """Leave out what waits to be claimed and may not be, since it would read other than what is told by now."""
+    held = [
+        (name, attempt)
+        for (name, attempt), fact in facts.items()
+        if isinstance(fact, Held) and attempt > sight.run.ledger.unit(name).attempt and name in sight.plan.steps
+    ]
+    then = msgspec.structs.replace(sight.run, ledger=foreseen(sight.run.ledger, facts)) if held else sight.run
+    for name, attempt in held:
+        if not input_pins.fits(then, sight.plan.steps[name], sight.pods[name, attempt], sight.now):
+            del facts[name, attempt]
+
+
+def _in_time(fact: Fact, record: UnitRecord, now: int) -> Fact:
+    """The same, with an end that can be: a node's clock may be wrong, or not told, and what follows is timed by it."""
+    if not isinstance(fact, (Ended, Sealed)) or record.claimed_at <= fact.result.ended_at <= now:
+        return fact
+    return type(fact)(result=msgspec.structs.replace(fact.result, ended_at=now))
+
+
+def _unit(plan: Plan, name: str) -> Unit:
+    """The unit as it was sealed; of a lost plan only the name is left, and that is enough to let its pods go."""
+    step = plan.steps.get(name)
+    return step.unit if step else Unit(name=name, kind="exec")
+
+
+def _only(result: Result, output: str) -> Result:
+    return msgspec.structs.replace(result, outputs={output: result.outputs[output]})

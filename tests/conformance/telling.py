@@ -1,0 +1,34 @@
+"""How a story is told: what was written to the ledger, and what was said each time somebody looked."""
+
+from dayfly.plan.status import Report
+
+EVENTS = {
+    "Claim": "claimed",
+    "Record": "recorded",
+    "Doubt": "doubted",
+    "Void": "voided",
+    "Close": "closed",
+    "Started": "started",
+    "Stopped": "stopped",
+    "GiveUp": "given-up",
+    "Finish": "ended",
+}
+
+
+def said(report: Report) -> list[str]:
+    """The run's own sentence and its units', with their clocks left open."""
+    units = {unit.id: unit for unit in report.units}
+    first = report.message
+    for unit in report.units:
+        if unit.template and first.startswith(f"{unit.id}: "):
+            first = f"{unit.id}: {units[unit.id].template}"
+    lines = [f"{report.phase}, {report.reason}: {first}"]
+    for unit in report.units:
+        words = ": ".join(filter(None, (str(unit.reason), unit.template or unit.message)))
+        lines.append(f"  {unit.id} is {unit.state}#{unit.attempt} {words}".rstrip())
+    return lines
+
+
+def text(title: str, moves: list[str], looks: list[list[str]]) -> str:
+    blocks = ["\n".join(look) for look in looks]
+    return "\n\n".join((f"# {title}", *blocks, "\n".join(("written:", *(f"  {move}" for move in moves))))) + "\n"

@@ -1,0 +1,142 @@
+"""Each story is told in the same words by both hosts, and what only one of them can say is listed."""
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from conformance import cluster
+from conformance import machine as embedded
+from conformance.tales import TALES, toy
+from conformance.telling import text
+from conformance.toys import Toys
+from dayfly.plan.reasons import Reason
+from dayfly.spec.lifecycle import Timeouts
+from dayfly.spec.wire import RefusedError
+from embedded import documents as doc
+
+# Folders and boot ids, ports of the loopback interface, paths that steps share.
+MACHINE_ONLY = {"FolderLost", "ForkWithoutPort", "MachineRestarted", "PathBusy"}
+# Pods and nodes, other tenants' rights, Kubernetes' own objects; and the front, which on one machine is the API.
+CLUSTER_ONLY = {
+    "Accepted",
+    "BadPatch",
+    "BeyondBaseline",
+    "ContainerCreating",
+    "ContainerStatusUnknown",
+    "Doubtful",
+    "ForkWithoutService",
+    "Hindered",
+    "KindNotForked",
+    "LedgerLost",
+    "NameTaken",
+    "NamespaceMissing",
+    "NamespaceNotGranted",
+    "NoSuchContainer",
+    "NodeLost",
+    "NodeSilent",
+    "NotProgressing",
+    "OrderTooLarge",
+    "OutputsLost",
+    "PlanLost",
+    "PluginMissing",
+    "PluginNotGranted",
+    "PodAltered",
+    "PodGone",
+    "PodInitializing",
+    "PodOver",
+    "PodRefused",
+    "Pulling",
+    "Refused",
+    "ResourceReady",
+    "Served",
+    "Unschedulable",
+    "Unserved",
+}
+
+GOLDEN = Path(__file__).parent / "stories"
+SOURCE = Path(__file__).parents[2] / "src" / "dayfly"
+
+
+def held(title: str, moves: list[str], looks: list[list[str]]) -> None:
+    """The story as it was told before, on whichever host."""
+    file = GOLDEN / f"{title.replace(' ', '_')}.golden"
+    told = text(title.capitalize(), moves, looks)
+    if os.environ.get("DAYFLY_GOLDEN"):
+        file.write_text(told)
+    assert told == file.read_text()
+
+
+NEW = "a kind that is new"
+# What is asked of an executor, but for what a gate needs.
+ASKED = [
+    "launch db/make#1",
+    "release db/make#1",
+    "launch toy:play#1",
+    "cancel toy:play#1",
+    "release toy:play#1",
+    "launch db/undo#1",
+    "release db/undo#1",
+    "clear",
+]
+
+
+@pytest.mark.parametrize("title", TALES)
+def test_the_operator_tells_it_so(title):
+    moves, looks, toys = cluster.tell(TALES[title])
+    held(title, moves, looks)
+    if title == NEW:
+        prepared = [f"prepare {name}#1" for name in ("db/make", "db/undo", "toy:play")]
+        assert sorted(toys) == sorted(ASKED + prepared)
+
+
+@pytest.mark.parametrize("title", TALES)
+async def test_the_embedded_host_tells_it_so(machine, title):
+    moves, looks, toys = await embedded.tell(machine, TALES[title])
+    held(title, moves, looks)
+    if title == NEW:
+        assert sorted(toys) == sorted(ASKED)
+
+
+async def test_what_a_new_kind_cannot_do_is_refused_as_it_says(machine):
+    """Whoever registers a kind says with it what is admitted."""
+    unit = msgspec.structs.replace(toy("make"), timeouts=Timeouts(run_ms=1))
+    documents = (doc.resource("db", (unit,), ()),)
+    with pytest.raises(RefusedError, match="db/make: this host runs units of kind exec and fork, not toy"):
+        machine.host.admit(documents, ())
+    machine.host._engine.executors.add(Toys(lambda live: live.run, lambda _: None, gated=False))
+    with pytest.raises(RefusedError, match="db/make: no toy is played with for less than a second"):
+        machine.host.admit(documents, ())
+
+
+BOTH = (
+    "plan/decide.py",
+    "plan/opening.py",
+    "plan/closing.py",
+    "plan/desk.py",
+    "plan/status.py",
+    *tuple(f"execute/{name}.py" for name in ("executor", "inputs", "order", "outputs", "receipt")),
+)
+
+
+def _given(*places: str) -> set[str]:
+    """The reasons that are given in these rooms and files."""
+    paths = [
+        path for place in places for path in ((SOURCE / place).rglob("*.py") if "." not in place else (SOURCE / place,))
+    ]
+    text = "\n".join(path.read_text() for path in paths)
+    return {reason.value for reason in Reason if re.search(rf"\bReason\.{reason.name}\b", text)}
+
+
+def test_what_only_one_host_can_say_is_listed():
+    """A reason that one host's code alone gives: the other has no such thing."""
+    machine_says = _given("embedded", "execute/process", "control", *BOTH)
+    cluster_says = _given("operator", "execute/pod", "execute/fork", "kube", *BOTH)
+    assert machine_says - cluster_says == MACHINE_ONLY
+    assert cluster_says - machine_says == CLUSTER_ONLY
+
+
+def test_every_story_that_was_told_is_told_still():
+    assert {file.stem.replace("_", " ") for file in GOLDEN.iterdir()} == set(TALES)

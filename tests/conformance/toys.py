@@ -1,0 +1,77 @@
+"""A kind of unit of the test's own: one class, and one line in each host's registry. What it makes is in memory."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dayfly.execute.executor import Known
+from dayfly.plan.world import AttemptKey, Ended, Fact, Held, Running
+from dayfly.spec.lifecycle import Unit
+from dayfly.spec.run import OutputRecord, Result, Run
+from dayfly.spec.wire import RefusedError
+
+VALUE = b"toy://1"
+
+
+class Toys:
+    """`ledger` tells a view's run; `wake` has it looked at again; `gated` says whether a thing is held before it is claimed."""
+
+    kind = "toy"
+
+    def __init__(self, ledger: Callable[[Any], Run], wake: Callable[[Any], None], *, gated: bool) -> None:
+        self.gated = gated
+        self.journal: list[str] = []
+        self._ledger = ledger
+        self._wake = wake
+        self._facts: dict[AttemptKey, Fact] = {}
+
+    def admit(self, name: str, unit: Unit) -> None:
+        if unit.timeouts.run_ms < 1_000:
+            raise RefusedError(f"{name}: no toy is played with for less than a second")
+
+    async def observe(self, view: Any) -> None:
+        """Nobody else plays with it."""
+
+    def known(self, _view: Any) -> Known:
+        ends = [key for key, fact in self._facts.items() if isinstance(fact, Ended) and fact.result.outputs]
+        outputs: dict[AttemptKey, Mapping[str, bytes]] = {key: {"out": VALUE} for key in ends}
+        return Known(facts=dict(self._facts), outputs=outputs)
+
+    async def prepare(self, view: Any, effect: Any) -> None:
+        self._note(view, effect, Held(ref=f"toy-{effect.unit}-{effect.attempt}"))
+
+    async def launch(self, view: Any, effect: Any) -> None:
+        record = self._ledger(view).unit(effect.unit)
+        at = record.claimed_at
+        outputs = {"out": OutputRecord(digest=f"sha256:{hashlib.sha256(VALUE).hexdigest()}", size=len(VALUE))}
+        end = Ended(result=Result(outcome="succeeded", started_at=at, ended_at=at, outputs=outputs))
+        self._note(view, effect, Running(since=at) if record.kept else end)
+
+    async def fence(self, view: Any, effect: Any) -> None:
+        await self.cancel(view, effect)
+
+    async def recall(self, view: Any, effect: Any) -> None:
+        raise AssertionError("a toy that is held can always be let go")
+
+    async def cancel(self, view: Any, effect: Any) -> None:
+        at = self._ledger(view).unit(effect.unit).claimed_at
+        result = Result(outcome="failed", reason=effect.reason, message="put away", started_at=at, ended_at=at)
+        self._note(view, effect, Ended(result=result))
+
+    async def release(self, _view: Any, effect: Any) -> None:
+        self.journal.append(f"release {effect.unit}#{effect.attempt}")
+        self._facts.pop((effect.unit, effect.attempt), None)
+
+    async def keep(self, view: Any) -> None:
+        """It stays as it was made."""
+
+    async def clear(self, view: Any) -> None:
+        self.journal.append("clear")
+
+    async def close(self) -> None:
+        """Nothing is under way."""
+
+    def _note(self, view: Any, effect: Any, fact: Fact) -> None:
+        self.journal.append(f"{type(effect).__name__.lower()} {effect.unit}#{effect.attempt}")
+        self._facts[effect.unit, effect.attempt] = fact
+        self._wake(view)
