@@ -125,6 +125,26 @@ class TestElection:
 
         run(main())
 
+    def test_of_two_who_find_it_free_in_the_same_moment_one_leads(self):
+        """Both have read the Lease of one that died, and both write: the second one's is of an older version."""
+
+        async def main():
+            cluster = FakeCluster()
+            dead = {"spec": {"holderIdentity": "dead", "leaseDurationSeconds": 15}}
+            await Client(cluster.transport()).create(LEASES, {"metadata": {"name": "lead"}} | dead, "default")
+            one, two = elector(cluster, "ab"), elector(cluster, "ba")  # with the same jitter
+            for each in (one, two):
+                each._client._transport.latency = 0.05
+            async with standing(one), standing(two):
+                led = 0
+                for _ in range(600):
+                    await asyncio.sleep(0.1)
+                    assert not (one.leading and two.leading)
+                    led += one.leading or two.leading
+                assert led > 300
+
+        run(main())
+
     def test_lost_answers_harm_nothing(self):
         """Half of all writes lose their answers: there is never more than one leader, and always one again."""
 

@@ -188,6 +188,22 @@ GUARDS: tuple[Guard, ...] = (
         'if not found["metadata"]:',
         "operator/test_pods.py::test_foreign_pod_of_our_name_is_left_alone",
     ),
+    _guard(
+        "a pod without our nonce is ours",
+        PODS,
+        """        and nonce == wanted["annotations"][names.NONCE_ANNOTATION]
+""",
+        "",
+        "execute/test_pod_run.py::test_one_that_lacks_what_nobody_else_can_know_is_not",
+    ),
+    _guard(
+        "a pod without our finalizer is ours",
+        PODS,
+        """        and names.FINALIZER in (meta.get("finalizers") or ())
+""",
+        "",
+        "execute/test_pod_run.py::test_one_that_lacks_what_nobody_else_can_know_is_not",
+    ),
     # --- what a stale cache, a log or a peer may not be believed ---
     _guard(
         "another UID's pod tells of the claimed one",
@@ -230,6 +246,13 @@ GUARDS: tuple[Guard, ...] = (
         'heard.whole and heard.field("pod") == uid else None',
         "heard.whole else None",
         LINE + "receipt_in_a_log_that_is_another_pods_is_not_this_ones",
+    ),
+    _guard(
+        "outputs come from any log of that name",
+        PODS,
+        "return splitter.contents() if splitter.digest == digest else None",
+        "return splitter.contents()",
+        "execute/test_pod_run.py::test_outputs_come_from_the_very_document_that_was_sealed",
     ),
     # --- what a pod may be ---
     _guard(
@@ -290,6 +313,20 @@ GUARDS: tuple[Guard, ...] = (
         "simulator/test_ledger.py::test_the_file_is_its_owners_alone",
     ),
     _guard(
+        "what was secret stays in the ledger's file",
+        "embedded/ledger.py",
+        "PRAGMA secure_delete = ON",
+        "PRAGMA secure_delete = OFF",
+        "simulator/test_ledger.py::test_values_leave_the_file_with_the_run",
+    ),
+    _guard(
+        "forks of a run that ends are revised",
+        "embedded/ledger.py",
+        "UPDATE run SET forks = ? WHERE uid = ? AND phase = 'open'",
+        "UPDATE run SET forks = ? WHERE uid = ?",
+        "simulator/test_ledger.py::test_forks_of_a_run_that_ends_are_not_revised",
+    ),
+    _guard(
         "the lease of a run that ends is renewed",
         "embedded/host.py",
         "if stored is None or (only_open and stored.run.closed is not None):",
@@ -319,6 +356,13 @@ GUARDS: tuple[Guard, ...] = (
         "control/test_sandboxes.py::test_a_change_may_not_fork_what_nobody_has_declared",
     ),
     # --- speaking Kubernetes ---
+    _guard(
+        "two take the same Lease",
+        "kube/lease.py",
+        'metadata |= {"resourceVersion": lease.metadata.resource_version}',
+        "pass",
+        "kube/test_lease.py::TestElection::test_of_two_who_find_it_free_in_the_same_moment_one_leads",
+    ),
     _guard(
         "whoever ends releases the Lease of another",
         "kube/lease.py",

@@ -108,3 +108,33 @@ def test_a_stale_run_is_refused(ledger):
     attempt(ledger, 1, "failed")
     with ledger.transaction("commit"):
         assert ledger.commit(stale, PLAN, (Claim(unit=NAME, attempt=1, ref="boot-1", at=0),), {}, 0) is None
+
+
+def test_values_leave_the_file_with_the_run(tmp_path):
+    """What was secret is not to be found in what SQLite leaves of a row that is deleted."""
+    path, secret = tmp_path / "ledger.db", b"correct horse battery staple " * 200
+    with closing(Ledger(path)) as ledger:
+        run = Run(uid="run-1", target=TARGET, plan=PLAN.digest)
+        with ledger.transaction("birth"):
+            ledger.birth(Stored(run=run, name="box", documents=DOCUMENTS, forks=(), wish=Wish()))
+        claimed = commit(ledger, Claim(unit=NAME, attempt=1, ref="boot-1", at=0))
+        told = {"one": output_record(NAME, 1, "one")}
+        record = Record(unit=NAME, attempt=1, result=Result(outcome="succeeded", outputs=told))
+        with ledger.transaction("commit"):
+            ledger.commit(claimed, PLAN, (record,), {(NAME, "one"): secret}, 0)
+        after = commit(ledger, Close(request=Request(at=1, reason="Deleted", message="deleted")), Finish(at=2))
+        with ledger.transaction("dissolve"):
+            ledger.dissolve(after, "box")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["ledger.db"]
+    assert secret[:29] not in path.read_bytes()
+
+
+def test_forks_of_a_run_that_ends_are_not_revised(ledger):
+    fork = Unit(name="fork:default/shop", kind="fork")
+    with ledger.transaction("forks"):
+        assert ledger.set_forks("run-1", (fork,), 1)
+    commit(ledger, Close(request=Request(at=1, reason="Deleted", message="deleted")))
+    with ledger.transaction("forks"):
+        assert not ledger.set_forks("run-1", (), 2)
+    assert ledger.load("run-1").forks == (fork,)
+    assert [entry.at for entry in ledger.history("run-1") if entry.move == "Revise"] == [1]
