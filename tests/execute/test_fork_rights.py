@@ -393,7 +393,7 @@ def lines(value, here=""):
         for index, item in enumerate(value):
             name = item.get("name") if isinstance(item, dict) else None
             yield from lines(item, f"{here}[{name if isinstance(name, str) else index}]")
-    elif value is not None and value != []:
+    elif value is not None and value not in ([], {}):
         yield f"{here}={value!r}"
 
 
@@ -421,7 +421,9 @@ def escapes(made, before, home):
         bad += ["a container twice"] * (len(found) - len(known))
         for each in found:
             new = [item for item in each.get("volumeMounts") or () if item not in known[each["name"]]]
-            bad += [item for item in new if item["name"] in closed or item.get("mountPropagation", "None") != "None"]
+            bad += [
+                item for item in new if item.get("name") in closed or item.get("mountPropagation", "None") != "None"
+            ]
     notes = made["spec"]["template"]["metadata"]
     noted = before["spec"]["template"]["metadata"].get("annotations") or {}
     ours = {"dayfly.dev/fork", "dayfly.dev/run", "app.kubernetes.io/managed-by"}
