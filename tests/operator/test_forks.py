@@ -327,28 +327,6 @@ class TestEnd:
 
         play(story, operators=2)
 
-    def test_a_strangers_of_the_same_name_takes_the_place_of_the_claimed_one(self):
-        """It is none of ours: neither the fork that runs, nor what goes with the sandbox. That it is in the way is said."""
-
-        async def story(world: World) -> None:
-            found = await made(world)
-            name = found["metadata"]["name"]
-            world.forks.delete(name)
-            template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-            spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template, "replicas": 1}
-            path = "/apis/apps/v1/namespaces/shop/deployments"
-            stranger = world.ask("POST", path, {"metadata": {"name": name}, "spec": spec})
-            await world.until(lambda: "exists and is not ours; delete it" in message(world), "the objection", 60)
-            assert not ready(world)
-            world.delete()
-            await world.until(lambda: not world.cluster.objects("runs"), "the end", 300)
-            [left] = [each for each in world.cluster.objects("deployments") if each["metadata"]["name"] == name]
-            assert (left["metadata"]["uid"], left["spec"]["replicas"]) == (stranger["metadata"]["uid"], 1)
-            world.ask("DELETE", f"{path}/{name}")
-            await gone(world)
-
-        play(story, operators=2)
-
     def test_forks_of_a_run_that_is_gone(self):
         """A paused peer made them too late: the sweeper takes them away, and lets lie what is not ours."""
 

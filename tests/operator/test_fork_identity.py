@@ -1,0 +1,48 @@
+"""Which Deployment is a run's fork: the one whose UID the ledger holds, whatever a cache has and whatever bears its name."""
+
+from __future__ import annotations
+
+from rig.forking import ended, made, play
+from rig.scenes import gone, message, ready
+from rig.world import World
+
+from dayfly.kube.objects import Key
+
+
+class TestIdentity:
+    def test_what_a_cache_does_not_have_may_be_there(self):
+        """Only a quorum read says that a fork is gone: an operator that hears of things late does not say it is not ready."""
+
+        async def story(world: World) -> None:
+            found = await made(world)
+            [process] = world.processes
+            said = len(world.writes)
+            process.operator.cluster.forks.drop(Key("shop", found["metadata"]["name"]))
+            await world.rest(60)
+            assert ready(world)
+            assert len(world.writes) == said, world.writes[said:]
+            await ended(world)
+
+        play(story)
+
+    def test_a_strangers_of_the_same_name_takes_the_place_of_the_claimed_one(self):
+        """It is none of ours: neither the fork that runs, nor what goes with the sandbox. That it is in the way is said."""
+
+        async def story(world: World) -> None:
+            found = await made(world)
+            name = found["metadata"]["name"]
+            world.forks.delete(name)
+            template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+            spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template, "replicas": 1}
+            path = "/apis/apps/v1/namespaces/shop/deployments"
+            stranger = world.ask("POST", path, {"metadata": {"name": name}, "spec": spec})
+            await world.until(lambda: "exists and is not ours; delete it" in message(world), "the objection", 60)
+            assert not ready(world)
+            world.delete()
+            await world.until(lambda: not world.cluster.objects("runs"), "the end", 300)
+            [left] = [each for each in world.cluster.objects("deployments") if each["metadata"]["name"] == name]
+            assert (left["metadata"]["uid"], left["spec"]["replicas"]) == (stranger["metadata"]["uid"], 1)
+            world.ask("DELETE", f"{path}/{name}")
+            await gone(world)
+
+        play(story, operators=2)
