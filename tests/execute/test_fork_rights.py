@@ -58,7 +58,7 @@ ANYWHERE = {
     "shared processes": (pod(shareProcessNamespace=True), f"{POD}.shareProcessNamespace", ""),
     "node": (pod(nodeName="control-plane"), f"{POD}.nodeName", "choose on which nodes"),
     "node selector": (pod(nodeSelector={"a": "b"}), f"{POD}.nodeSelector", "choose on which nodes"),
-    "affinity": (pod(affinity={"nodeAffinity": {}}), f"{POD}.affinity", "choose on which nodes"),
+    "affinity": (pod(affinity={"nodeAffinity": {"x": 1}}), f"{POD}.affinity", "choose on which nodes"),
     "tolerations": (pod(tolerations=[{"operator": "Exists"}]), f"{POD}.tolerations", "choose on which nodes"),
     "scheduler": (pod(schedulerName="mine"), f"{POD}.schedulerName", "choose on which nodes"),
     "runtime": (pod(runtimeClassName="weak"), f"{POD}.runtimeClassName", "choose on which nodes"),
@@ -177,7 +177,7 @@ AT_HOME = {
     ),
     "driver": (mounted({"csi": {"driver": "secrets-store"}}), f"{POD}.volumes[v].csi", ""),
     "server": (mounted({"nfs": {"server": "x", "path": "/"}}), f"{POD}.volumes[v].nfs", ""),
-    "claim of one's own": (mounted({"ephemeral": {}}), f"{POD}.volumes[v].ephemeral", ""),
+    "claim of one's own": (mounted({"ephemeral": {"x": 1}}), f"{POD}.volumes[v].ephemeral", ""),
     "two sources": (mounted({"emptyDir": {}, **ROOT}), f"{POD}.volumes[v].hostPath", ""),
     "propagation": (
         mounted({"emptyDir": {}}, mountPropagation="Bidirectional"),
