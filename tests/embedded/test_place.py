@@ -57,6 +57,24 @@ def test_whoever_dies_while_it_is_written_leaves_what_was_there(home, monkeypatc
     assert after.ref != before.ref, "its epoch was lost, so nothing may be concluded from what it holds"
 
 
+@pytest.mark.parametrize("how", ["others may write there", "it is a link"])
+def test_a_folder_that_others_can_write_to_is_refused(home, tmp_path, how):
+    """Whoever could put a marker or a receipt there would say what has run."""
+    place = process.open_place(home)
+    if how == "it is a link":
+        shutil.rmtree(place.work)
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        Path(place.work).symlink_to(tmp_path / "elsewhere")
+    else:
+        Path(place.work).chmod(0o777)
+    with pytest.raises(PermissionError, match="belongs to somebody else"):
+        process.open_place(home)
+    if how == "it is a link":
+        Path(place.work).unlink()
+    else:
+        Path(place.work).chmod(0o700)
+
+
 def test_tests_remove_no_folder_but_dayflys_own(home):
     (home / "place").write_text("")
     with pytest.raises(AssertionError, match="place names"):

@@ -89,3 +89,17 @@ def test_outputs_come_from_the_very_document_that_was_sealed():
 
     assert run(main(digest)) == {"url": b"db://1"}
     assert run(main("of another document")) is None
+
+
+def test_a_pod_that_took_its_place_is_not_read_for_it():
+    async def main():
+        cluster = FakeCluster(seed=1)
+        client = Client(cluster.transport("operator"), seed=1)
+        body = {"metadata": {"name": "r-make"}, "spec": MANIFEST["spec"]}
+        first = await client.create(PODS, body, "default")
+        whole = await Pods(client).whole(first)
+        await client.delete(PODS, "r-make", "default", uid=first.metadata.uid, grace=0)
+        await client.create(PODS, body, "default")
+        return whole["metadata"]["uid"] == first.metadata.uid, await Pods(client).whole(first)
+
+    assert run(main()) == (True, None)

@@ -254,6 +254,22 @@ GUARDS: tuple[Guard, ...] = (
         "return splitter.contents()",
         "execute/test_pod_run.py::test_outputs_come_from_the_very_document_that_was_sealed",
     ),
+    _guard(
+        "a finalizer goes from whatever took the place of the object",
+        CACHES,
+        """            if seen.metadata.uid != meta.uid:
+                return
+""",
+        "",
+        LINE + "finalizer_of_an_object_that_took_the_place_of_another_stays",
+    ),
+    _guard(
+        "a pod is read for the one whose place it took",
+        PODS,
+        'return found if found is not None and found["metadata"]["uid"] == pod.metadata.uid else None',
+        "return found",
+        "execute/test_pod_run.py::test_a_pod_that_took_its_place_is_not_read_for_it",
+    ),
     # --- what a pod may be ---
     _guard(
         "another step's outputs lie in our own volume",
@@ -311,6 +327,13 @@ GUARDS: tuple[Guard, ...] = (
         "Path(path).touch(mode=0o600)",
         "Path(path).touch(mode=0o644)",
         "simulator/test_ledger.py::test_the_file_is_its_owners_alone",
+    ),
+    _guard(
+        "attempts work where others may write",
+        "execute/process/place.py",
+        "stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid() and not seen.st_mode & 0o077",
+        "stat.S_ISDIR(seen.st_mode)",
+        "embedded/test_place.py::test_a_folder_that_others_can_write_to_is_refused",
     ),
     _guard(
         "what was secret stays in the ledger's file",

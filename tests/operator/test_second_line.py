@@ -10,12 +10,13 @@ import pytest
 from rig.kubelet import Script
 from rig.runner import Receipt
 from rig.scenes import Scene, at_work, chain, gone, message, play, plugin, ready, step, wish
-from rig.world import Process, Unit, World
+from rig.world import KINDS, Process, Unit, World
 
 from dayfly.kube.client import Client
-from dayfly.kube.objects import Key, Pod
+from dayfly.kube.objects import AnnotatedMeta, Key, Pod
 from dayfly.kube.transport import Request
-from dayfly.operator.cluster.objects import DocumentObject, PluginObject, RunObject, SandboxObject
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS, DocumentObject, PluginObject, RunObject, SandboxObject
 from dayfly.operator.front.in_use import InUse
 from dayfly.operator.front.sandboxes import Sandboxes
 from dayfly.operator.pods.follow import Followers
@@ -189,3 +190,20 @@ def test_receipt_in_a_log_that_is_another_pods_is_not_this_ones(own):
         return found
 
     assert run(main()) is own
+
+
+def test_finalizer_of_an_object_that_took_the_place_of_another_stays():
+    """It was seen, went, and one of its name is there that needs its finalizer still."""
+
+    async def main() -> list[str]:
+        cluster = FakeCluster(seed=1, extra=KINDS)
+        client = Client(cluster.transport("operator"), seed=1)
+        seen = AnnotatedMeta(name="box", uid="gone", finalizers=[RUN_FINALIZER])
+        spec = {"ledger": {"uid": "u", "target": {}, "plan": ""}}
+        path = "/apis/dayfly.dev/v1alpha1/runs"
+        body = json.dumps({"metadata": {"name": "box", "finalizers": [RUN_FINALIZER]}, **spec})
+        assert cluster.answer(Request("POST", path, {}, body.encode())).status == 201
+        await Cluster(client).drop_finalizer(RUNS, seen, RUN_FINALIZER)
+        return cluster.objects("runs")[0]["metadata"]["finalizers"]
+
+    assert run(main()) == [RUN_FINALIZER]
