@@ -68,7 +68,10 @@ def test_nobody_is_sent_to_the_log_of_an_attempt_that_never_ran():
     refused = leaf(unit("db/make", "failed", reason="InputTooLarge", message="input a has 70000 bytes"))
     assert refused.next.startswith("go by what it says (it never ran, so it has no log), mend the plugin")
     again = leaf(unit("db/make", "retrying", reason=Reason.WAITING_TO_RETRY, message="attempt 1 never ran (Stalled)"))
-    assert again.next == "go by what it says (it never ran, so it has no log); it is tried again by itself"
+    assert (
+        again.next
+        == "go by what it says (it never ran, so it has no log); it is tried again by itself, or now with `dayfly retry box`"
+    )
 
 
 def test_the_advice_for_a_fork_names_it_whole():

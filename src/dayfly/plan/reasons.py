@@ -188,7 +188,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             Reason.CLEANUP_STUCK,
             Tone.WARNING,
             "A delete step has failed several times. It is tried again without end.",
-            "{look} and mend what it needs; it is tried again without end. "
+            "{look} and mend what it needs; it is tried again without end, or now with `dayfly retry {sandbox}`. "
             "If what it would remove is gone for certain: `dayfly abandon {sandbox} --reason ...`",
         ),
         Entry(
@@ -230,7 +230,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             Reason.WAITING_TO_RETRY,
             Tone.TROUBLE,
             "An attempt has failed or never ran; the next comes after a pause.",
-            "{look}; it is tried again by itself",
+            "{look}; it is tried again by itself, or now with `dayfly retry {sandbox}`",
         ),
         Entry(
             Reason.NOT_ANSWERING,
