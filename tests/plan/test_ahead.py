@@ -1,0 +1,28 @@
+"""A first attempt is made ready while what it reads is being made: once, and only where a gate holds it."""
+
+import pytest
+
+from dayfly.plan.actions import Prepare
+from dayfly.plan.decide import decide
+from dayfly.plan.world import Held, Objection, Running
+from plan.rows import CLAIMED, MAKE, NOW, PLAN, SEED
+from plan.story import GATED
+from plan.worlds import world
+
+RUNS = {(MAKE, 1): Running(since=NOW)}
+AHEAD = [Prepare(unit=SEED, attempt=1, ahead=True)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [
+        ({"gated": GATED, "facts": RUNS}, AHEAD),
+        ({"gated": GATED, "facts": RUNS | {(SEED, 1): Held(ref="uid-2")}}, []),
+        ({"gated": GATED, "facts": RUNS, "objections": {SEED: Objection(reason="Quota", message="full")}}, []),
+        ({"facts": RUNS}, []),
+    ],
+    ids=["while it is made", "it is there", "it was refused", "without a gate"],
+)
+def test_what_is_asked_for_ahead(fields, asked):
+    decided = decide(PLAN, world(CLAIMED, **fields), NOW)
+    assert [effect for effect in decided.effects if isinstance(effect, Prepare)] == asked
