@@ -255,7 +255,7 @@ class TestEnv:
     def test_outputs_from_the_namespace_s_secret(self, stage: Stage):
         assert stage(LIFE, up)("env", "box").out.splitlines() == [
             "DB_MAKE_URL=db://1",
-            "# DB_SEED_USER is binary (5 bytes); take it from: dayfly env SANDBOX -o json",
+            "# DB_SEED_USER is binary (4 bytes); take it from: dayfly env SANDBOX -o json",
         ]
 
 
