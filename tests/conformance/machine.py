@@ -41,7 +41,7 @@ def _with_script(resource: str, unit: Unit, scripts: dict[str, Behaviour]) -> Un
         else:
             lines.append(f"echo {base64.b64encode(value).decode()} | base64 -d > {output.path}")
     if how.endless:
-        lines.append("exec sleep 7200")
+        lines += [f': > "$JOURNAL.{unit.name}"', "exec sleep 7200"]
     work = msgspec.structs.replace(unit.exec, script="\n".join((*lines, "")))
     return msgspec.structs.replace(unit, exec=work)
 
@@ -65,6 +65,11 @@ async def tell(machine: Machine, tale: Tale) -> tuple[list[str], list[list[str]]
         match act.what:
             case "until" | "await":
                 await until(lambda act=act: is_said(act.of, act.said), lambda act=act: f"{act}; now {machine.report()}")
+                if (
+                    act.said == "Running"
+                ):  # a runner that has not begun its script yet would say, rightly, that it never did
+                    begun = machine.journal.with_name(f"{machine.journal.name}.{act.of.rpartition('/')[2]}")
+                    await until(begun.exists, f"the script of {act.of} to begin")
                 if act.what == "until":
                     looks.append(said(machine.report()))
             case "delete":

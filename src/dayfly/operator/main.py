@@ -196,7 +196,7 @@ class Operator:
     async def _tell(self, run: str, scene: Scene | None, decided: Decision | None) -> None:
         """Say how the run stands, of its Sandbox and of each resource; `decided` is what follows from the scene."""
         found = self.cluster.ledger.get(run)
-        if scene is None or found is None:
+        if scene is None or found is None or not self._reconciler.targets.of(found).speaks:
             return
         session = self._reconciler.sessions.of(found)
         report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now), scene.now)

@@ -48,6 +48,7 @@ class Observer:
             run=run.ledger,
             wish=wish,
             facts=within_limit(run.ledger, known.facts) | refused,
+            target=await self._targets.of(run).state(run),
             gated=self._executors.gated,
             objections={**objections, **known.objections},
             remarks=remarks(plan, run.ledger),

@@ -40,7 +40,7 @@ class Reconciler:
         """`ended` is told of each run that is over."""
         self._cluster = cluster
         self._ended = ended
-        self._targets = Targets(cluster)
+        self.targets = Targets(cluster)
         self.followers = Followers(cluster.client, cluster.queue.add)
         cluster.heeds = self.followers.wants
         self._outputs = Outputs(cluster.client)
@@ -48,15 +48,15 @@ class Reconciler:
         self.sessions = Sessions(self._end)
         self.logs = StepLogs(cluster)
         forks = ForkReconciler(cluster)
-        self.sweeper = Sweeper(cluster, pods, self._targets, forks)
+        self.sweeper = Sweeper(cluster, pods, self.targets, forks)
         builder = PodBuilder(cluster, Namespaces(cluster.client, runner, cluster.now), runner)
         steps = StepObserver(cluster, pods=pods, followers=self.followers, outputs=self._outputs, builder=builder)
         self.executors: Registry[Sight] = Registry(
             StepExecutor(cluster, steps, pods=pods, followers=self.followers, builder=builder, fallback=fallback),
             ForkExecutor(forks),
         )
-        self._observer = Observer(cluster, targets=self._targets, executors=self.executors)
-        self._effects = Effects(cluster, targets=self._targets, executors=self.executors)
+        self._observer = Observer(cluster, targets=self.targets, executors=self.executors)
+        self._effects = Effects(cluster, targets=self.targets, executors=self.executors)
 
     def last(self, run: str) -> Scene | None:
         """What the latest turn of that run saw, with the ledger and the objections as they are now."""
@@ -105,7 +105,7 @@ class Reconciler:
             await self.sweeper.tidy(run)
             return None
         session = self.sessions.of(found)
-        if not (session.fenced or found.ledger.units or await self._targets.fence(found)):
+        if not (session.fenced or found.ledger.units or await self.targets.fence(found)):
             return None
         session.fenced = True
         try:
@@ -162,7 +162,8 @@ class Reconciler:
             if isinstance(error, errors.Forbidden) and not error.namespace_ending:
                 raise
             return not move.result.outputs
-        self.logs.heard(sight.session.logs, key, printed)
+        if self.targets.of(sight.run).speaks:
+            self.logs.heard(sight.session.logs, key, printed)
         return True
 
     async def perform(self, scene: Scene, effect: Effect) -> None:

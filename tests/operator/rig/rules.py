@@ -88,6 +88,8 @@ class Rules:
             fenced = "dayfly.dev/lifecycle" in meta.get("finalizers", [])
             if not change.subresource and not fenced and meta["uid"] not in {of for _, of in self._runs.values()}:
                 yield "it is no Run's target"
+        elif meta.get("uid") in {of for _, of in self._runs.values()}:
+            return  # the target of a Run, of whatever kind
         elif change.plural in LABELLED:
             if change.method != "PATCH" or not (change.subresource or _only_label(change.metadata, change.body)):
                 yield f"more of it is changed than a label of ours: {change.body}"

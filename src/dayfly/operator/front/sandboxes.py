@@ -35,7 +35,7 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.front.in_use import InUse
 from dayfly.operator.status.sandbox_status import Heeded, WaitingError
-from dayfly.operator.targets.targets import counts_updates
+from dayfly.operator.targets.sandbox import counts_updates
 from dayfly.plan.reasons import Reason
 from dayfly.spec import documents, semver
 from dayfly.spec.errors import SpecError

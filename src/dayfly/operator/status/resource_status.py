@@ -60,7 +60,7 @@ class ResourceStatus:
         Raises:
             errors.ApiError: not all is said.
         """
-        if run.spec.plural != "sandboxes" or run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED):
+        if run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED):
             return 0.0
         named = [document for document in scene.plan.documents if document.resource]
         again = []

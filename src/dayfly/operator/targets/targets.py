@@ -1,7 +1,6 @@
 """The objects whose lives runs are tied to: fenced before the first claim, read for their wish, let go at the end."""
 
 import contextlib
-from typing import Any
 
 import msgspec
 
@@ -21,12 +20,12 @@ from dayfly.operator.cluster.objects import (
     RunObject,
     retries,
 )
+from dayfly.operator.targets.adapter import Adapter, Anything, Seen
+from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Wish
-from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Request
-from dayfly.spec.sandbox import ttl_seconds
 
 
 class Targets:
@@ -34,6 +33,17 @@ class Targets:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._anything = Anything()
+        self._adapters: dict[str, Adapter] = {}
+        self.add(SandboxTarget(cluster))
+
+    def add(self, adapter: Adapter) -> None:
+        """Have runs of one more kind of target."""
+        self._adapters[adapter.plural] = adapter
+
+    def of(self, run: RunObject) -> Adapter:
+        """What is known of the kind of a run's target."""
+        return self._adapters.get(run.spec.plural, self._anything)
 
     async def fence(self, run: RunObject) -> bool:
         """Before a run's first claim: see our finalizer on its living target, or take the empty run away again.
@@ -59,16 +69,15 @@ class Targets:
 
     async def wish(self, run: RunObject) -> Wish:
         """What the target's owner wants of it now."""
-        target = run.ledger.target
-        cached = self._cluster.sandboxes.get(target.name, target.namespace)
-        if run.spec.plural == "sandboxes" and cached is not None and cached.metadata.uid == target.uid:
-            meta, spec = cached.metadata, cached.spec
-        else:
-            seen = await self._read(run)
-            if seen is None:
+        adapter = self.of(run)
+        seen = adapter.cached(run.ledger.target)
+        if seen is None:
+            found = await self._read(run)
+            if found is None:
                 gone = Request(at=run.ledger.born_at, reason=Reason.DELETED, message="its target object is gone")
                 return Wish(stop=gone)
-            meta, spec = seen.metadata, {}
+            seen = Seen(found.metadata, {})
+        meta, times = seen.meta, adapter.times(run, seen)
         stop = abandon = None
         if meta.deletion_timestamp:
             at = milliseconds(meta.deletion_timestamp)
@@ -79,17 +88,18 @@ class Targets:
         return Wish(
             stop=stop,
             abandon=abandon,
-            expires_at=_expiry(run, meta, spec),
+            expires_at=times.expires_at,
+            lease_until=times.lease_until,
             retry=retries((meta.annotations or {}).get(RETRY_ANNOTATION, "")),
         )
 
     async def release(self, run: RunObject) -> None:
-        """The run is over: the target goes, by whatever the run ended (its time to live, say).
+        """The run is over: the target goes, by whatever the run ended (its time to live, say), or lives on without us.
 
         Its deletion is certain before our finalizer is off: a target that stayed would be begun anew.
         """
         seen = await self._read(run)
-        if seen is not None and not seen.metadata.deletion_timestamp:
+        if seen is not None and not seen.metadata.deletion_timestamp and self.of(run).removes:
             target = run.ledger.target
             with contextlib.suppress(errors.NotFound):
                 await self._cluster.client.delete(_kind(run), target.name, target.namespace, uid=target.uid)
@@ -98,7 +108,7 @@ class Targets:
 
     async def wants_run(self, target: Target) -> bool:
         """Whether a run of that target may be there or come yet: it lives, or is held by our finalizer."""
-        if target.kind != "Sandbox":
+        if target.kind != SandboxTarget.kind:
             return True  # whoever wrote its documents and posts its runs is another front
         try:
             seen = await self._cluster.client.get(SANDBOXES, target.name, target.namespace)
@@ -121,11 +131,8 @@ class Targets:
 
     def _unfenced(self, run: RunObject) -> AnnotatedMeta | None:
         """The target as the cache has it, if it is yet to be fenced. The cache may be behind: the write tells."""
-        target = run.ledger.target
-        seen = self._cluster.sandboxes.get(target.name, target.namespace) if run.spec.plural == "sandboxes" else None
-        if seen is None or seen.metadata.uid != target.uid or not _free(seen.metadata):
-            return None
-        return seen.metadata
+        seen = self.of(run).cached(run.ledger.target)
+        return seen.meta if seen is not None and _free(seen.meta) else None
 
     async def _hold(self, run: RunObject, meta: AnnotatedMeta) -> PartialObjectMetadata | None:
         """Put our finalizer on the target as it was seen; None if it is not so any more, or nobody knows."""
@@ -176,23 +183,3 @@ def _kind(run: RunObject) -> Resource[PartialObjectMetadata]:
     group, _, version = target.api_version.rpartition("/")
     namespaced = bool(target.namespace)
     return Resource(group, version, run.spec.plural, target.kind, dict, namespaced).metadata_only()
-
-
-def counts_updates(spec: dict[str, Any]) -> bool:
-    """Whether its time to live begins anew with each change of its spec."""
-    ttl = spec.get("ttl")
-    return isinstance(ttl, dict) and ttl.get("offsetFrom") == "updatedAt"
-
-
-def _expiry(run: RunObject, meta: AnnotatedMeta, spec: dict[str, Any]) -> int:
-    ttl = spec.get("ttl") or {}
-    try:
-        seconds = ttl_seconds(ttl["duration"]) if ttl else 0
-    except (SpecError, KeyError, TypeError):
-        return 0
-    begin = milliseconds(meta.creation_timestamp)
-    if counts_updates(spec):
-        if meta.generation != (run.spec.generation or 1):
-            return 0  # it has just been changed; the moment is about to be noted
-        begin = max(begin, run.spec.updated_at)
-    return begin + seconds * 1000 if seconds else 0
