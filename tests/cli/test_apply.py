@@ -181,7 +181,7 @@ def test_a_refusal_after_something_was_changed_does_not_say_that_nothing_was(ser
     said, refusal = done.err.splitlines()
     assert said.startswith('Created sandbox "demo"')
     assert refusal.startswith("dayfly: b.yaml:3:3: spec.cluster: ")
-    assert refusal.endswith("; what is said above to be made or changed is there")
+    assert refusal.endswith("; what was made or changed above is in place")
     assert served.sandboxes() == ["demo"]
     refused(served("apply", "-f", "b.yaml"), 2, "b.yaml:3:3: spec.cluster: ")
 
@@ -228,7 +228,7 @@ def test_input_that_is_no_text_or_too_large(cli: Cli):
 def test_one_thing_wished_for_twice(cli: Cli):
     cli.write("a.yaml", wishes.sandbox())
     cli.write("b.yaml", wishes.sandbox())
-    refused(cli("apply", "-f", "."), 2, 'b.yaml:1:1: the sandbox "demo" is wished for twice, also in a.yaml')
+    refused(cli("apply", "-f", "."), 2, 'b.yaml:1:1: the sandbox "demo" is defined twice, also in a.yaml')
 
 
 def test_wrong_kind_for_the_verb(cli: Cli, journal: Path):

@@ -49,7 +49,7 @@ def test_the_server_s_own_words_and_a_code_for_each_status(cli: Cli, fake: Fake,
 
 def test_something_else_is_at_the_address(cli: Cli, fake: Fake):
     fake.say("GET", "sandboxes", b"<html>")
-    refused(cli("sandbox", "list"), 6, "is no Dayfly: it answers 200 and no JSON")
+    refused(cli("sandbox", "list"), 6, "is not Dayfly: it answers 200 without JSON")
     fake.say("GET", "sandboxes", {"unexpected": 1}, status=500)
     refused(cli("sandbox", "list"), 1, "the server answered 500 without a reason")
 
@@ -81,7 +81,7 @@ def test_no_http_at_the_address(cli: Cli, answer: bytes, message: str):
     "address", ["http://[::1", "http://a b:80", "http://z\u00fcrich..:80", "ftp://a:80", "http://:80"]
 )
 def test_what_is_no_address_is_said_before_anything_is_asked(cli: Cli, address: str):
-    refused(cli("sandbox", "list", DAYFLY_URL=address), 2, "is no address of a server; write http://host:port")
+    refused(cli("sandbox", "list", DAYFLY_URL=address), 2, "is not the address of a server; write http://host:port")
 
 
 def test_a_refusal_is_heard_that_comes_before_the_whole_body_is_sent():
@@ -168,7 +168,7 @@ def test_usage_errors_name_the_help_to_read(cli: Cli):
     refused(cli("sandbox", "get"), 2, "Missing argument 'NAME'", "dayfly sandbox get --help")
     refused(cli("sandbox", "delete"), 2, "either a name or -f", "dayfly sandbox delete --help")
     refused(cli("apply"), 2, "'-f'", "dayfly apply --help")
-    refused(cli("apply", "-f", "x", "--timeout", "soon"), 2, "'soon' is no duration")
+    refused(cli("apply", "-f", "x", "--timeout", "soon"), 2, "'soon' is not a duration")
     refused(cli("apply", "-f", "x", "--wait=perhaps"), 2, "perhaps")
     refused(cli("abandon", "demo"), 2, "--reason")
     refused(cli("abandon", "demo", "--reason", " "), 2, "--reason is empty")
@@ -181,7 +181,7 @@ def test_closed_standard_streams_are_silence_and_no_traceback(cli: Cli, fake: Fa
     line = " ".join((*COMMAND, "sandbox list", closed))
     done = subprocess.run(["sh", "-c", line], env=cli.environment(), capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "" or done.stderr.startswith("There is no sandbox")
+    assert done.stderr == "" or done.stderr.startswith("There are no sandboxes")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_what_the_machine_refuses_is_said_without_its_number(cli: Cli):
     (cli.home / "url").rmdir()
     (cli.home / "server.log").mkdir()
     done = cli("up", "--detach", "--port", "0")
-    refused(done, 1, f"{cli.home}/server.log: Is a directory; mend that")
+    refused(done, 1, f"{cli.home}/server.log: Is a directory; fix that")
     assert "Errno" not in done.err
 
 

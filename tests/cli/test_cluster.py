@@ -131,7 +131,7 @@ def _sentences(blocker) -> list[tuple[str, ...]]:
 
 class TestWhy:
     def test_ready_waits_for_nothing(self, stage: Stage):
-        assert stage(LIFE, up)("why", "box").out == "box waits for nothing\n"
+        assert stage(LIFE, up)("why", "box").out == "box is not waiting for anything\n"
 
     def test_a_failed_step_with_a_command_that_can_be_typed(self, stage: Stage):
         lines = stage(FAILING, failing)("why", "box").out.splitlines()
@@ -170,7 +170,7 @@ class TestWhy:
         out = asked("why", "box").out
         assert "may have run and its outcome is not known" in out
         assert re.search(r"it is certain to have ended in \d+ (h|min)", out)
-        assert "to do: nothing: it resolves by itself at its deadline, and nothing runs twice meanwhile" in out
+        assert "to do: nothing: it resolves by itself at its deadline, and nothing runs twice in the meantime" in out
 
     def test_what_no_operator_has_taken_up(self, stage: Stage):
         asked = stage.at(still(), 1_767_225_600_000 + 60_000)
@@ -188,7 +188,7 @@ class TestWhy:
             world.delete()
 
         out = stage(LIFE, alone, later=90)("why", "box").out
-        assert "its deletion was asked for, and no operator has taken that up (for 1 min 30 s)" in out
+        assert "its deletion was requested, but no operator has taken that up (for 1 min 30 s)" in out
 
     def test_a_plugin_that_is_missing(self, stage: Stage):
         async def missing(world: World) -> None:
@@ -245,7 +245,7 @@ class TestRetry:
 
     def test_where_nothing_waits_nothing_is_changed(self, stage: Stage):
         asked = stage(LIFE, up)
-        refused(asked("retry", "box"), 1, "nothing of it waits to be tried again")
+        refused(asked("retry", "box"), 1, "nothing in it is waiting to be retried")
         refused(asked("retry", "box", "db/nothing"), 3, 'no unit "db/nothing"; there is db/make')
         refused(asked("retry", "nobody"), 3, 'no sandbox "nobody"')
         assert "annotations" not in asked.cluster.objects("sandboxes")[0]["metadata"]
@@ -323,7 +323,7 @@ class TestErrors:
         if config:
             path.write_text(config)
         done = cli("why", "box", "--context", "nowhere", KUBECONFIG=str(path))
-        refused(done, 2, "no way into a cluster", words)
+        refused(done, 2, "cannot reach a cluster", words)
 
     def test_a_namespace_without_a_cluster(self, cli):
         refused(cli("get", "-n", "shop"), 2, "name the cluster too, with --context NAME")

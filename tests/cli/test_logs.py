@@ -84,7 +84,7 @@ def test_what_is_written_is_shown_at_once_and_ctrl_c_ends_the_following(served: 
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, b"")
-    assert err == b"dayfly: interrupted; what the server was asked for goes on, see: dayfly status\n"
+    assert err == b"dayfly: interrupted; the server goes on with what it was asked to do, see: dayfly status\n"
 
 
 def test_a_reader_that_has_seen_enough_ends_it_in_silence(served: Cli, journal: Path):

@@ -29,8 +29,8 @@ def test_sandboxes_resources_plugins_and_versions(served: Cli, journal: Path):
     refused(served("apply", "-f", "t"), 2, 'did you mean "1.0.0"?')
     assert served("get", "-l", "team=pay").out.splitlines()[1].startswith("demo ")
     assert served("get", "resources", "-l", "team").out.splitlines()[1].startswith("db ")
-    assert served("get", "-l", "!team").err == "There is no sandbox.\n"
-    assert served("sandbox", "list", "-l", "team!=pay").err == "There is no sandbox with such labels.\n"
+    assert served("get", "-l", "!team").err == "There are no sandboxes.\n"
+    assert served("sandbox", "list", "-l", "team!=pay").err == "No sandbox has such labels.\n"
     refused(served("get", "-l", "=x"), 2, "selects nothing by labels")
     refused(served("get", "sandbox", "demo", "-l", "team"), 2, "either a name or --label")
 

@@ -103,7 +103,7 @@ def test_what_is_wrong_is_told_with_its_place(cli: Cli, journal: Path):
     cli.write("s.yaml", wishes.sandbox())
     refused(cli("plan", "-f", "s.yaml"), 3, 'plugin "notes" is in none of these files', "dayfly up")
     cli.write("p.yaml", wishes.plugin(journal))
-    refused(cli("plan", "-f", "p.yaml"), 2, "no sandbox in there")
+    refused(cli("plan", "-f", "p.yaml"), 2, "it contains no sandbox")
     cli.write("s.yaml", SANDBOX.replace("provision.path", "provision.pth"))
     refused(cli("plan", "-f", "."), 2, "s.yaml:8:", 'no output "pth"', 'did you mean "path"?')
     text = wishes.plugin(journal).replace(

@@ -143,7 +143,7 @@ def test_it_is_the_clusters_that_it_is_called_and_those_of_its_sandboxes(cli: Cl
     staging = cli.write(
         "staging.yaml", "apiVersion: signadot.com/v1\nname: a\nspec: {cluster: staging, resources: []}\n"
     )
-    refused(cli("up", "--port", "0", "--cluster", ""), 2, "'' is no name of a cluster")
+    refused(cli("up", "--port", "0", "--cluster", ""), 2, "'' is not the name of a cluster")
     up = ("up", "--detach", "--port", "0")
     assert cli(*up).code == 0
     try:
@@ -195,7 +195,7 @@ def test_a_stranger_where_a_killed_server_was_is_seen_through(cli: Cli, tmp_path
 def test_a_home_that_cannot_be_used(cli: Cli):
     cli.write("file", "")
     refused(cli("up", DAYFLY_HOME=str(cli.folder / "file" / "home")), 5, "DAYFLY_HOME")
-    refused(cli("status", DAYFLY_URL="nowhere"), 2, "'nowhere' is no address of a server", "http://host:port")
+    refused(cli("status", DAYFLY_URL="nowhere"), 2, "'nowhere' is not the address of a server", "http://host:port")
     refused(cli("status", DAYFLY_URL="http://127.0.0.1:99999"), 2, "no usable port")
     refused(cli("up", "--port", "70000"), 2, "dayfly up --help")
 

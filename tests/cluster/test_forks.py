@@ -233,7 +233,7 @@ class TestForks:
         grant = ["--clusterrole=dayfly-forks", f"--serviceaccount={ACCOUNT}"]
         operator.own.kubectl("create", "rolebinding", "dayfly-forks", "-n", namespace, *grant)
         operator.apply(made)
-        words = f"workloads of namespace {namespace} are not forked by sandboxes of {wishes.namespace}"
+        words = f"workloads of namespace {namespace} may not be forked by sandboxes of {wishes.namespace}"
         operator.wait_status(wishes.name, wishes.namespace, lambda said: words in said["message"], words)
         assert [each["metadata"]["name"] for each in operator.items(f"/api/v1/namespaces/{namespace}/services")] == [
             shop.name

@@ -134,7 +134,7 @@ class TestPlace:
         )
         wait_said("pair/first", scheduler, state="running")
         failed = wait_failed(operator, wishes, "pair/first")
-        assert failed["message"].startswith(f"StartDeadlineExceeded: was given no place to run within 3 s: {scheduler}")
+        assert failed["message"].startswith(f"StartDeadlineExceeded: found no place to run within 3 s: {scheduler}")
         operator.delete(wishes.name, wishes.namespace)
         assert said(journal) == []
 
@@ -173,7 +173,7 @@ class TestImage:
         wait_said("pair/gone", image, "failed to pull")
         first = unit(operator.status(wishes.name, wishes.namespace), "pair/first")
         assert first["message"].startswith("ContainerStatusUnknown: its node has no record of its container")
-        assert f'the last that was heard: Failed to pull image "{image}"' in first["message"]
+        assert f'last heard: Failed to pull image "{image}"' in first["message"]
         assert f"`dayfly abandon {wishes.name} --reason ... --context here" in why()
         give_up(operator, wishes)
         assert said(journal) == []
@@ -215,7 +215,7 @@ class TestImage:
         with silent(operator.own.network.host) as registry:
             image = f"{registry}/slow:1"
             operator.apply(wishes.plugin(image=image, timeouts={"pull": "15s"}), wishes.sandbox())
-            first = wait_said("pair/first", f"pulls the image {image} since ", f'Pulling image "{image}"')
+            first = wait_said("pair/first", f"has been pulling the image {image} since ", f'Pulling image "{image}"')
             assert (first["state"], first["reason"]) == ("running", "Pulling")
             operator.wait_status(
                 wishes.name,

@@ -101,7 +101,7 @@ def at(name, output):
             QUEUE.replace("  - name: unmake\n", "  - name: unmake\n    retry: {§idempotent: false}\n"),
             (
                 "spec.delete[0].retry.idempotent: "
-                "a delete step may be tried again; make its script fit to run twice and leave this out"
+                "a delete step may be tried again; make its script safe to run twice and leave this out"
             ),
         ),
     ],
@@ -361,7 +361,7 @@ def test_a_document_has_at_most_a_mebibyte():
     script = "#!/bin/sh " + "x" * 120_000
     one_each = [f"  - {{name: s{n}, script: '{script}'}}" for n in range(9)]
     plugin = "name: p\nspec:\n  create:\n" + "\n".join(one_each) + "\n"
-    words = r": has 10\d+ bytes when compiled, at most 1048576 go: put long texts into the image"
+    words = r": has 10\d+ bytes when compiled; at most 1048576 are allowed: put long texts into the image"
     assert re.fullmatch("spec" + words, plugin_refusal(plugin.replace("spec:", "§spec:")))
     assert re.fullmatch(r"spec\.resources\[0\]" + words, refusal(OF_BROKEN.replace("{name: db", "§{name: db"), plugin))
     assert re.fullmatch(r"spec\.hooks" + words, refusal(box("\n".join(["§hooks:", "  preStart:", *one_each]))))

@@ -250,9 +250,9 @@ def test_a_param_that_no_step_takes_is_a_warning():
 def test_what_no_host_does_anything_with_is_a_warning():
     wish = box("virtual: [{name: v}]\nmiddleware: [{name: override}]\nrouting: {forwards: []}\nlocal: []\n")
     assert run(wish).warnings == (
-        "box.yaml:4:3: spec.virtual: is kept as it is, and no host does anything with it yet",
-        "box.yaml:5:3: spec.middleware: is kept as it is, and no host does anything with it yet",
-        "box.yaml:6:3: spec.routing: is kept as it is, and no host does anything with it yet",
+        "box.yaml:4:3: spec.virtual: is stored as it is, but no host acts on it yet",
+        "box.yaml:5:3: spec.middleware: is stored as it is, but no host acts on it yet",
+        "box.yaml:6:3: spec.routing: is stored as it is, but no host acts on it yet",
     )
 
 

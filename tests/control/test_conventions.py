@@ -235,7 +235,7 @@ def test_an_unforeseen_error_says_whose_fault_it_is_and_names_its_line_in_the_lo
     host.report = lambda uid: 1 / 0
     answer = client.call("GET", "sandboxes/sb1")
     assert answer.status == 500
-    assert "Dayfly's own" in answer.error
+    assert "internal error of Dayfly" in answer.error
     assert "division" not in answer.body.decode()
     assert answer.json["requestId"] in caplog.text
 

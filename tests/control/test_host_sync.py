@@ -227,7 +227,9 @@ def test_a_change_that_the_host_has_not_heard_of_is_said(db, host):
     host.down = True
     status = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]
     assert status["ready"] is False
-    assert status["message"].startswith("All desired workloads are available. (the cluster cannot be told now")
+    assert status["message"].startswith(
+        "All desired workloads are available. (the cluster cannot be told at the moment"
+    )
     answer = db.call("PUT", "sandboxes/sb1/lease", {"seconds": 5})
     assert answer.status == 503
     assert "nothing was changed" in answer.error
@@ -292,7 +294,7 @@ def test_one_sandbox_that_fails_unforeseen_keeps_no_other_waiting(client, host, 
     monkeypatch.setattr(host, "offer", fails)
     made = client.put("sandboxes/aa", wishes.empty())
     assert made["status"]["ready"] is False
-    assert "Dayfly's own" in made["status"]["message"]
+    assert "internal error of Dayfly" in made["status"]["message"]
     host.down = True
     client.put("sandboxes/bb", wishes.empty())
     host.down = False

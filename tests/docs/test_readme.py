@@ -69,7 +69,7 @@ def test_the_commands_of_the_readme_can_be_typed(person: Person):
     assert script.count("./dayfly ") >= 8
     # The usual port may be somebody else's on this machine.
     said = typed(person, script.replace("up --detach", "up --detach --port 0"))
-    assert "accounts-demo waits for nothing" in said
+    assert "accounts-demo is not waiting for anything" in said
     assert "USERS_REGISTER_NAMES=" in said
     assert 'Sandbox "accounts-demo" is gone.' in said
     assert "SQLITE_NOTES_PROVISION_PATH=" in said

@@ -81,7 +81,7 @@ async def test_a_cleanup_runs_whatever_it_would_be_given(machine):
     await machine.delete()
     await machine.wrote("absent=raw raw=<>")
     assert "zero byte" in machine.unit("r/z").message
-    assert "it is handed over as absent" in machine.unit("r/z").message
+    assert "it is passed as absent" in machine.unit("r/z").message
     machine.journal.with_name("journal.go").touch()
     await machine.gone()
     assert machine.lines() == ["absent=raw raw=<>"]
@@ -116,7 +116,7 @@ async def test_all_outputs_of_a_run_have_a_limit(machine):
     await asyncio.sleep(0.2)
     states = sorted(machine.unit(f"r/s{n}").state for n in range(3))
     assert states == ["failed", "succeeded", "succeeded"]
-    assert "524288 bytes of outputs would make 1572864 for the run, 1048576 is the most" in report.message
+    assert "524288 bytes of outputs would make 1572864 for the run; at most 1048576 fit" in report.message
     assert len(machine.values()) == 2
 
 

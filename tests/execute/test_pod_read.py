@@ -50,7 +50,7 @@ def test_an_unknown_end_is_no_proof_that_it_never_began():
     fact = seen(main=ended(reason="ContainerStatusUnknown"), phase="Failed", deleted=NOW, **never)
     assert isinstance(fact, Ended)
     assert (fact.result.outcome, fact.result.reason) == ("failed", "ContainerStatusUnknown")
-    assert "whether it ever began cannot be told" in fact.result.message
+    assert "not certain whether it ever began" in fact.result.message
 
 
 def sealed(outcome):
@@ -120,7 +120,7 @@ def test_what_was_removed_when_its_time_to_start_was_over_says_that(deleted, rea
     fact = seen(main=ended(reason="ContainerStatusUnknown"), phase="Failed", deleted=deleted)
     assert fact.result.reason == reason
     assert ("did not start within 10 min" in fact.result.message) == (reason == "StartDeadlineExceeded")
-    assert "cannot be told for certain" in fact.result.message
+    assert "not certain whether it ever began" in fact.result.message
 
 
 @pytest.mark.parametrize(

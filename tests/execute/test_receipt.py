@@ -52,7 +52,7 @@ def test_a_success_brings_what_was_written_and_when():
         ({"outcome": "exited", "code": "3"}, "ExitCode", "exit code 3"),
         ({"outcome": "signaled", "code": "9"}, "Signal", "killed by signal 9 (SIGKILL)"),
         ({"outcome": "signaled", "code": "99"}, "Signal", "killed by signal 99 (unknown)"),
-        ({"outcome": "deadline"}, Reason.RUN_DEADLINE, "ran longer than its 20 s"),
+        ({"outcome": "deadline"}, Reason.RUN_DEADLINE, "ran longer than its limit of 20 s"),
         ({"outcome": "cancelled"}, Reason.CANCELLED, "was asked to end, with 2 s of grace"),
         ({"outcome": "not-executable", "detail": "The script cannot."}, "NotExecutable", "The script cannot"),
         ({"outcome": "lost", "detail": "Nobody saw it."}, Reason.LOST, "Nobody saw it"),
@@ -66,7 +66,7 @@ def test_each_failure_has_a_reason_and_words_that_fit_into_a_sentence(
 
 
 LIMIT = "resources.limits.memory of container main in the plugin's podTemplateOverlay"
-RAISE, NONE = f"raise {LIMIT}", f"it has no limit of its own, which would be {LIMIT}"
+RAISE, NONE = f"raise {LIMIT}", f"it has no limit of its own, which would be set in {LIMIT}"
 
 
 @pytest.mark.parametrize(

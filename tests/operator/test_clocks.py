@@ -28,7 +28,7 @@ class TestClocks:
     def test_on_a_node_that_is_ahead_it_is_said_why_a_step_does_not_start(self):
         async def story(world: World) -> None:
             world.kubelet.ahead = 600.0
-            await world.until(lambda: "pulls the image busybox:1" in message(world), "the pull", 10)
+            await world.until(lambda: "has been pulling the image busybox:1" in message(world), "the pull", 10)
             world.kubelet.scripts["db/make"].hangs = False
             await world.until(lambda: ready(world), "ready", 60)
             world.delete()

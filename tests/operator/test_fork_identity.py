@@ -36,7 +36,9 @@ class TestIdentity:
             spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template, "replicas": 1}
             path = "/apis/apps/v1/namespaces/shop/deployments"
             stranger = world.ask("POST", path, {"metadata": {"name": name}, "spec": spec})
-            await world.until(lambda: "exists and is not ours; delete it" in message(world), "the objection", 60)
+            await world.until(
+                lambda: "exists and does not belong to Dayfly; delete it" in message(world), "the objection", 60
+            )
             assert not ready(world)
             world.delete()
             await world.until(lambda: not world.cluster.objects("runs"), "the end", 300)

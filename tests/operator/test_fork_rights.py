@@ -13,7 +13,7 @@ from dayfly.execute.fork import render
 
 MERGE = "application/merge-patch+json"
 SOURCES = "dayfly.dev/sandboxes-from"
-NOT_GRANTED = "workloads of namespace bank are not forked by sandboxes of shop: an administrator can annotate it"
+NOT_GRANTED = "workloads of namespace bank may not be forked by sandboxes of shop: an administrator can annotate it"
 
 
 def patch(kind: str, value) -> dict:

@@ -42,7 +42,7 @@ class TestBirth:
 
         async def story(world: World) -> None:
             world.sandbox(wish(forks=[fork()]))
-            await world.until(lambda: "Deployment shop/web, is not there" in message(world), "the lack", 30)
+            await world.until(lambda: "Deployment shop/web, does not exist" in message(world), "the lack", 30)
             await world.rest(60)
             before = len(world.writes)
             await world.rest(3600)
@@ -104,7 +104,9 @@ class TestBirth:
                 spec = {"selector": {"a": "b"}, "ports": [{"port": 1}]}
             world.ask("POST", path, {"metadata": {"name": name}, "spec": spec})
             world.sandbox(wish(forks=[fork()]))
-            await world.until(lambda: "exists and is not ours; delete it" in message(world), "the objection", 60)
+            await world.until(
+                lambda: "exists and does not belong to Dayfly; delete it" in message(world), "the objection", 60
+            )
             world.ask("DELETE", f"{path}/{name}")
             await world.until(lambda: ready(world), "ready", 30)
             await ended(world)

@@ -91,7 +91,7 @@ class TestHindered:
             with monkeypatch.context() as patched:
                 if where == "turn":
                     patched.setattr(Reconciler, "perform", broken)
-                    told = "a defect of the operator's own, ValueError; its log tells more"
+                    told = "a bug in the operator, ValueError; see its log"
                     await world.until(lambda: told in world.status()["message"], "the defect", 20)
                 else:
                     patched.setattr(main, "describe", broken)

@@ -73,7 +73,7 @@ def test_a_cleanup_runs_whatever_it_would_be_given():
         world.kubelet.scripts[DROP].runs = 60
         world.delete()
         await world.until(lambda: world.cloud.starts(DROP), "the cleanup to start", 60)
-        await world.until(lambda: "it is handed over as absent" in unit(world, DROP).get("message", ""), "a word", 60)
+        await world.until(lambda: "it is passed as absent" in unit(world, DROP).get("message", ""), "a word", 60)
         assert "input make-url contains a zero byte" in unit(world, DROP)["message"]
         await gone(world)
 
@@ -99,7 +99,7 @@ def test_all_outputs_of_a_run_have_a_limit():
         world.sandbox(wish())
         await world.until(lambda: world.status().get("reason") == "ResourceFailed", "its word", 60)
         await world.rest(10)
-        said = f"{len(half)} bytes of outputs would make {3 * len(half)} for the run, {RUN_OUTPUT_LIMIT} is the most"
+        said = f"{len(half)} bytes of outputs would make {3 * len(half)} for the run; at most {RUN_OUTPUT_LIMIT} fit"
         assert said in message(world)
         records = world.ledger()["units"]
         assert sorted(records[name].get("outcome") for name in names) == ["failed", "succeeded", "succeeded"]

@@ -161,7 +161,7 @@ def test_foreign_pod_of_our_name_is_left_alone():
     async def story(world: World) -> None:
         world.cluster.admission.append(lambda *change: _squat(world, *change))
         world.sandbox(wish())
-        await world.until(lambda: "is not ours; delete it" in message(world), "the objection", 60)
+        await world.until(lambda: "does not belong to Dayfly; delete it" in message(world), "the objection", 60)
         world.cluster.admission.clear()
         [pod] = world.cluster.objects("pods")
         world.ask("DELETE", f"/api/v1/namespaces/dayfly-runners/pods/{pod['metadata']['name']}")
@@ -250,13 +250,13 @@ def test_image_that_hangs_is_said_within_ten_seconds_and_ended_at_its_deadline()
         world.kubelet.scripts["db/make"].hangs = True
         world.sandbox(wish())
         await world.until(
-            lambda: "pulls the image busybox:1 since 2026-01-01T00:00:0" in message(world), "the pull", 10
+            lambda: "has been pulling the image busybox:1 since 2026-01-01T00:00:0" in message(world), "the pull", 10
         )
         [unit] = [unit for unit in world.status()["units"] if unit["id"] == "db/make"]
         assert unit["reason"] == "Pulling"
         await world.until(lambda: world.status()["reason"] == "ResourceFailed", "the end of its pull clock", 800)
         assert world.cluster.time() > 600
-        assert "StartDeadlineExceeded: was placed and did not start within 10 min: its node has no" in message(world)
+        assert "StartDeadlineExceeded: was placed but did not start within 10 min: its node has no" in message(world)
         world.delete()
         await gone(world)
 
@@ -273,7 +273,7 @@ def test_word_of_a_kubelet_that_is_slow_to_speak_is_said_within_ten_seconds_too(
         script.hangs, script.mute = True, 4
         world.sandbox(wish())
         await world.until(lambda: any(e["reason"] == "Pulling" for e in world.cluster.objects("events")), "its word")
-        await world.until(lambda: "pulls the image busybox:1 since" in message(world), "the pull", 10)
+        await world.until(lambda: "has been pulling the image busybox:1 since" in message(world), "the pull", 10)
         script.hangs = False
         await goes_on(world)
 
@@ -287,7 +287,7 @@ def test_word_of_a_kubelet_that_is_slow_to_write_a_status_is_said_within_ten_sec
         script = world.kubelet.scripts["db/make"]
         script.hangs, script.withholds = True, 30
         world.sandbox(wish())
-        await world.until(lambda: "pulls the image busybox:1 since" in message(world), "the pull", 6)
+        await world.until(lambda: "has been pulling the image busybox:1 since" in message(world), "the pull", 6)
         script.hangs = False
         await goes_on(world)
 
@@ -305,7 +305,7 @@ def test_word_that_takes_the_place_of_another_is_said_within_ten_seconds_too():
         await world.until(lambda: first in message(world), "the reason", 10)
         script.mount_missing, script.hangs = "", True
         await world.until(lambda: any(e["reason"] == "Pulling" for e in world.cluster.objects("events")), "its word")
-        await world.until(lambda: "pulls the image busybox:1 since" in message(world), "the pull", 10)
+        await world.until(lambda: "has been pulling the image busybox:1 since" in message(world), "the pull", 10)
         script.hangs = False
         await goes_on(world)
 
@@ -324,7 +324,7 @@ def test_what_kept_a_container_from_its_start_is_told_of_its_end():
         world.ask("DELETE", f"/api/v1/namespaces/dayfly-runners/pods/{pod['metadata']['name']}")
         await world.until(lambda: world.status()["reason"] == "ResourceFailed", "the failure", 60)
         assert "ContainerStatusUnknown: its node has no record of its container" in message(world)
-        assert message(world).endswith("the last that was heard: Failed to pull: no such image")
+        assert message(world).endswith("last heard: Failed to pull: no such image")
         world.delete()
         await gone(world)
 

@@ -231,7 +231,7 @@ class TestCommand:
         [
             ([], 2, "no runner program is named"),
             (["--runner", "/nonexistent"], 2, "cannot read the runner program /nonexistent"),
-            (["--runner", "/bin/true"], 1, "no way into a cluster"),
+            (["--runner", "/bin/true"], 1, "cannot reach a cluster"),
         ],
     )
     def test_what_is_missing_is_said_before_anything_begins(self, arguments, code, said, capsys, monkeypatch):

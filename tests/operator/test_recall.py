@@ -73,7 +73,10 @@ def test_what_happens_is_said_until_it_has():
         await missed(world)
         world.delete()
         await world.until(lambda: unit(world)["reason"] == "Recalled", "the recall", 30)
-        assert "in another one our runner is to say that it never began; if it does not within 2 min" in message(world)
+        assert (
+            "the runner, in another image, is asked to confirm that it never began; without an answer within 2 min"
+            in message(world)
+        )
         await world.rest(60)
         world.kubelet.scripts["db/make"].spare_missing = False
         await world.until(lambda: not world.leftovers(), "everything to go", 20)
@@ -122,7 +125,7 @@ def test_its_pull_clock_ends_it_with_proof_so_it_is_made_again_three_times_and_o
         await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure", 2400)
         assert unit(world)["reason"] == "StartDeadlineExceeded"
         said = unit(world)["message"]
-        assert said.startswith("was placed and did not start within 10 min; the last that was")
+        assert said.startswith("was placed but did not start within 10 min; last heard")
         assert said.endswith("Failed to pull: " + SAID)
         world.delete()
         await world.until(lambda: not world.leftovers(), "everything to go", 20)

@@ -72,7 +72,7 @@ def test_pod_behind_our_gate_of_the_very_name():
 
         world.cluster.admission.append(squat)
         world.sandbox(wish())
-        await world.until(lambda: "is not ours; delete it" in message(world), "the objection", 60)
+        await world.until(lambda: "does not belong to Dayfly; delete it" in message(world), "the objection", 60)
         assert as_it_was(world, "pods", found[0])
         world.ask("DELETE", f"{RUNNERS}/pods/{found[0]['metadata']['name']}")
         await world.until(lambda: ready(world), "ready", 60)
@@ -89,7 +89,7 @@ def test_secret_of_the_name_in_which_outputs_are_to_lie():
         uid = world.box()["metadata"]["uid"]
         body = {"data": {"url": "bWluZQ=="}}
         mine = stranger(world, f"{RUNNERS}/secrets", names.outputs_name(uid, "db/make", 1), "mine", body)
-        await world.until(lambda: "is not ours; delete it" in message(world), "the objection", 120)
+        await world.until(lambda: "does not belong to Dayfly; delete it" in message(world), "the objection", 120)
         assert as_it_was(world, "secrets", mine)
         world.ask("DELETE", f"{RUNNERS}/secrets/{mine['metadata']['name']}")
         await world.until(lambda: ready(world), "ready", 600)
@@ -164,7 +164,9 @@ def test_service_that_was_put_in_the_place_of_a_forks_own():
         spec = {"ports": [{"port": 7}], "selector": {"app": "mine"}}
         mine = world.ask("POST", path, {"metadata": meta, "spec": spec})
         world.forks.reports([90])
-        await world.until(lambda: "exists and is not ours; delete it" in message(world), "the objection", 60)
+        await world.until(
+            lambda: "exists and does not belong to Dayfly; delete it" in message(world), "the objection", 60
+        )
         assert as_it_was(world, "services", mine)
         world.ask("DELETE", f"{path}/{name}")
         await world.until(lambda: world.status().get("reason") == READY and world.forks.ports() == [90], "ours", 120)

@@ -89,7 +89,7 @@ ROWS = (
         closed(UNKNOWN),
         "",
         {
-            MAKE: "attempt 1 may have run and its outcome is not known (its node is gone); it is certain to have ended in 1 min, then cleanup can go on. Nothing is started again meanwhile"
+            MAKE: "attempt 1 may have run and its outcome is not known (its node is gone); it is certain to have ended in 1 min, and then cleanup can go on. Nothing is started again in the meantime"
         },
         {(MAKE, 1): UNSEEN},
     ),
@@ -97,7 +97,7 @@ ROWS = (
         "recorded, and still ending",
         DROPPING,
         "",
-        {MAKE: "the result of attempt 1 is known, its processes are still ending"},
+        {MAKE: "the result of attempt 1 is known; its processes are still ending"},
         {(MAKE, 1): Sealed(result=succeeded())},
         PAIR,
     ),
@@ -105,7 +105,7 @@ ROWS = (
         "recorded, and seen running",
         DROPPING,
         "",
-        {MAKE: "the result of attempt 1 is known, its processes are still ending"},
+        {MAKE: "the result of attempt 1 is known; its processes are still ending"},
         {(MAKE, 1): Running(since=0)},
         PAIR,
     ),
@@ -113,7 +113,7 @@ ROWS = (
         "recorded, and out of sight",
         DROPPING,
         "",
-        {MAKE: "the result of attempt 1 is known, its processes are still ending"},
+        {MAKE: "the result of attempt 1 is known; its processes are still ending"},
         {(MAKE, 1): UNSEEN},
         PAIR,
     ),

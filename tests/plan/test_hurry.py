@@ -31,7 +31,7 @@ ROWS = (
         "its last attempt is still ending",
         DROPPED,
         "",
-        {DROP: "the result of attempt 1 is known, its processes are still ending"},
+        {DROP: "the result of attempt 1 is known; its processes are still ending"},
         {(DROP, 1): Running(since=0)},
         PAIR,
         wishing(drop=1),

@@ -61,16 +61,16 @@ def test_units_that_wait_for_each_other_are_met_once():
 def test_a_failure_says_its_reason_once():
     failed = leaf(unit("db/make", "failed", reason="ExitCode", message="exit code 3", started_at=4))
     assert (failed.reason, failed.message) == ("ExitCode", "exit code 3")
-    assert failed.next.startswith("read its log with `dayfly logs box db make`, mend the plugin")
+    assert failed.next.startswith("read its log with `dayfly logs box db make`, fix the plugin")
 
 
 def test_nobody_is_sent_to_the_log_of_an_attempt_that_never_ran():
     refused = leaf(unit("db/make", "failed", reason="InputTooLarge", message="input a has 70000 bytes"))
-    assert refused.next.startswith("go by what it says (it never ran, so it has no log), mend the plugin")
+    assert refused.next.startswith("go by its message (it never ran, so it has no log), fix the plugin")
     again = leaf(unit("db/make", "retrying", reason=Reason.WAITING_TO_RETRY, message="attempt 1 never ran (Stalled)"))
     assert (
         again.next
-        == "go by what it says (it never ran, so it has no log); it is tried again by itself, or now with `dayfly retry box`"
+        == "go by its message (it never ran, so it has no log); it is tried again by itself, or now with `dayfly retry box`"
     )
 
 
@@ -92,7 +92,7 @@ def test_only_a_cleanup_that_is_stuck_may_be_given_up():
 def test_an_image_that_is_missing_at_the_cleanup_has_a_way_out():
     """It goes on when the image comes; whoever knows that nothing was made may give the cleanup up."""
     create = unit("db/make", "running", reason="ImagePullBackOff", message="attempt 1 is starting: Back-off")
-    assert "mend the plugin" in leaf(create).next
+    assert "fix the plugin" in leaf(create).next
     assert "abandon" not in leaf(create).next
     drop = unit("db/drop", "running", event="postStop", reason="ErrImagePull", message="attempt 1 is starting: no")
     advice = leaf(drop, reason=Reason.DELETING, closed=DELETED, phase=Phase.CLOSED).next

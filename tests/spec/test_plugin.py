@@ -62,13 +62,13 @@ REFUSED = {
     "required and never missing": (
         create(STEP + "    inputs:\n    - {name: b, §required: true, default: x, valueFromSandbox: true}"),
         "spec.create[0].inputs[0].required",
-        "leave one of both out",
+        "leave one of the two out",
     ),
     "a default that is required elsewhere": (
         create(STEP + "    inputs:\n    - {name: b, required: true, valueFromSandbox: true}\n  - name: c\n" + STEP)
         + "    inputs:\n    - {name: b, §default: x, valueFromSandbox: true}",
         "spec.create[1].inputs[0].default",
-        "leave one of both out",
+        "leave one of the two out",
     ),
     "two defaults": (
         create(STEP + "    inputs:\n    - {name: b, default: x, valueFromSandbox: true}\n  - name: c\n" + STEP)
@@ -126,14 +126,14 @@ REFUSED = {
             "    - {name: d, valueFromSandbox: true, as: {§env: B_C}}"
         ),
         "spec.create[0].inputs[1].as.env",
-        '"B_C" is there twice',
+        '"B_C" appears twice',
     ),
     "derived variable twice": (
         create(
             STEP + "    inputs:\n    - {name: b-c, valueFromSandbox: true}\n    - {§name: B-c, valueFromSandbox: true}"
         ),
         "spec.create[0].inputs[1].name",
-        '"B_C" is there twice',
+        '"B_C" appears twice',
     ),
     "input file": (
         create(STEP + "    inputs:\n    - name: b\n      valueFromSandbox: true\n      as: {§path: /proc/1/mem}"),
@@ -146,7 +146,7 @@ REFUSED = {
             "    - {name: c, valueFromSandbox: true, as: {§path: /a}}"
         ),
         "spec.create[0].inputs[1].as.path",
-        '"/a" is there twice',
+        '"/a" appears twice',
     ),
     "file within a file": (
         create(

@@ -50,6 +50,6 @@ def _handed_over(client: Client, wishes: list[reading.Wished]) -> Iterator[Any]:
             yield applying.hand_over(client, wished)
         except CliError as fault:
             if fault.code == Exit.USAGE and any(before.kind == "sandbox" for before in wishes[:number]):
-                advice = fault.advice or "what is said above to be made or changed is there"
+                advice = fault.advice or "what was made or changed above is in place"
                 raise CliError(Exit.FAILED, fault.message, advice) from None
             raise

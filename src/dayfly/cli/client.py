@@ -155,7 +155,7 @@ class Client:
         try:
             content = json.loads(answer) if answer else {}
         except ValueError:
-            raise self._silent(f"is no Dayfly: it answers {status} and no JSON") from None
+            raise self._silent(f"is not Dayfly: it answers {status} without JSON") from None
         if status < 400:
             return content
         error = content.get("error") if isinstance(content, dict) else None
@@ -185,10 +185,10 @@ def _connection(address: Address, timeout: float) -> http.client.HTTPConnection:
     except ValueError:  # brackets without an end, a name that no DNS takes
         host = ""
     if not host or parts.scheme not in ("http", "https") or not host.isprintable() or " " in host:
-        raise CliError(Exit.USAGE, f"{address.url!r} is no address of a server", "write http://host:port")
+        raise CliError(Exit.USAGE, f"{address.url!r} is not the address of a server", "write http://host:port")
     if not address.key.isascii() or not address.key.isprintable():
         advice = "look at DAYFLY_API_KEY or the file key of the home"
-        raise CliError(Exit.DENIED, "the key holds characters no key has", advice)
+        raise CliError(Exit.DENIED, "the key contains characters that no key has", advice)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     try:
         return kind(host, parts.port, timeout=timeout)

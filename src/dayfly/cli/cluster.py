@@ -66,7 +66,7 @@ class Cluster:
             where = namespace or auth.namespace(context)
             client = loop.run(_client(context))
         except auth.CredentialsError as error:
-            raise CliError(Exit.USAGE, f"no way into a cluster: {error}", "see --context and $KUBECONFIG") from None
+            raise CliError(Exit.USAGE, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
         chosen = f" -n {shlex.quote(namespace)}" if namespace else ""
         return cls(loop, client, where, f" --context {shlex.quote(context)}{chosen}")
 
@@ -284,7 +284,7 @@ def _told(error: errors.ApiError, flags: str) -> CliError:
                 Exit.NO_SERVER, f"the cluster cannot be asked: {error.message}", "see: kubectl cluster-info"
             )
         case _:
-            return CliError(Exit.FAILED, error.message or str(error), "mend that and try again")
+            return CliError(Exit.FAILED, error.message or str(error), "fix that and try again")
 
 
 def _text(data: bytes) -> tuple[str, str]:

@@ -107,7 +107,9 @@ def parse(files: Iterable[str]) -> list[Document]:
                 found += text.parse(_read(name), file=name)
     faults.settle()
     if not found:
-        raise CliError(Exit.USAGE, f"{', '.join(files)}: no document in there", "write a plugin, baseline or sandbox")
+        raise CliError(
+            Exit.USAGE, f"{', '.join(files)}: it contains no document", "write a plugin, baseline or sandbox"
+        )
     return found
 
 
@@ -165,5 +167,5 @@ def _refuse_twins(found: list[Wished]) -> None:
     for wished in found:
         twin = first.setdefault((wished.kind, wished.name), wished)
         if twin is not wished:
-            problem = f"the {wished.kind} {quote(wished.name)} is wished for twice, also in {twin.document.file}"
+            problem = f"the {wished.kind} {quote(wished.name)} is defined twice, also in {twin.document.file}"
             raise wished.document.error(problem)

@@ -77,7 +77,7 @@ def _overdue(meta: Any, status: Any, now: int) -> tuple[int, str] | None:
     """Since when something is asked of the Sandbox that no operator has answered to, and what it is."""
     born, dying = milliseconds(meta["creationTimestamp"]), milliseconds(meta.get("deletionTimestamp"))
     if dying and status.get("phase") != "Deleting" and now - dying > _PATIENCE_MS:
-        return dying, "its deletion was asked for, and no operator has taken that up"
+        return dying, "its deletion was requested, but no operator has taken that up"
     if not status and now - born > _PATIENCE_MS:
         return born, "no operator has taken it up"
     return None

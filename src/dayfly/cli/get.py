@@ -78,7 +78,7 @@ def _sandboxes(found: list[Standing], output: str | None) -> None:
         ]
         show.table(("SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"), rows)
     else:
-        show.talk("There is no sandbox.")
+        show.talk("There are no sandboxes.")
 
 
 def _one(found: Standing, output: str | None) -> None:
@@ -131,7 +131,7 @@ def _resources(sandboxes: list[Standing], name: str, flags: str, output: str | N
         header = ("RESOURCE", "SANDBOX", "PLUGIN", "PHASE", "PROGRESS", "MESSAGE")
         show.table(header, rows, elastic="MESSAGE")
     else:
-        show.talk("There is no resource.")
+        show.talk("There are no resources.")
 
 
 def _resources_of(one: Standing) -> Iterator[dict[str, Any]]:

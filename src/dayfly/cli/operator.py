@@ -39,14 +39,14 @@ _SYSTEM = "dayfly-system"
     default=15,
     show_default=True,
     envvar="DAYFLY_LEASE_SECONDS",
-    help="So long after a replica has died another one takes its place. Or set $DAYFLY_LEASE_SECONDS, for all of them.",
+    help="How long after a replica has died another one takes its place. Or set $DAYFLY_LEASE_SECONDS for all of them.",
 )
 @click.option(
     "--rate",
     type=click.FloatRange(min=1.0),
     envvar="DAYFLY_RATE",
-    help="Ask the API server at most so often a second. Default: $DAYFLY_RATE, or 1000, more than one operator needs; "
-    "the server has its own way of sharing itself out.",
+    help="The most requests a second to the API server. Default: $DAYFLY_RATE, or 1000, which is more than one "
+    "operator needs; the API server limits its clients itself.",
 )
 @click.option(
     "--void-image",
@@ -110,7 +110,7 @@ async def _operate(context: str | None, runner: Runner, place: Place, rate: floa
     try:
         credentials = await load(context=context)
     except CredentialsError as error:
-        raise CliError(Exit.FAILED, f"no way into a cluster: {error}", "see --context and $KUBECONFIG") from None
+        raise CliError(Exit.FAILED, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
     client = Client(HttpTransport(credentials), Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
         await operate(client, runner, place, stop, Front)

@@ -24,7 +24,7 @@ class Duration(click.ParamType[float]):
             return float(value)
         number, unit = (value[:-1], value[-1:]) if value[-1:] in _UNITS else (value, "s")
         if not (number.isascii() and number.isdigit() and len(number) < 8):
-            self.fail(f"{value!r} is no duration: write a whole number and s, m, h or d, like 90s", param, ctx)
+            self.fail(f"{value!r} is not a duration: write a whole number and s, m, h or d, like 90s", param, ctx)
         return float(int(number) * _UNITS[unit])
 
 
@@ -46,7 +46,9 @@ def named(what: str, offered: str, **more: Any) -> Decorator:
 
 def timeout(default: str) -> Decorator:
     """`--timeout`: how long to wait, not how long the work may take."""
-    return click.option("--timeout", type=Duration(), default=default, show_default=True, help="Wait at most so long.")
+    return click.option(
+        "--timeout", type=Duration(), default=default, show_default=True, help="How long to wait at most."
+    )
 
 
 wait: Decorator = click.option(

@@ -54,8 +54,8 @@ def command(
     sources = {(w.wish.name, w.wish.version): w.document for w in wishes if isinstance(w.wish, Plugin)}
     sandboxes = [(w.wish, w.document) for w in wishes if isinstance(w.wish, Sandbox)]
     if not sandboxes:
-        message = f"{', '.join(files)}: no sandbox in there"
-        raise CliError(Exit.USAGE, message, "a plan is of a sandbox; add one that uses the plugin")
+        message = f"{', '.join(files)}: it contains no sandbox"
+        raise CliError(Exit.USAGE, message, "a plan is made for a sandbox; add one that uses the plugin")
     previews = [(sandbox, _preview(sandbox, document, plugins, sources, find)) for sandbox, document in sandboxes]
     if output:
         data = [{"sandbox": sandbox.name, **msgspec.to_builtins(preview)} for sandbox, preview in previews]
@@ -97,7 +97,7 @@ def _fetched(host: Callable[[], Host | None], name: str, version: str) -> Plugin
     wanted = f"{name}@{version}" if version else name
     found = host()
     if found is None:
-        message = f'the plugin "{wanted}" is in none of these files, and no server runs that could have it'
+        message = f'the plugin "{wanted}" is in none of these files, and no server is running that might have it'
         raise CliError(Exit.NOT_FOUND, message, "add its file with -f, or start the server with: dayfly up")
     try:
         return found.plugin(name, version)

@@ -66,7 +66,7 @@ def get(name: str, output: str | None) -> None:
 
 
 @command.command("list")
-@click.option("-A", "--all-versions", is_flag=True, help="Every version, not the highest alone.")
+@click.option("-A", "--all-versions", is_flag=True, help="Every version, not only the highest.")
 @options.output
 def list_(all_versions: bool, output: str | None) -> None:
     """List plugins."""
@@ -77,7 +77,7 @@ def list_(all_versions: bool, output: str | None) -> None:
         rows = [(*semver.split_name(each["name"]), show.age(each["createdAt"]), _in_use(each)) for each in found]
         show.table(("NAME", "VERSION", "CREATED", "STATUS"), rows)
     else:
-        show.talk("There is no plugin; publish one with: dayfly plugin apply -f FILE")
+        show.talk("There are no plugins; publish one with: dayfly plugin apply -f FILE")
 
 
 @command.command("delete")

@@ -35,7 +35,7 @@ class Host(Protocol):
         """How its run stands; of one that has ended and is still told of, a report without units."""
 
     def why(self, name: str) -> Any:
-        """`plan.why.Blocker` in its form on the wire; empty if it waits for nothing."""
+        """`plan.why.Blocker` in its form on the wire; empty if it is not waiting for anything."""
 
     def attempts(self, name: str, *, follow: bool) -> list[Any]:
         """Its logs, a unit's attempts in their order: `unit`, `attempt`, `size`, `sealed`, and `cut`.

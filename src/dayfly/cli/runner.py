@@ -18,14 +18,14 @@ def find() -> str:
     """
     if named := os.environ.get("DAYFLY_RUNNER"):
         if not os.access(named, os.X_OK):
-            message = f"DAYFLY_RUNNER is {named}, and no program is there"
+            message = f"DAYFLY_RUNNER is {named}, but there is no program there"
             raise CliError(Exit.USAGE, message, "build one with: runner/build.sh OUT")
         return str(Path(named).absolute())
     root = installed.checkout()
     if root is None:
         if (packaged := installed.packaged_runner()) is not None:
             return str(packaged)
-        message = f"the runner program that starts steps did not come along for this machine ({os.uname().machine})"
+        message = f"the package holds no runner program for this machine ({os.uname().machine})"
         raise CliError(Exit.FAILED, message, "build it with runner/build.sh of a checkout and name it in DAYFLY_RUNNER")
     build = root / "runner" / "build.sh"
     program = root / ".cache" / "runner" / "dayfly-runner"

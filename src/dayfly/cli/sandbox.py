@@ -59,9 +59,9 @@ def list_(labels: tuple[str, ...], output: str | None) -> None:
         header = ("NAME", "ROUTING KEY", "DESCRIPTION", "CLUSTER", "CREATED", "STATUS")
         show.table(header, map(_row, found), elastic="DESCRIPTION")
     elif labels:
-        show.talk("There is no sandbox with such labels.")
+        show.talk("No sandbox has such labels.")
     else:
-        show.talk("There is no sandbox; make one with: dayfly apply -f FILE")
+        show.talk("There are no sandboxes; make one with: dayfly apply -f FILE")
 
 
 @command.command("delete")

@@ -28,7 +28,7 @@ _ORDER = ("stuck", "unknown", "failed", "deleting", "starting", "ready")
 @click.command("status")
 @options.output
 def command(output: str | None) -> None:
-    """Say how the server and all sandboxes are, trouble first."""
+    """Show the state of the server and all sandboxes, trouble first."""
     home = Home.find()
     client = Client.open(home)
     version = client.health().get("version", "")

@@ -54,7 +54,7 @@ class _Wish(NamedTuple):
     help="Run steps as processes of this machine, or in containers of their images.",
 )
 @options.a_file("--baseline", "baselines", help="Declare the baselines in it. Repeatable.")
-@click.option("--cluster", "clusters", multiple=True, metavar="NAME", help="Be this cluster, too. Repeatable.")
+@click.option("--cluster", "clusters", multiple=True, metavar="NAME", help="Also serve as this cluster. Repeatable.")
 def command(
     port: int, detach: bool, parallel: int, engine: str, baselines: tuple[str, ...], clusters: tuple[str, ...]
 ) -> None:
@@ -68,7 +68,7 @@ def command(
     """
     home = Home.find()
     if wrong := [name for name in clusters if not 0 < len(name.encode()) <= LONGEST_CLUSTER or not name.isprintable()]:
-        raise CliError(Exit.USAGE, f"{wrong[0]!r} is no name of a cluster", "write it as the sandbox's file does")
+        raise CliError(Exit.USAGE, f"{wrong[0]!r} is not the name of a cluster", "write it as the sandbox's file does")
     declared = _baselines(baselines)
     containers = _containers(engine)
     if (pid := lock.process(home)) is not None:

@@ -26,17 +26,17 @@ COMPLETION = "_DAYFLY_COMPLETE"
 _VERBS = {
     "up": "Run the server of this home.",
     "down": "Stop the server; running steps are carried on by the next one.",
-    "status": "Say how the server and all sandboxes are, trouble first.",
+    "status": "Show the state of the server and all sandboxes, trouble first.",
     "apply": "Apply plugins, baselines and sandboxes from files.",
     "plan": "Show what files would do, without doing it.",
     "sandbox": "Apply, get, list and delete sandboxes (sb).",
     "plugin": "Apply, get, list and delete resource plugins (rp).",
     "get": "Show how sandboxes and resources stand, or one with its steps.",
     "logs": "Show the logs of a sandbox's steps and forks.",
-    "why": "Say what a sandbox is waiting for, down to the root.",
+    "why": "Explain what a sandbox is waiting for, down to the root cause.",
     "env": "Print a sandbox's outputs as a dotenv file.",
     "with": "Provision a plugin, run a command with its outputs, clean up.",
-    "retry": "Try again now what waits to be tried again.",
+    "retry": "Retry at once what is waiting to be retried.",
     "abandon": "Give up a sandbox's cleanup, for a reason that is recorded.",
     "operator": "Run the operator of a Kubernetes cluster.",
     "completion": "Print the completion script of a shell.",
@@ -138,7 +138,7 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         return 128 + 13  # whoever read our output has seen enough
     except KeyboardInterrupt:
-        return _say("interrupted; what the server was asked for goes on, see: dayfly status", 128 + 2)
+        return _say("interrupted; the server goes on with what it was asked to do, see: dayfly status", 128 + 2)
     except Exception as fault:  # noqa: BLE001 # the last line of defence: no traceback ever
         return _fault(fault)
 
@@ -163,7 +163,7 @@ def _fault(fault: Exception) -> int:
         case OSError(errno=errno.ENOSPC):
             return _say(f"{_words(fault)}; free some space and try again", Exit.FAILED)
         case OSError():
-            return _say(f"{_words(fault)}; mend that and try again", Exit.FAILED)
+            return _say(f"{_words(fault)}; fix that and try again", Exit.FAILED)
         case _:
             return _say(f"internal error, {type(fault).__name__}; the details are in {_written(fault)}", Exit.FAILED)
 

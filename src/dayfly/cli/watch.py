@@ -44,7 +44,7 @@ def until_ready(client: Client, name: str, seconds: float, *, first: str = "") -
     with progress.begin(name) as shown:
         for report in _reports(client, name, seconds, shown.pause):
             if report["uid"] != (uid := uid or report["uid"]):
-                message = f"{name} was deleted, and the one of that name that is there now is another wish"
+                message = f"{name} was deleted, and the sandbox of that name that exists now is another one"
                 raise CliError(Exit.FAILED, message, f"see: dayfly sandbox get {name}")
             shown.show(report)
             if report.get("ready"):

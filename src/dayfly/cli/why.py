@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @options.cluster
 @options.output
 def command(sandbox: str, context: str | None, namespace: str | None, output: str | None) -> None:
-    """Say what a sandbox is waiting for, down to the root, since when, and what to do.
+    """Explain what a sandbox is waiting for, down to the root cause, since when, and what to do.
 
     Also for a delete that does not end.
     """
@@ -34,7 +34,7 @@ def command(sandbox: str, context: str | None, namespace: str | None, output: st
     elif closed := host.report(sandbox).get("closed"):
         show.line(f"{sandbox} has ended: {closed['message'] or closed['reason']}")
     else:
-        show.line(f"{sandbox} waits for nothing")
+        show.line(f"{sandbox} is not waiting for anything")
 
 
 def _tree(blocker: Any, now: int, first: str, rest: str) -> Iterator[str]:

@@ -70,7 +70,7 @@ def command(
     body = _body(plugin, params)
     if shutil.which(program := command_line[0]) is None:
         there = os.path.exists(program) if os.sep in program else shutil.which(program, os.F_OK) is not None  # noqa: PTH110 # Path has opinions of names
-        what = "is there and cannot be run" if there else "no such command"
+        what = "exists but cannot be run" if there else "no such command"
         show.talk(f"dayfly: {program}: {what}; nothing was provisioned")
         return _CANNOT_BE_RUN if there else _NO_SUCH_COMMAND
     with Signals() as signals, _running_server(Home.find()) as server_:
@@ -228,7 +228,9 @@ def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
         if lock.process(home) != ours:  # it was stopped, and what may run by now is somebody else's
             return
         if used:
-            show.talk("The server that was started goes on, for it still has sandboxes; stop it with: dayfly down")
+            show.talk(
+                "The server that was started keeps running, because it still has sandboxes; stop it with: dayfly down"
+            )
         else:
             server.stop(home, ours, _STOP_S)
     except CliError as fault:

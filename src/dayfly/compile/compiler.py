@@ -104,7 +104,7 @@ def compile(  # noqa: A001  -- the field's word for it
     if documents[-1].pre_stop and not kept:
         problem = "runs only once a fork has been started, and this sandbox has none; write it under postStop"
         doubts.append(SpecError(problem, ("spec", "hooks", "preStop")))
-    doubts += [SpecError("is kept as it is, and no host does anything with it yet", keys) for keys in _idle(sandbox)]
+    doubts += [SpecError("is stored as it is, but no host acts on it yet", keys) for keys in _idle(sandbox)]
     return Compiled(documents, kept, tuple(str(_locate(doubt, source)) for doubt in doubts))
 
 
@@ -215,7 +215,9 @@ def _check_count(documents: list[tuple[Workflow, ...]], kept: int = 0) -> None:
 
 def _check_size(document: Lifecycle | tuple[Unit, ...], keys: Path) -> None:
     if (size := len(canonical(document))) > MAX_DOCUMENT_BYTES:
-        problem = f"has {size} bytes when compiled, at most {MAX_DOCUMENT_BYTES} go: put long texts into the image"
+        problem = (
+            f"has {size} bytes when compiled; at most {MAX_DOCUMENT_BYTES} are allowed: put long texts into the image"
+        )
         raise SpecError(problem, keys)
 
 

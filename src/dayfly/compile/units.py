@@ -84,7 +84,7 @@ def check_retry(workflow: Workflow) -> None:
         return
     for step, here in workflow.places():
         if step.retry is not None and step.retry.idempotent is False:
-            problem = f"a {workflow.word} may be tried again; make its script fit to run twice and leave this out"
+            problem = f"a {workflow.word} may be tried again; make its script safe to run twice and leave this out"
             raise SpecError(problem, (*here, "retry", "idempotent"))
         if workflow.event is Event.PRE_STOP and step.retry is not None and step.retry.limit is not None:
             problem = f"a preStop hook is tried {PRE_STOP_TRIES} times; leave the limit out"

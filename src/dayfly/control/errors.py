@@ -45,4 +45,6 @@ def explain(fault: Exception, request_id: str) -> ApiError:
             return ApiError(503, f"the cluster's ledger cannot be written now ({fault}); nothing was changed")
         case _:
             log.error("request %s failed", request_id, exc_info=fault)
-            return ApiError(500, f"an error of Dayfly's own; the server's log has it as request {request_id}")
+            return ApiError(
+                500, f"an internal error of Dayfly; the server's log has the details under request {request_id}"
+            )

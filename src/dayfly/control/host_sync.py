@@ -87,13 +87,15 @@ class HostSync:
             else:
                 await self._offer(record, host, compiled)
         except (HostUnavailableError, StoreError) as fault:
-            self._note(record, f"the cluster cannot be told now and will be: {fault}")
+            self._note(record, f"the cluster cannot be told at the moment, and will be as soon as it can: {fault}")
         except SpecError as fault:
             # Stored by a Dayfly with other rules. Its run, if there is one, goes on.
             self._note(record, f"it no longer compiles: {fault}")
         except Exception:
             # The wish is stored and stays owed; one faulty sandbox must not keep the others from being told.
-            trouble = "the cluster could not be told because of an error of Dayfly's own; the server's log has it"
+            trouble = (
+                "the cluster could not be told because of an internal error of Dayfly; the server's log has the details"
+            )
             if self.trouble(record.uid) != trouble:
                 log.exception("sandbox %s (%s) failed", record.name, record.uid)
             self._note(record, trouble)

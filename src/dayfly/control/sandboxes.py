@@ -143,7 +143,7 @@ class Sandboxes:
 
     async def explain(self, request: Request) -> Any:
         name = (await self._get(request)).name
-        text = f"no explanations by that address; GET .../sandboxes/{name}/why says what holds it up"
+        text = f"there are no explanations at that address; GET .../sandboxes/{name}/why says what holds it up"
         raise ApiError(501, text)
 
     async def find(self, name: str) -> Record | None:

@@ -135,7 +135,7 @@ class AttemptExecutor:
     def _read(self, key: Key, inputs: Inputs) -> dict[str, bytes | None]:
         """The values. What is handed over as absent though it was told is said where the step's own words go."""
         for sentence in inputs.unfit.values():
-            self._attempts.at(key).say(f"{sentence}; it is handed over as absent")
+            self._attempts.at(key).say(f"{sentence}; it is passed as absent")
         told = any(isinstance(source, Told) for source in inputs.sources.values())
         values = self._reader.values(key.run) if told else {}
         return {
@@ -171,7 +171,7 @@ class StepExecutor(AttemptExecutor):
             variable = str(entry.get("name", ""))
             if "valueFrom" in entry and variable not in self._environment:
                 raise RefusedError(
-                    f"{name}: the pod template takes {variable} from the cluster, which this host has none of; "
+                    f"{name}: the pod template takes {variable} from a cluster, and this host is none; "
                     f"set {variable} in the environment of `dayfly up`"
                 )
 
@@ -231,7 +231,7 @@ class ForkExecutor(AttemptExecutor):
         for change in unit.fork.env:
             if kind := forks.unavailable(change):
                 raise RefusedError(
-                    f"fork of {of.name}: {change.name} comes from a {kind}, which this host has none of; "
+                    f"fork of {of.name}: {change.name} comes from a {kind}, and this host has none; "
                     "write it as value, or into the env of the baseline's file"
                 )
 

@@ -81,7 +81,7 @@ def remarks(plan: Plan, run: Run) -> dict[str, str]:
             continue
         unfit = resolve(run, step.unit, step.resource, cleans=True).unfit
         if unfit:
-            found[step.id] = "; ".join(f"{sentence}; it is handed over as absent" for sentence in unfit.values())
+            found[step.id] = "; ".join(f"{sentence}; it is passed as absent" for sentence in unfit.values())
     return found
 
 

@@ -63,7 +63,7 @@ def _is_awaited(run: Run, name: str, attempt: int) -> bool:
 
 def _too_large(result: Result, total: int) -> Result:
     message = (
-        f"its {_size(result.outputs)} bytes of outputs would make {total} for the run, {RUN_OUTPUT_LIMIT} is the most"
+        f"its {_size(result.outputs)} bytes of outputs would make {total} for the run; at most {RUN_OUTPUT_LIMIT} fit"
     )
     return msgspec.structs.replace(
         result, outcome="failed", reason=Reason.OUTPUT_TOO_LARGE, message=message, outputs={}

@@ -110,7 +110,7 @@ _FAULTS = {
     "missing": (Reason.OUTPUT_MISSING, "output {name} was not written: the step ended well but left no such file"),
     "too-large": (
         Reason.OUTPUT_TOO_LARGE,
-        f"output {{name}} has {{size}} bytes; all outputs of a step may have {UNIT_OUTPUT_LIMIT} together",
+        f"output {{name}} has {{size}} bytes; all outputs of a step together may have {UNIT_OUTPUT_LIMIT} together",
     ),
     "refused": (Reason.OUTPUT_REFUSED, "output {name} is not a plain file (links, pipes and devices are not read)"),
 }

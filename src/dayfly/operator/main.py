@@ -237,7 +237,7 @@ class Operator:
             case ForeignSecretError():
                 said = str(error)
             case _:  # its text may hold anything
-                said = f"a defect of the operator's own, {type(error).__name__}; its log tells more"
+                said = f"a bug in the operator, {type(error).__name__}; see its log"
         await self._sandbox_status.run(scene, report, self._heeded, hindrance=said)
 
     async def _say_frozen(self, run: str, error: PlanLostError) -> None:

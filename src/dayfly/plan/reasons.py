@@ -122,7 +122,7 @@ class Of(enum.StrEnum):
 
     RUN = "A sandbox"
     WAIT = "A step or fork that is not done yet"
-    HOLD = "A step or fork that cannot be made as it is wished for"
+    HOLD = "A step or fork that cannot be made as it was asked for"
     IMAGE = "A step or fork whose image or container is being fetched or made, in Kubernetes' words"
     RESULT = "An attempt that has failed, or may have run"
     VOID = "An attempt that never ran"
@@ -148,17 +148,17 @@ class Entry(NamedTuple):
     advice: str = ""
 
 
-_STEP_FAILED = "{look}, mend the plugin or the parameters, delete the sandbox and apply it again"
+_STEP_FAILED = "{look}, fix the plugin or the parameters, delete the sandbox and apply it again"
 NO_IMAGE_ADVICE: Final = (
-    "let the cluster's nodes pull that image: it goes on by itself then. If its name is wrong: mend the plugin, "
-    "delete the sandbox and apply it again"
+    "make that image available to the cluster's nodes: it then goes on by itself. If its name is wrong: fix the "
+    "plugin, delete the sandbox and apply it again"
 )
 IMAGE_OF_CLEANUP: Final = (
-    "let the cluster's nodes pull that image: it goes on by itself then. If no create step ever ran, or what they made "
-    "is gone for certain: `dayfly abandon {sandbox} --reason ...`"
+    "make that image available to the cluster's nodes: it then goes on by itself. If no create step ever ran, or "
+    "what they made is certainly gone: `dayfly abandon {sandbox} --reason ...`"
 )
 _GRANT = "ask the namespace's administrator for what the message names"
-_FORK = "mend what the message names under the fork's customizations and apply the sandbox again"
+_FORK = "fix what the message names under the fork's customizations and apply the sandbox again"
 _NO_SPACE = "let the step read it as a file (`as: {{path: ...}}`), or make it smaller"
 
 _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
@@ -169,7 +169,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.FORKS_PENDING, Tone.PROGRESS, "Its forks are being made, or do not answer yet."),
         Entry(Reason.DELETING, Tone.PROGRESS, "It is being cleaned up."),
         Entry(Reason.CLEANED, Tone.PROGRESS, "Every delete step has succeeded; nothing is left."),
-        Entry(Reason.NOT_TAKEN_UP, Tone.PROGRESS, "No operator has said anything of it yet."),
+        Entry(Reason.NOT_TAKEN_UP, Tone.PROGRESS, "No operator has taken it up yet."),
         Entry(Reason.SERVED, Tone.PROGRESS, "Nothing of its file is passed over (the condition `Served`)."),
         Entry(
             Reason.UNSERVED,
@@ -187,33 +187,33 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(
             Reason.CLEANUP_STUCK,
             Tone.WARNING,
-            "A delete step has failed several times. It is tried again without end.",
-            "{look} and mend what it needs; it is tried again without end, or now with `dayfly retry {sandbox}`. "
-            "If what it would remove is gone for certain: `dayfly abandon {sandbox} --reason ...`",
+            "A delete step has failed several times. It is tried until it succeeds.",
+            "{look} and fix what it needs; it is tried until it succeeds, or at once with `dayfly retry {sandbox}`. "
+            "If what it would remove is certainly gone: `dayfly abandon {sandbox} --reason ...`",
         ),
         Entry(
             Reason.OUTCOME_UNKNOWN,
             Tone.WARNING,
-            "A step may have run, and how it ended is not known yet. Nothing is started meanwhile.",
-            "nothing: it resolves by itself at its deadline, and nothing runs twice meanwhile",
+            "A step may have run, and how it ended is not known yet. Nothing is started in the meantime.",
+            "nothing: it resolves by itself at its deadline, and nothing runs twice in the meantime",
         ),
         Entry(Reason.ABANDONED, Tone.WARNING, "Somebody gave its cleanup up, with a reason that is recorded."),
-        Entry(Reason.DOUBTFUL, Tone.WARNING, "It asks for something in vain; it is done all the same."),
+        Entry(Reason.DOUBTFUL, Tone.WARNING, "Part of what it asks for has no effect; the rest is done."),
         Entry(
             Reason.PLUGIN_MISSING,
             Tone.WARNING,
-            "A plugin that it names is not there.",
+            "A plugin that it names does not exist.",
             "apply the plugin; the sandbox goes on by itself",
         ),
         Entry(Reason.HINDERED, Tone.WARNING, "The host could not do what is next, and tries again."),
-        Entry(Reason.REFUSED, Tone.FAILED, "What it asks for cannot be.", "mend its file and apply it again"),
+        Entry(Reason.REFUSED, Tone.FAILED, "What it asks for is not possible.", "fix its file and apply it again"),
         Entry(Reason.LEDGER_LOST, Tone.FAILED, "Its ledger is gone, so nothing is done; the message says what to do."),
         Entry(Reason.PLAN_LOST, Tone.FAILED, "A sealed document is gone, so nothing is done: restore it, or abandon."),
     ),
     Of.WAIT: (
         Entry(Reason.WAITING_FOR_INPUT, Tone.PROGRESS, "A step whose output it reads is not done."),
-        Entry(Reason.WAITING_FOR_FORKS, Tone.PROGRESS, "It comes after the forks, which do not answer yet."),
-        Entry(Reason.WAITING_FOR_LATER, Tone.PROGRESS, "It goes once what comes after it has gone."),
+        Entry(Reason.WAITING_FOR_FORKS, Tone.PROGRESS, "It starts after the forks, which do not answer yet."),
+        Entry(Reason.WAITING_FOR_LATER, Tone.PROGRESS, "It is removed once everything after it is gone."),
         Entry(Reason.WAITING_FOR_TARGET, Tone.PROGRESS, "Its target has not started, or not stopped, by itself yet."),
         Entry(Reason.WAITING_FOR_READERS, Tone.PROGRESS, "Resources that read this one are cleaned up first."),
         Entry(
@@ -222,10 +222,10 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             "As many steps are running as may run at once.",
             "wait, or start the server with more room: `dayfly up --parallel N`",
         ),
-        Entry(Reason.STARTING, Tone.PROGRESS, "It may run, and is being started."),
+        Entry(Reason.STARTING, Tone.PROGRESS, "It is allowed to run, and is being started."),
         Entry(Reason.RUNNING, Tone.PROGRESS, "It runs.", "watch it with `{logs} -f`"),
         Entry(Reason.STOPPING, Tone.PROGRESS, "It has been asked to end, or its processes are ending."),
-        Entry(Reason.NO_NEWS, Tone.PROGRESS, "It was let go, and nothing has been heard of it yet."),
+        Entry(Reason.NO_NEWS, Tone.PROGRESS, "It was released, and nothing has been heard of it yet."),
         Entry(
             Reason.WAITING_TO_RETRY,
             Tone.TROUBLE,
@@ -242,20 +242,24 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             Reason.RECALLED,
             Tone.TROUBLE,
             "It lacks its image, and is asked to prove that it never began.",
-            "nothing: it goes on by itself, with that word or without it",
+            "nothing: it goes on by itself, with that proof or without it",
         ),
         Entry(Reason.OUTPUTS_UNREAD, Tone.TROUBLE, "It has ended; its outputs cannot be read at this moment."),
-        Entry(Reason.STALLED, Tone.TROUBLE, "It may start, but whoever was to start it ended first."),
-        Entry(Reason.FOREIGN, Tone.TROUBLE, "Something bears its name and is not ours; remove that."),
+        Entry(Reason.STALLED, Tone.TROUBLE, "It may start, but the process that was to start it ended first."),
+        Entry(Reason.FOREIGN, Tone.TROUBLE, "Something else has its name; remove that."),
         Entry(Reason.STOPPED_BY_FAILURE, Tone.TROUBLE, "Another create step has failed, so it is not started."),
         Entry(Reason.STOPPED_BY_DOUBT, Tone.TROUBLE, "The outcome of another create step is not known yet."),
     ),
     Of.HOLD: (
         Entry(Reason.BASELINE_MISSING, Tone.TROUBLE, "The workload that it forks is not there."),
-        Entry(Reason.PATH_BUSY, Tone.TROUBLE, "A running step uses the same path, on a machine that cannot part them."),
+        Entry(
+            Reason.PATH_BUSY,
+            Tone.TROUBLE,
+            "A running step uses the same path, on a machine that cannot keep them apart.",
+        ),
         Entry(Reason.UNSUPPORTED_KIND, Tone.TROUBLE, "This host does not run units of that kind."),
         Entry(Reason.KIND_NOT_FORKED, Tone.TROUBLE, "Workloads of that kind cannot be forked here."),
-        Entry(Reason.BAD_PATCH, Tone.TROUBLE, "The fork's patch is none, or does not fit its baseline.", _FORK),
+        Entry(Reason.BAD_PATCH, Tone.TROUBLE, "The fork's patch is malformed, or does not fit its baseline.", _FORK),
         Entry(Reason.BEYOND_BASELINE, Tone.TROUBLE, "The fork would have more rights than its baseline.", _FORK),
         Entry(Reason.NO_SUCH_CONTAINER, Tone.TROUBLE, "The baseline has no container of the name that a change gives."),
         Entry(Reason.FORK_WITHOUT_SERVICE, Tone.TROUBLE, "No Service leads to a fork whose address is asked for."),
@@ -274,7 +278,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         ),
         Entry(Reason.NAME_TAKEN, Tone.TROUBLE, "An object that is not ours has the name; delete it."),
         Entry(Reason.POD_REFUSED, Tone.TROUBLE, "Its pod would have what no plugin's pod may have."),
-        Entry(Reason.POD_ALTERED, Tone.TROUBLE, "Something in the cluster changed its pod before it was let go."),
+        Entry(Reason.POD_ALTERED, Tone.TROUBLE, "Something in the cluster changed its pod before it was released."),
         Entry(Reason.INPUT_TOO_LARGE, Tone.TROUBLE, "An input is too large for a variable.", _NO_SPACE),
         Entry(Reason.INPUT_NOT_TEXT, Tone.TROUBLE, "An input has a zero byte, which no variable can hold.", _NO_SPACE),
         Entry(Reason.ORDER_TOO_LARGE, Tone.TROUBLE, "Script and plain inputs are too large for a pod's annotations."),
@@ -295,18 +299,18 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(
             Reason.ERR_IMAGE_NEVER_PULL, Tone.TROUBLE, "Its image is not there and may not be pulled.", NO_IMAGE_ADVICE
         ),
-        Entry(Reason.INVALID_IMAGE_NAME, Tone.TROUBLE, "Its image's name cannot be one.", NO_IMAGE_ADVICE),
+        Entry(Reason.INVALID_IMAGE_NAME, Tone.TROUBLE, "Its image's name is not valid.", NO_IMAGE_ADVICE),
         Entry(Reason.IMAGE_INSPECT_ERROR, Tone.TROUBLE, "Its image is damaged on the node."),
         Entry(Reason.REGISTRY_UNAVAILABLE, Tone.TROUBLE, "The image's registry does not answer."),
-        Entry(Reason.SIGNATURE_VALIDATION_FAILED, Tone.TROUBLE, "The image's signature is not as it should be."),
+        Entry(Reason.SIGNATURE_VALIDATION_FAILED, Tone.TROUBLE, "The image's signature could not be verified."),
     ),
     Of.RESULT: (
-        Entry(Reason.EXIT_CODE, Tone.TROUBLE, "Its script ended with another exit code than 0."),
+        Entry(Reason.EXIT_CODE, Tone.TROUBLE, "Its script ended with an exit code other than 0."),
         Entry(Reason.SIGNAL, Tone.TROUBLE, "Its script was killed by a signal."),
         Entry(
             Reason.OOM_KILLED,
             Tone.TROUBLE,
-            "The kernel killed it for want of memory.",
+            "The kernel killed it because memory ran out.",
         ),
         Entry(Reason.RUN_DEADLINE, Tone.TROUBLE, "It ran longer than it may: see its log, or raise `timeouts.run`."),
         Entry(Reason.CANCELLED, Tone.TROUBLE, "It was asked to end."),
@@ -315,16 +319,18 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             Tone.TROUBLE,
             "Its script could not be executed: is its interpreter there?",
         ),
-        Entry(Reason.OUTPUT_MISSING, Tone.TROUBLE, "It ended well and left no file where `valueFromPath` says."),
+        Entry(Reason.OUTPUT_MISSING, Tone.TROUBLE, "It succeeded but left no file where `valueFromPath` says."),
         Entry(Reason.OUTPUT_TOO_LARGE, Tone.TROUBLE, "Its outputs are larger than a step's, or a run's, may be."),
-        Entry(Reason.OUTPUT_REFUSED, Tone.TROUBLE, "An output is no plain file."),
+        Entry(Reason.OUTPUT_REFUSED, Tone.TROUBLE, "An output is not a plain file."),
         Entry(Reason.OUTPUTS_LOST, Tone.TROUBLE, "Its outputs are gone, altered, or could not be kept."),
-        Entry(Reason.LOST, Tone.TROUBLE, "It has certainly ended, and how it ended was never reported."),
+        Entry(Reason.LOST, Tone.TROUBLE, "It has certainly ended, but how it ended was never reported."),
         Entry(Reason.NO_RECORD, Tone.TROUBLE, "Its node has no record of its container."),
         Entry(Reason.NODE_LOST, Tone.TROUBLE, "Its node is lost."),
-        Entry(Reason.NODE_SILENT, Tone.TROUBLE, "Its deadline is long over, and its node does not say that it ended."),
+        Entry(
+            Reason.NODE_SILENT, Tone.TROUBLE, "Its deadline has long passed, but its node does not say that it ended."
+        ),
         Entry(Reason.POD_GONE, Tone.TROUBLE, "Its pod was taken away, and the proof of its end with it."),
-        Entry(Reason.POD_OVER, Tone.TROUBLE, "Its pod is over, and no last word on its container is known."),
+        Entry(Reason.POD_OVER, Tone.TROUBLE, "Its pod has ended, and how its container ended is not known."),
         Entry(
             Reason.MACHINE_RESTARTED,
             Tone.TROUBLE,
@@ -335,7 +341,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             Tone.TROUBLE,
             "Its folder was removed while it may have been running.",
         ),
-        Entry(Reason.REPLACED, Tone.TROUBLE, "The fork gives way to another form of it, or is no longer wished for."),
+        Entry(Reason.REPLACED, Tone.TROUBLE, "The fork is replaced by a new form of it, or is no longer wanted."),
     ),
     Of.VOID: (
         Entry(Reason.START_DEADLINE, Tone.TROUBLE, "It did not start in time (`timeouts.schedule`, `timeouts.pull`)."),
@@ -343,7 +349,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(
             Reason.CANNOT_PREPARE,
             Tone.TROUBLE,
-            "The runner could not make ready what the step needs.",
+            "The runner could not prepare what the step needs.",
         ),
         Entry(Reason.VOID, Tone.TROUBLE, "It was kept from starting; tried again where that is safe."),
     ),

@@ -18,7 +18,7 @@ class Blocker(Struct, frozen=True, kw_only=True):
 
 
 _LOOK = "read its log with `{logs}`"
-_NO_LOG = "go by what it says (it never ran, so it has no log)"
+_NO_LOG = "go by its message (it never ran, so it has no log)"
 
 
 def why(report: Report, sandbox: str) -> Blocker | None:
@@ -56,11 +56,11 @@ def nothing_to_retry(report: Report, wanted: str = "") -> str:
     """Why there is no back-off to end of a unit, or of any."""
     unit = next((unit for unit in report.units if unit.id == wanted), None)
     if unit is None:
-        return f"nothing of it waits to be tried again: {report.message}"
+        return f"nothing in it is waiting to be retried: {report.message}"
     if unit.state == "failed" and unit.event in CREATING:
-        text = "it has failed, and what has failed to create is never run again in its sandbox"
-        return f"{unit.id} does not wait to be tried again: {text}; delete the sandbox and apply it again"
-    return f"{unit.id} does not wait to be tried again: it is {unit.state}"
+        text = "it failed, and a create step that failed is never run again in its sandbox"
+        return f"{unit.id} is not waiting to be retried: {text}; delete the sandbox and apply it again"
+    return f"{unit.id} is not waiting to be retried: its state is {unit.state}"
 
 
 class _Search:

@@ -89,19 +89,19 @@ def waits_for_readers(resources: tuple[str, ...]) -> str:
 
 
 def waits_for_forks(forks: tuple[str, ...]) -> str:
-    return f"comes once {names(forks)} answer{'s' if len(forks) == 1 else ''}"
+    return f"starts once {names(forks)} answer{'s' if len(forks) == 1 else ''}"
 
 
 def waits_for_later(kept: tuple[str, ...]) -> str:
-    return f"goes once {names(kept)} {'has' if len(kept) == 1 else 'have'} gone"
+    return f"is removed once {names(kept)} {'is' if len(kept) == 1 else 'are'} gone"
 
 
 def waits_for_start(message: str) -> str:
-    return "comes once its target has started" + (f": {message}" if message else "")
+    return "starts once its target has started" + (f": {message}" if message else "")
 
 
 def waits_for_stop(message: str) -> str:
-    return "comes once its target has stopped" + (f": {message}" if message else "")
+    return "starts once its target has stopped" + (f": {message}" if message else "")
 
 
 def unsupported(kind: str, kinds: tuple[str, ...]) -> str:
@@ -109,7 +109,7 @@ def unsupported(kind: str, kinds: tuple[str, ...]) -> str:
 
 
 def waits_for_slot() -> str:
-    return "waits for a free place: the host runs as many steps at once as it may"
+    return "waits for a free slot: the host already runs as many steps at once as it may"
 
 
 def waits_to_retry(record: UnitRecord) -> Clocked:
@@ -123,7 +123,7 @@ def running(attempt: int) -> Clocked:
 
 
 def not_answering() -> Clocked:
-    return Clocked("runs {since} and does not answer yet")
+    return Clocked("has been running {since} and does not answer yet")
 
 
 def starting(attempt: int, message: str) -> str:
@@ -131,33 +131,33 @@ def starting(attempt: int, message: str) -> str:
 
 
 def preparing(attempt: int) -> str:
-    return f"attempt {attempt} is being prepared behind its gate"
+    return f"attempt {attempt} is being prepared"
 
 
 def void(attempt: int) -> str:
-    return f"attempt {attempt} was taken away before it was permitted to start; another is made"
+    return f"attempt {attempt} was removed before it was allowed to start; another one is being made"
 
 
 def foreign(attempt: int) -> str:
-    return f"something bears the name of attempt {attempt} and has run without permission; remove it, then it goes on"
+    return f"something else has the name of attempt {attempt} and has run without permission; remove it to go on"
 
 
 def ending(attempt: int) -> str:
-    return f"the result of attempt {attempt} is known, its processes are still ending"
+    return f"the result of attempt {attempt} is known; its processes are still ending"
 
 
 def unread(attempt: int, message: str) -> str:
-    return f"attempt {attempt} has ended; its outputs lie in its log, which cannot be read at the moment: {message}"
+    return f"attempt {attempt} has ended; its outputs are in its log, which cannot be read at the moment: {message}"
 
 
 def no_news(attempt: int) -> str:
-    return f"attempt {attempt} was let go; nothing has been heard of it yet"
+    return f"attempt {attempt} was released; nothing has been heard of it yet"
 
 
 def unknown(record: UnitRecord, message: str) -> Clocked:
     return Clocked(
         f"attempt {record.attempt} may have run and its outcome is not known ({_plain(message)}); "
-        "it is certain to have ended {until}, then cleanup can go on. Nothing is started again meanwhile"
+        "it is certain to have ended {until}, and then cleanup can go on. Nothing is started again in the meantime"
     )
 
 
@@ -171,15 +171,16 @@ def stopped_by_doubt(units: tuple[str, ...]) -> str:
 
 def start_deadline(limit_ms: int, *, placed: bool) -> str:
     if placed:
-        return f"was placed and did not start within {span(limit_ms)}"
-    return f"was given no place to run within {span(limit_ms)}"
+        return f"was placed but did not start within {span(limit_ms)}"
+    return f"found no place to run within {span(limit_ms)}"
 
 
 def out_of_memory(how: str, limit: str | None) -> str:
     """`limit` is a quantity as Kubernetes writes it; empty if its container has none, None if that is not known."""
     field = "resources.limits.memory of container main in the plugin's podTemplateOverlay"
     if limit == "":
-        return f"needed more memory than its node had left ({how}); it has no limit of its own, which would be {field}"
+        no_limit = f"it has no limit of its own, which would be set in {field}"
+        return f"needed more memory than its node had left ({how}); {no_limit}"
     return f"needed more memory than its limit{f' of {limit}' if limit else ''} ({how}); raise {field}"
 
 
@@ -189,17 +190,18 @@ def killed_within(processes: int) -> str:
 
 
 def no_record() -> str:
-    return "its node has no record of its container, so whether it ever began cannot be told for certain"
+    return "its node has no record of its container, so it is not certain whether it ever began"
 
 
 def last_words(message: str, note: str) -> str:
-    return f"{message}; the last that was heard: {note}"
+    return f"{message}; last heard: {note}"
 
 
 def recalled(attempt: int, message: str, wait_ms: int) -> str:
+    lack = f"attempt {attempt} lacks its image{f' ({message})' if message else ''}"
     return (
-        f"attempt {attempt} lacks its image{f' ({message})' if message else ''}, so in another one our runner is to "
-        f"say that it never began; if it does not within {span(wait_ms)}, it is ended and cleaned up as if it had begun"
+        f"{lack}, so the runner, in another image, is asked to confirm that it never began; "
+        f"without an answer within {span(wait_ms)} it is ended and cleaned up as if it had begun"
     )
 
 
@@ -209,11 +211,11 @@ def never_began() -> str:
 
 def pulls(image: str, since: str) -> str:
     """`since` is a moment, not a clock: so the sentence stays true until the next one."""
-    return f"pulls the image {image} since {since}"
+    return f"has been pulling the image {image} since {since}"
 
 
 def run_deadline(limit_ms: int) -> str:
-    return f"ran longer than its {span(limit_ms)}"
+    return f"ran longer than its limit of {span(limit_ms)}"
 
 
 def cancelled(request: Request | None) -> str:
@@ -221,19 +223,19 @@ def cancelled(request: Request | None) -> str:
 
 
 def replaced() -> str:
-    return "its wish or its baseline has changed"
+    return "its spec or its baseline has changed"
 
 
 def removed() -> str:
-    return "is no longer wished for"
+    return "is no longer wanted"
 
 
 def stalled() -> str:
-    return "was permitted to start, but whoever was to start it ended first"
+    return "was allowed to start, but the process that was to start it ended first"
 
 
 def lost(message: str) -> str:
-    return f"its outcome was never reported ({message}); by its deadline it has ended"
+    return f"its outcome was never reported ({message}); its deadline has passed, so it has ended"
 
 
 def expired() -> str:

@@ -70,7 +70,9 @@ def check_path(path: str, keys: Path = ()) -> None:
             f'{quote(path)} is not a plain path to a file: leave out "//", "/./" and a "/" at the end', keys
         )
     if "\0" in path or len(path.encode()) > LONGEST_PATH or max(len(part.encode()) for part in parts) > LONGEST_PART:
-        raise SpecError(f"{quote(path)} is no path a kernel takes: at most {LONGEST_PATH} bytes, no NUL", keys)
+        raise SpecError(
+            f"{quote(path)} is not a path that a kernel accepts: at most {LONGEST_PATH} bytes, no NUL", keys
+        )
     for folder in FORBIDDEN_FOLDERS:
         if path == folder or path.startswith(folder + "/"):
             raise SpecError(
@@ -93,5 +95,5 @@ def check_unique(what: str, found: list[tuple[str, Path]]) -> None:
     for name, keys in found:
         if name in first:
             where = SpecError("", first[name]).path
-            raise SpecError(f"{what} {quote(name)} is there twice; the first is {where}", keys)
+            raise SpecError(f"{what} {quote(name)} appears twice; the first is {where}", keys)
         first[name] = keys

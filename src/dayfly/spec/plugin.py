@@ -236,7 +236,7 @@ def _check_params(workflows: Iterable[tuple[str, tuple[Step, ...]]], keys: Path)
                 if wanted.name in required & defaults.keys() and (wanted.required or wanted.default is not None):
                     field = "required" if wanted.required else "default"
                     raise SpecError(
-                        "a param that has a default is never missing; leave one of both out", (*here, field)
+                        "a param that has a default is never missing; leave one of the two out", (*here, field)
                     )
 
 

@@ -165,7 +165,7 @@ class _Builder:
             here = (*keys, key)
             if key in entries:
                 first = self.marks[here][0]
-                raise self.error(event, f"the key {quote(key)} is there twice; the first is in line {first}", here)
+                raise self.error(event, f"the key {quote(key)} appears twice; the first is in line {first}", here)
             self.marks[here] = _place(event)
             entries[key] = self.value(next(events), events, here)
         return entries
@@ -204,7 +204,7 @@ class _Builder:
             value = resolve(text)
         except ValueError:
             raise self.error(
-                event, f"{quote(text)} has no form in JSON; write it in quotes if it is text", keys
+                event, f"{quote(text)} cannot be written in JSON; write it in quotes if it is text", keys
             ) from None
         if not isinstance(value, str) and value is not None:
             self.spelled[keys] = text

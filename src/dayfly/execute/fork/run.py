@@ -155,5 +155,7 @@ def _ours(resource: Resource[T], found: T, owner: dict[str, Any]) -> T:
     """The same, if our owner reference is on it: it names the run, whose UID nobody could foresee."""
     meta = found.metadata
     if owner["uid"] not in {reference.uid for reference in meta.owner_references or ()}:
-        raise ForeignForkError(f"{resource.kind} {meta.namespace}/{meta.name} exists and is not ours; delete it")
+        raise ForeignForkError(
+            f"{resource.kind} {meta.namespace}/{meta.name} exists and does not belong to Dayfly; delete it"
+        )
     return found

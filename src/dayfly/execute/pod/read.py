@@ -71,7 +71,7 @@ def pod(seen: Pod, *, unit: Unit, record: UnitRecord, nonce: str, now: int) -> S
     """Read one attempt's pod. `record` is the unit's line in the ledger."""
     if gated(seen):
         if seen.metadata.deletion_timestamp:
-            return _never("Deleted", "its pod was deleted before it was let go")
+            return _never("Deleted", "its pod was deleted before it was released")
         return Seen(fact=Held(ref=seen.metadata.uid))
     main = _main(seen)
     if main is not None and main.state.terminated is not None:
@@ -277,7 +277,7 @@ def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
         )
     main = _main(seen)
     if recalled(seen) or (main is not None and (main.state.running is not None or main.restart_count)):
-        message = "its pod is over, and no last word on its container is known"
+        message = "its pod has ended, and how its container ended is not known"
         return Seen(
             fact=Unclear(
                 since=record.claimed_at, reason=Reason.POD_OVER, message=message, dead_by=dead_by(record, unit)
@@ -293,7 +293,7 @@ def _running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) ->
     limits = unit.timeouts
     end = since + limits.run_ms + limits.grace_ms + SKEW_MS
     if limits.run_ms and now >= end:
-        message = "its own deadline has ended it long ago, and its node does not say so"
+        message = "its deadline ended it long ago, but its node does not say so"
         return Unclear(since=end, reason=Reason.NODE_SILENT, message=message, dead_by=end)
     return Running(since=since)
 

@@ -47,7 +47,7 @@ class Pods:
                 raise fault from None
             if not _is_ours(found, manifest):
                 raise ForeignPodError(
-                    f"pod {metadata['namespace']}/{metadata['name']} exists and is not ours; delete it"
+                    f"pod {metadata['namespace']}/{metadata['name']} exists and does not belong to Dayfly; delete it"
                 ) from None
             return None
 

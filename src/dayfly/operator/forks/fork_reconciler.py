@@ -189,7 +189,7 @@ class ForkReconciler:
         except NotGrantedError as error:
             self._cluster.queue.add(run.metadata.name, after=AGAIN_S)  # nobody tells us when that changes
             return Objection(reason=error.reason, message=str(error))
-        message = f"its baseline, {KIND} {of.namespace}/{of.name}, is not there; it is made as soon as that is"
+        message = f"its baseline, {KIND} {of.namespace}/{of.name}, does not exist; the fork is made as soon as it does"
         return Objection(reason=Reason.BASELINE_MISSING, message=message)
 
     # --- keeping ----------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def _unclaimed(sight: ForkSight, run: RunObject, name: str, found: read.Workload
     if found is None or found.metadata.uid == record.ref:
         return  # of an attempt that is recorded: then it is gone, and the cache has not heard of it
     if found.metadata.deletion_timestamp:
-        message = f"{KIND} {Key.of(found)} is being deleted; the fork is made again once that is gone"
+        message = f"{KIND} {Key.of(found)} is being deleted; the fork is made again once it is gone"
         sight.objections[name] = Objection(reason=Reason.STOPPING, message=message)
         return
     sight.seen[name] = found

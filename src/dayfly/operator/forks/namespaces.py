@@ -27,7 +27,7 @@ async def leave(client: Client, run: RunObject, namespace: str) -> Leave:
     if namespace != home and home not in listed(notes, SOURCES_ANNOTATION):
         raise NotGrantedError(
             Reason.NAMESPACE_NOT_GRANTED,
-            f"workloads of namespace {namespace} are not forked by sandboxes of {home}: an administrator can annotate "
-            f"it {SOURCES_ANNOTATION}={home} (several names with commas between)",
+            f"workloads of namespace {namespace} may not be forked by sandboxes of {home}: an administrator can "
+            f"annotate it {SOURCES_ANNOTATION}={home} (separate several names with commas)",
         )
     return Leave(home=namespace == home, free=(labels or {}).get(FREE_LABEL) == "free")

@@ -49,7 +49,9 @@ class Outputs:
             if matching(found.data or {}, result) is not None:
                 return
             if not owned(found.metadata, run):
-                raise ForeignSecretError(f"Secret {namespace}/{name} exists and is not ours; delete it") from None
+                raise ForeignSecretError(
+                    f"Secret {namespace}/{name} exists and does not belong to Dayfly; delete it"
+                ) from None
             await self._client.delete(SECRETS, name, namespace, uid=found.metadata.uid)
             await self._client.create(SECRETS, body, namespace)
 

@@ -98,7 +98,7 @@ class Namespaces:
             raise NotGrantedError(
                 Reason.NAMESPACE_NOT_GRANTED,
                 f"namespace {namespace} takes no steps of sandboxes in {home}: an administrator can add {home} to its "
-                f"annotation {HOMES_ANNOTATION} (several names are joined by commas)",
+                f"annotation {HOMES_ANNOTATION} (separate several names with commas)",
             )
         return granted
 

@@ -50,7 +50,7 @@ class PluginGrants:
                 raise NotGrantedError(
                     Reason.PLUGIN_NOT_GRANTED,
                     f"{kind} {namespace}/{name} does not name the plugin {origin.name}: whoever owns it can annotate "
-                    f"it {PLUGINS_ANNOTATION}={origin.name} (several names are joined by commas)",
+                    f"it {PLUGINS_ANNOTATION}={origin.name} (separate several names with commas)",
                 )
 
     async def _readers(self, namespace: str, kind: str, name: str) -> set[str]:

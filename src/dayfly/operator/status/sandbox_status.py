@@ -93,7 +93,7 @@ class SandboxStatus:
                 message = f"{refusal}; its forks stay as they are"
                 said = _Saying(False, refusal.reason, message, generation)
         if hindrance and not report.ready:
-            message = f"cannot go on, and is tried again: {hindrance}"
+            message = f"cannot go on and is being retried: {hindrance}"
             said = _Saying(False, Reason.HINDERED, message, said.generation)
         return await self._say(seen, said, (scene, report))
 

@@ -129,7 +129,7 @@ def _volumes(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
         if len(sources) != 1:
             yield here, f"needs exactly one source; {len(sources)} are given"
         if name in found:
-            yield f"{here}.name", f"{name} is there twice"
+            yield f"{here}.name", f"{name} appears twice"
         found[name] = volume
         if name not in (VOLUME, STATE_VOLUME):
             if name.startswith("dayfly-"):
