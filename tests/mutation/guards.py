@@ -26,7 +26,11 @@ def _guard(name: str, file: str, old: str, new: str, test: str) -> Guard:
 LINE = "operator/test_second_line.py::test_"
 STRANGERS = "operator/test_strangers.py::test_"
 POLICY, STORED = "execute/pod/policy/rules.py", "execute/pod/policy/stored.py"
-TARGETS, OBSERVE, OUTPUTS = "operator/targets/targets.py", "operator/observe.py", "operator/outputs/outputs.py"
+TARGETS, OBSERVE, OUTPUTS = (
+    "operator/targets/targets.py",
+    "operator/executors/step_observer.py",
+    "operator/outputs/outputs.py",
+)
 PODS, FORKS, CACHES = "execute/pod/run.py", "execute/fork/run.py", "operator/cluster/caches.py"
 CHAIN = "operator/test_pods.py::test_secret_with_outputs_is_immutable_and_named_after_its_attempt"
 
@@ -235,9 +239,9 @@ GUARDS: tuple[Guard, ...] = (
     ),
     _guard(
         "a peer's pod for a later attempt is taken away",
-        "operator/effects.py",
-        "if input_pins.fits(sight.run, step, pod, scene.now) or input_pins.newer(sight.run, step, pod):",
-        "if input_pins.fits(sight.run, step, pod, scene.now):",
+        "operator/executors/step_executor.py",
+        "if input_pins.fits(sight.run, step, pod, sight.now) or input_pins.newer(sight.run, step, pod):",
+        "if input_pins.fits(sight.run, step, pod, sight.now):",
         LINE + "pod_that_a_peer_made_for_a_later_attempt_is_left_to_it",
     ),
     _guard(
