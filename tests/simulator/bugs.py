@@ -476,6 +476,7 @@ BUGS: tuple[Bug, ...] = (
         "not await host.commit(scene, decision.moves):",
         "await host.commit(scene, decision.moves) is None:",
         2,
+        5,
         6,
         7,
         host="cluster",
