@@ -70,6 +70,6 @@ fi
 
 delete() { "$kubectl" delete --ignore-not-found --wait=true -f "$1" >/dev/null; }
 # The policies first: they would protect what is to go. The namespaces take what is in them.
-for part in policies operator network access namespaces; do delete "$here/base/$part.yaml"; done
+for part in policies operator network quota access namespaces; do delete "$here/base/$part.yaml"; done
 [ -n "$keep" ] || for part in "$here"/crds/*s.yaml; do delete "$part"; done
 say "gone. Left: roles and labels that you granted to other namespaces (dayfly-forks, dayfly-runners, dayfly.dev/runners)"

@@ -130,11 +130,13 @@ def place(*, kwok_nodes: int = 0, everything: bool = False) -> Iterator[Place]:
 def _install(own: Cluster) -> Place:
     if own.kubectl("get", "nodes", "--selector=!kubernetes.io/arch", "--output=name"):  # KWOK's own say nothing
         own.kubectl("label", "nodes", "--all", "kubernetes.io/arch=amd64", "kubernetes.io/os=linux")
-    for part in ("namespaces", "access", "policies", "network"):
+    for part in ("namespaces", "access", "policies", "network", "quota"):
         own.kubectl("apply", f"--filename={_BASE / part}.yaml")
+    own.kubectl("delete", "resourcequota", "--all", f"--namespace={RUNNERS}")  # what is measured is the operator
     own.kubectl("apply", f"--kustomize={ROOT / 'deploy' / 'crds'}")
     own.kubectl("wait", "--for=condition=Established", "crd", "--all", f"--timeout={PATIENCE_S}s")
     own.kubectl("create", "namespace", HOME)
+    own.kubectl("annotate", "namespace", HOME, "dayfly.dev/steps=100000")
     for namespace in (HOME, RUNNERS):
         own.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={namespace}", "--timeout=60s")
     token = own.kubectl("create", "token", ACCOUNT, f"--namespace={SYSTEM}", "--duration=12h").strip()

@@ -59,7 +59,7 @@ REFUSED = [
     (spec(schedulingGates=[{"name": "dayfly.dev/claim", "$patch": "delete"}]), "spec.schedulingGates must be"),
     (spec(schedulingGates=[{"name": "x"}]), "spec.schedulingGates must be"),
     (spec(activeDeadlineSeconds=None), "spec.activeDeadlineSeconds must be there"),
-    (spec(priorityClassName="system-node-critical"), "spec.priorityClassName could push"),
+    (spec(priorityClassName="system-node-critical"), "spec.priorityClassName is set by Dayfly alone"),
     (spec(os={"name": "windows"}), "spec.os is Linux"),
     (spec(newField=1), "spec.newField is not among the fields"),
     (volume(hostPath={"path": "/"}), "spec.volumes[0].hostPath reaches into the node"),
@@ -232,6 +232,17 @@ def test_whatever_a_pod_reads_is_seen(request, overlay):
     assert f"{found.kind} {found.name} at {found.path}" == request.node.callspec.id
     assert check(overlay) == []
     assert any("only a published plugin can be granted that" in said for said in check(overlay, inline=True))
+
+
+def test_priority_is_for_cleanup_alone():
+    """Quota goes by it: no create step passes itself off as one, and no cleanup loses it."""
+    ours = spec(priorityClassName="dayfly-cleanup")
+    assert check(ours) == ["spec.priorityClassName is set by Dayfly alone; leave it out"]
+    for overlay in ({}, ours, spec(priorityClassName=None), spec(priorityClassName="system-node-critical")):
+        made = merged(overlay, cleaning=True)
+        assert made["spec"]["priorityClassName"] == "dayfly-cleanup"
+        assert policy.check(made, terms(cleaning=True)) == []
+    assert policy.check(merged({}), terms(cleaning=True)) != []
 
 
 def test_what_dayfly_itself_mounts_is_granted_by_its_inputs():

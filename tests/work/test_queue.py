@@ -29,6 +29,18 @@ class TestQueue:
 
         run(main())
 
+    def test_owners_take_turns(self):
+        """Whoever has a thousand keys waiting takes one turn in two beside somebody with one."""
+
+        async def main():
+            queue = WorkQueue(owner=lambda key: key[0])
+            for key in [*(f"a{number}" for number in range(5)), "b0", "c0", "b1"]:
+                queue.add(key)
+            taken = [await queue.take() for _ in range(8)]
+            assert taken == ["a0", "b0", "c0", "a1", "b1", "a2", "a3", "a4"]
+
+        run(main())
+
     def test_a_key_added_during_its_work_waits_for_the_end(self):
         """Serial for each key, and nothing is forgotten."""
 

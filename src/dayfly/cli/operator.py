@@ -57,6 +57,14 @@ _SYSTEM = "dayfly-system"
     "is missing that it never began. Default: $DAYFLY_VOID_IMAGE, or the operator's own.",
 )
 @click.option(
+    "--steps",
+    type=click.IntRange(min=0),
+    default=20,
+    envvar="DAYFLY_STEPS",
+    help="So many steps of one namespace's sandboxes run at once, and as many that clean up, where its annotation "
+    "dayfly.dev/steps says nothing else. Default: $DAYFLY_STEPS, or 20.",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
 def command(
@@ -67,6 +75,7 @@ def command(
     lease_seconds: int,
     rate: float | None,
     void_image: str,
+    steps: int,
     log_level: str,
 ) -> None:
     """Run the operator in the foreground until it is asked to end (SIGTERM, Ctrl-C). Logs are JSON lines on stderr."""
@@ -92,7 +101,7 @@ def command(
     pod = os.environ.get("POD_NAME", "")
     identity = pod or f"{socket.gethostname()}-{os.getpid()}"
     namespace = os.environ.get("POD_NAMESPACE") or _SYSTEM
-    place = Place(identity, namespace, port, lease_seconds if lease else 0, pod, void_image)
+    place = Place(identity, namespace, port, lease_seconds if lease else 0, pod, void_image, steps)
     asyncio.run(_operate(context, program, place, rate))
 
 

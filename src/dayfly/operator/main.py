@@ -23,6 +23,7 @@ from dayfly.operator.outputs.bindings import Bindings
 from dayfly.operator.outputs.outputs import ForeignSecretError
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
+from dayfly.operator.pods.places import STEPS
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.status.resource_status import ResourceStatus
 from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError
@@ -70,6 +71,7 @@ class Operator:
         fallback: FallbackImage | None = None,
         elector: Elector | None = None,
         identity: str = "operator",
+        steps: int = STEPS,
         now: Callable[[], int] = unix_ms,
         seed: int | None = None,
     ) -> None:
@@ -83,7 +85,7 @@ class Operator:
             self.cluster.wishes.close()
             self.cluster.published.close()
         self._reconciler = Reconciler(
-            self.cluster, runner=runner, fallback=fallback or FallbackImage(client), ended=self._ended
+            self.cluster, runner=runner, fallback=fallback or FallbackImage(client), ended=self._ended, bound=steps
         )
         self._resource_status = ResourceStatus(self.cluster, Bindings(self.cluster).of)
         self._stopping = asyncio.Event()
@@ -153,7 +155,7 @@ class Operator:
             self._front.ended()
 
     async def _take_turn(self, run: str) -> None:
-        began, result = time.perf_counter(), "error"
+        began, result, decision = time.perf_counter(), "error", None
         try:
             decision = await turn(run, self._reconciler)
             await self._reconciler.keep(run)
@@ -183,6 +185,7 @@ class Operator:
             result = "defect"
         else:
             self.cluster.queue.forget(run)
+        self._reconciler.places.settle(run, decision if result == "done" else None)
         self.metrics.turns.labels(result).inc()
         self.metrics.turn_seconds.observe(time.perf_counter() - began)
 
@@ -254,7 +257,7 @@ class Place(NamedTuple):
     """Who this process is and where: for the Lease, for the port on which it answers, and for a fallback image.
 
     `lease_s` is 0 where it has no others beside it. `pod` is the name of its own pod in that namespace, if it runs in
-    one; `void_image` is used rather than that pod's.
+    one; `void_image` is used rather than that pod's. `steps` of a namespace run at once.
     """
 
     identity: str
@@ -263,6 +266,7 @@ class Place(NamedTuple):
     lease_s: int = Terms().duration
     pod: str = ""
     void_image: str = ""
+    steps: int = STEPS
 
 
 async def operate(
@@ -273,7 +277,15 @@ async def operate(
     terms = Terms.lasting(place.lease_s)
     elector = Elector(client, "dayfly-operator", place.namespace, place.identity, terms) if place.lease_s else None
     fallback = FallbackImage(client, place.void_image, (place.namespace, place.pod) if place.pod else None)
-    operator = Operator(client, runner=runner, front=front, fallback=fallback, elector=elector, identity=place.identity)
+    operator = Operator(
+        client,
+        runner=runner,
+        front=front,
+        fallback=fallback,
+        elector=elector,
+        identity=place.identity,
+        steps=place.steps,
+    )
     watched = ", ".join(operator.cluster.watched)
     journal.say(
         f"dayfly {__version__} begins as {place.identity}: it watches {watched} in all namespaces",

@@ -7,6 +7,7 @@ from dayfly.execute.turn import Scene
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
 from dayfly.operator.forks.fork_reconciler import in_place
+from dayfly.operator.pods.places import Places
 from dayfly.operator.session import Session, Sight
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.sealed import Plan, seal
@@ -22,8 +23,9 @@ class PlanLostError(Exception):
 class Observer:
     """Makes scenes. What is remembered of a run between turns only saves reads."""
 
-    def __init__(self, cluster: Cluster, *, targets: Targets, executors: Registry[Sight]) -> None:
+    def __init__(self, cluster: Cluster, *, targets: Targets, executors: Registry[Sight], places: Places) -> None:
         self._cluster = cluster
+        self._places = places
         self._client = cluster.client
         self._targets = targets
         self._executors = executors
@@ -44,13 +46,16 @@ class Observer:
         known = self._executors.known(sight, plan)
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
         objections, refused = session.refusals.of(run.ledger, now)
+        facts, hindered = within_limit(run.ledger, known.facts), {**objections, **known.objections}
+        share = await self._places.share(run, plan, facts, hindered, cleaning=sight.closing)
         world = World(
             run=run.ledger,
             wish=wish,
-            facts=within_limit(run.ledger, known.facts) | refused,
+            facts=facts | refused,
             target=await self._targets.of(run).state(run),
             gated=self._executors.gated,
-            objections={**objections, **known.objections},
+            slots=share.slots,
+            objections=share.objections | hindered,
             remarks=remarks(plan, run.ledger),
         )
         return Scene(plan=plan, world=world, now=now), sight

@@ -22,6 +22,7 @@ from dayfly.operator.outputs.outputs import Outputs
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.follow import Followers
 from dayfly.operator.pods.namespaces import Namespaces, Runner
+from dayfly.operator.pods.places import STEPS, Places
 from dayfly.operator.pods.pod_builder import PodBuilder
 from dayfly.operator.session import Session, Sessions, Sight
 from dayfly.operator.status.step_logs import StepLogs
@@ -36,8 +37,16 @@ log = logging.getLogger(__name__)
 class Reconciler:
     """The host of turns in a cluster. Any number may be active at once."""
 
-    def __init__(self, cluster: Cluster, *, runner: Runner, fallback: FallbackImage, ended: Callable[[], None]) -> None:
-        """`ended` is told of each run that is over."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        runner: Runner,
+        fallback: FallbackImage,
+        ended: Callable[[], None],
+        bound: int = STEPS,
+    ) -> None:
+        """`ended` is told of each run that is over; `bound` steps run at once in a namespace that says nothing else."""
         self._cluster = cluster
         self._ended = ended
         self.targets = Targets(cluster)
@@ -47,15 +56,24 @@ class Reconciler:
         pods = Pods(cluster.client, cluster.pods.advance)
         self.sessions = Sessions(self._end)
         self.logs = StepLogs(cluster)
+        self.places = Places(cluster, bound)
         forks = ForkReconciler(cluster)
         self.sweeper = Sweeper(cluster, pods, self.targets, forks)
         builder = PodBuilder(cluster, Namespaces(cluster.client, runner, cluster.now), runner)
         steps = StepObserver(cluster, pods=pods, followers=self.followers, outputs=self._outputs, builder=builder)
         self.executors: Registry[Sight] = Registry(
-            StepExecutor(cluster, steps, pods=pods, followers=self.followers, builder=builder, fallback=fallback),
+            StepExecutor(
+                cluster,
+                steps,
+                pods=pods,
+                followers=self.followers,
+                builder=builder,
+                fallback=fallback,
+                places=self.places,
+            ),
             ForkExecutor(forks),
         )
-        self._observer = Observer(cluster, targets=self.targets, executors=self.executors)
+        self._observer = Observer(cluster, targets=self.targets, executors=self.executors, places=self.places)
         self._effects = Effects(cluster, targets=self.targets, executors=self.executors)
 
     def last(self, run: str) -> Scene | None:
@@ -132,6 +150,8 @@ class Reconciler:
 
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
         sight = self._sight(scene)
+        if not self.places.claim(sight.run, moves, cleaning=sight.closing):
+            return False
         for move in moves:
             if isinstance(move, Record) and not await self._keep(sight, scene, move):
                 # What follows from its success does not follow from this: it is decided anew.

@@ -220,7 +220,8 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             Reason.WAITING_FOR_SLOT,
             Tone.PROGRESS,
             "As many steps are running as may run at once.",
-            "wait, or start the server with more room: `dayfly up --parallel N`",
+            "wait; a server has more room with `dayfly up --parallel N`, a namespace of a cluster with the annotation "
+            "dayfly.dev/steps, which its administrator sets",
         ),
         Entry(Reason.STARTING, Tone.PROGRESS, "It is allowed to run, and is being started."),
         Entry(Reason.RUNNING, Tone.PROGRESS, "It runs.", "watch it with `{logs} -f`"),

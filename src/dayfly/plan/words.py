@@ -112,6 +112,18 @@ def waits_for_slot() -> str:
     return "waits for a free slot: the host already runs as many steps at once as it may"
 
 
+def waits_for_place(namespace: str, bound: int, *, cleaning: bool) -> str:
+    what = "steps that clean up" if cleaning else "steps"
+    return f"waits for a free place: sandboxes of namespace {namespace} run at most {bound} {what} at once"
+
+
+def waits_for_images(namespace: str, count: int) -> str:
+    return (
+        f"waits for a free place: {count} steps of namespace {namespace} wait for their images, "
+        "and no more are begun there before some have theirs"
+    )
+
+
 def waits_to_retry(record: UnitRecord) -> Clocked:
     tried = f"attempt {record.attempt} {'failed' if record.state == 'done' else 'never ran'}"
     why = _plain(f"{record.reason or 'failed'}: {record.message or 'no detail'}")

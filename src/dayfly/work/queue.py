@@ -33,22 +33,68 @@ class Backoff:
     most: float = 300.0
 
 
+class _Line(Generic[K]):
+    """Keys of one urgency: turns go round among the owners of keys, and each owner's keys keep their order."""
+
+    def __init__(self, owner: Callable[[K], Hashable]) -> None:
+        self._owner = owner
+        self._owners: dict[K, Hashable] = {}
+        self._keys: collections.OrderedDict[Hashable, collections.OrderedDict[K, None]] = collections.OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._owners
+
+    def add(self, key: K) -> None:
+        """At the end of its owner's keys; where it is already, it stays."""
+        if key not in self._owners:
+            owner = self._owners[key] = self._owner(key)
+            self._keys.setdefault(owner, collections.OrderedDict())[key] = None
+
+    def discard(self, key: K) -> None:
+        """Take a key out if it is there."""
+        if key in self._owners:
+            owner = self._owners.pop(key)
+            del self._keys[owner][key]
+            if not self._keys[owner]:
+                del self._keys[owner]
+
+    def next(self) -> K:
+        """The first key of the owner whose turn it is; the next turn is somebody else's, if others wait."""
+        owner, keys = next(iter(self._keys.items()))
+        key = next(iter(keys))
+        self._keys.move_to_end(owner)
+        self.discard(key)
+        return key
+
+
+def _nobody(_: object) -> None:
+    return None
+
+
 class WorkQueue(Generic[K]):
     """De-duplicating, serial for each key, fair, with urgencies.
 
-    A key added while it is being worked on waits until that is done. First added is first served within an urgency;
-    after four urgent keys in a row a normal one goes, after sixteen of either one of the background. `retry` is for
-    failures, `add(after=...)` for appointments.
+    A key added while it is being worked on waits until that is done. First added is first served within an urgency and
+    among the keys of one owner, whose turns go round; after four urgent keys in a row a normal one goes, after sixteen
+    of either one of the background. `retry` is for failures, `add(after=...)` for appointments.
     """
 
-    def __init__(self, backoff: Backoff | None = None, pace: Pace | None = None, *, seed: int | None = None) -> None:
-        """An empty queue; `pace` bounds how many retries a second all keys together may have."""
+    def __init__(
+        self,
+        backoff: Backoff | None = None,
+        pace: Pace | None = None,
+        *,
+        owner: Callable[[K], Hashable] = _nobody,
+        seed: int | None = None,
+    ) -> None:
+        """An empty queue; `pace` bounds how many retries a second all keys together have, `owner` says whose one is."""
         self._backoff = backoff or Backoff()
         self._pace = pace or Pace(rate=100.0, burst=1000)
         self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
-        self._lines: dict[Urgency, collections.OrderedDict[K, None]] = {
-            urgency: collections.OrderedDict() for urgency in Urgency
-        }
+        self._lines: dict[Urgency, _Line[K]] = {urgency: _Line(owner) for urgency in Urgency}
         self._working: set[K] = set()
         self._again: dict[K, Urgency] = {}
         self._failures: collections.Counter[K] = collections.Counter()
@@ -149,8 +195,8 @@ class WorkQueue(Generic[K]):
             return
         for each, line in self._lines.items():
             if each > urgency:
-                line.pop(key, None)
-        self._lines[urgency].setdefault(key)
+                line.discard(key)
+        self._lines[urgency].add(key)
         self._wake()
 
     def _next(self) -> K:
@@ -159,7 +205,7 @@ class WorkQueue(Generic[K]):
         chosen = next(overdue, waiting[0])
         self._passed_by[chosen] = 0
         self._passed_by.update(urgency for urgency in waiting if urgency > chosen)
-        return self._lines[chosen].popitem(last=False)[0]
+        return self._lines[chosen].next()
 
     def _wake(self) -> None:
         free = len(self)

@@ -18,6 +18,7 @@ from dayfly.operator.front.front import Front
 from dayfly.operator.main import Fronts, Operator
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
+from dayfly.operator.pods.places import STEPS
 from kube.fake import Call, Crash, FakeCluster, FakeTransport, Fault, custom, run
 from rig import history
 from rig.cloud import Cloud, Object
@@ -71,7 +72,13 @@ class Process:
         client = Client(self.transport, seed=seed)
         fallback = FallbackImage(client, world.spare)
         self.operator = Operator(
-            client, runner=world.runner, front=world.front, fallback=fallback, now=world.now, seed=seed
+            client,
+            runner=world.runner,
+            steps=world.steps,
+            front=world.front,
+            fallback=fallback,
+            now=world.now,
+            seed=seed,
         )
         self.task = asyncio.create_task(self.operator.run(), name=name)
 
@@ -108,6 +115,7 @@ class World:
         self.runner = RUNNER
         self.front: Fronts | None = Front
         self.spare = "dayfly.test/spare:1"
+        self.steps = STEPS
         self.behind = 0.0  # by how many seconds operators' clocks are
         self.processes: list[Process] = []
         self.respawn = True
@@ -166,21 +174,21 @@ class World:
         body = {"apiVersion": API, "kind": "ResourcePlugin", "metadata": {"name": name}, "spec": {"name": name, **spec}}
         self.ask("POST", f"/apis/{API}/resourceplugins", body)
 
-    def sandbox(self, spec: Object, name: str = "box") -> str:
+    def sandbox(self, spec: Object, name: str = "box", namespace: str = "shop") -> str:
         body = {"apiVersion": API, "kind": "Sandbox", "metadata": {"name": name}, "spec": {"cluster": "c", **spec}}
-        return self.ask("POST", f"/apis/{API}/namespaces/shop/sandboxes", body)["metadata"]["uid"]
+        return self.ask("POST", f"/apis/{API}/namespaces/{namespace}/sandboxes", body)["metadata"]["uid"]
 
     def change(self, patch: Object, name: str = "box") -> None:
         self.ask("PATCH", f"/apis/{API}/namespaces/shop/sandboxes/{name}", patch, "application/merge-patch+json")
 
-    def delete(self, name: str = "box") -> None:
-        self.ask("DELETE", f"/apis/{API}/namespaces/shop/sandboxes/{name}")
+    def delete(self, name: str = "box", namespace: str = "shop") -> None:
+        self.ask("DELETE", f"/apis/{API}/namespaces/{namespace}/sandboxes/{name}")
 
-    def box(self, name: str = "box") -> Object | None:
-        return self.cluster.store.get(self.cluster.kind("sandboxes"), Key("shop", name))
+    def box(self, name: str = "box", namespace: str = "shop") -> Object | None:
+        return self.cluster.store.get(self.cluster.kind("sandboxes"), Key(namespace, name))
 
-    def status(self, name: str = "box") -> Object:
-        return (self.box(name) or {}).get("status", {})
+    def status(self, name: str = "box", namespace: str = "shop") -> Object:
+        return (self.box(name, namespace) or {}).get("status", {})
 
     def resource(self, name: str = "db") -> Object:
         """The Resource of that name; empty if there is none."""

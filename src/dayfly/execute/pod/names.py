@@ -19,6 +19,8 @@ UNIT_ANNOTATION = f"{GROUP}/unit"
 ATTEMPT_ANNOTATION = f"{GROUP}/attempt"
 NONCE_ANNOTATION = f"{GROUP}/nonce"
 ORDER_ANNOTATION = f"{GROUP}/order"
+# Of the pods of steps that stop or delete: quota counts them apart, so that cleanup finds room where nothing else does.
+CLEANUP_CLASS = "dayfly-cleanup"
 # The type of Secrets with what steps made.
 OUTPUTS_TYPE = f"{GROUP}/outputs"
 DIGEST_ANNOTATION = f"{GROUP}/digest"

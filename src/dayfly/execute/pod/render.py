@@ -51,7 +51,7 @@ class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
     `run` is the ledger's identity (the target's UID); `owner` the Run object as an owner reference. `inputs` has each
     input's value, where it lies, or None for one that is absent; `sensitive` are those whose values must not stand in
-    the log; `reads` says, for a label, which attempts tell them.
+    the log; `reads` says, for a label, which attempts tell them. `cleaning` if it deletes.
     """
 
     run: str
@@ -67,6 +67,7 @@ class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
     runner: str
     architecture: str = "amd64"
     restricted: bool = True
+    cleaning: bool = False
     start_before: int = 0
     reads: str = ""
 
@@ -91,6 +92,8 @@ def pod(unit: Unit, attempt: PodAttempt) -> dict[str, Any]:
     base = _template(unit, attempt, files)
     merged = merge(base, _overlay(unit), "io.k8s.api.core.v1.PodTemplateSpec")
     merged["metadata"] |= _metadata(attempt, order, merged.get("metadata") or {})
+    if attempt.cleaning:
+        merged["spec"]["priorityClassName"] = names.CLEANUP_CLASS
     return {"apiVersion": "v1", "kind": "Pod", **merged}
 
 

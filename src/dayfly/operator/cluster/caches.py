@@ -72,8 +72,8 @@ class Cluster:
         self._forking = Forking()
         self._whole = False
         self.ledger = Runs(client, self.runs)
-        self.queue: WorkQueue[str] = WorkQueue(seed=seed)
-        self.wishes: WorkQueue[Key] = WorkQueue(seed=seed)
+        self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, seed=seed)
+        self.wishes: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, seed=seed)
         self.published: WorkQueue[str] = WorkQueue(seed=seed)
         self.reflectors: list[Reflector[Any]] = [
             Reflector(client, RUNS, self.runs, seed=seed),
@@ -92,6 +92,11 @@ class Cluster:
         self.services.listen(self._service_changed)
         self.sandboxes.listen(self._sandbox_changed)
         self.plugins.listen(self._plugin_changed)
+
+    def _namespace_of(self, run: str) -> str:
+        """Whose turn a run takes: that of its target's namespace."""
+        found = self.ledger.get(run)
+        return found.ledger.target.namespace if found else ""
 
     async def watch(self) -> None:
         """Keep the caches current until cancelled."""

@@ -11,6 +11,7 @@ from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.follow import Followers
 from dayfly.operator.pods.namespaces import NotGrantedError
+from dayfly.operator.pods.places import Places
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.session import Sight
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
@@ -38,6 +39,7 @@ class StepExecutor:
         followers: Followers,
         builder: PodBuilder,
         fallback: FallbackImage,
+        places: Places,
     ) -> None:
         self._cluster = cluster
         self._observer = observer
@@ -45,6 +47,7 @@ class StepExecutor:
         self._followers = followers
         self._builder = builder
         self._fallback = fallback
+        self._places = places
 
     def admit(self, name: str, unit: Unit, /) -> None:
         if unit.exec is None:
@@ -57,7 +60,10 @@ class StepExecutor:
         return sight.known[self.kind]
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
-        if await self._free(sight, effect):
+        # What is made ahead has the place of what it waits for, once that has ended.
+        cleaning = not sight.plan.steps[effect.unit].creates
+        placed = effect.ahead or self._places.hold(sight.run, effect.unit, cleaning=cleaning)
+        if placed and await self._free(sight, effect):
             await self._prepare(sight, effect.unit, effect.attempt, ahead=effect.ahead)
 
     async def _free(self, sight: Sight, effect: Prepare) -> bool:
@@ -95,6 +101,7 @@ class StepExecutor:
             said = Objection(reason=error.reason or Reason.REFUSED, message=error.message, since=now)
         if ahead:
             return  # it is tried again, and said, when it is its turn
+        self._places.give_back(run, name)
         sight.session.refusals.put(key, said)
         if isinstance(said, NeverRan):
             self._cluster.queue.add(run.metadata.name)

@@ -56,6 +56,7 @@ class PodBuilder:
             level=granted.level,
             keys=granted.keys,
             inline=origin.inline,
+            cleaning=attempt.cleaning,
         )
         found = check(made, terms)
         if found:
@@ -118,6 +119,7 @@ class PodBuilder:
             runner=self._runner.name,
             architecture=self._runner.architecture,
             restricted=restricted,
+            cleaning=not step.creates,
             start_before=start_before or self._cluster.now() + limits.schedule_ms + limits.pull_ms,
             reads=input_pins.label(run, step),
         )

@@ -14,7 +14,6 @@ REASONS = {
     "hostPort": "opens a port of the node; leave it out",
     "seLinuxOptions": "is the administrator's to set",
     "windowsOptions": "is for Windows, where steps do not run",
-    "priorityClassName": "could push other people's pods away; leave it out",
     "os": "is Linux; leave it out",
 }
 """Why a field is refused, where more can be said than that it is not on the list."""

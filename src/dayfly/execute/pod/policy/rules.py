@@ -55,6 +55,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     `secrets` are those in which its own inputs lie, `runner` is the ConfigMap with the runner program; accounts,
     tokens, a level below `restricted` and further `keys` of labels and annotations (`key` or `domain/*`) are there only
     where the administrator granted them to the namespace. An `inline` plugin reads no object of it.
+    Steps that are `cleaning` up have a priority class of ours, for the quota, and others none.
     """
 
     namespace: str
@@ -65,6 +66,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     tokens: bool = False
     keys: frozenset[str] = frozenset()
     inline: bool = False
+    cleaning: bool = False
 
 
 def described(found: list[Violation]) -> str:
@@ -79,7 +81,7 @@ def check(pod: dict[str, Any], terms: Terms) -> list[Violation]:
     found = [Violation(path, sentence) for path, sentence in record(root, needs=tuple(root))(pod, "")]
     if found:
         return found  # what follows may rely on the shapes
-    rules = (_identity, _keys, _volumes, _reads, _containers, _security, _accounts, _taints)
+    rules = (_identity, _keys, _volumes, _reads, _containers, _security, _priority, _accounts, _taints)
     return [Violation(path, sentence) for rule in rules for path, sentence in rule(pod, terms)]
 
 
@@ -271,6 +273,11 @@ def _confined(own: dict[str, Any], shared: dict[str, Any], here: str) -> Iterato
         yield f"{here}.runAsNonRoot", "must be true here or for the pod"
     if "seccompProfile" not in effective:
         yield f"{here}.seccompProfile", "must be RuntimeDefault here or for the pod"
+
+
+def _priority(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+    if pod["spec"].get("priorityClassName") != (names.CLEANUP_CLASS if terms.cleaning else None):
+        yield "spec.priorityClassName", "is set by Dayfly alone; leave it out"
 
 
 def _accounts(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:

@@ -177,6 +177,7 @@ SPEC: Row = record(
         "volumes": each(_VOLUME, 32),
         "imagePullSecrets": each(record({"name": text(253)}), 8),
         "runtimeClassName": text(253),
+        "priorityClassName": text(253),
         "dnsPolicy": choice("ClusterFirst", "Default", "None"),
         "dnsConfig": free("a DNS configuration", depth=4),
         "hostNetwork": exactly(False),

@@ -1,0 +1,84 @@
+"""One namespace whose steps' image is missing, and what another one feels of it on a real kubelet."""
+
+import time
+
+from testcluster import images
+
+from cluster.conftest import TEAM
+from cluster.installed import API, RUNNERS, Installed
+from cluster.patience import eventually
+
+MISSING = "dayfly.invalid/never-there:1"
+STEP = {"name": "make", "script": "#!/bin/sh\n"}
+# More than may wait for their image, and less than the node's places.
+MANY = 30
+BOUND = 5
+# So many waiting for their image are too many (operator/pods/places.py).
+IMAGES = 20
+
+
+def sandbox(name: str, namespace: str, image: str) -> dict:
+    resource = {
+        "name": "thing",
+        "spec": {"runner": {"image": image}, "create": [STEP], "delete": [STEP | {"name": "end"}]},
+    }
+    meta = {"name": name, "namespace": namespace}
+    return {"apiVersion": API, "kind": "Sandbox", "metadata": meta, "spec": {"cluster": "c", "resources": [resource]}}
+
+
+def taken(operator: Installed, name: str, namespace: str) -> float:
+    """Seconds until a sandbox with one step is ready; it goes again."""
+    began = time.monotonic()
+    operator.apply(sandbox(name, namespace, images.SHELL))
+    operator.wait_ready(name, namespace)
+    ready = time.monotonic() - began
+    operator.delete(name, namespace)
+    return ready
+
+
+def test_others_do_not_feel_a_missing_image(operator, namespace, record_property):
+    """In the trial that this is of, the pods of one plugin held every place of the node for minutes."""
+    operator.own.kubectl("annotate", "namespace", namespace, f"dayfly.dev/steps={BOUND}")
+    taken(operator, "warm", TEAM)
+    alone = [taken(operator, f"alone-{number}", TEAM) for number in range(3)]
+    operator.apply(*(sandbox(f"noise-{number}", namespace, MISSING) for number in range(MANY)))
+    try:
+        eventually(lambda: len(operator.pods()) >= IMAGES, "as many pods as may lack their image")
+        words = f"steps of namespace {namespace} wait for their images"
+
+        def all_said() -> bool:
+            every = operator.items(f"/apis/{API}/namespaces/{namespace}/sandboxes")
+            return sum(words in each.get("status", {}).get("message", "") for each in every) >= MANY - IMAGES - BOUND
+
+        eventually(all_said, "those that wait for a place to say so")
+        beside = [taken(operator, f"beside-{number}", TEAM) for number in range(5)]
+        pods = operator.items(f"/api/v1/namespaces/{RUNNERS}/pods")
+        assert len(pods) < IMAGES + BOUND
+        record_property("took", f"alone {max(alone):.1f} s at most, beside {MANY} others {max(beside):.1f} s")
+        assert max(beside) < 2 * max(alone) + 0.5, (alone, beside)
+    finally:
+        operator.own.kubectl("delete", "sandboxes.dayfly.dev", "--all", "-n", namespace, "--timeout=150s")
+    operator.check_nothing_left()
+
+
+def test_cleanup_finds_room_where_create_steps_have_none(operator, wishes, journal):
+    """Quota counts steps that delete apart, and every container has limits."""
+    operator.apply(wishes.plugin(), wishes.sandbox())
+    operator.wait_ready(wishes.name, wishes.namespace)
+    quota = f"/api/v1/namespaces/{RUNNERS}/resourcequotas/dayfly-steps"
+    before = operator.get(quota)["spec"]["hard"]["pods"]
+    operator.own.kubectl(
+        "patch", "resourcequota", "dayfly-steps", "-n", RUNNERS, "-p", '{"spec": {"hard": {"pods": "0"}}}'
+    )
+    try:
+        journal.hold("delete gone")
+        operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", wishes.namespace, "--wait=false")
+        journal.wait_for("delete gone")
+        (pod,) = operator.pods("pair/gone")
+        assert pod["spec"]["priorityClassName"] == "dayfly-cleanup"
+        assert pod["spec"]["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
+        journal.let_go()
+        operator.wait_gone(wishes.name, wishes.namespace)
+    finally:
+        patch = '{"spec": {"hard": {"pods": "%s"}}}' % before  # noqa: UP031 - JSON has braces of its own
+        operator.own.kubectl("patch", "resourcequota", "dayfly-steps", "-n", RUNNERS, "-p", patch)
