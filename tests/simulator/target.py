@@ -17,7 +17,7 @@ class SelfStarting:
 
     def move(self, rng: Random, phase: Phase) -> str:
         """Let it take a step, if it can; what it did, or nothing."""
-        if self.stage == COMING and (phase is Phase.OPEN or rng.random() < 0.5):
+        if self.stage == COMING and rng.random() < (0.08 if phase is Phase.OPEN else 0.5):
             self.stage, self.began = AT_WORK, True
         elif self.stage != STOPPED and phase is not Phase.OPEN:
             self.stage = STOPPED
