@@ -164,7 +164,7 @@ def test_data_is_whole_json_and_yaml_in_every_encoding(cli: Cli, fake: Fake, enc
 def test_usage_errors_name_the_help_to_read(cli: Cli):
     assert cli().code == 2
     assert cli().err.startswith("Usage: dayfly")
-    refused(cli("aply"), 2, "No such command 'aply'", "dayfly --help")
+    refused(cli("aply"), 2, 'no such command "aply"; did you mean apply?', "dayfly --help")
     refused(cli("sandbox", "get"), 2, "Missing argument 'NAME'", "dayfly sandbox get --help")
     refused(cli("sandbox", "delete"), 2, "either a name or -f", "dayfly sandbox delete --help")
     refused(cli("apply"), 2, "'-f'", "dayfly apply --help")
@@ -230,6 +230,6 @@ def test_an_unknown_plugin_is_said_with_where_to_look(cli: Cli, fake: Fake):
 
 
 def test_an_embedded_file_that_is_missing_is_named_as_one_would_type_it(cli: Cli):
-    for written in ("nofile", "./nofile", "/nofile"):
+    for written, named in (("nofile", "nofile"), ("./nofile", "nofile"), ("/nofile", "/nofile")):
         cli.write("p.yaml", f"name: e\nspec:\n  create:\n  - {{name: a, script: '@{{embed: {written}}}'}}\n")
-        refused(cli("plan", "-f", "p.yaml"), 2, "p.yaml:4:15", "open nofile: no such file or directory")
+        refused(cli("plan", "-f", "p.yaml"), 2, "p.yaml:4:15", f"open {named}: no such file or directory")

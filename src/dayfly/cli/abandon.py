@@ -42,6 +42,8 @@ def command(sandbox: str, reason: str, context: str | None, namespace: str | Non
 def _remains(host: Host, sandbox: str) -> Iterator[str]:
     """A line for each resource that was begun and is not cleaned up, with the outputs that may tell which it is."""
     found = host.sandbox(sandbox)
+    if not found.created:
+        raise CliError(Exit.NOT_FOUND, f'no sandbox "{sandbox}": it has ended', f"see: dayfly get sandbox {sandbox}")
     units = found.report["units"]
     begun = {
         unit.get("resource") for unit in units if unit["event"] in ("preStart", "postStart") and unit.get("attempt")
