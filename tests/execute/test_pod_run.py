@@ -63,7 +63,7 @@ def test_one_that_an_earlier_try_has_made_is_ours():
     ],
 )
 def test_one_that_lacks_what_nobody_else_can_know_is_not(metadata):
-    with pytest.raises(ForeignPodError, match="default/r-make exists and is not ours"):
+    with pytest.raises(ForeignPodError, match="default/r-make exists and does not belong to Dayfly"):
         prepared(another(**metadata))
 
 

@@ -19,7 +19,7 @@ from mutation.played import Figures, Memory, notice, of
 
 SECONDS = 300.0
 # Loaded once, before any process is forked for a play: none of them knows the package, or is a plugin of pytest.
-COMMON = ("pytest", "msgspec", "aiohttp", "yaml", "jsonpatch", "sqlite3", "asyncio")
+COMMON = ("pytest", "msgspec", "aiohttp", "yaml", "sqlite3", "asyncio")
 
 
 def missed(guards: list[Guard]) -> list[str]:

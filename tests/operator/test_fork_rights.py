@@ -150,7 +150,7 @@ class TestNamespaces:
             await world.until(lambda: NOT_GRANTED in message(world), "the objection", 30)
             if not there:
                 world.namespace("bank", {SOURCES: "shop"})
-                await world.until(lambda: "Deployment bank/vault, is not there" in message(world), "the lack", 60)
+                await world.until(lambda: "Deployment bank/vault, does not exist" in message(world), "the lack", 60)
                 world.forks.baseline("vault", "bank")
                 await world.until(lambda: ready(world), "ready", 60)
             await ended(world)

@@ -35,6 +35,7 @@ static void judge(const unsigned char *bytes, size_t length) {
     free(order.outputs);
     free(order.privates);
     free(order.secrets);
+    free(order.masked);
     free(first);
     free(second);
 }
