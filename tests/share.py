@@ -61,16 +61,16 @@ def in_time(took: float, within: float) -> bool:
 
 
 def commit() -> str:
-    """What is checked out here."""
-    asked = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """What is checked out here; where there is no git, or no history, a word in its place."""
+    ask = ["git", "rev-parse", "--short=12", "HEAD"]
+    try:
+        asked = subprocess.run(ask, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except OSError:
+        return _NO_COMMIT
     return asked.stdout.strip() or _NO_COMMIT
 
 
 # Set for the processes that this one starts, too: whatever is committed meanwhile, all of a run play the same share.
-SHARE = Share(os.environ.setdefault(VARIABLE, commit()))
+if VARIABLE not in os.environ:
+    os.environ[VARIABLE] = commit()
+SHARE = Share(os.environ[VARIABLE])
