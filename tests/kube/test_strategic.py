@@ -218,7 +218,8 @@ class TestAgainstRealServer:
                 agreed += await self._agree(client, drawn(dice, patch=False), drawn(dice, patch=True), seed)
         finally:
             await client.close()
-        assert agreed > len(seeds) // 2, "too many of the patches were refused to tell much"
+        # Of all of them more than half tell something; a share may have fewer by chance.
+        assert agreed > len(seeds) // (2 if SHARE.everything else 3), "too many of the patches were refused to tell much"
 
     async def _agree(self, client: Client, base: dict[str, Any], patch: dict[str, Any], seed: int) -> bool:
         """Whether the case told anything (both refuse: nothing)."""
