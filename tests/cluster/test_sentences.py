@@ -148,7 +148,7 @@ class TestImage:
         image = "127.0.0.1:9/no-such-image:1"
         operator.apply(wishes.plugin(image=image), wishes.sandbox())
         wait_said("pair/first", image, "failed to pull")
-        assert "let the cluster's nodes pull that image" in why()
+        assert "that image available to the cluster's nodes" in why()
         began = time.monotonic()
         operator.delete(wishes.name, wishes.namespace)
         assert in_time(time.monotonic() - began, GONE_S)
