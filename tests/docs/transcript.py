@@ -31,7 +31,7 @@ KINDS = (
 )
 # Progress is what is seen between two looks, so it depends on the machine. What is passing may be seen or not, or be
 # other than shown; an end that is shown may be missed, but not be another one.
-_PASSING = re.compile(r": (waiting|running|retrying\b.*)$")
+_PASSING = re.compile(r": (waiting|running|retrying\b.*)$|^Waiting for deployment ")
 _END = re.compile(r"^\S+: \S+: (succeeded|stopped)$")
 _BLOCK = re.compile(r"^```(sh|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = "=== what the next command prints ==="
