@@ -21,7 +21,9 @@ def test_another_sandbox_of_the_same_name_is_not_ours_that_became_ready():
     fake.say("GET", "sandboxes/demo/report", ours, another)
     with serving(fake) as url:
         client = Client(Address(url, "key"))
-        with pytest.raises(CliError, match="demo was deleted, and the sandbox of that name that exists now is another one"):
+        with pytest.raises(
+            CliError, match="demo was deleted, and the sandbox of that name that exists now is another one"
+        ):
             watch.until_ready(client, "demo", 10)
         fake.say("GET", "sandboxes/demo/report", ours, _report("u-1", 2, ready=True))
         assert watch.until_ready(client, "demo", 10)["ready"]

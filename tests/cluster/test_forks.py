@@ -106,7 +106,9 @@ class TestForks:
     def test_a_forks_life(self, operator, wishes, journal, shop, record_property):
         """Waits for its baseline, answers with its own environment, follows, comes again, is gone before cleanup."""
         operator.apply(wishes.plugin(), shop.sandbox("forked"))
-        operator.wait_status(wishes.name, wishes.namespace, lambda said: "does not exist" in said["message"], "the lack")
+        operator.wait_status(
+            wishes.name, wishes.namespace, lambda said: "does not exist" in said["message"], "the lack"
+        )
         operator.apply(*shop.baseline("info"))
         began = time.monotonic()
         operator.wait_ready(wishes.name, wishes.namespace)

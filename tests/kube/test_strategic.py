@@ -219,7 +219,9 @@ class TestAgainstRealServer:
         finally:
             await client.close()
         # Of all of them more than half tell something; a share may have fewer by chance.
-        assert agreed > len(seeds) // (2 if SHARE.everything else 3), "too many of the patches were refused to tell much"
+        assert agreed > len(seeds) // (2 if SHARE.everything else 3), (
+            "too many of the patches were refused to tell much"
+        )
 
     async def _agree(self, client: Client, base: dict[str, Any], patch: dict[str, Any], seed: int) -> bool:
         """Whether the case told anything (both refuse: nothing)."""
