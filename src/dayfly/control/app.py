@@ -83,6 +83,7 @@ def create_app(
 
     auth = Middleware(AuthMiddleware, keys=keys, open_paths=OPEN_PATHS, loopback=loopback)
     app = Starlette(routes=routes, middleware=[auth], lifespan=keep)
+    app.router.default = _Nowhere()  # no pattern of a route has a line's end in it
     app.state.closing = closing
     app.state.sync = sync
     app.state.clusters = clusters
