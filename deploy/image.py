@@ -17,6 +17,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -63,13 +64,20 @@ UNUSED = (
 SYSTEM = ("/lib/", "/lib64/", "/usr/lib/")
 
 
+PIP_S = 15 * 60  # with a compiler to fetch, and both runners to build, on a busy machine
+INDEX = "see whether this machine's package index answers (pip config list, PIP_INDEX_URL), then try again"
+
 # All that ends up in the image, or decides how.
 SOURCES = ("src", "runner", "requirements/operator.txt", "pyproject.toml", "scripts/wheel.py")
 SOURCES += ("deploy/image.py", "testcluster/images.py")
 
 
 def kept() -> Path:
-    """The archive of these very sources: made once, until they change."""
+    """The archive of these very sources: made once, until they change.
+
+    Raises:
+        UnavailableError: it cannot be made here.
+    """
     with _lock():
         target = CACHE / f"operator-{_digest_of_sources()}.tar"
         if not target.exists():
@@ -177,9 +185,26 @@ def _dayfly(root: Path) -> None:
 
 
 def _pip(*arguments: str) -> None:
-    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    """Run pip, with an end to its patience: an index that says nothing would keep everybody who wants the image.
+
+    Raises:
+        UnavailableError: it failed, or did not come to its end; what it said is on stderr.
+    """
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", *arguments]
+    command += ["--no-compile"] if arguments[0] == "install" else []
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    subprocess.run([*command, "--no-compile"] if arguments[0] == "install" else command, check=True, env=env)
+    running = subprocess.Popen(command, env=env, start_new_session=True)  # what it starts, its builds, ends with it
+    try:
+        code = running.wait(PIP_S)
+    except subprocess.TimeoutExpired:
+        text = f"`pip {' '.join(arguments)}` has not ended within {PIP_S / 60:g} minutes"
+        raise built.UnavailableError(f"{text}; {INDEX}") from None
+    finally:
+        if running.returncode is None:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+    if code:
+        raise built.UnavailableError(f"`pip {' '.join(arguments)}` ended with {code}, see above; {INDEX}")
 
 
 def _compile(folder: Path) -> None:
@@ -208,7 +233,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, nargs="?", help="the archive to write")
     wanted = parser.parse_args().out
-    out = build(wanted.resolve()) if wanted else kept()
+    try:
+        out = build(wanted.resolve()) if wanted else kept()
+    except built.UnavailableError as problem:
+        sys.exit(f"dayfly: {problem}")
     sys.stdout.write(f"{NAME} ({out.stat().st_size >> 20} MiB) is in\n{out}\n")
 
 

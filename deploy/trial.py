@@ -32,7 +32,8 @@ Dayfly is at work in a Kubernetes of its own, and notes-demo has a database. Loo
     kubectl delete -f deploy/example/sandbox.yaml     # and the database is gone
     kubectl apply -f deploy/example/sandbox.yaml      # another one
 
-Images are brought to it by testcluster, not pulled: testcluster/README.md. `make uninstall` ends all of this.
+docs/cluster.md can be followed from here: it has busybox:stable. Other images are pulled where this machine reaches
+their registry, or brought to it: testcluster/README.md. `make uninstall` ends all of this.
 """
 
 
@@ -58,14 +59,14 @@ def up(record: Path) -> None:
         # Whatever this machine cannot do is to be known before a cluster runs that nobody would end.
         build.check_machine()
         build.install_tools()
-    _say("making what is not there yet of the images of the operator and of the example")
-    archives = image.kept(), stand_ins.postgres()
+    _say("making what is not there yet of the images of the operator, of the example and of docs/cluster.md")
+    archives = image.kept(), stand_ins.postgres(), stand_ins.busybox()
     if here is None:
         _say("starting a Kubernetes; the first time it is built, which takes a quarter of an hour")
-        here = cluster.up()
+        here = cluster.up(way_out=True)
         record.parent.mkdir(exist_ok=True)
         record.write_text(f"{here.kubeconfig}\n")
-    _say("bringing it the images of the operator and of the example")
+    _say("bringing it these images")
     for archive in archives:
         here.load(archive)
     _say("installing deploy/install.yaml")

@@ -4,7 +4,8 @@
 # Quick the second time: a stamp newer than the locked requirements means there is nothing to do.
 set -eu
 kind=${1:-run}
-root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
+# Where it really is: the way by which it was called may be a link that goes.
+root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd -P)
 venv="$root/.venv"
 stamp="$venv/.stamp-$kind"
 wish="$root/requirements/$kind.txt"

@@ -57,7 +57,7 @@ def check_machine(*, kubelet: bool = True) -> None:
         raise UnavailableError(f"needs Linux, this is {platform.system()}")
     if os.geteuid() != 0:
         raise UnavailableError("needs root, for namespaces and containers")
-    if not _program("kube", HERE / "go").exists():
+    if not has_kubernetes():
         check_go("Kubernetes")
     missing = _missing(TOOLS | NODE_TOOLS if kubelet else TOOLS)
     if missing and not shutil.which("apt-get"):
@@ -68,6 +68,11 @@ def check_machine(*, kubelet: bool = True) -> None:
         )
         if trial.returncode:
             raise UnavailableError(f"needs the right to make namespaces: {trial.stderr.strip()}")
+
+
+def has_kubernetes() -> bool:
+    """Whether the program that is all components is built already."""
+    return _program("kube", HERE / "go").exists()
 
 
 def check_go(what: str) -> None:

@@ -120,6 +120,7 @@ def up(
     audit: dict[str, Any] | None = None,
     owner: int | None = None,
     without: Sequence[str] = (),
+    way_out: bool = False,
 ) -> Cluster:
     """Build what is missing, start a cluster and wait until it takes pods.
 
@@ -130,6 +131,7 @@ def up(
         audit: an audit policy by which the API server keeps `Cluster.audit_log`; without one it keeps none.
         owner: a process with whose end the cluster ends too.
         without: controllers of the controller-manager that do not run, by their names.
+        way_out: the node pulls images from whatever registry this machine reaches; its pods stay shut in.
 
     Raises:
         build.UnavailableError: this machine cannot run one.
@@ -144,15 +146,20 @@ def up(
     with host.lock():
         _sweep()
         cluster, lock = _reserve()
-        shape = components.Shape(cluster.name, kubelet, kwok_nodes, audit is not None, tuple(without))
+        shape = components.Shape(cluster.name, kubelet, kwok_nodes, audit is not None, tuple(without), way_out)
+        outside = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in ("net", "mnt")] if way_out else []
         try:
-            with os.fdopen(lock):  # ours ends here, that of the started processes goes on
+            with contextlib.ExitStack() as ours:  # these end here, those of the started processes go on
+                for number in (lock, *outside):
+                    ours.callback(os.close, number)
                 (cluster.folder / "bin").mkdir()
                 for name, program in programs.items():
                     (cluster.folder / "bin" / name).hardlink_to(program)
                 components.write_files(cluster.folder, shape, stages=stages, audit=audit)
-                order = _start(cluster, lock, owner)
-            _connect(cluster, order, {"shape": dataclasses.asdict(shape), "lock": lock, "owner": owner})
+                kept = [lock, *outside] if owner is None else [lock, *outside, owner]
+                order = _start(cluster, kept)
+            numbers = {"lock": lock, "owner": owner, "outside": outside}
+            _connect(cluster, order, {"shape": dataclasses.asdict(shape), **numbers})
         except BaseException:
             down(cluster)
             raise
@@ -223,12 +230,11 @@ def _reserve() -> tuple[Cluster, int]:
     return cluster, lock
 
 
-def _start(cluster: Cluster, lock: int, owner: int | None) -> IO[bytes]:
-    """Start process 1 of new namespaces and give the pipe on which it waits for its order."""
+def _start(cluster: Cluster, kept: Sequence[int]) -> IO[bytes]:
+    """Start process 1 of new namespaces with these files open; give the pipe on which it waits for its order."""
     (cluster.folder / "logs").mkdir()
     command = ["setsid", "--fork", "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child"]
     command += [sys.executable, "-m", "testcluster.node", str(cluster.folder)]
-    kept = [lock] if owner is None else [lock, owner]
     env = os.environ | {"PYTHONPATH": str(build.HERE.parent)}
     with (cluster.folder / "logs" / "node.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=kept, env=env)

@@ -5,6 +5,8 @@ All paths are those inside the cluster's namespaces, where its folder is mounted
 
 import dataclasses
 import json
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,11 @@ from typing import Any
 from testcluster import build, host, pki
 
 HOME = "/run/testcluster"
+# Beside the programs of Kubernetes: nsenter, by the name that its log is to have.
+WAY_OUT = "way-out"
+PROGRAMS = {WAY_OUT: "nsenter"}
+# Where the node's own programs find it. No pod comes there.
+WAY_OUT_ADDRESS = ("127.0.0.1", 3128)
 NODE = "node"
 PAUSE_IMAGE = "dayfly.test/pause:1"
 CONTAINERD_SOCKET = f"{HOME}/containerd.sock"
@@ -45,6 +52,7 @@ class Shape:
     kwok_nodes: int = 0
     audited: bool = False
     without: Sequence[str] = ()
+    way_out: bool = False
 
     @property
     def network(self) -> host.Network:
@@ -86,6 +94,21 @@ def commands(shape: Shape) -> tuple[list[list[str]], list[list[str]]]:
     if shape.kwok_nodes:
         then.append(["kwok", f"--kubeconfig={_user('kwok')}", f"--config={HOME}/kwok.yaml", "--manage-all-nodes=true"])
     return first, then
+
+
+def way_out(listening: int, network: int, mounts: int) -> list[str]:
+    """The command that serves at an open socket from the machine's namespaces, by the numbers of their open files."""
+    enter = [WAY_OUT, f"--net=/proc/self/fd/{network}", f"--mount=/proc/self/fd/{mounts}", "--"]
+    return [*enter, sys.executable, "-m", "testcluster.way_out", str(listening)]
+
+
+def environment(shape: Shape, name: str) -> dict[str, str]:
+    """What a program finds set beside PATH and HOME."""
+    if name == WAY_OUT:
+        return dict(os.environ)  # the proxies of whoever started the cluster, and where our modules are
+    if name == "containerd" and shape.way_out:
+        return {"HTTPS_PROXY": "http://{}:{}".format(*WAY_OUT_ADDRESS)}
+    return {}
 
 
 def _user(name: str) -> str:
@@ -233,6 +256,8 @@ state = "{HOME}/containerd-state"
   sandbox_image = "{PAUSE_IMAGE}"
   # Without CAP_SYS_RESOURCE a container cannot get a lower score than ours, and runc would die of it.
   restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{HOME}/registries"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{build.CNI}"
     conf_dir = "{HOME}/cni"

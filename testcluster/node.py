@@ -9,11 +9,13 @@ import json
 import os
 import select
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from testcluster import components
@@ -33,27 +35,32 @@ def main(folder: Path) -> None:
     shape = components.Shape(**settings["shape"])
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: os._exit(0))
-    os.set_inheritable(settings["lock"], False)
+    for number in (settings["lock"], *settings["outside"]):
+        os.set_inheritable(number, False)
     if settings["owner"] is not None:
         os.set_inheritable(settings["owner"], False)
         threading.Thread(target=_end_with, args=[settings["owner"]], daemon=True).start()
     os.environ["PATH"] = PATH  # components call iptables, mount and others
     _lay_out_mounts(folder)
     _set_up_network(shape)
-    Components(shape).run()
+    Components(shape, settings["outside"]).run()
 
 
 class Components:
     """The running programs; one that ends is started again, as a machine's service manager would."""
 
-    def __init__(self, shape: components.Shape) -> None:
+    def __init__(self, shape: components.Shape, outside: Sequence[int]) -> None:
         self._shape = shape
+        self._outside = outside  # the machine's namespaces, for the way out
+        self._handed: list[int] = []  # what the way out has open beside its log
         self._running: dict[int, list[str]] = {}
         self._lock = threading.Lock()
 
     def run(self) -> None:
         """Start all and never return."""
         first, then = components.commands(self._shape)
+        if self._outside:
+            first.insert(0, self._way_out())
         for command in first:
             self._start(command)
         threading.Thread(target=self._start_behind_api, args=[then], daemon=True).start()
@@ -66,12 +73,23 @@ class Components:
                 sys.stderr.write(f"{command[0]} ended with {code}; it is started again in a second\n")
                 threading.Timer(1, self._start, [command]).start()
 
+    def _way_out(self) -> list[str]:
+        """The socket is the node's, and stays open whatever becomes of who serves there."""
+        listening = socket.create_server(components.WAY_OUT_ADDRESS).detach()
+        self._handed = [listening, *self._outside]
+        return components.way_out(*self._handed)
+
     def _start(self, command: list[str]) -> None:
         log = os.open(f"{components.HOME}/logs/{command[0]}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        environment = {"PATH": PATH, "HOME": components.HOME}
+        name = command[0]
+        environment = {"PATH": PATH, "HOME": components.HOME} | components.environment(self._shape, name)
+        handed = self._handed if name == components.WAY_OUT else []
+        # To its own number: that is how it stays open in the new program, and in no other.
         files = [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
+        files += [(os.POSIX_SPAWN_DUP2, number, number) for number in handed]
         with self._lock:  # or the loop could reap it before it is known
-            pid = os.posix_spawnp(command[0], command, environment, file_actions=files, setsid=True)
+            program = components.PROGRAMS.get(name, name)
+            pid = os.posix_spawnp(program, command, environment, file_actions=files, setsid=True)
             self._running[pid] = command
         os.close(log)
 

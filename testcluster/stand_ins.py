@@ -1,4 +1,4 @@
-"""Images that examples ask for by name, made from what this machine has: no registry can be reached from a cluster.
+"""Images that examples ask for by name, made from what this machine has: a registry need not be reached.
 
 Each bears the name of the official image and does for the examples what that does. Inside are this machine's
 own programs, PostgreSQL of Debian 12 among them, with the libraries they link to, and busybox for a shell.
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from testcluster import build, images
 
+BUSYBOX = "docker.io/library/busybox:stable"
 POSTGRES = "docker.io/library/postgres:15"
 PYTHON = f"docker.io/library/python:{sys.version_info.major}.{sys.version_info.minor}-slim"
 TERRAFORM = "docker.io/hashicorp/terraform:1.9"
@@ -46,6 +47,11 @@ _UNUSED = (
     "config-*",
     "*.a",
 )
+
+
+def busybox() -> Path:
+    """Debian's busybox, as a shell for steps. Its `wget` crashes; use `nc`."""
+    return images.cached(BUSYBOX, images.BUSYBOX, images.with_shell, images.Settings(environment={"PATH": "/bin"}))
 
 
 def postgres() -> Path:

@@ -1,40 +1,94 @@
-"""`make cluster`: a newcomer's Dayfly with a real PostgreSQL beside it, and its end with a sandbox still alive."""
+"""`make cluster` for a newcomer: a fresh checkout, an empty HOME, and then what the pages say, to the cluster's end."""
 
 import os
 import re
+import shutil
 import subprocess
-import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from testcluster import build, host, stand_ins
 from testcluster import cluster as clusters
-from testcluster import host
 
 from cluster.installed import API, ROOT
 from cluster.patience import eventually
+from cluster.people import STEERS
+from cluster.registry import registry
+from docs.transcript import differences, follow
 
 PSQL = ["exec", "-n", "notes", "deployment/database", "--", "sh", "-c"]
 
 
-def trial(what: str, record: Path) -> str:
-    """What `make cluster` or `make uninstall` runs, with a record of its own; all it says."""
-    command = [sys.executable, ROOT / "deploy" / "trial.py", what, "--record", record]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=400)
-    assert ended.returncode == 0, ended.stdout
-    return ended.stdout
+class Newcomer(NamedTuple):
+    """Somebody with a checkout in `dayfly/`, and nothing else, who has typed `make cluster` there."""
+
+    home: Path
+    environment: dict[str, str]
+
+    @property
+    def checkout(self) -> Path:
+        return self.home / "dayfly"
+
+    @property
+    def record(self) -> Path:
+        return self.checkout / ".cache" / "cluster"
+
+    def make(self, target: str) -> str:
+        """What it says, all of it."""
+        ended = subprocess.run(
+            ["make", target],
+            cwd=self.checkout,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout
+        return ended.stdout
+
+
+class Tried(NamedTuple):
+    """A cluster as `make cluster` leaves it, whose it is, and what was said."""
+
+    own: clusters.Cluster
+    newcomer: Newcomer
+    said: str
+
+    @property
+    def exports(self) -> str:
+        """The lines that make a shell one of this cluster."""
+        return "".join(f"{line}\n" for line in re.findall(r"^    (export .*)$", self.said, re.MULTILINE))
+
+
+def newcomer(home: Path) -> Newcomer:
+    """A checkout with the files that git knows, as they are; Kubernetes is not built again for it."""
+    listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
+    for name in filter(None, listed):
+        if (ROOT / name).is_file():
+            (home / "dayfly" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, home / "dayfly" / name)
+    machine = {name: value for name, value in os.environ.items() if not name.startswith(STEERS)}
+    own = {"HOME": str(home), "DAYFLY_CACHE": str(build.cache().parent), "NO_COLOR": "1", "KUBERC": "off"}
+    return Newcomer(home, machine | own)
 
 
 @pytest.fixture(scope="module")
-def tried(machine, tmp_path_factory):
-    """A cluster as `make cluster` leaves it, where its record is, and what was said."""
-    record = tmp_path_factory.mktemp("trial") / "record"
+def tried(machine) -> Iterator[Tried]:
+    home = Path(tempfile.mkdtemp(prefix="ada-"))
+    ada = newcomer(home)
     try:
-        said = trial("up", record)
-        yield clusters.Cluster(Path(record.read_text().strip()).parent), record, said
+        said = ada.make("cluster")
+        yield Tried(clusters.Cluster(Path(ada.record.read_text().strip()).parent), ada, said)
     finally:
-        if record.exists():
-            clusters.down(clusters.Cluster(Path(record.read_text().strip()).parent))
+        if ada.record.exists():
+            clusters.down(clusters.Cluster(Path(ada.record.read_text().strip()).parent))
+        shutil.rmtree(home)
 
 
 def databases(own: clusters.Cluster) -> list[str]:
@@ -44,12 +98,12 @@ def databases(own: clusters.Cluster) -> list[str]:
     return [name for name in said.split() if name.startswith("notes_")]
 
 
-@pytest.mark.timeout(500, func_only=True)
+@pytest.mark.timeout(600, func_only=True)
 class TestTrial:
     """In their order: each goes on where the one before has left the cluster."""
 
     def test_the_example_has_a_database_of_its_own(self, tried):
-        own, _, _ = tried
+        own = tried.own
         name, role = databases(own)
         assert name == role
         (resource,) = own.get(f"/apis/{API}/resources")[1]["items"]
@@ -68,28 +122,54 @@ class TestTrial:
 
     def test_what_is_said_can_be_typed(self, tried):
         """The commands that `make cluster` ends with do what it says beside them."""
-        own, _, said = tried
-        typed = "set -e\n" + "\n".join(re.findall(r"^    (\S.*)$", said, re.MULTILINE))
-        before = databases(own)
-        ended = subprocess.run(["sh", "-c", typed], cwd=ROOT, capture_output=True, text=True, timeout=100)
+        typed = "set -e\n" + "\n".join(re.findall(r"^    (\S.*)$", tried.said, re.MULTILINE))
+        before = databases(tried.own)
+        ada = tried.newcomer
+        ended = subprocess.run(
+            ["sh", "-c", typed], cwd=ada.checkout, env=ada.environment, capture_output=True, text=True, timeout=100
+        )
         assert ended.returncode == 0, ended.stderr
         assert "notes-demo" in ended.stdout
-        eventually(lambda: len(databases(own)) == 2 and not set(databases(own)) & set(before), "another database")
+        eventually(
+            lambda: len(databases(tried.own)) == 2 and not set(databases(tried.own)) & set(before), "another database"
+        )
 
-    def test_make_runs_it(self):
-        env = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
-        for target, what in {"cluster": "up", "uninstall": "down"}.items():
-            said = subprocess.check_output(["make", "-n", target], cwd=ROOT, env=env, text=True)
-            assert f".venv/bin/python deploy/trial.py {what}\n" in said
+    def test_the_page_shows_what_one_gets(self, tried):
+        """docs/cluster.md, typed as it stands, with nothing done before but what `make cluster` says."""
+        ada = tried.newcomer
+        page = ada.home / "page.md"
+        page.write_text(f"```sh\n{tried.exports}```\n{(ROOT / 'docs' / 'cluster.md').read_text()}")
+        names = {str(ada.home): "/home/ada", "testcluster": "here"}
+        found = [
+            text
+            for command, printed in follow(page, ada.home, ada.environment, names, seconds=560)
+            if (text := differences(command, printed))
+        ]
+        assert not found, "\n".join(found)
+
+    def test_images_are_pulled_as_this_machine_could(self, tried):
+        """The node has no way out of its own: who asks the registry is this machine."""
+        kubectl, here = tried.own.kubectl, ["-n", "default"]  # the page's own namespace is on its way out
+        with registry(tried.own, stand_ins.busybox()) as server:
+            image = f"--image={server.name}/other/busybox:1"
+            kubectl("run", "pulled", image, *here, "--restart=Never", "--", "echo", "here")
+            ended = "--for=jsonpath={.status.phase}=Succeeded"
+            kubectl("wait", "pod/pulled", *here, ended, "--timeout=60s")
+            assert server.asked_from == {tried.own.network.host}
+        assert kubectl("logs", "pulled", *here) == "here\n"
 
     def test_uninstall_drains_a_living_sandbox(self, tried):
         """The sandbox's database goes before Dayfly does; nothing of Dayfly stays but what others were given."""
-        own, _, _ = tried
+        own = tried.own
         assert databases(own)
         kubectl = {"KUBECTL": str(own.folder / "bin" / "kubectl"), "KUBECONFIG": str(own.kubeconfig)}
         began = time.monotonic()
         ended = subprocess.run(
-            [ROOT / "deploy" / "uninstall.sh"], env=os.environ | kubectl, capture_output=True, text=True, timeout=200
+            [tried.newcomer.checkout / "deploy" / "uninstall.sh"],
+            env=os.environ | kubectl,
+            capture_output=True,
+            text=True,
+            timeout=200,
         )
         assert ended.returncode == 0, ended.stderr
         assert "waiting for their cleanup, at most 15m: notes/notes-demo" in ended.stderr
@@ -99,9 +179,8 @@ class TestTrial:
         assert [name for name in left if "dayfly" in name] == [], f"after {time.monotonic() - began:.0f} s"
 
     def test_down_ends_the_cluster(self, tried):
-        own, record, _ = tried
-        said = trial("down", record)
-        assert f"{own.name} is down" in said
+        own = tried.own
+        assert f"{own.name} is down" in tried.newcomer.make("uninstall")
         assert not own.folder.exists()
         assert host.traces(own.name) == []
-        assert "there is no cluster" in trial("down", record)
+        assert "there is no cluster" in tried.newcomer.make("uninstall")

@@ -32,7 +32,9 @@ def installed(api: Api) -> Iterator[Api]:
     eventually(lambda: established(api))
     probe = thing("v1", "Pod", "p", spec=HARMLESS)
     path = "/api/v1/namespaces/dayfly-runners/pods?dryRun=All"
-    eventually(lambda: "alone" in api.ask("POST", path, probe).message)  # policies are in force a moment later
+    eventually(
+        lambda: "dayfly-runners is only for" in api.ask("POST", path, probe).message
+    )  # policies are in force a moment later
     yield api
     for each in api.ask("GET", POLICIES).body["items"]:
         if each["metadata"]["name"].startswith("dayfly-"):

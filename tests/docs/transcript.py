@@ -23,6 +23,7 @@ KINDS = (
     (r"(?<=\"routingKey\":\")[a-z0-9]{13}(?=\")", "KEY"),
     (r"(?<=  )[a-z0-9]{13}(?=  |$)", "KEY"),
     (r"\b\d{13}\b", "MOMENT"),
+    (r"(?<=\"version\":)\d{16}\b", "VERSION"),
     (r"\b\d+ (ms|s|min|h)( \d+ (s|min))?\b|\b\d+s\b", "SPAN"),
     (r"\b(?=[a-z]*\d)[a-z0-9]{26}\b", "ID"),
     (r"\bwith-[a-z-]+-[a-z0-9]{6}\b", "WITH"),
