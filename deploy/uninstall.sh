@@ -21,7 +21,7 @@ names() { # of a kind; as namespace/name where it has namespaces
     "$kubectl" get "$1.dayfly.dev" -A -o "jsonpath={range .items[*]}${2:-}{.metadata.name}{' '}{end}"
 }
 
-if "$kubectl" get crd sandboxes.dayfly.dev >/dev/null 2>&1; then
+drain() { # all sandboxes with their cleanup; if one stays, that is the end
     asked=" "
     while :; do # once more for whatever was made meanwhile
         found=
@@ -46,6 +46,52 @@ if "$kubectl" get crd sandboxes.dayfly.dev >/dev/null 2>&1; then
         say "see why with: $kubectl get dfs -A -o wide"
         say "to give one up and leave its resources behind: $kubectl annotate dfs NAME dayfly.dev/abandon=REASON"
         exit 1
+    fi
+}
+
+# Where the kinds stay, a sandbox could be made at the last moment, and nobody would clean up after it: until the operator
+# is gone the API server refuses new ones.
+kind=ValidatingAdmissionPolicy
+bar() {
+    trap unbar EXIT
+    trap 'exit 1' HUP INT TERM
+    "$kubectl" apply -f - >/dev/null <<END
+apiVersion: admissionregistration.k8s.io/v1
+kind: $kind
+metadata: {name: dayfly-uninstall}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [dayfly.dev], apiVersions: ["*"], operations: [CREATE], resources: [sandboxes]}
+  validations:
+  - expression: "false"
+    message: "Dayfly is being taken out of this cluster; if it is not, delete the policy dayfly-uninstall and its binding"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ${kind}Binding
+metadata: {name: dayfly-uninstall}
+spec: {policyName: dayfly-uninstall, validationActions: [Deny]}
+END
+    tries=0
+    while "$kubectl" create --dry-run=server -f - >/dev/null 2>&1 <<END
+apiVersion: dayfly.dev/v1alpha1
+kind: Sandbox
+metadata: {generateName: dayfly-uninstall-, namespace: default}
+spec: {cluster: none}
+END
+    do
+        tries=$((tries + 1))
+        [ "$tries" -le 150 ] || { say "sandboxes can still be made, so Dayfly stays as it is; begin again"; exit 1; }
+        sleep 0.2
+    done
+}
+unbar() { "$kubectl" delete --ignore-not-found "$kind,${kind}Binding" dayfly-uninstall >/dev/null; }
+
+if "$kubectl" get crd sandboxes.dayfly.dev >/dev/null 2>&1; then
+    drain
+    if [ -n "$keep" ]; then
+        bar
+        drain
     fi
     plugins=$(names resourceplugins)
     if [ -n "$keep" ]; then

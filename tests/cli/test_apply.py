@@ -100,7 +100,9 @@ def test_not_waiting_and_not_waiting_long_enough(served: Cli, journal: Path):
     done = served("sandbox", "apply", "-f", "s.yaml", "--timeout", "1s", "-o", "json")
     assert done.code == 4
     last = done.err.splitlines()[-1]
-    assert last.startswith("dayfly: demo is not ready after 1 s, and it goes on: ResourcesPending: db/provision: ")
+    assert last.startswith(
+        "dayfly: demo is not ready after 1 s, and is still being worked on: ResourcesPending: db/provision: "
+    )
     assert last.endswith("; see: dayfly why demo")
     assert json.loads(done.out)["name"] == "demo"
     done = served("sandbox", "delete", "demo", "--wait=false")
@@ -309,3 +311,27 @@ def test_all_mistakes_of_all_files_are_told_at_once(cli: Cli):
     cli.write("many.yaml", f"name: p\nspec:\n  create:\n{steps}")
     lines = cli("plan", "-f", "many.yaml").err.splitlines()
     assert (len(lines), lines[-1]) == (21, "dayfly: and 10 more like these")
+
+
+def test_all_that_the_server_refuses_is_told_with_its_place(served: Cli):
+    served.write(
+        "s.yaml",
+        "name: s\nspec:\n  cluster: local\n  resources:\n  - {name: a, plugin: none}\n  - {name: b, plugin: neither}\n",
+    )
+    done = served("apply", "-f", "s.yaml")
+    lines = [line.partition(": no plugin")[0] for line in done.err.splitlines()]
+    assert (done.code, lines) == (
+        2,
+        ["dayfly: s.yaml:5:15: spec.resources[0].plugin", "dayfly: s.yaml:6:15: spec.resources[1].plugin"],
+    )
+
+
+def test_one_that_is_ready_but_not_all_that_was_wished_for_is_listed_so(served: Cli):
+    served.write("s.yaml", "name: s\nspec: {cluster: local, middleware: [{name: m}]}\n")
+    served.write("t.yaml", "name: t\nspec: {cluster: local}\n")
+    assert served("apply", "-f", ".").code == 0
+    rows = [line.split()[:3] for line in served("get").out.splitlines()[1:]]
+    assert rows == [["s", "Ready", "Unserved"], ["t", "Ready", "AllDesiredWorkloadsReady"]]
+    listed = served("sandbox", "list").out.splitlines()[1:]
+    assert [line.rpartition("  ")[2] for line in listed] == ["Ready (Unserved)", "Ready"]
+    assert "Status:        Ready (Unserved)" in served("sandbox", "get", "s").out.splitlines()

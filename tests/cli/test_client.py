@@ -51,7 +51,7 @@ def test_something_else_is_at_the_address(cli: Cli, fake: Fake):
     fake.say("GET", "sandboxes", b"<html>")
     refused(cli("sandbox", "list"), 6, "is not Dayfly: it answers 200 without JSON")
     fake.say("GET", "sandboxes", {"unexpected": 1}, status=500)
-    refused(cli("sandbox", "list"), 1, "the server answered 500 without a reason")
+    refused(cli("sandbox", "list"), 1, "the server answered 500 without giving a reason")
 
 
 @pytest.mark.parametrize(

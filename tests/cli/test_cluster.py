@@ -15,7 +15,7 @@ from dayfly.plan.status import describe
 from dayfly.plan.why import why as chain
 from kube.fake import FakeCluster
 
-from rig.scenes import CHAIN, Scene, wish  # isort: skip
+from rig.scenes import CHAIN, Scene, ready, wish  # isort: skip
 from rig.world import World  # isort: skip
 
 __all__ = ["stage"]
@@ -28,6 +28,19 @@ class TestGet:
         header, row = done.out.splitlines()
         assert header.split() == ["SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"]
         assert row.split()[:4] == ["box", "Ready", "AllDesiredWorkloadsReady", "2/2"]
+
+    def test_one_that_is_ready_but_not_all_that_was_wished_for(self, stage: Stage):
+        async def partly(world: World) -> None:
+            world.sandbox(wish() | {"local": [{"name": "laptop"}]})
+            await world.until(lambda: ready(world), "ready")
+            await world.rest(5)
+
+        asked = stage(LIFE, partly)
+        assert asked("get").out.splitlines()[1].split()[:4] == ["box", "Ready", "Unserved", "2/2"]
+        assert "Reason:        Unserved" in asked("get", "sandbox", "box").out.splitlines()
+        [found] = json.loads(asked("get", "-o", "json").out)
+        assert found["unserved"] == ["spec.local (there is no connection to a developer's machine)"]
+        assert asked("why", "box").out.startswith("sandbox box: Unserved: Not supported here: spec.local (there is")
 
     def test_one_sandbox_with_its_steps(self, stage: Stage):
         done = stage(FAILING, failing)("get", "sandbox", "box")
@@ -170,12 +183,12 @@ class TestWhy:
         out = asked("why", "box").out
         assert "may have run and its outcome is not known" in out
         assert re.search(r"it is certain to have ended in \d+ (h|min)", out)
-        assert "to do: nothing: it resolves by itself at its deadline, and nothing runs twice in the meantime" in out
+        assert "to do: wait: it resolves itself by its deadline, and nothing runs twice in the meantime" in out
 
     def test_what_no_operator_has_taken_up(self, stage: Stage):
         asked = stage.at(still(), 1_767_225_600_000 + 60_000)
         out = asked("why", "box").out
-        assert "sandbox box: NotTakenUp: no operator has taken it up (for 1 min)" in out
+        assert "sandbox box: NotTakenUp: no operator has picked it up (for 1 min)" in out
         assert "kubectl --context kind -n dayfly-system get pods" in out
         assert asked("get").out.splitlines()[1].split()[:2] == ["box", "Pending"]
 
@@ -188,7 +201,7 @@ class TestWhy:
             world.delete()
 
         out = stage(LIFE, alone, later=90)("why", "box").out
-        assert "its deletion was requested, but no operator has taken that up (for 1 min 30 s)" in out
+        assert "its deletion was requested, but no operator has picked that up (for 1 min 30 s)" in out
 
     def test_a_plugin_that_is_missing(self, stage: Stage):
         async def missing(world: World) -> None:
@@ -197,7 +210,7 @@ class TestWhy:
 
         out = stage(LIFE, missing)("why", "box").out
         assert "PluginMissing: resource plugin nosuch is not in this cluster" in out
-        assert "to do: apply the plugin; the sandbox goes on by itself" in out
+        assert "to do: apply the plugin; the sandbox then continues by itself" in out
 
 
 class TestAbandon:
@@ -238,7 +251,7 @@ class TestRetry:
         [unit] = [
             each for each in asked.cluster.objects("sandboxes")[0]["status"]["units"] if each["state"] == "retrying"
         ]
-        said = f"{unit['id']}: attempt {unit['attempt']} has failed; it is tried again now."
+        said = f"{unit['id']}: attempt {unit['attempt']} has failed; it is retried now."
         assert (done.code, done.err.splitlines()) == (0, [said, f"See: dayfly why box{FLAGS}"])
         [box] = asked.cluster.objects("sandboxes")
         assert box["metadata"]["annotations"] == {"dayfly.dev/retry": f"{unit['id']}={unit['attempt']}"}
@@ -246,7 +259,7 @@ class TestRetry:
     def test_where_nothing_waits_nothing_is_changed(self, stage: Stage):
         asked = stage(LIFE, up)
         refused(asked("retry", "box"), 1, "nothing in it is waiting to be retried")
-        refused(asked("retry", "box", "db/nothing"), 3, 'no unit "db/nothing"; there is db/make')
+        refused(asked("retry", "box", "db/nothing"), 3, 'no unit "db/nothing"; it has db/make')
         refused(asked("retry", "nobody"), 3, 'no sandbox "nobody"')
         assert "annotations" not in asked.cluster.objects("sandboxes")[0]["metadata"]
 
@@ -304,7 +317,7 @@ class TestErrors:
     def test_no_cluster_answers(self, stage: Stage):
         asked = stage(LIFE, up)
         asked.away = True
-        refused(asked("get"), 6, "the cluster cannot be asked", "connection refused", "kubectl cluster-info")
+        refused(asked("get"), 6, "the cluster cannot be reached", "connection refused", "kubectl cluster-info")
 
     @pytest.mark.parametrize(
         ("config", "words"),

@@ -50,8 +50,8 @@ class TestLogs:
     def test_every_attempt(self, stage: Stage):
         asked = stage(NEVER_GOES, stuck)
         assert asked("logs", "box", "db", "drop", "--attempt", "1").out == LINE
-        refused(asked("logs", "box", "db", "drop", "--attempt", "7"), 3, "db/drop has no attempt 7; there is 1")
-        refused(asked("logs", "box", "dbx"), 3, '"box" has no dbx; there is db/make, db/drop')
+        refused(asked("logs", "box", "db", "drop", "--attempt", "7"), 3, "db/drop has no attempt 7; kept: 1")
+        refused(asked("logs", "box", "dbx"), 3, '"box" has no dbx; it has db/make, db/drop')
 
     def test_what_was_cut_is_said(self, stage: Stage):
         async def long(world: World) -> None:

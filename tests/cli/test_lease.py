@@ -77,10 +77,11 @@ def test_a_wish_that_is_still_on_its_way_when_we_are_interrupted_is_ended_too(
     wished, ended = threading.Event(), threading.Event()
     host, stop, delete = FakeHost(), FakeHost.stop, Sandboxes.delete
 
-    async def stopping(self: FakeHost, uid: str, request: Any) -> bool:
-        known = await stop(self, uid, request)
-        self.finish(uid)
-        return known
+    async def stopping(self: FakeHost, uid: str, request: Any, *, known: bool) -> Any:
+        verdict = await stop(self, uid, request, known=known)
+        if uid in self.offers:
+            self.finish(uid)
+        return verdict
 
     async def deleting(self: Sandboxes, request: Any) -> Any:
         ended.set()
@@ -138,4 +139,4 @@ def test_a_sandbox_that_somebody_ends_meanwhile_is_said_once(
         before = len(fake.asked)
         until(lambda: len(fake.asked) > before + 3)
     lease._thread.join(10)
-    assert capsys.readouterr().err == f"dayfly: w has been ended, and the command still runs: {words}\n"
+    assert capsys.readouterr().err == f"dayfly: w has ended, and the command is still running: {words}\n"

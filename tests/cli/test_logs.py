@@ -36,9 +36,9 @@ def test_several_logs_have_prefixes_and_one_is_as_it_was_written(ready: Cli):
 
 
 def test_what_is_not_there_is_said_with_what_is(ready: Cli):
-    refused(ready("logs", "demo", "dbx"), 3, "has no dbx; there is db/provision, db/seed, db/drop")
+    refused(ready("logs", "demo", "dbx"), 3, "has no dbx; it has db/provision, db/seed, db/drop")
     refused(ready("logs", "demo", "db", "sed"), 3, "has no db sed")
-    refused(ready("logs", "demo", "db", "seed", "--attempt", "4"), 3, "no attempt 4; there is 1")
+    refused(ready("logs", "demo", "db", "seed", "--attempt", "4"), 3, "no attempt 4; kept: 1")
     refused(ready("logs", "demo", "db", "drop", "--attempt", "1"), 3, "it has not started")
     done = ready("logs", "demo", "db", "drop")
     assert (done.code, done.out) == (0, "")
@@ -109,4 +109,4 @@ def test_an_attempt_whose_log_is_gone_is_not_said_never_to_have_been():
     for attempt, said in ((3, "no log of attempt 3 of fork:demo/app is kept"), (9, "fork:demo/app has no attempt 9")):
         with pytest.raises(CliError) as caught:
             logs._say_why_nothing(Host(), "box", chosen, report, attempt)
-        assert str(caught.value) == f"{said}; there is 7, 8"
+        assert str(caught.value) == f"{said}; kept: 7, 8"

@@ -21,7 +21,7 @@ def test_sandboxes_resources_plugins_and_versions(served: Cli, journal: Path):
         refused(served(*verb.split(), "dmeo"), 3, 'no sandbox "dmeo"; did you mean "demo"? see: dayfly sandbox list')
     refused(served("get", "resource", "bd"), 3, 'no resource "bd"; did you mean "db"?')
     refused(served("plugin", "get", "ntes"), 3, '"ntes"', 'did you mean "notes"? see: dayfly plugin list')
-    refused(served("plugin", "get", "notes@2.0.0"), 3, "2.0.0", "there is 1.0.0")
+    refused(served("plugin", "get", "notes@2.0.0"), 3, "2.0.0", "published: 1.0.0")
     refused(served("plugin", "delete", "ntes"), 3, 'did you mean "notes"?')
     served.write("t/s.yaml", wishes.sandbox("other", plugin="ntes"))
     refused(served("apply", "-f", "t"), 2, "s.yaml:5:16", "spec.resources[0].plugin", 'did you mean "notes"?')
@@ -30,7 +30,7 @@ def test_sandboxes_resources_plugins_and_versions(served: Cli, journal: Path):
     assert served("get", "-l", "team=pay").out.splitlines()[1].startswith("demo ")
     assert served("get", "resources", "-l", "team").out.splitlines()[1].startswith("db ")
     assert served("get", "-l", "!team").err == "There are no sandboxes.\n"
-    assert served("sandbox", "list", "-l", "team!=pay").err == "No sandbox has such labels.\n"
+    assert served("sandbox", "list", "-l", "team!=pay").err == "No sandbox has matching labels.\n"
     refused(served("get", "-l", "=x"), 2, "selects nothing by labels")
     refused(served("get", "sandbox", "demo", "-l", "team"), 2, "either a name or --label")
 

@@ -36,7 +36,7 @@ Sandbox "demo" in cluster "local"
 
 preStart, wave 1
   db/provision (once, image debian:12)
-    $OWNER = nothing, for none is given
+    $OWNER = nothing: no value is given
     /tmp/out/path -> path
     /tmp/out/secret -> secret (sensitive)
 

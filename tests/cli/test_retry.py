@@ -18,7 +18,7 @@ def test_what_waits_is_tried_again_at_once_and_nothing_else(served: Cli, journal
     served.write("s.yaml", wishes.sandbox())
     assert served("apply", "-f", ".").code == 0
     refused(served("retry", "demo"), 1, "nothing in it is waiting to be retried: All desired")
-    refused(served("retry", "demo", "db/nothing"), 3, 'no unit "db/nothing"; there is db/provision, db/seed')
+    refused(served("retry", "demo", "db/nothing"), 3, 'no unit "db/nothing"; it has db/provision, db/seed')
     refused(served("retry", "nobody"), 3, 'no sandbox "nobody"')
     assert served("sandbox", "delete", "demo", "--wait=false").code == 0
     until(lambda: "WaitingToRetry" in served("why", "demo").out)
@@ -26,6 +26,6 @@ def test_what_waits_is_tried_again_at_once_and_nothing_else(served: Cli, journal
     gate.touch()
     done = served("retry", "demo", "db/drop")
     assert (done.code, done.out) == (0, "")
-    assert done.err == "db/drop: attempt 1 has failed; it is tried again now.\nSee: dayfly why demo\n"
+    assert done.err == "db/drop: attempt 1 has failed; it is retried now.\nSee: dayfly why demo\n"
     until(lambda: served.sandboxes() == [])
     assert journal.read_text().split()[-1] == "drop"

@@ -183,7 +183,7 @@ def test_a_stranger_where_a_killed_server_was_is_seen_through(cli: Cli, tmp_path
     port = (cli.home / "url").read_text().strip().rpartition(":")[2]
     assert other("up", "--detach", "--port", port).code == 0
     try:
-        refused(cli("status"), 5, f"{cli.home} has no server that runs", "dayfly up --port 0", "DAYFLY_HOME")
+        refused(cli("status"), 5, f"no server runs in {cli.home}", "dayfly up --port 0", "DAYFLY_HOME")
         plugin = cli.write("p.yaml", wishes.plugin(journal))
         done = cli("with", "-f", plugin, "--", "sh", "-c", "exit 7")
         assert done.code == 7, done.err

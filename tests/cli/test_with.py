@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -162,6 +164,40 @@ def _in_a_terminal(served: Cli, plugin: str, program: str, *, type_: bytes) -> i
     finally:
         os.close(ours)
     return process.wait(30)
+
+
+def test_ctrl_z_keeps_the_resource_until_it_goes_on(served: Cli, plugin: str, journal: Path):
+    """By a shell with job control: while nobody renews the lease it is a long one, and then short again."""
+    program = "touch started; until [ -e end ]; do sleep 0.05; done; exit 7"
+    dayfly = shlex.join([*COMMAND, "with", "-f", plugin, "--", "sh", "-c", program])
+    shell = f"{dayfly}; echo $? >stopped; until [ -e go ]; do sleep 0.05; done; fg"
+
+    def lease() -> int:
+        with contextlib.closing(sqlite3.connect(served.home / "control.db")) as store:
+            return store.execute("SELECT lease_seconds FROM sandboxes").fetchone()[0]
+
+    ours, theirs = os.openpty()
+    command = ["setsid", "--ctty", "--wait", "bash", "--norc", "-mc", shell]
+    out = {"stdout": theirs, "stderr": theirs}
+    process = subprocess.Popen(command, stdin=theirs, cwd=served.folder, env=served.environment(), **out)
+    served.started.append(process)
+    os.close(theirs)
+    try:
+        until((served.folder / "started").exists)
+        assert lease() == 30
+        os.write(ours, b"\x1a")
+        until((served.folder / "stopped").exists)
+        until(lambda: (served.folder / "stopped").read_text() == f"{128 + signal.SIGTSTP}\n")
+        assert lease() == 86_400
+        (served.folder / "go").touch()
+        until(lambda: lease() == 30)
+        (served.folder / "end").touch()
+        assert process.wait(30) == 7
+        assert b"is kept while the command is suspended, for a day at most" in os.read(ours, 65536)
+    finally:
+        os.close(ours)
+    assert journal.read_text().split() == WHOLE
+    assert served.sandboxes() == []
 
 
 def test_ctrl_c_in_a_terminal_reaches_the_command_once(served: Cli, plugin: str, journal: Path):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cluster.installed import ROOT, Installed
 
 # What would make somebody's Dayfly another one than a newcomer's.
-_STEERS = ("DAYFLY_", "KUBECONFIG", "XDG_STATE_HOME", "MAKE", "MFLAGS", "PYTHON")
+STEERS = ("DAYFLY_", "KUBECONFIG", "XDG_STATE_HOME", "MAKE", "MFLAGS", "PYTHON")
 
 
 class Done(NamedTuple):
@@ -45,7 +45,7 @@ class Person(NamedTuple):
 def administrator(operator: Installed, home: Path) -> Person:
     """Who may do everything."""
     config = json.loads(operator.own.kubectl("config", "view", "--flatten", "-o", "json"))
-    return _person(operator, home, config)
+    return _person(home, config)
 
 
 def developer(operator: Installed, home: Path, namespace: str, role: str) -> Person:
@@ -64,25 +64,20 @@ def developer(operator: Installed, home: Path, namespace: str, role: str) -> Per
     config = json.loads(kubectl("config", "view", "--flatten", "-o", "json"))
     token = kubectl("create", "token", account, "-n", namespace).strip()
     config["users"] = [{"name": account, "user": {"token": token}}]
-    return _person(operator, home, config)
+    return _person(home, config)
 
 
-def _person(operator: Installed, home: Path, config: dict) -> Person:
+def _person(home: Path, config: dict) -> Person:
     context = config["contexts"][0]["context"] | {"user": config["users"][0]["name"]}
     config |= {"contexts": [{"name": "here", "context": context}], "current-context": "here"}
     home.mkdir(parents=True, exist_ok=True)
     path = home / "kubeconfig"
     path.write_text(json.dumps(config))
     path.chmod(0o600)
-    (home / "dayfly").symlink_to(ROOT)
-    tools = home / "bin"
-    tools.mkdir()
-    (tools / "kubectl").symlink_to(operator.own.folder / "bin" / "kubectl")
-    machine = {name: value for name, value in os.environ.items() if not name.startswith(_STEERS)}
+    machine = {name: value for name, value in os.environ.items() if not name.startswith(STEERS)}
     kept = {
         "HOME": str(home),
         "KUBECONFIG": str(path),
-        "PATH": f"{tools}:{machine['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
     }
     return Person(home, {**machine, **kept, "NO_COLOR": "1", "KUBERC": "off"})

@@ -1,8 +1,6 @@
 """The command line against the real thing: with a developer's rights, while steps run, and after their pods are gone."""
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,11 +8,11 @@ import pytest
 from testcluster import images
 
 from cluster.conftest import TEAM
-from cluster.installed import API, ROOT, Installed
+from cluster.installed import API, Installed
 from cluster.patience import eventually
 from cluster.people import Person, administrator, developer
-from docs.transcript import differences, follow
 
+CANARY = "canary-4711"
 HERE = ("--context", "here", "-n", TEAM)
 
 
@@ -130,16 +128,71 @@ def test_a_cleanup_that_fails_is_explained_and_given_up(operator, wishes, journa
     operator.wait_gone(wishes.name, TEAM)
 
 
-@pytest.mark.timeout(600, func_only=True)
-def test_the_page_shows_what_one_gets(operator):
-    """docs/cluster.md, typed by somebody with an administrator's rights on this cluster."""
-    name = ["ctr", "--address=/run/testcluster/containerd.sock", "-n", "k8s.io", "images", "tag", "--force"]
-    operator.own.run_inside([*name, images.SHELL, "docker.io/library/busybox:stable"])
-    home = Path(tempfile.mkdtemp(prefix="ada-"))
-    try:
-        person = administrator(operator, home)
-        typed = follow(ROOT / "docs" / "cluster.md", home, person.environment, {str(home): "/home/ada"}, seconds=560)
-        found = [text for command, printed in typed if (text := differences(command, printed))]
-        assert not found, "\n".join(found)
-    finally:
-        shutil.rmtree(home)
+def leaky(name: str, journal) -> dict:
+    """A plugin whose steps print a secret and what lies in their folder, and leave a file there.
+
+    The second create step fails; the first attempt of the delete step does, too.
+    """
+
+    def step(said: str, then: str = "") -> str:
+        look = 'echo "$(ls -A | wc -l) here"; echo mine >left'
+        return f'#!/bin/sh\n{look}\n{journal.tell(said)}\necho "the token is $TOKEN"\n{then}\n'
+
+    read = {"inputs": [{"name": "t", "valueFromStep": {"name": "make", "output": "token"}, "as": {"env": "TOKEN"}}]}
+    token = {"name": "token", "valueFromPath": "/tmp/token", "sensitive": True}
+    make = step("create make", f"printf {CANARY} >/tmp/token; cat /tmp/token")
+    fails_once = '[ "$DAYFLY_ATTEMPT" -gt 1 ]'
+    return {
+        "apiVersion": API,
+        "kind": "ResourcePlugin",
+        "metadata": {"name": f"{name}.1.0.0"},
+        "spec": {
+            "name": f"{name}@1.0.0",
+            "runner": {"image": images.SHELL},
+            "create": [
+                {"name": "make", "script": make, "outputs": [token]},
+                {"name": "break", "script": step("create break", "exit 4"), **read},
+            ],
+            "delete": [
+                {"name": "drop", "script": step("delete drop", fails_once), "retry": {"backoff": "1h"}, **read},
+            ],
+        },
+    }
+
+
+def test_a_failed_sandbox_from_its_steps_folders_to_the_retry_of_its_cleanup(operator, wishes, journal, ada, admin):
+    """Each attempt begins in an empty folder; what is sensitive is masked, also where it is kept; only cleanup is retried."""
+    operator.apply(leaky(wishes.name, journal), wishes.sandbox())
+    operator.wait_status(wishes.name, TEAM, lambda status: status["reason"] == "ResourceFailed", "the failure")
+    refused = ada.dayfly("retry", wishes.name, "pair/break", *HERE)
+    assert refused.code == 1
+    assert "a create step that failed is never run again in its sandbox" in refused.err
+
+    operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", TEAM, "--wait=false")
+    operator.wait_status(wishes.name, TEAM, lambda status: "tries again at" in status["message"], "a failed cleanup")
+    logs = eventually(
+        lambda: said if "pair/drop" in (said := ada.dayfly("logs", wishes.name, *HERE).out) else "", "the kept logs"
+    )
+    assert logs.splitlines() == [
+        "pair/make | 0 here",
+        "pair/make | the token is ",
+        "pair/make | ***",
+        "pair/break | 0 here",
+        "pair/break | the token is ***",
+        "pair/drop | 0 here",
+        "pair/drop | the token is ***",
+    ]
+    kept = operator.own.kubectl("get", "steplogs,sandboxes,runs,resources,events", "-A", "-o", "json")
+    assert "the token is ***" in kept
+    assert CANARY not in kept
+
+    journal.hold("delete drop")
+    again = ada.dayfly("retry", wishes.name, *HERE)
+    assert (again.code, again.err.splitlines()[0]) == (0, "pair/drop: attempt 1 has failed; it is retried now."), again
+    assert journal.wait_for("delete drop", times=2).attempt == 2
+    follower = admin.start("logs", wishes.name, "pair", "drop", "-f", *HERE)
+    assert follower.stdout.readline() == "0 here\n"
+    journal.let_go()
+    assert follower.communicate(timeout=60)[0] == "the token is ***\n"
+    operator.wait_gone(wishes.name, TEAM)
+    assert [entry.said for entry in journal.entries] == ["create make", "create break", "delete drop", "delete drop"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from testcluster import stand_ins
 
-from cluster.installed import API, ROOT, RUNNERS, Installed
+from cluster.installed import API, ROOT, RUNNERS, SYSTEM, Installed
 from dayfly.cli import files
 from dayfly.spec import documents
 from examples import outside
@@ -103,6 +103,33 @@ def test_terraform(operator, volume: Path):
     assert json.loads(state.read_text())["resources"]
     operator.delete("terraform-demo", TEAM)
     assert list(volume.iterdir()) == []
+    operator.check_nothing_left()
+
+
+@pytest.fixture
+def names(operator):
+    """The service of names where pods reach this machine; the administrator lets webhooks go there."""
+    allow = ["set", "env", "-n", SYSTEM, "deployment/dayfly-operator"]
+    rolled = ["rollout", "status", "-n", SYSTEM, "deployment/dayfly-operator", "--timeout=120s"]
+    with outside.Names(operator.own.network.host) as service:
+        operator.own.kubectl(*allow, f"DAYFLY_ALLOW_WEBHOOK={service.address}")
+        operator.own.kubectl(*rolled)
+        yield service
+        operator.own.kubectl(*allow, "DAYFLY_ALLOW_WEBHOOK-")
+        operator.own.kubectl(*rolled)
+
+
+def test_webhooks(operator, names):
+    """Sent by pods of the operator's own image; the token comes from a Secret that names the plugin."""
+    meta = {"name": "dns", "namespace": RUNNERS, "annotations": {"dayfly.dev/plugins": "cluster:dns-record"}}
+    operator.apply({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": {"token": names.TOKEN}})
+    operator.apply(*wishes_of("webhook-dns", server=f"http://{names.address}"))
+    operator.wait_ready("dns-demo", TEAM)
+    found = outputs(operator, "dns-demo")
+    assert [found["register.host"].decode()] == names.left()
+    operator.delete("dns-demo", TEAM)
+    assert names.left() == []
+    operator.own.kubectl("delete", "secret", "dns", "-n", RUNNERS)
     operator.check_nothing_left()
 
 

@@ -44,7 +44,7 @@ def test_others_do_not_feel_a_missing_image(operator, namespace, record_property
     operator.apply(*(sandbox(f"noise-{number}", namespace, MISSING) for number in range(MANY)))
     try:
         eventually(lambda: len(operator.pods()) >= IMAGES, "as many pods as may lack their image")
-        words = f"steps of namespace {namespace} wait for their images"
+        words = f"steps of namespace {namespace} are waiting for their images"
 
         def all_said() -> bool:
             every = operator.items(f"/apis/{API}/namespaces/{namespace}/sandboxes")

@@ -124,7 +124,7 @@ class TestNamespaces:
     def test_takes_no_steps_of_others(self, operator, granted, wishes, journal):
         """That a team's own steps run in its namespace opens it to nobody; what it names, it takes."""
         operator.apply_as(tenant(operator, TEAM).groups, inline(wishes, namespace=granted))
-        says(operator, wishes, f"namespace {granted} takes no steps of sandboxes in {TEAM}")
+        says(operator, wishes, f"namespace {granted} does not take steps of sandboxes in {TEAM}")
         assert operator.pods() == journal.entries == []
         operator.own.kubectl("annotate", "namespace", granted, f"dayfly.dev/runners-from=other,{TEAM}")
         operator.wait_ready(wishes.name, TEAM)
@@ -149,7 +149,7 @@ class TestNamespaces:
         operator.apply_as(tenant(operator, TEAM).groups, inline(wishes, namespace=granted))
         journal.wait_for("create look")
         pod = operator.pod("pair/look")["metadata"]["name"]
-        words = "pods of Dayfly's steps are the operator's"
+        words = "pods of Dayfly's steps belong to the operator"
         assert words in owner.refused("set", "image", f"pod/{pod}", "main=evil")
         assert words in owner.refused("label", "pod", pod, "app=web")
         assert words in owner.refused("exec", pod, "--", "true")

@@ -25,8 +25,8 @@ from dayfly.spec.sandbox import (
     Sandbox,
     SandboxSpec,
     WorkloadRef,
-    check_sandbox,
 )
+from dayfly.spec.sandbox_rules import check_sandbox
 
 RESOURCES = ("a", "b", "c")
 

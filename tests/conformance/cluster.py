@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,24 +11,27 @@ from rig.kubelet import Script
 from rig.world import API, Unit, World, live
 
 from conformance.tales import Tale
-from conformance.telling import EVENTS, said
+from conformance.telling import EVENTS, said, settled, tells
 from conformance.toys import Toys
 from dayfly.execute.pod import names
-from dayfly.kube.objects import AnnotatedMeta
+from dayfly.execute.webhook.ends import End, of_status
+from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
 from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
     RUN_FINALIZER,
-    RUN_LABEL,
     DocumentObject,
-    Pin,
     RunObject,
-    RunSpec,
 )
 from dayfly.operator.monitoring import journal
-from dayfly.plan.decide import decide
-from dayfly.plan.status import Report, describe
-from dayfly.spec.lifecycle import Event, Target, digest, unit_id
+from dayfly.operator.targets.adapter import Plain, Seen, Times
+from dayfly.spec.kinds import Pin, RunSpec
+from dayfly.spec.lifecycle import CREATING, Event, Target, digest, unit_id
+from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Run
+from kube.fake import Call, Fault, Harm
+
+MAPS, LEASE = "/api/v1/namespaces/shop/configmaps", "conformance/lease"
+PLURALS = {"Sandbox": "sandboxes", "ConfigMap": "configmaps"}
 
 
 class _Moves(logging.Handler):
@@ -49,51 +53,102 @@ def _line(event: str, members: dict[str, Any]) -> str:
     return f"{event}{unit} {why}".rstrip()
 
 
+class Leased(Plain):
+    """Wanted as long as somebody renews a lease: Sandboxes have none."""
+
+    def __init__(self) -> None:
+        super().__init__(Resource("", "v1", "configmaps", "ConfigMap", PartialObjectMetadata, partial=True))
+
+    def times(self, _run: RunObject, seen: Seen) -> Times:
+        return Times(lease_until=int((seen.meta.annotations or {}).get(LEASE, "0")))
+
+
+def _level(level: str) -> dict[str, Any]:
+    """Of a baseline."""
+    container = {"name": "main", "env": [{"name": "LEVEL", "value": level}]}
+    return {"spec": {"template": {"spec": {"containers": [container]}}}}
+
+
+def _dies() -> Callable[[int, Call], Fault | None]:
+    """The operator, before it first opens a gate."""
+    done = False
+
+    def hook(_number: int, call: Call) -> Fault | None:
+        nonlocal done
+        opens = (
+            call.request.method == "PATCH" and "/pods/" in call.request.path and b"schedulingGates" in call.request.body
+        )
+        if done or not opens:
+            return None
+        done = True
+        return Fault(Harm.CRASH_BEFORE)
+
+    return hook
+
+
 class _Stage:
     def __init__(self, world: World, tale: Tale) -> None:
         self.world, self.tale = world, tale
+        self.toys = Toys(self._ledger, self._wake, gated=True, lost=tale.lost)
         self.looks: list[list[str]] = []
 
     def seal(self) -> None:
         """What a front does, for documents of any kind."""
-        uid = self.world.sandbox({})
-        target = Target(api_version=API, kind="Sandbox", namespace="shop", name="box", uid=uid)
+        target = self._target()
+        uid = target.uid
         documents = tuple(msgspec.structs.replace(each, target=target) for each in self.tale.documents)
         pins = []
         self.run = names.run_name("box", uid)
         for number, document in enumerate(documents):
             meta = AnnotatedMeta(
-                name=f"document-{number}", finalizers=[DOCUMENT_FINALIZER], labels={RUN_LABEL: self.run}
+                name=f"document-{number}", finalizers=[DOCUMENT_FINALIZER], labels={names.RUN_LABEL: self.run}
             )
             made = self._post("objectlifecyclemethods", DocumentObject(metadata=meta, spec=document))
             pins.append(Pin(name=meta.name, uid=made["metadata"]["uid"], digest=digest(document)))
         ledger = Run(uid=uid, target=target, plan=digest(documents), born_at=self.world.now())
         meta = AnnotatedMeta(name=self.run, finalizers=[RUN_FINALIZER])
-        spec = RunSpec(documents=tuple(pins), forks=self.tale.kept)
+        spec = RunSpec(documents=tuple(pins), forks=self.tale.kept, plural=PLURALS[target.kind])
         self._post("runs", RunObject(metadata=meta, ledger=ledger, spec=spec))
+
+    def _target(self) -> Target:
+        if not any(act.what == "lapse" for act in self.tale.acts):
+            return Target(api_version=API, kind="Sandbox", namespace="shop", name="box", uid=self.world.sandbox({}))
+        made = self.world.ask("POST", MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "box"}})
+        return Target(api_version="v1", kind="ConfigMap", namespace="shop", name="box", uid=made["metadata"]["uid"])
 
     def _post(self, plural: str, body: msgspec.Struct) -> Any:
         return self.world.ask("POST", f"/apis/{API}/{plural}", msgspec.json.decode(msgspec.json.encode(body)))
 
-    def report(self) -> Report | None:
-        [process] = self.world.processes
-        scene = process.operator._reconciler.last(self.run)
-        if scene is None:
-            return None
-        return describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
+    @staticmethod
+    def _ledger(view: Any) -> Run:
+        return view.run.ledger
 
-    def is_said(self, of: str, word: str) -> bool:
+    def _wake(self, view: Any) -> None:
+        for process in self.world.processes:
+            process.operator.cluster.queue.add(view.run.metadata.name)
+
+    def report(self) -> Report | None:
+        process = next(iter(self.world.processes), None)  # none for a moment, when it has died
+        if process is None:
+            return None
+        process.operator._reconciler.rest = lambda _run: None  # it is asked also when nothing is under way
+        return settled(process.operator._reconciler.last(self.run))
+
+    def _is_closed(self) -> bool:
         report = self.report()
-        if report is None or not of:
-            return report is not None and report.reason == word
-        return any(unit.id == of and unit.reason == word for unit in report.units)
+        return report is not None and report.closed is not None
+
+    def said_last(self) -> tuple[UnitReport, ...]:
+        report = self.report()
+        assert report is not None, "it has been looked at"
+        return report.units
 
     async def play(self) -> None:
         for act in self.tale.acts:
             match act.what:
                 case "until" | "await":
                     await self.world.until(
-                        lambda act=act: self.is_said(act.of, act.said), f"{act} of {self.report()}", 600
+                        lambda act=act: tells(self.report(), act.of, act.said), f"{act} of {self.report()}", 600
                     )
                     report = self.report()
                     assert report is not None, "it has just been looked at"
@@ -103,13 +158,33 @@ class _Stage:
                     self.world.delete()
                 case "abandon":
                     self.world.change({"metadata": {"annotations": {"dayfly.dev/abandon": act.said}}})
+                case "closed":
+                    await self.world.until(self._is_closed, "the run to close", 60)
+                case "expire":
+                    self.world.change({"spec": {"ttl": {"duration": "1m", "offsetFrom": "createdAt"}}})
+                case "lapse":
+                    patch = {"metadata": {"annotations": {LEASE: "1"}}}
+                    self.world.ask("PATCH", f"{MAPS}/box", patch, "application/merge-patch+json")
+                case "retry":
+                    attempt = next(unit.attempt for unit in self.said_last() if unit.id == act.of)
+                    self.world.change({"metadata": {"annotations": {"dayfly.dev/retry": f"{act.of}={attempt}"}}})
+                case "settle":
+                    self.toys.settle(act.of)
+                case "follow":
+                    self.world.forks.edit(_level("2"), "app")
+                    await self.world.until(lambda: self.world.forks.env()["LEVEL"] == "2", "the fork to follow", 60)
                 case "gone":
-                    await self.world.until(lambda: not self.world.leftovers(), "everything to go")
+                    await self.world.until(lambda: not self.world.leftovers(), "everything to go", 300)
+
+
+def _end(status: int) -> int:
+    """How the sender ends that is so answered."""
+    return End.ANSWER_LOST if status == 0 else 0 if status < 300 else of_status(status)
 
 
 def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
     """Moves, what was said, and what was done to toys."""
-    moves, stages, toys = _Moves(), [], []
+    moves, stages = _Moves(), []
 
     def born() -> World:
         units = {
@@ -123,10 +198,19 @@ def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
             how = tale.scripts.get(name)
             fails, outputs, endless = (how.fails, how.outputs, how.endless) if how else (0, {}, False)
             large = sum(map(len, outputs.values())) > 1_000
-            scripts[name] = Script(fails=fails, outputs=outputs, runs=7_200 if endless else 2, in_log=large)
-        known = {name: Unit(creates=event in (Event.PRE_START, Event.POST_START)) for name, (_, event) in units.items()}
+            codes = tuple(map(_end, how.statuses)) if how else ()
+            runs = 7_200 if endless else 2
+            scripts[name] = Script(fails=fails, outputs=outputs, runs=runs, in_log=large, codes=codes)
+        known = {
+            name: Unit(creates=event in CREATING, drains=event is Event.PRE_STOP) for name, (_, event) in units.items()
+        }
         world = World(known, scripts)
         world.front = None
+        world.kinds = (lambda _cluster: Leased(),)
+        world.forks.baseline("app")
+        world.forks.edit(_level("1"), "app")
+        if tale.dies_at:
+            world.hook = _dies()
         world.cloud.lossy = True
         return world
 
@@ -135,13 +219,7 @@ def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
         stages.append(stage)
         stage.seal()
         world.start()
-        [process] = world.processes
-        operator = process.operator
-        toy = Toys(
-            lambda view: view.run.ledger, lambda view: operator.cluster.queue.add(view.run.metadata.name), gated=True
-        )
-        toys.append(toy)
-        operator._reconciler.executors.add(toy)
+        world.processes[0].operator._reconciler.executors.add(stage.toys)
         await stage.play()
 
     logger, level = journal.log, journal.log.level
@@ -152,4 +230,4 @@ def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
     finally:
         logger.removeHandler(moves)
         logger.setLevel(level)
-    return moves.lines, stages[0].looks, toys[0].journal
+    return moves.lines, stages[0].looks, stages[0].toys.journal

@@ -1,17 +1,20 @@
 """A story on the embedded host: its scripts are processes, its time is real."""
 
 import base64
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
 
-from conformance.tales import Behaviour, Tale
-from conformance.telling import EVENTS, said
+from conformance.tales import APP, FORK, READY, SHOP, Behaviour, Tale
+from conformance.telling import EVENTS, said, settled, tells
 from conformance.toys import Toys
 from dayfly.spec.lifecycle import Event, Lifecycle, Unit, unit_id
 from dayfly.spec.run import Request
+from dayfly.spec.workload import Workload
 from embedded import documents as doc
 from embedded.machine import Machine, until
+from webhook.server import Server, answer
 
 FIELDS = {
     Event.PRE_START: "pre_start",
@@ -21,9 +24,21 @@ FIELDS = {
 }
 
 
-def _scripted(document: Lifecycle, scripts: dict[str, Behaviour]) -> Lifecycle:
+class _Everybody(frozenset[str]):
+    """Every server."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+def _scripted(document: Lifecycle, scripts: dict[str, Behaviour], servers: ExitStack) -> Lifecycle:
     events = {
-        FIELDS[event]: tuple(_with_script(document.resource, unit, scripts) for unit in document.units(event))
+        FIELDS[event]: tuple(
+            _called(unit, scripts, document.resource, servers)
+            if unit.webhook
+            else _with_script(document.resource, unit, scripts)
+            for unit in document.units(event)
+        )
         for event in Event
     }
     return msgspec.structs.replace(document, **events)
@@ -46,36 +61,91 @@ def _with_script(resource: str, unit: Unit, scripts: dict[str, Behaviour]) -> Un
     return msgspec.structs.replace(unit, exec=work)
 
 
+def _baseline(level: str) -> Workload:
+    command = ("/bin/sh", "-c", ': > "$JOURNAL.app.$LEVEL"; exec sleep 7200')
+    return Workload(name=APP.name, namespace=SHOP, command=command, env={"LEVEL": level})
+
+
+async def _begun(machine: Machine, name: str) -> None:
+    """A runner that has not begun what it is to run would say, rightly, that it never did."""
+    await until(machine.journal.with_name(f"{machine.journal.name}.{name}").exists, f"{name} to begin")
+
+
+async def _nothing(_live: Any, _effect: Any) -> None:
+    """The host ends before it starts anything."""
+
+
+def _called(unit: Unit, scripts: dict[str, Behaviour], resource: str, servers: ExitStack) -> Unit:
+    """The webhook with a server of its own, which behaves as it is told to."""
+    how = scripts[unit_id(resource, unit.name)]
+    left = list(how.statuses)
+    body = {name: value.decode() for name, value in how.outputs.items()}
+
+    def reply(*_: object) -> bytes | None:
+        status = left.pop(0) if len(left) > 1 else left[0]
+        return answer(status, body) if status else None
+
+    server = servers.enter_context(Server(reply))
+    assert unit.webhook is not None, "only a webhook calls"
+    work = msgspec.structs.replace(unit.webhook, request={**unit.webhook.request, "url": server.url})
+    return msgspec.structs.replace(unit, webhook=work)
+
+
 async def tell(machine: Machine, tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
     """Moves, what was said, and what was done to toys."""
-    engine = machine.host._engine
-    toys = Toys(lambda live: live.run, lambda live: engine.wake(live.run.uid), gated=False)
-    engine.executors.add(toys)
-    documents = tuple(_scripted(document, tale.scripts) for document in tale.documents)
-    await machine.host.offer(doc.offer(*documents, forks=tale.kept))
-    looks: list[list[str]] = []
+    with ExitStack() as servers:
+        return await _tell(machine, tale, servers)
 
-    def is_said(of: str, word: str) -> bool:
-        report = machine.report()
-        if not of:
-            return bool(report.reason == word)
-        return any(unit.id == of and unit.reason == word for unit in report.units)
+
+async def _tell(machine: Machine, tale: Tale, servers: ExitStack) -> tuple[list[str], list[list[str]], list[str]]:
+    engine = machine.host._engine
+    toys = Toys(lambda live: live.run, lambda live: engine.wake(live.run.uid), gated=False, lost=tale.lost)
+    engine.executors.add(toys)
+    engine.executors.find("webhook")._allowed = _Everybody()
+    documents = tuple(_scripted(document, tale.scripts, servers) for document in tale.documents)
+    offer = doc.offer(*documents, forks=tale.kept)
+    level = "1"
+    await machine.host.baseline(_baseline(level))
+    if tale.dies_at:
+        engine.executors.find("exec").launch = _nothing
+    await machine.host.offer(offer)
+    if tale.dies_at:
+        await until(lambda: ("Claim", tale.dies_at, 1, "") in machine.history(), machine.history)
+        await machine.down()
+        await machine.up()
+    looks: list[list[str]] = []
 
     for act in tale.acts:
         match act.what:
             case "until" | "await":
-                await until(lambda act=act: is_said(act.of, act.said), lambda act=act: f"{act}; now {machine.report()}")
-                if (
-                    act.said == "Running"
-                ):  # a runner that has not begun its script yet would say, rightly, that it never did
-                    begun = machine.journal.with_name(f"{machine.journal.name}.{act.of.rpartition('/')[2]}")
-                    await until(begun.exists, f"the script of {act.of} to begin")
+                await until(
+                    lambda act=act: tells(settled(machine.host._engine.look("u")), act.of, act.said),
+                    lambda act=act: f"{act}; now {machine.report()}",
+                )
+                if act.said == "Running":
+                    await _begun(machine, act.of.rpartition("/")[2])
+                if act.said == READY.said and FORK in tale.kept:
+                    await _begun(machine, f"app.{level}")
                 if act.what == "until":
                     looks.append(said(machine.report()))
             case "delete":
                 await machine.host.stop("u", Request(at=1, reason="Deleted", message="deleted"))
             case "abandon":
                 await machine.host.abandon("u", Request(at=1, reason="Abandoned", message=act.said))
+            case "closed":
+                await until(lambda: machine.report().closed, "the run to close")
+            case "expire":
+                await machine.host.offer(msgspec.structs.replace(offer, expires_at=1))
+            case "lapse":
+                await machine.host.lease("u", 1)
+            case "retry":
+                await machine.host.retry("u", {act.of: machine.unit(act.of).attempt}, "its owner")
+            case "settle":
+                toys.settle(act.of)
+            case "follow":
+                level = "2"
+                await machine.host.baseline(_baseline(level))
+                await until(lambda: machine.unit("fork:shop/app").attempt == 2, "the fork to follow")
             case "gone":
                 await machine.gone()
     return [_line(*entry) for entry in machine.history() if entry[0] in EVENTS], looks, toys.journal

@@ -1,24 +1,34 @@
 """Stories that mean the same wherever they happen: documents, how their scripts behave, and what their owner does."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from dayfly.execute.outputs import RUN_OUTPUT_LIMIT
-from dayfly.spec.lifecycle import Lifecycle, Unit
+from dayfly.spec.lifecycle import Baseline, Fork, Lifecycle, Timeouts, Unit
 from embedded import documents as doc
+from webhook.sending import unit
 
 
 class Behaviour(NamedTuple):
-    """What a script does, whichever host runs it: fail at its first starts, write its outputs, or go on for ever."""
+    """What a script does, whichever host runs it: fail at its first starts, write its outputs, or go on for ever.
+
+    Or what the server does that a webhook calls: an answer has its outputs as members.
+    """
 
     fails: int = 0
     outputs: dict[str, bytes] = {}
     endless: bool = False
+    # Of a webhook: what the server answers, one after the other, the last for ever; 0 closes the connection.
+    statuses: tuple[int, ...] = ()
 
 
 class Act(NamedTuple):
-    """What happens next: until something is said, of the run or of a unit, or else what the owner does.
+    """What happens next: until something is said, of the run or of a unit, or else what its owner or the world does.
 
     After `until` all that is said is written down, after `await` it is not: it may be another word a moment later.
+    `delete`, `abandon`, `expire`, `lapse` (nobody renews the lease) and `retry` (of a unit, now) are the owner's;
+    `closed` waits until that is written, `settle` brings the answer of a toy that was lost, `follow` changes what is forked and waits until the fork has.
     """
 
     what: str
@@ -27,12 +37,17 @@ class Act(NamedTuple):
 
 
 class Tale(NamedTuple):
-    """One story."""
+    """One story. `dies_at` names a unit between whose first claim and start the host ends, and begins again.
+
+    `lost` are toys whose answer does not come by itself.
+    """
 
     documents: tuple[Lifecycle, ...]
     acts: tuple[Act, ...]
     scripts: dict[str, Behaviour] = {}
     kept: tuple[Unit, ...] = ()
+    dies_at: str = ""
+    lost: frozenset[str] = frozenset()
 
 
 def step(name: str, *, reads: tuple[str, ...] = (), outputs: tuple[str, ...] = (), **limits: object) -> Unit:
@@ -43,12 +58,28 @@ def step(name: str, *, reads: tuple[str, ...] = (), outputs: tuple[str, ...] = (
     )
 
 
+def call(name: str, *, reads: tuple[str, ...] = (), outputs: tuple[str, ...] = (), **more: Any) -> Unit:
+    """A webhook that reads `unit.output` into its path; where its server is, its host says."""
+    made = unit(
+        "https://server.example/",
+        name=name,
+        path=[{"$input": each.split(".")[1]} for each in reads],
+        outputs={output: {"json_path": f"$.{output}"} for output in outputs},
+        **more,
+    )
+    given = tuple(doc.given(f"{each.split('.')[1]}={each}") for each in reads)
+    return msgspec.structs.replace(made, inputs=given)
+
+
 def toy(name: str, *reads: str) -> Unit:
     """A unit of a kind that no host has by itself."""
     given = tuple(doc.given(f"{each.split('.')[1]}={each}") for each in reads)
     return Unit(name=name, kind="toy", inputs=given)
 
 
+SHOP = "shop"
+APP = Baseline(kind="Deployment", namespace=SHOP, name="app")
+FORK = Unit(name="app", kind="fork", timeouts=Timeouts(grace_ms=1_000), fork=Fork(baseline=APP))
 READY, DELETE, GONE = Act("until", "", "AllDesiredWorkloadsReady"), Act("delete"), Act("gone")
 MAKE = step("make", outputs=("url",))
 URL = {"url": b"db://1"}
@@ -122,12 +153,79 @@ TALES = {
         {"db/make": Behaviour(outputs=URL), "db/drop": Behaviour(fails=99)},
     ),
     "a kind that this host has not": Tale(
-        (doc.resource("db", (doc.Unit(name="call", kind="webhook"),), ()),),
-        (_until("db/call", "UnsupportedKind"), DELETE, GONE),
+        (doc.resource("db", (doc.Unit(name="thing", kind="object"),), ()),),
+        (_until("db/thing", "UnsupportedKind"), DELETE, GONE),
+    ),
+    "created and cleaned up by webhooks": Tale(
+        _life(
+            call("make", outputs=("url",)),
+            step("seed", reads=("make.url",)),
+            delete=(call("drop", reads=("make.url",), method="DELETE", idempotent=True),),
+        ),
+        (READY, DELETE, GONE),
+        {"db/make": Behaviour(outputs=URL, statuses=(201,)), "db/drop": Behaviour(statuses=(204,))},
+    ),
+    "a server that says no": Tale(
+        _life(call("make"), delete=()),
+        (_until("", "ResourceFailed"), DELETE, GONE),
+        {"db/make": Behaviour(statuses=(422,))},
+    ),
+    "a server that does not answer and then does": Tale(
+        _life(call("make", idempotent=True), delete=()),
+        (READY, DELETE, GONE),
+        {"db/make": Behaviour(statuses=(0, 503, 201))},
     ),
     "a kind that is new": Tale(
         (doc.resource("db", (toy("make"), step("seed", reads=("make.out",))), (toy("undo"),)),),
         (READY, DELETE, GONE),
         kept=(Unit(name="play", kind="toy"),),
+    ),
+    "a fork between its hooks": Tale(
+        (
+            *_life(MAKE),
+            doc.hooks(post_start=[step("warm", reads=("make.url",))], pre_stop=[step("drain")]),
+        ),
+        (READY, DELETE, GONE),
+        {"db/make": Behaviour(outputs=URL)},
+        kept=(FORK,),
+    ),
+    "a fork that never came": Tale(
+        (*_life(MAKE), doc.hooks(pre_stop=[step("drain")])),
+        (_until("", "ResourceFailed"), DELETE, GONE),
+        {"db/make": Behaviour(fails=9)},
+        kept=(FORK,),
+    ),
+    "a fork follows its baseline": Tale((), (READY, Act("follow"), READY, DELETE, GONE), kept=(FORK,)),
+    "an answer that comes late": Tale(
+        (doc.resource("db", (toy("make"), step("seed", reads=("make.out",))), (step("drop", reads=("make.out",)),)),),
+        (_until("db/make", "OutcomeUnknown"), Act("settle", "db/make"), READY, DELETE, GONE),
+        lost=frozenset({"db/make"}),
+    ),
+    "deleted before the answer has come": Tale(
+        (doc.resource("db", (toy("make"), step("seed", reads=("make.out",))), (step("drop", reads=("make.out",)),)),),
+        (
+            _until("db/make", "OutcomeUnknown"),
+            DELETE,
+            Act("closed"),
+            _until("", "OutcomeUnknown"),
+            Act("settle", "db/make"),
+            GONE,
+        ),
+        lost=frozenset({"db/make"}),
+    ),
+    "the host ends between a claim and its start": Tale(
+        _life(MAKE), (READY, DELETE, GONE), {"db/make": Behaviour(outputs=URL)}, dies_at="db/make"
+    ),
+    "its time to live is over": Tale(_life(MAKE), (READY, Act("expire"), GONE), {"db/make": Behaviour(outputs=URL)}),
+    "nobody renews its lease": Tale(_life(MAKE), (READY, Act("lapse"), GONE), {"db/make": Behaviour(outputs=URL)}),
+    "a cleanup is tried again now": Tale(
+        _life(MAKE, delete=(step("drop", idempotent=True, limit=0, backoff_ms=600_000),)),
+        (READY, DELETE, _until("db/drop", "WaitingToRetry"), Act("retry", "db/drop"), GONE),
+        {"db/make": Behaviour(outputs=URL), "db/drop": Behaviour(fails=1)},
+    ),
+    "given up while it creates": Tale(
+        _life(step("make", outputs=("url",), grace_ms=1_000)),
+        (_until("db/make", "Running"), Act("abandon", said="nobody needs it"), GONE),
+        {"db/make": Behaviour(endless=True)},
     ),
 }

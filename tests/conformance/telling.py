@@ -1,6 +1,9 @@
 """How a story is told: what was written to the ledger, and what was said each time somebody looked."""
 
-from dayfly.plan.status import Report
+from dayfly.execute.turn import Scene
+from dayfly.plan.decide import decide
+from dayfly.plan.status import describe
+from dayfly.spec.report import Report
 
 EVENTS = {
     "Claim": "claimed",
@@ -13,6 +16,21 @@ EVENTS = {
     "GiveUp": "given-up",
     "Finish": "ended",
 }
+
+
+def settled(scene: Scene | None) -> Report | None:
+    """What is said once all that is known is written; None before, when states and reasons are of two moments."""
+    decision = decide(scene.plan, scene.world, scene.now) if scene is not None else None
+    if scene is None or decision is None or decision.moves:
+        return None
+    return describe(scene.plan, scene.world, decision, scene.now)
+
+
+def tells(report: Report | None, of: str, word: str) -> bool:
+    """Whether that reason is given, of the run or of a unit."""
+    if report is None or not of:
+        return report is not None and report.reason == word
+    return any(unit.id == of and unit.reason == word for unit in report.units)
 
 
 def said(report: Report) -> list[str]:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dayfly.execute.executor import Known
-from dayfly.plan.world import AttemptKey, Ended, Fact, Held, Running
+from dayfly.plan.reasons import Reason
+from dayfly.plan.world import AttemptKey, Ended, Fact, Held, Running, Unclear
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import OutputRecord, Result, Run
 from dayfly.spec.wire import RefusedError
@@ -14,12 +15,24 @@ VALUE = b"toy://1"
 
 
 class Toys:
-    """`ledger` tells a view's run; `wake` has it looked at again; `gated` says whether a thing is held before it is claimed."""
+    """`ledger` tells a view's run; `wake` has it looked at again; `gated` says whether a thing is held before it is claimed.
+
+    The answer of a unit among `lost` is lost, until it is settled.
+    """
 
     kind = "toy"
 
-    def __init__(self, ledger: Callable[[Any], Run], wake: Callable[[Any], None], *, gated: bool) -> None:
+    def __init__(
+        self,
+        ledger: Callable[[Any], Run],
+        wake: Callable[[Any], None],
+        *,
+        gated: bool,
+        lost: frozenset[str] = frozenset(),
+    ) -> None:
         self.gated = gated
+        self._lost = lost
+        self._unheard: dict[AttemptKey, tuple[Any, Fact]] = {}
         self.journal: list[str] = []
         self._ledger = ledger
         self._wake = wake
@@ -45,7 +58,16 @@ class Toys:
         at = record.claimed_at
         outputs = {"out": OutputRecord(digest=f"sha256:{hashlib.sha256(VALUE).hexdigest()}", size=len(VALUE))}
         end = Ended(result=Result(outcome="succeeded", started_at=at, ended_at=at, outputs=outputs))
+        if effect.unit in self._lost:
+            self._unheard[effect.unit, effect.attempt] = view, end
+            end = Unclear(since=at, reason=Reason.LOST, message="it was put somewhere", dead_by=at + 3_600_000)
         self._note(view, effect, Running(since=at) if record.kept else end)
+
+    def settle(self, unit: str) -> None:
+        """The answers of a unit come after all."""
+        for key in [key for key in self._unheard if key[0] == unit]:
+            view, self._facts[key] = self._unheard.pop(key)
+            self._wake(view)
 
     async def fence(self, view: Any, effect: Any) -> None:
         await self.cancel(view, effect)

@@ -12,6 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from control.fake_host import Encoded, FakeHost
 from dayfly.control import auth
 from dayfly.control.app import create_app, serve
 from dayfly.control.store import Store
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from dayfly.control.port import Host
 
 KEY = "secret-key"
 ORG = "/api/v2/orgs/local"
@@ -95,8 +95,9 @@ def _good(answer: Answer) -> Any:
 
 
 @contextlib.contextmanager
-def serving(path: Path, hosts: Mapping[str, Host]) -> Iterator[Client]:
-    """A server on the store at `path`, in a thread."""
+def serving(path: Path, hosts: Mapping[str, FakeHost]) -> Iterator[Client]:
+    """A server on the store at `path`, in a thread. Between it and its hosts everything goes as bytes."""
+    ways = {id(host): Encoded(host.end) for host in hosts.values()}
     store = Store.open(path)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
@@ -106,7 +107,9 @@ def serving(path: Path, hosts: Mapping[str, Host]) -> Iterator[Client]:
     async def main() -> None:
         stop = asyncio.Event()
         loop_and_stop.extend([asyncio.get_running_loop(), stop])
-        app = create_app(store, hosts, keys=auth.single(KEY), version="1.2.3")
+        app = create_app(
+            store, {name: ways[id(host)] for name, host in hosts.items()}, keys=auth.single(KEY), version="1.2.3"
+        )
         ready.set()
         await serve(app, [listener], stop=stop)
 

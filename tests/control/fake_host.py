@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dayfly.control.port import Host, HostUnavailableError, RefusedError
+from dayfly.execute.host_end import Host, HostEnd
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import Report, UnitReport
+from dayfly.spec import wire
+from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
-from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, Value
+from dayfly.spec.wire import Endpoint, HistoryEntry, HostUnavailableError, LogInfo, Offer, RefusedError, Value, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from dayfly.spec.lifecycle import Lifecycle, Unit
@@ -23,17 +24,21 @@ if TYPE_CHECKING:
 
 
 class FakeHost:
-    """Set its attributes to script it; look at them to see what it was told.
+    """Set its attributes to script it; look at them to see what it was told. Its end of the link is the real one.
 
     Attributes:
         refuse: `admit` refuses with this sentence.
         on_admit: Called by `admit`, which is between the reading and the writing of a request.
         down: Everything that writes raises HostUnavailableError.
         calls: Every call that changes something: its name and the run's uid.
+        acknowledged: The runs whose end somebody has noted.
         file: Where what it knows is kept, so that it survives the process.
     """
 
+    wants_baselines = True
+
     def __init__(self, file: Path | None = None) -> None:
+        self.end = HostEnd(self)
         self.refuse = ""
         self.on_admit: Callable[[], object] = lambda: None
         self.down = False
@@ -42,7 +47,7 @@ class FakeHost:
         self.closed: dict[str, Request] = {}
         self.given_up: dict[str, Request] = {}
         self.leases: dict[str, int] = {}
-        self.caught = 0
+        self.acknowledged: set[str] = set()
         self.hurried: list[tuple[dict[str, int], str]] = []
         self.baselines: dict[tuple[str, str], Workload] = {}
         self.reports: dict[str, Report] = {}
@@ -52,7 +57,9 @@ class FakeHost:
         self.log_data: dict[tuple[str, str, int], tuple[bytes, bool]] = {}
         self.lines: dict[str, tuple[HistoryEntry, ...]] = {}
         self.versions: dict[str, int] = {}
+        self.sessions = 0
         self.file = file
+        self._loop: asyncio.AbstractEventLoop | None = None
         if file is not None and file.exists():
             known = json.loads(file.read_text())
             self.offers = {uid: msgspec.json.decode(offer, type=Offer) for uid, offer in known["offers"].items()}
@@ -66,65 +73,88 @@ class FakeHost:
         report = _report(uid, Phase.CLOSED if uid in self.closed else Phase.OPEN)
         changes = {"ready": ready, "reason": reason, "message": message, "units": units}
         self.reports[uid] = msgspec.structs.replace(report, **changes)
-        self.versions[uid] = self.versions.get(uid, 0) + 1
+        self.versions[uid] = self.version(uid) + 1
+        self._tell(self.end.changed, uid)
 
     def finish(self, uid: str) -> None:
         """Let the run be over."""
         del self.offers[uid]
-        self.over[uid] = _report(uid, Phase.CLEANED)
-        self.versions[uid] = self.versions.get(uid, 0) + 1
-        self._save()
+        self._over(uid, Phase.CLEANED)
+        self._tell(self.end.ended, uid)
 
-    # --- the port ----------------------------------------------------------------------------------------------------
+    # --- what the link asks ------------------------------------------------------------------------------------------
+
+    def begin_session(self) -> int:
+        self._loop = asyncio.get_running_loop()
+        self.sessions += 1
+        return self.sessions
+
+    def living(self) -> Iterable[str]:
+        return list(self.offers)
+
+    def unacknowledged(self) -> Iterable[str]:
+        return [uid for uid in self.over if uid not in self.acknowledged]
+
+    def version(self, uid: str) -> int:
+        return self.versions.get(uid, 1)
+
+    def standing(self, uid: str) -> wire.Standing | None:
+        report = self.report(uid)
+        if report is None:
+            return None
+        return wire.Standing(uid=uid, seq=self.version(uid), report=report, endpoints=self.ports.get(uid, ()))
 
     def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
         self.on_admit()
         if self.refuse:
             raise RefusedError(self.refuse)
 
-    def caught_up(self) -> None:
-        self.caught += 1
+    async def acknowledge(self, uids: tuple[str, ...]) -> None:
+        self.acknowledged |= set(uids)
 
-    async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> bool:
+    async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> Verdict:
         self._write("retry", uid)
         self.hurried.append((dict(attempts), by))
-        return uid in self.offers
+        return self._known(uid)
 
     async def baseline(self, workload: Workload) -> None:
         self._write("baseline", f"{workload.namespace}/{workload.name}")
         self.baselines[workload.namespace, workload.name] = workload
 
-    async def offer(self, offer: Offer) -> None:
+    async def offer(self, offer: Offer) -> Verdict:
         self._write("offer", offer.uid)
         await asyncio.sleep(0)
-        if offer.uid not in self.over:
-            self.offers[offer.uid] = offer
-            if offer.lease_until:
-                self.leases.setdefault(offer.uid, offer.lease_until)
+        if offer.uid in self.over or (offer.uid not in self.offers and not offer.birth):
+            return self._known(offer.uid)
+        self.offers[offer.uid] = offer
+        if offer.lease_until:
+            self.leases.setdefault(offer.uid, offer.lease_until)
         self._save()
+        return Verdict.TAKEN
 
-    async def stop(self, uid: str, request: Request) -> bool:
+    async def stop(self, uid: str, request: Request, *, known: bool) -> Verdict:
         self._write("stop", uid)
-        if uid not in self.offers:
-            return False
-        self.closed.setdefault(uid, request)
-        self._save()
-        return True
+        if uid in self.offers:
+            self.closed.setdefault(uid, request)
+            self._save()
+        elif not known:
+            self._over(uid, Phase.CLEANED)
+        return self._known(uid)
 
-    async def abandon(self, uid: str, request: Request) -> bool:
+    async def abandon(self, uid: str, request: Request) -> Verdict:
         self._write("abandon", uid)
-        if uid not in self.offers:
-            return False
         self.given_up.setdefault(uid, request)
-        self.finish(uid)
-        return True
+        self.offers.pop(uid, None)
+        self._over(uid, Phase.CLEANED)
+        return Verdict.OVER
 
-    async def lease(self, uid: str, until: int) -> bool:
+    async def lease(self, uid: str, until: int) -> Verdict:
         self._write("lease", uid)
-        if uid not in self.offers or uid in self.closed:
-            return False
-        self.leases[uid] = until
-        return True
+        if uid in self.closed:
+            return Verdict.CLOSED
+        if uid in self.offers:
+            self.leases[uid] = until
+        return self._known(uid)
 
     def report(self, uid: str) -> Report | None:
         if uid in self.over:
@@ -140,9 +170,6 @@ class FakeHost:
 
     def has_ended(self, uid: str) -> bool:
         return uid in self.over
-
-    def endpoints(self, uid: str) -> tuple[Endpoint, ...]:
-        return self.ports.get(uid, ())
 
     def values(self, uid: str) -> tuple[Value, ...]:
         return self.outputs.get(uid, ())
@@ -161,12 +188,20 @@ class FakeHost:
         found = self.log_data.get((uid, unit, attempt))
         return found[0][offset : offset + limit] if found else None
 
-    async def changed(self, uid: str, version: int, seconds: float) -> int:
-        deadline = asyncio.get_running_loop().time() + seconds
-        # Tests speak from another thread, where no event of this loop may be set.
-        while self.versions.get(uid, 0) <= version and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        return self.versions.get(uid, 0)
+    def _known(self, uid: str) -> Verdict:
+        if uid in self.over:
+            return Verdict.OVER
+        return Verdict.TAKEN if uid in self.offers else Verdict.UNKNOWN
+
+    def _over(self, uid: str, phase: Phase) -> None:
+        self.over.setdefault(uid, _report(uid, phase))
+        self.versions[uid] = self.version(uid) + 1
+        self._save()
+
+    def _tell(self, what: Callable[[str], None], uid: str) -> None:
+        """Tests speak from another thread, where no event of the loop may be set."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(what, uid)
 
     def _write(self, call: str, subject: str) -> None:
         if self.down:
@@ -184,6 +219,19 @@ class FakeHost:
         fresh = self.file.with_suffix(".new")
         fresh.write_text(json.dumps(known))
         fresh.replace(self.file)
+
+
+class Encoded:
+    """The way to a host on which every message goes as bytes."""
+
+    def __init__(self, end: HostEnd) -> None:
+        self._end = end
+
+    def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
+        self._end.attach(lambda message: hear(wire.read_to_control(wire.encode(message))))
+
+    def send(self, message: wire.AnyToHost) -> None:
+        self._end.send(wire.read_to_host(wire.encode(message)))
 
 
 # The type checker sees here whether the fake is still a host.

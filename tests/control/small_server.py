@@ -31,12 +31,13 @@ class Dying(FakeHost):
 
     async def offer(self, offer):
         die("before", "offer")
-        await super().offer(offer)
+        verdict = await super().offer(offer)
         die("after", "offer")
+        return verdict
 
-    async def stop(self, uid, request):
+    async def stop(self, uid, request, *, known):
         die("before", "stop")
-        found = await super().stop(uid, request)
+        found = await super().stop(uid, request, known=known)
         die("after", "stop")
         return found
 
@@ -46,12 +47,12 @@ class Dying(FakeHost):
         die("after", "abandon")
         return found
 
-    def has_ended(self, uid):
-        # The test lets a run end by a file, since it is another process.
-        assert self.file is not None
-        if (self.file.parent / f"end-{uid}").exists() and uid in self.offers:
-            self.finish(uid)
-        return super().has_ended(uid)
+    async def end_by_files(self):
+        """The test lets a run end by a file, since it is another process."""
+        while True:
+            for uid in [uid for uid in self.offers if (self.file.parent / f"end-{uid}").exists()]:
+                self.finish(uid)
+            await asyncio.sleep(0.01)
 
 
 def mortal_archive(connection, org, record, now, archive=records.archive):
@@ -63,9 +64,10 @@ def mortal_archive(connection, org, record, now, archive=records.archive):
 async def main(home: Path, listener: socket.socket) -> None:
     records.archive = mortal_archive
     store = Store.open(home / "control.db")
-    app = create_app(store, {"local": Dying(home / "host.json")}, keys=auth.single(KEY), version="1")
+    host = Dying(home / "host.json")
+    app = create_app(store, {"local": host.end}, keys=auth.single(KEY), version="1")
     print(listener.getsockname()[1], flush=True)
-    await serve(app, [listener])
+    await asyncio.gather(serve(app, [listener]), host.end_by_files())
 
 
 asyncio.run(main(Path(sys.argv[1]), socket.create_server(("127.0.0.1", 0))))

@@ -21,6 +21,7 @@ from control import wishes
 from control.client import Client, serving
 from control.fake_host import FakeHost
 from dayfly.control import app
+from dayfly.control.picture import Picture
 
 TESTS = Path(__file__).parent.parent
 
@@ -135,18 +136,18 @@ def test_a_server_that_is_killed_at_any_moment_converges(tmp_path):
 
 def test_an_idle_server_ends_at_once_and_long_polls_do_not_hold_it(tmp_path, monkeypatch):
     host, asked = FakeHost(), threading.Event()
-    changed = host.changed
+    changed = Picture.changed
 
-    def noted(uid, version, seconds):
+    def noted(self, uid, version, seconds):
         asked.set()
-        return changed(uid, version, seconds)
+        return changed(self, uid, version, seconds)
 
-    monkeypatch.setattr(host, "changed", noted)
+    monkeypatch.setattr(Picture, "changed", noted)
     monkeypatch.setattr(app, "GRACE_S", 60)  # much longer than a slow machine needs
     with ThreadPoolExecutor(1) as pool:
         with serving(tmp_path / "control.db", {"local": host}) as client:
             client.put("sandboxes/sb1", wishes.empty())
-            waiting = pool.submit(client.get, "sandboxes/sb1/report?after=0&wait=30")
+            waiting = pool.submit(client.get, "sandboxes/sb1/report?after=1&wait=30")
             assert asked.wait(20)
             began = time.monotonic()
         assert time.monotonic() - began < 25

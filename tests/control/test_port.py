@@ -1,4 +1,4 @@
-"""The port to a host: what the tests' host and the real one have in common with it."""
+"""What the link asks of a host: the tests' host and the real one have it in common."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import inspect
 import pytest
 
 from control.fake_host import FakeHost
-from dayfly.control.port import Host
 from dayfly.embedded.host import EmbeddedHost
+from dayfly.execute.host_end import Host
 
 METHODS = [name for name, value in vars(Host).items() if inspect.isfunction(value) and not name.startswith("_")]
 
 
 def test_the_port_has_methods():
-    assert len(METHODS) == 16
+    assert len(METHODS) == 18
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -11,7 +11,7 @@ import pytest
 from control import wishes
 from control.fake_host import uid_of
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import Report, UnitReport
+from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.wire import HistoryEntry, Value
 
 UNIT = UnitReport(
@@ -38,7 +38,7 @@ def sb1(client, host):
 def test_the_report_is_the_hosts_with_names(client, host, sb1):
     host.say(sb1, ready=False, reason=Reason.RESOURCE_FAILED, message="it failed", units=(UNIT,))
     told = client.get("sandboxes/sb1/report")
-    assert (told["name"], told["cluster"], told["version"]) == ("sb1", "local", 1)
+    assert (told["name"], told["cluster"], told["version"]) == ("sb1", "local", 2)
     assert told["routingKey"] == client.get("sandboxes/sb1")["routingKey"]
     fields = {field.encode_name for field in msgspec.structs.fields(Report)}
     report = msgspec.convert({key: value for key, value in told.items() if key in fields}, Report)
@@ -48,19 +48,19 @@ def test_the_report_is_the_hosts_with_names(client, host, sb1):
 def test_a_report_is_waited_for(client, host, sb1):
     began = time.monotonic()
     threading.Timer(0.3, lambda: host.say(sb1, ready=True, reason=Reason.READY, message="now")).start()
-    told = client.get("sandboxes/sb1/report?after=0&wait=20")
+    told = client.get("sandboxes/sb1/report?after=1&wait=20")
     assert 0.2 < time.monotonic() - began < 15, "it was waited for until the end"
-    assert (told["message"], told["version"]) == ("now", 1)
+    assert (told["message"], told["version"]) == ("now", 2)
     began = time.monotonic()
-    assert client.get("sandboxes/sb1/report?after=1&wait=1")["version"] == 1
+    assert client.get("sandboxes/sb1/report?after=2&wait=1")["version"] == 2
     assert 0.9 < time.monotonic() - began < 15
-    assert client.get("sandboxes/sb1/report?after=0&wait=20")["version"] == 1
+    assert client.get("sandboxes/sb1/report?after=0&wait=20")["version"] == 2
 
 
 def test_waiting_ends_with_the_sandbox(client, host, sb1):
     client.delete("sandboxes/sb1")
     threading.Timer(0.3, lambda: host.finish(sb1)).start()
-    told = client.get("sandboxes/sb1/report?after=0&wait=20")
+    told = client.get("sandboxes/sb1/report?after=1&wait=20")
     assert (told["phase"], told["name"], told["endpoints"]) == ("cleaned", "sb1", [])
     began = time.monotonic()
     assert client.get("sandboxes/sb1/report?after=99&wait=20")["phase"] == "cleaned"

@@ -8,7 +8,7 @@ import pytest
 from control import wishes
 from control.fake_host import uid_of
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import UnitReport
+from dayfly.spec.report import UnitReport
 
 DROP = UnitReport(
     id="mydb/drop", resource="mydb", name="drop", event="postStop", kind="exec", state="retrying", attempt=3
@@ -51,7 +51,7 @@ def test_what_does_not_wait_says_so_and_nothing_is_asked(client, host, sb1):
 def test_what_is_not_there_is_named(client, host, sb1):
     missing = client.call("POST", RETRY, {"unit": "mydb/dorp"})
     assert missing.status == 404
-    assert "there is mydb/make, mydb/drop, mydb/other, fork:demo/app" in missing.error
+    assert "it has mydb/make, mydb/drop, mydb/other, fork:demo/app" in missing.error
     assert client.call("POST", "sandboxes/none/retry", {}).status == 404
 
 

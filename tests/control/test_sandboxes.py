@@ -204,6 +204,31 @@ def test_a_wrong_wish_is_refused_at_its_place_and_leaves_nothing(db, host, wish,
     assert host.calls == []
 
 
+def test_all_mistakes_of_a_wish_are_named_a_line_each(db, host):
+    """Those of its form; then, of one that has none, what it names that is not there; then what cannot change."""
+    steps = [{"name": "one", "script": "#!/bin/sh\n", "bogus": 1}, {"name": "two", "script": 5}]
+    answer = db.call("PUT", "resource-plugins/p", wishes.plugin("p", create=steps))
+    assert (answer.status, [line.partition(":")[0] for line in answer.error.split("\n")]) == (
+        400,
+        ["spec.create[0].bogus", "spec.create[1].script"],
+    )
+    resources = [{"name": name, "plugin": name} for name in ("a", "b")]
+    answer = db.call("PUT", "sandboxes/sb1", wishes.empty(resources=resources, forks=[wishes.fork()]))
+    assert [line.partition(":")[0] for line in answer.error.split("\n")] == [
+        "spec.resources[0].plugin",
+        "spec.resources[1].plugin",
+        "spec.forks[0].forkOf",
+    ]
+    db.put("sandboxes/sb1", wishes.empty())
+    answer = db.call(
+        "PUT", "sandboxes/sb1", wishes.empty(cluster="x", hooks={"preStart": [steps[0] | {"bogus": None}]})
+    )
+    assert [line.partition(": cannot")[0] for line in answer.error.split("\n")] == ["spec.cluster", "spec.hooks"]
+    answer = db.call("PUT", "resource-plugins/p", wishes.plugin("p", create=[{"name": "a", "x": 1}] * 30))
+    lines = answer.error.split("\n")
+    assert (len(lines), lines[-1]) == (21, "and 10 more like these")
+
+
 @pytest.mark.parametrize("name", ["1a", "a" * 31, "a-", "a_b", "%2e%2e", "a%00b", "%c3%bc", "a%20b"])
 def test_a_wrong_name_is_refused(client, host, name):
     answer = client.call("PUT", f"sandboxes/{name}", wishes.empty())

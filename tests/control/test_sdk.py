@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from control import sdk_environment, wishes
@@ -42,7 +43,7 @@ def test_a_sandbox_lives_and_ends(sdk, client, host, monkeypatch, tmp_path):
 
     async def take_and_begin(offer):
         host.say(offer.uid, ready=False, reason=Reason.RESOURCES_PENDING, message="mydb/provision: is starting")
-        await take(offer)
+        return await take(offer)
 
     monkeypatch.setattr(host, "offer", take_and_begin)
 
@@ -81,7 +82,8 @@ def test_a_fork_is_fed_by_a_resource_and_answers(sdk, client, host, monkeypatch)
     client.put("resource-plugins/db", wishes.plugin())
     client.put("workloads/default/shop", wishes.baseline())
     where = (Endpoint(unit="fork:default/shop", host="127.0.0.1", port=4711),)
-    monkeypatch.setattr(host, "endpoints", lambda uid: where)
+    standing = host.standing
+    monkeypatch.setattr(host, "standing", lambda uid: msgspec.structs.replace(standing(uid), endpoints=where))
     told = sdk("forks")
     (endpoint,) = told["endpoints"]
     assert (endpoint["name"], endpoint["url"], endpoint["route_type"]) == ("web", "http://127.0.0.1:4711", "host")

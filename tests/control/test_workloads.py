@@ -89,7 +89,7 @@ async def test_a_host_may_know_its_baselines_before_it_begins(tmp_path):
         client.put("workloads/default/shop", wishes.baseline())
     store = Store.open(path)
     try:
-        app = create_app(store, {"local": host}, keys=bool, version="1")
+        app = create_app(store, {"local": host.end}, keys=bool, version="1")
         await prepare(app)
         await prepare(app)
         assert host.calls == [("baseline", "default/shop")]
@@ -125,7 +125,7 @@ async def test_a_cluster_is_there_since_a_server_serves_it(tmp_path):
     """Not since somebody asked for it first."""
     path, host = tmp_path / "control.db", FakeHost()
     store = Store.open(path)
-    await prepare(create_app(store, {"local": host}, keys=bool, version="1"))
+    await prepare(create_app(store, {"local": host.end}, keys=bool, version="1"))
     store.close()
     served = int(time.time() * 1000)
     await asyncio.sleep(0.005)  # the API tells milliseconds

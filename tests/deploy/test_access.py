@@ -165,7 +165,7 @@ class TestTenant:
         ("metadata", "words"),
         [
             ({"finalizers": ["dayfly.dev/record"]}, "metadata.finalizers: those of dayfly.dev/"),
-            ({"labels": {"dayfly.dev/run": "r"}}, "metadata.labels: those of dayfly.dev/"),
+            ({"labels": {"dayfly.dev/run": "r"}}, "metadata.labels: the prefix dayfly.dev/ is reserved"),
         ],
         ids=["finalizer", "label"],
     )
@@ -206,7 +206,8 @@ class TestTenant:
         )
         change = {"metadata": {"annotations": {"dayfly.dev/order": "mine"}}}
         refused(
-            installed.ask("PATCH", one, change, user=TENANT, kind=MERGE), "metadata.annotations: those of dayfly.dev/"
+            installed.ask("PATCH", one, change, user=TENANT, kind=MERGE),
+            "metadata.annotations: on pods the prefix dayfly.dev/ is reserved",
         )
         other = {"metadata": {"annotations": {"mine": "x"}, "labels": {"mine": "x"}}}
         assert installed.ask("PATCH", one, other, user=TENANT, kind=MERGE).status == 200
@@ -222,7 +223,7 @@ class TestTenant:
         refused(installed.ask("POST", f"{TEAM}/pods?dryRun=All", copied, user=who), "spec.schedulingGates")
 
     def test_outputs(self, installed):
-        words = "holds what a step made; the Dayfly operator alone writes and removes it"
+        words = "holds the outputs of a step; only the Dayfly operator writes and removes it"
         refused(installed.ask("POST", f"{TEAM}/secrets", OUTPUTS, user=TENANT), words)
         assert installed.ask("POST", f"{TEAM}/secrets", OUTPUTS, user=OPERATOR).status == 201
         one = f"{TEAM}/secrets/o-x"
@@ -233,14 +234,14 @@ class TestTenant:
         assert installed.ask("DELETE", one, user=OPERATOR).status == 200
 
     def test_nobody_else_starts_pods_among_the_runners(self, installed):
-        words = "dayfly-runners is for the steps of Dayfly's sandboxes alone"
+        words = "dayfly-runners is only for the steps of Dayfly's sandboxes"
         for user in (TENANT, "system:serviceaccount:kube-system:replicaset-controller"):
             refused(installed.ask("POST", "/api/v1/namespaces/dayfly-runners/pods", POD, user=user), words)
 
     @pytest.mark.parametrize("namespace", ["dayfly-runners", "team"])
     def test_nobody_else_changes_or_enters_steps(self, installed, namespace):
         """Another image would be let go with the step's Secrets; in a team's own namespace the pod's label tells."""
-        words = "pods of Dayfly's steps are the operator's: nobody else changes or enters them"
+        words = "pods of Dayfly's steps belong to the operator: nobody else may change or enter them"
         path = f"/api/v1/namespaces/{namespace}/pods"
         granted = {"metadata": {"labels": {"dayfly.dev/runners": "true"}}}
         assert installed.ask("PATCH", path.removesuffix("/pods"), granted, user=TENANT, kind=MERGE).status == 200
@@ -277,12 +278,12 @@ class TestTenant:
             template = template[step]
         template["metadata"]["labels"] = template["metadata"]["labels"] | {"dayfly.dev/run": "r"}
         answer = installed.ask("POST", f"{path}?dryRun=All", body, user=TENANT)
-        refused(answer, "metadata.labels: those of dayfly.dev/ are the Dayfly operator's")
+        refused(answer, "metadata.labels: the prefix dayfly.dev/ is reserved")
         assert installed.ask("POST", path, plain, user=TENANT).status == 201
         one = f"{path}/{plain['metadata']['name']}"
         if plural != "jobs":  # a Job's template never changes
             answer = installed.ask("PUT", f"{one}?dryRun=All", body, user=TENANT)
-            refused(answer, "metadata.labels: those of dayfly.dev/ are the Dayfly operator's")
+            refused(answer, "metadata.labels: the prefix dayfly.dev/ is reserved")
 
     def test_controllers_copy_a_forks_template(self, installed):
         """What the operator has written into a Deployment reaches its ReplicaSet, and that one's pods."""
@@ -394,4 +395,6 @@ class TestOperator:
             answer = installed.ask(
                 "PATCH", "/api/v1/namespaces/default", {"metadata": change}, user=OPERATOR, kind=MERGE
             )
-            refused(answer, "the Dayfly operator may change nothing of a namespace but its label dayfly.dev/in-use")
+            refused(
+                answer, "the Dayfly operator may change nothing about a namespace except its label dayfly.dev/in-use"
+            )

@@ -8,7 +8,12 @@ import pytest
 import yaml
 
 from dayfly import __version__
+from dayfly.kube.client import Client
+from dayfly.operator.main import Operator
+from dayfly.operator.pods.namespaces import Runner
+from dayfly.operator.targets.adapter import rights
 from deploy.conftest import OPERATOR, thing
+from kube.fake import FakeCluster, FakeTransport
 from policy.apiserver import ROOT, established, eventually, start
 
 OBJECTS = list(yaml.safe_load_all((ROOT / "deploy" / "install.yaml").read_text()))
@@ -76,6 +81,15 @@ def test_rights_are_the_ones_we_know():
         bindings.append(f"{each['kind']} {place}: {role['kind']} {role['name']}")
         assert each["subjects"] == [{"kind": "ServiceAccount", "name": "dayfly-operator", "namespace": "dayfly-system"}]
     assert "\n".join(sorted(bindings)) + "\n" == BINDINGS
+
+
+def test_each_kind_of_target_has_the_rights_that_follow_from_its_adapter():
+    """A kind that is added is missed here first."""
+    [role] = [each for each in of("ClusterRole") if each["metadata"]["name"] == "dayfly-operator"]
+    operator = Operator(Client(FakeTransport(FakeCluster(), "operator")), runner=Runner("runner"))
+    needed = [rights(adapter) for adapter in operator.targets]
+    assert needed
+    assert [rule for rule in needed if rule not in role["rules"]] == []
 
 
 def test_no_right_is_a_master_key():
@@ -219,3 +233,8 @@ class TestUninstall:
         assert ended.returncode == 0, ended.stderr
         assert "left: the kinds of dayfly.dev and the plugins p.1.0.0" in ended.stderr
         assert own.ask("GET", "/apis/dayfly.dev/v1alpha1/resourceplugins/p.1.0.0").status == 200
+        path = "/apis/dayfly.dev/v1alpha1/namespaces/default/sandboxes"
+        body = thing("dayfly.dev/v1alpha1", "Sandbox", "late", spec={"cluster": "c"})
+        eventually(lambda: own.ask("POST", f"{path}?dryRun=All", body).status == 201)  # nothing bars it any more
+        policies = own.ask("GET", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies").body["items"]
+        assert [each["metadata"]["name"] for each in policies] == []

@@ -17,7 +17,7 @@ echo "$*" >> calls
 while read -r pattern name; do
     case "$*" in *"$pattern"*)
         sed -i 1d meanwhile
-        if [ -e kind ]; then touch "sandboxes/$name"; echo "$name" >> started; fi ;;
+        if [ -e kind ] && [ ! -e barred ]; then touch "sandboxes/$name"; echo "$name" >> started; fi ;;
     esac
     break
 done < meanwhile
@@ -32,6 +32,9 @@ case "$*" in
 "delete "*crds/sandboxes.yaml)
     for each in sandboxes/*:*; do [ -e "$each" ] && cleanup "${each#*/}"; done; rm -f kind ;;
 "delete "*base/operator.yaml) rm -f operator ;;
+"apply "*) grep -q 'operations: \[CREATE\], resources: \[sandboxes\]' && touch applied ;;
+"create --dry-run=server "*) if [ -e barred ]; then exit 1; elif [ -e applied ]; then mv applied barred; fi ;;
+"delete "*dayfly-uninstall) rm -f barred ;;
 esac
 """
 
@@ -40,7 +43,7 @@ esac
 def uninstall(tmp_path):
     """Run it in a cluster with these sandboxes; its calls of kubectl, the sandboxes started and those cleaned up."""
 
-    def run(sandboxes: list[str], meanwhile: list[str]) -> tuple[list[str], list[str], list[str]]:
+    def run(sandboxes: list[str], meanwhile: list[str], *options: str) -> tuple[list[str], list[str], list[str]]:
         (tmp_path / "sandboxes").mkdir()
         for file in ("kind", "operator", "calls", "cleaned"):
             (tmp_path / file).touch()
@@ -52,7 +55,9 @@ def uninstall(tmp_path):
         kubectl.write_text(KUBECTL)
         kubectl.chmod(0o755)
         env = os.environ | {"KUBECTL": str(kubectl), "CLUSTER": str(tmp_path)}
-        ended = subprocess.run([ROOT / "deploy" / "uninstall.sh"], env=env, capture_output=True, text=True, check=False)
+        ended = subprocess.run(
+            [ROOT / "deploy" / "uninstall.sh", *options], env=env, capture_output=True, text=True, check=False
+        )
         assert ended.returncode == 0, ended.stderr
         return tuple(sorted((tmp_path / file).read_text().splitlines()) for file in ("calls", "started", "cleaned"))
 
@@ -65,6 +70,19 @@ def test_whatever_is_made_meanwhile_is_cleaned_up_or_never_made(uninstall, momen
     _, started, cleaned = uninstall(["shop:old"], [f"{moment} shop:late"])
     assert started == cleaned
     assert ("shop:late" in started) is not moment.startswith("base/")
+
+
+@pytest.mark.parametrize(
+    "moment", ["apply", "--dry-run=server", "resourceplugins", "base/policies.yaml", "base/operator.yaml"]
+)
+def test_where_the_kinds_stay_the_last_one_is_cleaned_up_or_refused(uninstall, tmp_path, moment):
+    """With the kinds a sandbox could be made as long as there is an operator, and after it."""
+    calls, started, cleaned = uninstall(["shop:old"], [f"{moment} shop:late"], "--keep-definitions")
+    assert started == cleaned
+    assert ("shop:late" in started) is (moment in ("apply", "--dry-run=server"))
+    assert (tmp_path / "kind").exists()
+    assert not (tmp_path / "barred").exists(), "whoever installs Dayfly again can make sandboxes"
+    assert not [call for call in calls if "crds/" in call]
 
 
 def test_one_that_goes_by_itself_meanwhile_stops_nothing(uninstall):

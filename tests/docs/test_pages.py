@@ -14,6 +14,7 @@ from dayfly.control.app import create_app
 from dayfly.control.store import Store
 from docs.conftest import ROOT, Person
 from docs.transcript import Command, commands, differences
+from mutation.tenants import TENANTS
 
 DOCS = ROOT / "docs"
 
@@ -22,6 +23,16 @@ DOCS = ROOT / "docs"
 def test_the_page_on_the_command_line_shows_what_it_prints(person: Person):
     found = person.follow(DOCS / "cli.md")
     assert not found, "\n".join(found)
+
+
+def test_every_test_that_the_page_on_security_names_is_there():
+    """And each defence that is taken out between tenants is held by one that is named."""
+    page = (DOCS / "security.md").read_text()
+    named = set(re.findall(r"`(tests/[\w/.]+)`", page))
+    assert len(named) > 10
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+    held = {f"tests/{test.partition('::')[0]}" for *_, test in TENANTS}
+    assert [path for path in sorted(held) if path not in named and str(Path(path).parent) not in named] == []
 
 
 def every_command() -> list[str]:

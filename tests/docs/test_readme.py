@@ -12,7 +12,9 @@ from docs.transcript import commands
 
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
 # Ends of host names that lead nowhere outside: reserved ones, and those within a cluster.
-_NOWHERE = (".example", ".invalid", ".test", ".localhost", ".svc", ".deploy", ".local")
+_NOWHERE = (".example", ".example.com", ".invalid", ".test", ".localhost", ".svc", ".deploy", ".local", ".internal")
+# Loopback, also as senders of webhooks must not be led astray by it, and an address of nobody in particular.
+_HERE = ("127.", "0x7f.", "010.0.0.1")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _PLACE = re.compile(r"\bhttps?://([^/\s\"'`<>(){}\\]+)")
 _INDEX = re.compile(r"--(?:extra-)?index-url[ =]\S|\bGO(?:PROXY)=(?!off\b)|^registry=")
@@ -153,7 +155,7 @@ def test_no_address_leads_outside():
 
 def _is_nowhere(place: str) -> bool:
     host = place.rpartition("@")[2].partition(":")[0]
-    return host.startswith("127.") or "." not in host or host.endswith(_NOWHERE)
+    return host.startswith(_HERE) or "." not in host or host.endswith(_NOWHERE)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.embedded.host import HomeBusyError
+from dayfly.embedded.beginning import HomeBusyError
 from dayfly.embedded.ledger import Ledger, LedgerError
 from dayfly.execute.process import run as process
 from dayfly.execute.process.place import open_place
@@ -241,6 +241,7 @@ async def test_with_the_work_folder_gone_nothing_is_known_until_the_deadline(mac
 async def test_what_ended_long_ago_goes_as_soon_as_the_ledger_can_be_written(machine, monkeypatch):
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "true")])))
     await machine.finish()
+    await machine.host.acknowledge(("u",))
     await machine.down()
     tries = []
     forget = Ledger.forget
@@ -255,7 +256,6 @@ async def test_what_ended_long_ago_goes_as_soon_as_the_ledger_can_be_written(mac
     monkeypatch.setattr("dayfly.embedded.host.SWEEP_S", 0.05)
     monkeypatch.setattr("dayfly.embedded.host.KEEP_ENDED_MS", -60_000)
     await machine.up()
-    machine.host.caught_up()
     await until(lambda: not machine.host.has_ended("u"), "the record to go")
     assert len(tries) > 1
 
@@ -266,17 +266,14 @@ async def test_what_ended_long_ago_is_known_until_the_store_has_taken_note_of_it
     await machine.ready()
     await machine.finish()
     await machine.down()
-    swept = []
-    forget = Ledger.forget
-    monkeypatch.setattr(Ledger, "forget", lambda self, before: [swept.append(before), *forget(self, before)][1:])
     monkeypatch.setattr("dayfly.embedded.host.KEEP_ENDED_MS", -60_000)
     await machine.up()
-    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])))
-    await asyncio.sleep(0.05)
+    assert await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')]))) == "over"
+    await machine.host.forget_old()
     assert machine.host.has_ended("u")
-    assert swept == []
-    machine.host.caught_up()
-    await until(lambda: not machine.host.has_ended("u"), "the record to go")
+    await machine.host.acknowledge(("u",))
+    await machine.host.forget_old()
+    assert not machine.host.has_ended("u")
     assert machine.lines() == ["ran"]
 
 
@@ -346,6 +343,7 @@ async def test_an_idle_run_is_not_kept_in_memory_and_logs_stay_a_week(machine, m
     await until(lambda: machine.host._engine.runs.count() == 0, "an empty memory")
     await machine.finish()
     assert machine.log("r/a") == b""
+    await machine.host.acknowledge(("u",))
     await machine.down()
     week = 7 * 24 * 3_600_000
     from dayfly.embedded import clock as real
@@ -353,7 +351,6 @@ async def test_an_idle_run_is_not_kept_in_memory_and_logs_stay_a_week(machine, m
     for late, kept in ((week - 60_000, True), (week + 60_000, False)):
         monkeypatch.setattr("dayfly.embedded.host.now_ms", lambda late=late: real.now_ms() + late)
         await machine.up()
-        machine.host.caught_up()
         await asyncio.sleep(0)
         await machine.host._writer.run(lambda: None)  # whatever the sweep asked for has been written
         await until(lambda kept=kept: (machine.home / "logs/u").exists() == kept, "the sweep")

@@ -185,7 +185,6 @@ async def test_without_its_baseline_it_waits_and_says_what_to_do(machine):
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
     message = await machine.said(NAME, "BaselineMissing")
     assert message == "its baseline default/app is not declared; apply a file of kind Deployment"
-    await asyncio.sleep(0.1)
     await declare(machine)
     await machine.ready()
 
@@ -300,12 +299,12 @@ async def test_images_and_patches_are_not_applied_and_its_log_says_so(machine):
     machine.host.admit((), (wish,))
     await machine.host.offer(doc.offer(forks=[wish]))
     await machine.ready()
-    assert machine.log(NAME).startswith(b"[dayfly: nothing is done for images and patch of the fork of")
+    assert machine.log(NAME).startswith(b"[dayfly: not supported here: images and patch of the fork of")
     report = machine.report()
     assert report.ready
     words = "images and patch of the fork of default/app (this host runs the process of its baseline)"
     assert report.unserved == (words,)
-    assert report.message == f"All desired workloads are available. Nothing is done here for {words}."
+    assert report.message == f"All desired workloads are available. Not supported here: {words}."
 
 
 async def test_the_hooks_surround_it(machine):

@@ -49,6 +49,12 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[outside.S3]:
 
 
 @pytest.fixture
+def names() -> Iterator[outside.Names]:
+    with outside.Names("127.0.0.1") as service:
+        yield service
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Where examples keep what is on this machine itself."""
     folder = tmp_path / "things"
@@ -113,6 +119,15 @@ def _s3(request: pytest.FixtureRequest, _: Path) -> Example:
     return Example("s3-bucket", "s3-demo", {"region": outside.REGION}, server.environment(), left)
 
 
+def _dns(request: pytest.FixtureRequest, _: Path) -> Example:
+    server = request.getfixturevalue("names").address
+    settings = {"DNS_TOKEN": outside.Names.TOKEN, "DAYFLY_ALLOW_WEBHOOK": server}
+
+    return Example(
+        "webhook-dns", "dns-demo", {"server": f"http://{server}"}, settings, request.getfixturevalue("names").left
+    )
+
+
 def client(server: outside.S3):
     """Our own eyes on the S3 server, other than those of the plugin."""
     access, secret = server.key
@@ -135,4 +150,5 @@ _MAKERS: dict[str, Callable[[pytest.FixtureRequest, Path], Example]] = {
     "terraform": _terraform,
     "postgres-schema": _postgres,
     "s3-bucket": _s3,
+    "webhook-dns": _dns,
 }

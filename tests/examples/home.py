@@ -1,5 +1,6 @@
 """A Dayfly of a test's own: its home, its server, its command line."""
 
+import fcntl
 import json
 import os
 import signal
@@ -70,12 +71,14 @@ class Home:
         handle = os.pidfd_open(pid)
         signal.pidfd_send_signal(handle, signal.SIGKILL)
         os.close(handle)
-        # The server is no child of ours; once it is gone, or only waits to be reaped, the lock is free.
-        until(lambda: _has_ended(pid), f"the end of process {pid}")
+        # The server is no child of ours. Its first thread may be dead while another one still holds its files.
+        until(lambda: _is_free(self.path / "lock"), f"the end of process {pid}")
 
 
-def _has_ended(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
+def _is_free(lock: Path) -> bool:
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
         return True

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import pwd
 import shutil
@@ -11,8 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 import psycopg
 import pytest
@@ -242,3 +245,30 @@ def _lock(name: str) -> Iterator[None]:
 
 def _digest(*files: Path) -> str:
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+class Names:
+    """The service of names that stands beside the example, on one of this machine's addresses."""
+
+    TOKEN = "t0ken-of-dns"
+
+    def __init__(self, address: str) -> None:
+        program = HERE.parents[1] / "examples" / "webhook-dns" / "service.py"
+        command = [sys.executable, str(program), f"{address}:0", self.TOKEN]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None, "its address is printed there"
+        self.address = self._process.stdout.readline().strip()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process:
+            self._process.kill()
+
+    def left(self) -> list[str]:
+        """The names that it knows."""
+        headers = {"Authorization": f"Bearer {self.TOKEN}"}
+        request = urllib.request.Request(f"http://{self.address}/v1/records", headers=headers)
+        with urllib.request.urlopen(request) as answer:
+            return [record["name"] for record in json.load(answer)]

@@ -36,6 +36,7 @@ _SEEN = {
     "postgres-schema": "dayfly_",
     "terraform": "Good morning",
     "s3-bucket": "sandboxes/s3-demo/catalogue.json",
+    "webhook-dns": ".sandboxes.example",
 }
 
 

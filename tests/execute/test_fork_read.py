@@ -80,7 +80,10 @@ def test_what_stands_in_the_way():
 
 
 def test_it_is_gone_only_when_its_pods_are():
-    assert read.gone(RECORD, left=1, now=9_000) == Running(since=1_000, ready=False)
-    ended = read.gone(RECORD, left=0, now=9_000)
-    assert isinstance(ended, Ended)
-    assert (ended.result.outcome, ended.result.started_at, ended.result.ended_at) == ("failed", 1_000, 9_000)
+    for wanted, reason in ((True, "Deleted"), (False, "Cancelled")):
+        assert read.gone(RECORD, left=1, wanted=wanted, now=9_000) == Running(since=1_000, ready=False)
+        ended = read.gone(RECORD, left=0, wanted=wanted, now=9_000)
+        assert isinstance(ended, Ended)
+        result = ended.result
+        assert (result.outcome, result.started_at, result.ended_at) == ("failed", 1_000, 9_000)
+        assert result.reason == reason

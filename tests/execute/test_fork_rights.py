@@ -65,13 +65,13 @@ ANYWHERE = {
     "priority class": (pod(priorityClassName="system-node-critical"), f"{POD}.priorityClassName", "other people's"),
     "priority": (pod(priority=2**30), f"{POD}.priority", "other people's pods"),
     "preemption": (pod(preemptionPolicy="Never"), f"{POD}.preemptionPolicy", "other people's pods"),
-    "endless end": (pod(terminationGracePeriodSeconds=2**31), f"{POD}.terminationGracePeriodSeconds", "is other than"),
-    "host names": (pod(hostAliases=[{"ip": "10.0.0.1", "hostnames": ["x"]}]), f"{POD}.hostAliases", "is other than"),
-    "claims of devices": (pod(resourceClaims=[{"name": "x"}]), f"{POD}.resourceClaims", "is other than"),
-    "what nobody has thought of": (pod(newField={"all": True}), f"{POD}.newField", "is other than"),
-    "of a container": (main(newField=1), f"{MAIN}.newField", "is other than"),
-    "of a Deployment": (json({"op": "add", "path": "/spec/newField", "value": 1}), "spec.newField", "is other than"),
-    "of an object": (json({"op": "add", "path": "/data", "value": {}}), "data", "is other than"),
+    "endless end": (pod(terminationGracePeriodSeconds=2**31), f"{POD}.terminationGracePeriodSeconds", "differs from"),
+    "host names": (pod(hostAliases=[{"ip": "10.0.0.1", "hostnames": ["x"]}]), f"{POD}.hostAliases", "differs from"),
+    "claims of devices": (pod(resourceClaims=[{"name": "x"}]), f"{POD}.resourceClaims", "differs from"),
+    "what nobody has thought of": (pod(newField={"all": True}), f"{POD}.newField", "differs from"),
+    "of a container": (main(newField=1), f"{MAIN}.newField", "differs from"),
+    "of a Deployment": (json({"op": "add", "path": "/spec/newField", "value": 1}), "spec.newField", "differs from"),
+    "of an object": (json({"op": "add", "path": "/data", "value": {}}), "data", "differs from"),
     "host port": (main(ports=[{"containerPort": 1, "hostPort": 1}]), f"{MAIN}.ports[0].hostPort", "port of the node"),
     "host address": (main(ports=[{"containerPort": 1, "hostIP": "::"}]), f"{MAIN}.ports[0].hostIP", "of the node"),
     "probe of any address": (
@@ -128,17 +128,17 @@ ANYWHERE = {
     "role of a cloud": (
         strategic(metadata={"annotations": {"iam.amazonaws.com/role": "admin"}}),
         "spec.template.metadata.annotations[iam.amazonaws.com/role]",
-        "an order to another tool",
+        "an instruction to another tool",
     ),
     "no sidecar": (
         strategic(metadata={"annotations": {"sidecar.istio.io/inject": None}}),
         "spec.template.metadata.annotations[sidecar.istio.io/inject]",
-        "an order to another tool",
+        "an instruction to another tool",
     ),
     "order on the object": (
         {"type": "merge", "value": {"metadata": {"annotations": {"operator.example/item": "all"}}}},
         "metadata.annotations[operator.example/item]",
-        "an order to another tool",
+        "an instruction to another tool",
     ),
     "label that a Service selects": (
         strategic(metadata={"labels": {"role": "payments"}}),
@@ -148,7 +148,7 @@ ANYWHERE = {
     "label on the object": (
         {"type": "merge", "value": {"metadata": {"labels": {"role": "payments"}}}},
         "metadata.labels[role]",
-        "an order to another tool",
+        "an instruction to another tool",
     ),
     "finalizers of pods": (
         strategic(metadata={"finalizers": ["mine/forever"]}),
@@ -187,7 +187,7 @@ AT_HOME = {
     "the other container's token": (
         main(volumeMounts=[{"name": "identity", "mountPath": "/stolen"}]),
         f"{MAIN}.volumeMounts[identity]",
-        "in another way than the baseline does",
+        "not as the baseline does",
     ),
     "the baseline's volume as another": (
         pod(volumes=[{"name": "tmp", "emptyDir": None, **ROOT}]),

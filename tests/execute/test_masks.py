@@ -1,6 +1,7 @@
 """What is overwritten in the end of a log; the runner's own masking is tried in tests/runner/test_mask.py."""
 
 import base64
+import random
 from urllib.parse import quote
 
 import pytest
@@ -12,7 +13,7 @@ from dayfly.execute.masks import LEAST, forms, overwritten
 SECRET = b's3cr3t/Value+with%odd "signs"'
 
 
-@pytest.mark.parametrize("form", sorted(forms(SECRET + b"\n")))
+@pytest.mark.parametrize("form", sorted(set(forms(SECRET + b"\n"))))
 def test_each_form_becomes_as_many_stars(form):
     assert overwritten(b"<" + form + b">", [SECRET + b"\n"]) == b"<" + b"*" * len(form) + b">"
 
@@ -26,7 +27,7 @@ def test_the_forms_are_those_that_are_printed():
         quote(SECRET.decode(), safe="").encode(),
         SECRET.replace(b'"', b'\\"'),
     }
-    assert wanted <= forms(SECRET + b"\n")
+    assert wanted <= set(forms(SECRET + b"\n"))
 
 
 def test_of_several_lines_those_that_are_long_enough():
@@ -43,6 +44,31 @@ def test_a_log_that_begins_within_a_value():
     assert SECRET[10:] not in overwritten(SECRET[5:] + b" x", [SECRET], cut=True)
     assert overwritten(SECRET[5:], [SECRET]) == SECRET[5:], "it is whole, so that is something else"
     assert overwritten(SECRET[-LEAST + 1 :], [SECRET], cut=True) == SECRET[-LEAST + 1 :]
+
+
+LINES = bytes(random.Random(1).choices(b"abcdefghijklmnop", k=65_536))
+HOSTILE = {
+    "thousands of lines, each in the log": (LINES, b"\n".join(LINES[at : at + 8] for at in range(0, 58_000, 9)), False),
+    "the same byte, up to one": (b"a" * 65_535 + b"b", b"a" * 65_536, True),
+    "lines of each length": (b"a" * 65_536, b"\n".join(b"a" * length for length in range(8, 350)), True),
+    "bytes of all kinds": (LINES, random.Random(2).randbytes(65_536), True),
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("case", HOSTILE)
+def test_no_step_chooses_what_its_masking_costs(case):
+    """All runs wait meanwhile. It takes some tenths of a second; a minute where the forms are one expression."""
+    log, value, cut = HOSTILE[case]
+    assert len(overwritten(log, [value], cut=cut)) == len(log)
+
+
+def test_what_may_be_the_end_of_a_value_is_taken_for_it():
+    """After so many beginnings that were none."""
+    value = b"aaaab" * 200 + b"c"
+    masked = overwritten(b"aaaab" * 100 + b"x" * 2_000, [value], cut=True)
+    assert masked.startswith(b"*" * 500)
+    assert masked.endswith(b"x" * 1_000)
 
 
 @given(st.binary(max_size=40), st.lists(st.binary(max_size=8), max_size=4))

@@ -9,7 +9,7 @@ from dayfly.execute.pod import read
 from dayfly.execute.pod.names import GATE
 from dayfly.kube.objects import Pod
 from dayfly.plan import reasons
-from dayfly.plan.world import Ended, Held, NeverRan, Running, Unclear, Waiting
+from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import encode
 from dayfly.spec.lifecycle import Exec, Unit
 from dayfly.spec.run import State, UnitRecord
@@ -179,3 +179,81 @@ def test_a_placed_pod_waits_since_it_was_placed_not_since_it_was_made_behind_its
     }
     fact = read.pod(msgspec.convert(pod, Pod), unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
     assert fact == Waiting(since=300_000, reason="Starting", message="", placed=True)
+
+
+def told(status, spec=None, **metadata):
+    """A pod as it is told of."""
+    raw = {"metadata": {"name": "r", "uid": "p", **metadata}, "spec": spec or {"nodeName": "n"}, "status": status}
+    return msgspec.convert(raw, Pod)
+
+
+def fact_of(pod):
+    return read.pod(pod, unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
+
+
+ENDED, RUNS = {"terminated": {"exitCode": 0}}, {"running": {"startedAt": NOW}}
+
+
+@pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"])
+def test_a_result_is_no_end_while_another_container_of_its_pod_lives(kind):
+    """Neither a retry nor a cleanup may begin beside it."""
+    for state, over in ((RUNS, False), ({"waiting": {"reason": "x"}}, False), (ENDED, True)):
+        status = {"phase": "Running", "containerStatuses": [{"name": "main", "state": sealed("exited")}]}
+        status[kind] = [*status.get(kind, ()), {"name": "side", "state": state}]
+        assert type(fact_of(told(status))) is (Ended if over else Sealed)
+        assert read.over(told(status)) is over
+        assert read.over(told(status | {"phase": "Failed"})) is over
+
+
+def test_nothing_of_a_pod_lives_that_was_never_placed():
+    assert read.over(told({"phase": "Pending"}, {"nodeName": ""}, deletionTimestamp=NOW))
+    assert not read.over(told({"phase": "Pending"}, {"nodeName": ""}))
+    assert not read.over(told({"phase": "Pending"}, deletionTimestamp=NOW))
+    assert read.over(told({"phase": "Failed"}))
+    assert not read.over(told({"phase": "Failed", "reason": "NodeLost"}))
+    main = [{"name": "main", "state": RUNS}]
+    assert not read.over(told({"phase": "Running", "containerStatuses": main}, {"nodeName": ""}, deletionTimestamp=NOW))
+
+
+def test_why_its_kubelet_refused_a_pod_is_told_as_it_says_it():
+    refused = fact_of(told({"phase": "Failed", "reason": "OutOfcpu", "message": "no room"}))
+    assert (refused.reason, refused.message) == ("OutOfcpu", "no room")
+    silent = fact_of(told({"phase": "Failed"}))
+    assert (silent.reason, silent.message) == (reasons.Reason.CANNOT_START, "its pod ended before it started")
+
+
+@pytest.mark.parametrize(
+    ("deleted", "grace", "reason"),
+    [
+        ("1970-01-01T00:10:00Z", 0, "StartDeadlineExceeded"),
+        ("1970-01-01T00:10:00Z", 1, "Deleted"),
+        ("1970-01-01T00:10:30Z", 30, "StartDeadlineExceeded"),
+        ("1970-01-01T00:10:29Z", 30, "Deleted"),
+    ],
+)
+def test_its_grace_is_no_part_of_the_time_that_it_had_to_be_placed(deleted, grace, reason):
+    """The moment of its deletion is told with its grace added."""
+    refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW[:-3] + "01Z"}
+    status = {"phase": "Pending", "conditions": [refusal]}
+    meta = {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": grace}
+    assert fact_of(told(status, {"nodeName": ""}, **meta)).reason == reason
+
+
+def test_a_deadline_that_is_long_over_is_said_of_its_node():
+    late = read.pod(
+        told({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]}),
+        unit=UNIT,
+        record=RECORD,
+        nonce="n",
+        now=2_000 + UNIT.timeouts.run_ms + UNIT.timeouts.grace_ms + read.SKEW_MS,
+    )
+    assert isinstance(late.fact, Unclear)
+    assert late.fact.dead_by == 2_000 + UNIT.timeouts.run_ms + UNIT.timeouts.grace_ms + read.SKEW_MS
+
+
+def test_a_pod_that_no_node_takes_says_since_when():
+    refusal = {"type": "PodScheduled", "status": "False", "reason": "", "message": "no node", "lastTransitionTime": NOW}
+    fact = fact_of(told({"phase": "Pending", "conditions": [refusal]}, {"nodeName": ""}))
+    assert fact == Waiting(since=2_000, reason="Unschedulable", message="no node", placed=False)
+    fresh = fact_of(told({"phase": "Pending"}, {"nodeName": ""}, creationTimestamp=NOW))
+    assert fresh == Waiting(since=2_000, reason="Starting", message="is being placed on a node", placed=False)

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import msgspec
+
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Event, Retry
 from model.engine import CONST, Config
@@ -13,6 +15,7 @@ ROLES = {
     Event.PRE_STOP: CONST["ROLE_PRE_STOP"],
     Event.POST_STOP: CONST["ROLE_POST_STOP"],
 }
+LATER = msgspec.structs.replace(fork("web"), after=("fork:shop/app",))
 PLANS = {
     "one": plan_of(document(pre_start=(unit("make"),), post_stop=(unit("drop"),))),
     "chain": plan_of(
@@ -24,6 +27,7 @@ PLANS = {
     "fork": plan_of(document(pre_start=(unit("make"),), post_stop=(unit("drop"),)), forks=(fork(),)),
     "tidied": plan_of(document("", post_stop=(unit("drop"),))),
     "watched": plan_of(document("", pre_stop=(unit("drain"),), post_stop=(unit("drop"),))),
+    "pair": plan_of(document("", post_stop=(unit("drop"),)), forks=(fork(), LATER)),
     "drain": plan_of(document("", pre_stop=(unit("drain"),), post_stop=(unit("drop"),)), forks=(fork(),)),
 }
 
@@ -60,8 +64,10 @@ class Case(NamedTuple):
             config.role[at] = ROLES[step.event]
             config.starts[at] = (retry.limit if retry.idempotent else 1) if step.creates else 0
             config.needs[at] = names.index(step.needs[0]) if step.needs else -1
-        for at in range(len(names), len(names) + len(plan.kept)):
-            config.role[at], config.starts[at], config.needs[at] = CONST["ROLE_FORK"], 0, -1
+        kept = list(plan.kept)
+        for at, each in enumerate(plan.kept.values(), len(names)):
+            config.role[at], config.starts[at] = CONST["ROLE_FORK"], 0
+            config.needs[at] = len(names) + kept.index(each.after[0]) if each.after else -1
         return config
 
 
@@ -80,6 +86,7 @@ QUICK = {
     "three operators, images missing": Case("one", 3, ("LACK_IMAGES",)),
     "a fork": Case("fork", 2, ()),
     "a fork and its preStop": Case("drain", 2, ("FAIL_STOP",)),
+    "a fork after another": Case("pair", 2, ()),
     "a target that starts and stops by itself": Case("watched", 2, ("LIVES", "FAIL_STOP", "CRASH")),
     "the same, and a fork": Case("drain", 2, ("LIVES",)),
 }
@@ -102,6 +109,7 @@ LONG = {
     "forks stripped": Case("fork", 2, ("STRIP",), uids=2),
     "a fork and its preStop, crashes": Case("drain", 2, ("CRASH", "FAIL_STOP")),
     "three operators, a fork": Case("fork", 3, ()),
+    "a fork after another, crashes": Case("pair", 2, ("CRASH",)),
     "a target that starts and stops by itself, pods deleted": Case("watched", 3, ("LIVES", "DELETE_PODS", "FAIL_STOP")),
     "the same, and a fork, crashes": Case("drain", 2, ("LIVES", "CRASH", "FAIL_STOP")),
     "a fork, crashes, deleted": Case("fork", 2, ("CRASH", "DELETE_PODS")),

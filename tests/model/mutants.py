@@ -24,7 +24,7 @@ RETRIED = Case("chain", 2, ("FAIL_CREATE",))
 FORKED = Case("drain", 2, ("STRIP",), uids=2)
 LACKING = Case("one", 2, ("LACK_IMAGES",))
 SPARELESS = Case("one", 2, ("LACK_IMAGES", "LACK_SPARE"))
-DRAINED = Case("drain", 2, ())
+DRAINED, PAIR = Case("drain", 2, ()), Case("pair", 2, ())
 WATCHED = Case("watched", 2, ("LIVES",))
 
 
@@ -108,6 +108,17 @@ MUTANTS = (
         "if desk.run.has_started and not _pre_stop(desk):",
         "if False:",
         DRAINED,
+        "ORDER",
+    ),
+    _core(
+        "a fork begins before the one it comes after", opening._start_fork, "if missing:", "if False:", PAIR, "ORDER"
+    ),
+    _core(
+        "a fork goes before the one that came after it",
+        closing._kept_rest,
+        "if later and _is_there(desk, name):",
+        "if False:",
+        PAIR,
         "ORDER",
     ),
     _core(

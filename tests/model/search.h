@@ -109,7 +109,7 @@ typedef struct {
     int units, ops, uids;
     int role[MAX_UNITS];
     int starts[MAX_UNITS];         /* how many attempts of it may ever start; 0: any number */
-    int needs[MAX_UNITS];          /* the unit whose output it reads, or -1 */
+    int needs[MAX_UNITS];          /* the unit whose output it reads, or the fork after which this one begins; or -1 */
     uint32_t mutations, faults;
     int budget;                    /* how many faults there may be on one path (crashes are not counted) */
     uint32_t most;                 /* states at most */

@@ -27,6 +27,15 @@ int model_ended(const State *s)
 
 /* --- what is wrong ---------------------------------------------------------------------------------------------- */
 
+/* Whether a fork has ever begun. */
+static int ever_began(const State *s, int unit)
+{
+    for (int pod = 0; pod < pods(); pod++)
+        if (unit_of(pod) == unit && started(s->pod[pod]))
+            return 1;
+    return 0;
+}
+
 static int wrong_start(const State *s, int pod)
 {
     int unit = unit_of(pod), role = config.role[unit], before = 0, order = 0;
@@ -55,7 +64,9 @@ static int wrong_start(const State *s, int pod)
     if (!(s->run & RUN_THERE) || ledger->phase == 2)
         return AFTER_END;
     int needs = config.needs[unit];
-    return order || (needs >= 0 && !ledger->succeeded[needs]) ? ORDER : FINE;
+    if (needs >= 0)
+        order |= role == ROLE_FORK ? !ever_began(s, needs) : !ledger->succeeded[needs];
+    return order ? ORDER : FINE;
 }
 
 int wrong_end(const State *s)
@@ -75,7 +86,7 @@ int wrong_end(const State *s)
     return owed && cleans && !cleaned ? LEAK : FINE;
 }
 
-/* preStop comes before the forks go. */
+/* preStop comes before the forks go, and a fork goes after those that began after it. */
 int wrong_deletion(const State *s, int pod)
 {
     const Ledger *ledger = ledger_of(s->ledger);
@@ -83,6 +94,9 @@ int wrong_deletion(const State *s, int pod)
         return FINE;
     for (int unit = 0; unit < config.units; unit++)
         if (config.role[unit] == ROLE_PRE_STOP && !ledger->succeeded[unit])
+            return ORDER;
+    for (int other = 0; other < pods(); other++)
+        if (config.role[unit_of(other)] == ROLE_FORK && config.needs[unit_of(other)] == unit_of(pod) && alive(s->pod[other]))
             return ORDER;
     return FINE;
 }

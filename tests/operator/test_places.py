@@ -7,9 +7,20 @@ import dataclasses
 import pytest
 from rig.kubelet import Script
 from rig.scenes import OUTPUTS, RETRY, RETRY_UNITS, gone, plugin, ready, step
-from rig.world import Unit, World, live
+from rig.world import KINDS, Unit, World, live
 
-from dayfly.operator.pods.places import IMAGES, STEPS
+from dayfly.kube.client import Client
+from dayfly.kube.objects import AnnotatedMeta
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.pods.places import IMAGES, STEPS, Places
+from dayfly.plan.actions import Claim, Decision, Wait
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import seal
+from dayfly.spec.lifecycle import Lifecycle, Target
+from dayfly.spec.lifecycle import Unit as Step
+from dayfly.spec.run import Run
+from kube.fake import FakeCluster, run
 
 SLOW = plugin([step("wait")], [step("end")])
 SLOW_UNITS = {"x/wait": Unit(creates=True, once=True, undone_by="x/end"), "x/end": Unit(creates=False)}
@@ -31,6 +42,19 @@ def play(story, steps: int = STEPS, **scripts: Script) -> None:
         await story(world)
 
     live(lambda: World(units, known), begin)
+
+
+def target(name: str) -> Target:
+    return Target(kind="Sandbox", namespace="shop", name=name, uid=name)
+
+
+def stored(cluster: Cluster, name: str) -> RunObject:
+    """A run that is there and has claimed nothing."""
+    meta = AnnotatedMeta(name=name, uid=name, resource_version="1")
+    cluster.runs.put(RunObject(metadata=meta, ledger=Run(uid=name, target=target(name), plan="sha256:0")))
+    found = cluster.ledger.get(name)
+    assert found is not None
+    return found
 
 
 def most_at_once(world: World, unit: str) -> int:
@@ -78,7 +102,7 @@ class TestBound:
             await world.until(lambda: world.cloud.starts("x/wait") == bound, "the first ones", 20)
             await world.rest(15)
             told = [world.status(name)["message"] for name in boxes]
-            words = f"waits for a free place: sandboxes of namespace shop run at most {bound} steps at once"
+            words = f"waits for a free place: sandboxes of namespace shop may run at most {bound} steps at once"
             assert sum(words in each for each in told) == len(boxes) - bound
             units = [unit for name in boxes for unit in world.status(name)["units"] if unit["id"] == "x/wait"]
             assert sum(unit["reason"] == "WaitingForSlot" for unit in units) == len(boxes) - bound
@@ -108,6 +132,30 @@ class TestBound:
             await gone(world)
 
         play(story)
+
+    def test_who_comes_just_when_a_place_is_free_waits_behind_the_others(self):
+        """Its turn may be taken before theirs, who are only about to be looked at."""
+        plan = seal((Lifecycle(target=target("a"), pre_start=(Step(name="wait", kind="exec"),)),))
+        claim = Claim(unit="wait", attempt=1, kind="exec", ref="r", at=1)
+
+        async def story() -> None:
+            cluster = Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
+            places = Places(cluster, bound=1)
+            first, second, late = (stored(cluster, name) for name in ("a", "b", "c"))
+
+            async def share(run: RunObject) -> int:
+                return (await places.share(run, plan, {}, {}, cleaning=False)).slots
+
+            assert await share(first) == 1
+            assert places.claim(first, (claim,), cleaning=False)
+            assert await share(second) == 0
+            waits = Wait(unit="wait", reason=Reason.WAITING_FOR_SLOT, message="")
+            places.settle("b", Decision(waits=(waits,)))
+            places.settle("a", Decision())
+            assert await share(late) == 0
+            assert await share(second) == 1
+
+        run(story())
 
     def test_raised_bound_is_heeded(self):
         """No step may run at all, until the administrator says so."""
@@ -149,7 +197,7 @@ class TestBound:
             secret = "spec: {containers: [{name: main, envFrom: [{secretRef: {name: none}}]}]}"
             world.plugin("blocked", SLOW | {"runner": {"image": "busybox:1", "podTemplateOverlay": secret}})
             world.sandbox({"resources": [{"name": "x", "plugin": "blocked"}]}, "stuck")
-            await world.until(lambda: "is not there" in world.status("stuck").get("message", ""), "the objection", 10)
+            await world.until(lambda: "does not exist" in world.status("stuck").get("message", ""), "the objection", 10)
             world.sandbox(QUICK)
             await world.until(lambda: ready(world), "the other one", 30)
             await end(world, ("stuck", "box"))
@@ -189,7 +237,7 @@ class TestImages:
             await world.rest(60)
             assert IMAGES <= len(world.pods("x/wait")) < IMAGES + 5
             told = [world.status(name)["message"] for name in boxes]
-            assert sum("steps of namespace shop wait for their images" in each for each in told) > 7
+            assert sum("steps of namespace shop are waiting for their images" in each for each in told) > 7
             world.kubelet.scripts["x/wait"].image_missing = ""
             await world.until(lambda: all(ready(world, name) for name in boxes), "all of them", 300)
             assert most_pods(world, "x/wait") < IMAGES + 5

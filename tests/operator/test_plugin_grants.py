@@ -37,7 +37,7 @@ def test_only_what_names_the_plugin(plural):
     async def story(world: World) -> None:
         world.sandbox(wish())
         kind = KINDS[plural]
-        await world.until(lambda: f"{kind} dayfly-runners/own is not there" in message(world), "the objection", 10)
+        await world.until(lambda: f"{kind} dayfly-runners/own does not exist" in message(world), "the objection", 10)
         keep(world, plural, {"dayfly.dev/plugins": "cluster:other, acme:pg, pg"})
         said = f"{kind} dayfly-runners/own does not name the plugin cluster:pg: whoever owns it can annotate it"
         await world.until(lambda: said in message(world), "the other objection", 30)
@@ -89,12 +89,12 @@ def test_outputs_of_other_steps_are_told_by_type_and_owner(told_by):
 
     async def story(world: World) -> None:
         world.sandbox(wish())
-        await world.until(lambda: "is not there" in message(world), "the objection", 10)
+        await world.until(lambda: "does not exist" in message(world), "the objection", 10)
         [run] = world.cluster.objects("runs")
         owner = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": run["metadata"]["uid"]}
         marks = {"type": "dayfly.dev/outputs"} if told_by == "type" else {"metadata": {"ownerReferences": [owner]}}
         keep(world, annotations={"dayfly.dev/plugins": "cluster:pg"}, **marks)
-        await world.until(lambda: "holds what a step made: only inputs of a step may" in message(world), "it", 10)
+        await world.until(lambda: "holds the outputs of a step: only inputs of steps may" in message(world), "it", 10)
         await world.rest(60)
         assert not world.pods()
         world.delete()

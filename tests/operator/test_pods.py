@@ -68,7 +68,7 @@ def test_namespace_takes_steps_of_those_alone_whom_it_names():
     async def story(world: World) -> None:
         world.namespace("team", {"dayfly.dev/runners-from": "other, third"}, **{"dayfly.dev/runners": "true"})
         world.sandbox(wish())
-        await world.until(lambda: "takes no steps of sandboxes in shop" in message(world), "the objection")
+        await world.until(lambda: "does not take steps of sandboxes in shop" in message(world), "the objection")
         await world.rest(60)
         assert not [write for write in world.writes if write.startswith("POST") and write.endswith("/pods")]
         world.grant("team", annotations={"dayfly.dev/runners-from": "other, shop"})
@@ -89,7 +89,7 @@ def test_namespace_takes_its_own_steps():
 def test_missing_namespace_is_said_and_waited_for():
     async def story(world: World) -> None:
         world.sandbox(wish())
-        await world.until(lambda: "namespace team is not there" in message(world), "the objection")
+        await world.until(lambda: "namespace team does not exist" in message(world), "the objection")
         world.namespace("team", {"dayfly.dev/runners-from": "shop"}, **{"dayfly.dev/runners": "true"})
         await goes_on(world)
 

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 from rig.kubelet import Script
-from rig.scenes import gone, message, play, ready
-from rig.world import World
+from rig.scenes import Scene, chain, gone, message, play, plugin, ready, step
+from rig.world import Unit, World
 
 from dayfly.kube.client import Client
 from dayfly.kube.transport import Request
@@ -200,3 +200,19 @@ def test_of_an_older_operators_pod_that_would_not_hear_of_it_nothing_is_recalled
     world = play(story, make=missing())
     assert world.cloud.starts("db/drop") == 1
     assert not any(LABEL in pod["metadata"]["labels"] for pod in versions(world))
+
+
+def test_where_there_is_nothing_to_clean_up_a_silent_registry_is_not_waited_for():
+    """A kubelet asks for one image after the other, so of many that are missing the last is not heard of for minutes."""
+
+    async def story(world: World) -> None:
+        await world.until(lambda: "attempt 1 is starting" in message(world), "the registry's silence to be said", 60)
+        await world.rest(30)
+        world.delete()
+        began = world.cluster.time()
+        await world.until(lambda: not world.leftovers(), "everything to go", 60)
+        assert world.cluster.time() - began < 20
+        assert not world.cloud.log
+
+    bare = plugin([step("make", outputs=("url",))], [])
+    play(story, Scene(bare, {"db/make": Unit(creates=True, once=True)}, chain), make=Script(hangs=True))

@@ -127,7 +127,7 @@ class TestSandboxes:
             made = {"resources": [{"name": "db", "plugin": "pg"}]}
             world.sandbox({**made, "middleware": [{"name": "override", "match": []}]})
             await world.until(lambda: ready(world), "ready")
-            said = "Nothing is done here for spec.middleware (requests are not looked at)."
+            said = "Not supported here: spec.middleware (requests are not intercepted)."
             assert world.status()["message"] == f"All desired workloads are available. {said}"
             assert served(world) == ("Served", "False", said)
             born = world.status()["conditions"][1]["lastTransitionTime"]

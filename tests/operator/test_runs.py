@@ -9,10 +9,11 @@ from rig.world import KINDS
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key
-from dayfly.operator.cluster.objects import RUNS, Pin, RunObject, RunSpec
+from dayfly.operator.cluster.objects import RUNS, RunObject
 from dayfly.operator.cluster.runs import Runs
 from dayfly.plan.actions import Close
 from dayfly.plan.sealed import seal
+from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Request, Run
 from kube.fake import FakeCluster

@@ -1,132 +1,312 @@
-"""A target of another kind: one adapter, one line in the registry, and no other edit of the operator."""
+"""A target of another kind: one adapter of the test's own, and no other edit of the operator."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import msgspec
-from rig.kubelet import Script
+import pytest
+from rig.kubelet import EPOCH_MS, Script
 from rig.world import API, Unit, World, live
 
 from dayfly.execute.pod import names
-from dayfly.kube.objects import AnnotatedMeta
+from dayfly.execute.turn import Scene
+from dayfly.kube.cache import Cache
+from dayfly.kube.objects import AnnotatedMeta, Resource, Slim
+from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
     RUN_FINALIZER,
-    RUN_LABEL,
+    TARGET_FINALIZER,
     DocumentObject,
-    Pin,
     RunObject,
-    RunSpec,
 )
-from dayfly.operator.targets.adapter import Anything
+from dayfly.operator.targets.adapter import Plain, Seen, Times, rights
 from dayfly.plan.world import TargetState
+from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, digest
 from dayfly.spec.lifecycle import Unit as Step
+from dayfly.spec.report import Report
 from dayfly.spec.run import Run
+from kube.fake import Fault, Harm
+from share import SHARE
 
-MAP = "/api/v1/namespaces/shop/configmaps"
+MAPS = "/api/v1/namespaces/shop/configmaps"
 STEPS = ("before", "warm", "drain", "report")
 
 
-class Maps(Anything):
-    """ConfigMaps that say themselves whether what they stand for has started, and stopped."""
+class Map(Slim, frozen=True):
+    """A ConfigMap that says itself whether what it stands for has started, and stopped, and until when it is wanted."""
 
-    kind, plural = "ConfigMap", "configmaps"
+    metadata: AnnotatedMeta
+    data: dict[str, str] = {}
 
-    def __init__(self, world: World) -> None:
-        self._world = world
 
-    async def state(self, _run: RunObject) -> TargetState:
-        [found] = [each for each in self._world.cluster.objects(self.plural) if each["metadata"]["name"] == "box"]
-        data = found.get("data", {})
+class Maps(Plain):
+    """All that is written for the kind. `journal` is the test's, and outlives a process."""
+
+    def __init__(self, cluster: Cluster, journal: list[str], *, removes: bool = False) -> None:
+        super().__init__(Resource("", "v1", "configmaps", "ConfigMap", Map))
+        self.cache: Cache[Map] = Cache()
+        self.removes = removes
+        self._client = cluster.client
+        self._journal = journal
+
+    def seen(self, item: Map) -> Seen:
+        return Seen(item.metadata, dict(item.data))
+
+    def times(self, _run: RunObject, seen: Seen) -> Times:
+        return Times(int(seen.spec.get("expires", "0")), int(seen.spec.get("lease", "0")))
+
+    async def state(self, run: RunObject) -> TargetState:
+        target = run.ledger.target
+        found = await self._client.find(self.resource, target.name, target.namespace)
+        gone = found is None or found.metadata.uid != target.uid
+        data = {"stopped": ""} if found is None or gone else found.data
         return TargetState(started="started" in data, stopped="stopped" in data)
 
+    async def tell(self, _scene: Scene, report: Report, *, hindrance: str = "") -> float:
+        if (word := hindrance or report.reason) not in self._journal[-1:]:
+            self._journal.append(word)
+        return 0.0
 
-def _post(world: World, path: str, body: msgspec.Struct) -> dict:
+    async def freeze(self, _run: RunObject, why: str) -> None:
+        self._journal.append(why)
+
+    def lost(self, item: Map) -> None:
+        self._journal.append(f"no run of {item.metadata.name}")
+
+
+def _post(world: World, path: str, body: msgspec.Struct) -> dict[str, Any]:
     return world.ask("POST", path, msgspec.json.decode(msgspec.json.encode(body)))
 
 
 def seal(world: World) -> str:
-    """The hooks of a ConfigMap, as whoever watches such objects would seal them."""
-    made = world.ask("POST", MAP, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "box"}})
-    uid = made["metadata"]["uid"]
+    """The hooks of a ConfigMap, as whoever makes runs of such objects would seal them."""
+    uid = place(world)
     target = Target(api_version="v1", kind="ConfigMap", namespace="shop", name="box", uid=uid)
-    before, warm, drain, report = (
-        (Step(name=name, kind="exec", exec=Exec(script="#!/bin/sh\n", image="busybox:1")),) for name in STEPS
-    )
-    hooks = Lifecycle(target=target, pre_start=before, post_start=warm, pre_stop=drain, post_stop=report)
     run = names.run_name("box", uid)
-    meta = AnnotatedMeta(name="hooks", finalizers=[DOCUMENT_FINALIZER], labels={RUN_LABEL: run})
-    document = _post(world, f"/apis/{API}/objectlifecyclemethods", DocumentObject(metadata=meta, spec=hooks))
-    pin = Pin(name="hooks", uid=document["metadata"]["uid"], digest=digest(hooks))
+    document, hooks = seal_document(world, target, run)
     ledger = Run(uid=uid, target=target, plan=digest((hooks,)), born_at=world.now())
     body = RunObject(
         metadata=AnnotatedMeta(name=run, finalizers=[RUN_FINALIZER]),
         ledger=ledger,
-        spec=RunSpec(documents=(pin,), plural="configmaps"),
+        spec=RunSpec(documents=(Pin(name="hooks", uid=document, digest=digest(hooks)),), plural="configmaps"),
     )
     _post(world, f"/apis/{API}/runs", body)
     return run
 
 
-def test_the_hooks_of_a_target_that_starts_and_stops_by_itself():
-    async def story(world: World) -> None:
-        run = seal(world)
-        world.start()
-        [process] = world.processes
-        process.operator._reconciler.targets.add(Maps(world))
+def seal_document(world: World, target: Target, run: str) -> tuple[str, Lifecycle]:
+    before, warm, drain, report = (
+        (Step(name=name, kind="exec", exec=Exec(script="#!/bin/sh\n", image="busybox:1")),) for name in STEPS
+    )
+    hooks = Lifecycle(target=target, pre_start=before, post_start=warm, pre_stop=drain, post_stop=report)
+    meta = AnnotatedMeta(name="hooks", finalizers=[DOCUMENT_FINALIZER], labels={names.RUN_LABEL: run})
+    document = _post(world, f"/apis/{API}/objectlifecyclemethods", DocumentObject(metadata=meta, spec=hooks))
+    return document["metadata"]["uid"], hooks
 
-        async def say(word: str) -> None:
-            patch = {"data": {word: "yes"}}
-            world.ask("PATCH", f"{MAP}/box", patch, "application/merge-patch+json")
-            process.operator.cluster.queue.add(run)  # whoever watches such objects would
 
-        await world.until(lambda: world.cloud.starts("before"), "preStart")
-        await world.rest(60)
-        assert not world.cloud.starts("warm")
-        await say("started")
-        await world.until(lambda: world.cloud.starts("warm"), "postStart")
-        await world.rest(60)
-        world.ask("DELETE", f"{MAP}/box")
-        process.operator.cluster.queue.add(run)
-        await world.until(lambda: world.cloud.starts("drain"), "preStop")
-        await world.rest(60)
-        assert not world.cloud.starts("report")
-        ledger = world.ledger()
-        assert ledger["startedAt"]
-        assert "stoppedAt" not in ledger
-        await say("stopped")
-        await world.until(lambda: not world.cluster.objects("configmaps"), "the target to go")
-        assert world.cloud.starts("report") == 1
-        await world.until(lambda: not world.leftovers(), "everything to go")
+def place(world: World, *finalizers: str) -> str:
+    meta = {"name": "box", "finalizers": list(finalizers)}
+    return world.ask("POST", MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta})["metadata"]["uid"]
+
+
+def say(world: World, **data: str) -> None:
+    """As whoever it belongs to."""
+    world.ask("PATCH", f"{MAPS}/box", {"data": data}, "application/merge-patch+json")
+
+
+def target(world: World) -> dict[str, Any] | None:
+    return next((each for each in world.cluster.objects("configmaps") if each["metadata"]["name"] == "box"), None)
+
+
+def tell(
+    story: Callable[[World], Awaitable[None]], journal: list[str] | None = None, *, removes: bool = False
+) -> World:
+    """A story in a world whose operators know ConfigMaps, and Sandboxes as ever."""
+    words: list[str] = [] if journal is None else journal
 
     def born() -> World:
         world = World({name: Unit(creates=name in STEPS[:2]) for name in STEPS}, {name: Script() for name in STEPS})
         world.front = None
+        world.kinds = (lambda cluster: Maps(cluster, words, removes=removes),)
         return world
 
-    live(born, story)
+    return live(born, story)
 
 
-def test_a_target_that_is_not_ours_to_delete_lives_on():
-    """Given up by an annotation: its hooks end, it does not."""
+async def whole_life(world: World) -> None:
+    """Nobody but the watch of its kind has its run looked at."""
+    await world.until(lambda: world.cloud.starts("before"), "preStart")
+    await world.rest(60)
+    assert not world.cloud.starts("warm")
+    say(world, started="yes")
+    await world.until(lambda: world.cloud.starts("warm"), "postStart", 60)
+    await world.rest(60)
+    world.ask("DELETE", f"{MAPS}/box")
+    await world.until(lambda: world.cloud.starts("drain"), "preStop", 60)
+    await world.rest(60)
+    assert not world.cloud.starts("report")
+    ledger = world.ledger()
+    assert ledger["startedAt"]
+    assert "stoppedAt" not in ledger
+    say(world, stopped="yes")
+    await world.until(lambda: target(world) is None, "the target to go", 60)
+    assert world.cloud.starts("report") == 1
+    await world.until(lambda: not world.leftovers(), "everything to go")
+
+
+def test_it_starts_and_stops_by_itself():
+    journal: list[str] = []
 
     async def story(world: World) -> None:
-        run = seal(world)
+        seal(world)
         world.start()
-        [process] = world.processes
+        await whole_life(world)
+        await world.quiet()
+
+    tell(story, journal)
+    assert [word for word in journal if word in ("WaitingForTarget", "AllDesiredWorkloadsReady", "Deleted")]
+
+
+@pytest.mark.parametrize("harm", [Harm.CRASH_BEFORE, Harm.CRASH_AFTER])
+def test_a_crash_at_any_of_its_changes(harm, played):
+    """The next process hears of the kind by its own watch: it is in the same registry."""
+    sent = 0
+
+    async def life(world: World) -> None:
+        nonlocal sent
+        seal(world)
+        world.start()
+        # A crash delays what follows: it is waited for, and what must not be is looked for as ever.
+        await whole_life(world)
+        sent = len(world.writes)
+
+    tell(life)
+    share = SHARE.of(range(1, sent + 1), 8, f"a target of another kind, {harm.name}")
+    played("changes for a target of another kind, each with a crash", len(share))
+    for number in share:
+
+        async def story(world: World, number: int = number) -> None:
+            world.hook = lambda count, _call: Fault(harm) if count == number else None
+            await life(world)
+
+        tell(story)
+
+
+@pytest.mark.parametrize(("until", "reason"), [("expires", "Expired"), ("lease", "LeaseLapsed")])
+@pytest.mark.parametrize("removes", [False, True])
+def test_it_is_over_when_its_owner_says(until, reason, removes):
+    """By its time to live, or by a lease that nobody renews; it goes with its run if its adapter says so."""
+    reasons = []
+
+    async def story(world: World) -> None:
+        seal(world)
+        end = world.now() + 600_000
+        say(world, started="yes", stopped="yes", **{until: str(end)})
+        world.start()
+        await world.until(lambda: world.cloud.starts("warm"), "postStart", 60)
+        await world.until(lambda: world.cloud.starts("drain"), "preStop", 700)
+        assert EPOCH_MS + int(world.cluster.time() * 1000) >= end
+        reasons.append(world.ledger()["closed"]["reason"])
+        await world.until(lambda: not world.leftovers(), "everything to go", 120)
+        assert world.cloud.starts("report") == 1
+        left = target(world)
+        assert (left is None) is removes
+        if left is not None:
+            assert not left["metadata"].get("finalizers")
+            assert "deletionTimestamp" not in left["metadata"]
+
+    tell(story, removes=removes)
+    assert reasons == [reason]
+
+
+def test_one_that_never_started_has_nothing_to_stop():
+    """Its preStart failed to be followed by a start; preStop is passed over, postStop is owed."""
+
+    async def story(world: World) -> None:
+        seal(world)
+        world.start()
+        await world.until(lambda: world.cloud.starts("before"), "preStart")
+        await world.rest(60)
+        world.ask("DELETE", f"{MAPS}/box")
+        await world.rest(60)
+        say(world, stopped="yes")
+        await world.until(lambda: not world.leftovers(), "everything to go", 120)
+        assert (world.cloud.starts("drain"), world.cloud.starts("report")) == (0, 1)
+
+    tell(story)
+
+
+def test_given_up_by_an_annotation_it_lives_on():
+    async def story(world: World) -> None:
+        world.cloud.forgiven = True
+        seal(world)
+        world.start()
         await world.until(lambda: world.cloud.starts("before"), "preStart")
         patch = {"metadata": {"annotations": {"dayfly.dev/abandon": "nobody needs it"}}}
-        world.ask("PATCH", f"{MAP}/box", patch, "application/merge-patch+json")
-        process.operator.cluster.queue.add(run)
-        await world.until(lambda: not world.cluster.objects("runs"), "its run to end")
-        [found] = [each for each in world.cluster.objects("configmaps") if each["metadata"]["name"] == "box"]
-        assert not found["metadata"].get("finalizers")
-        assert "deletionTimestamp" not in found["metadata"]
+        world.ask("PATCH", f"{MAPS}/box", patch, "application/merge-patch+json")
+        await world.until(lambda: not world.cluster.objects("runs"), "its run to end", 60)
+        left = target(world)
+        assert left is not None
+        assert not left["metadata"].get("finalizers")
+        assert "deletionTimestamp" not in left["metadata"]
 
-    def born() -> World:
-        world = World({name: Unit(creates=name in STEPS[:2]) for name in STEPS}, {name: Script() for name in STEPS})
-        world.front = None
-        world.cloud.forgiven = True
-        return world
+    tell(story)
 
-    live(born, story)
+
+def test_documents_of_one_that_went_before_its_run_was_born_are_swept():
+    """Whether a run may come yet is asked of its kind, and of that very object."""
+
+    async def story(world: World) -> None:
+        uid = place(world)
+        seal_document(
+            world, Target(api_version="v1", kind="ConfigMap", namespace="shop", name="box", uid=uid), "box-run"
+        )
+        world.start()
+        await world.rest(180)
+        assert world.cluster.objects("objectlifecyclemethods")
+        world.ask("DELETE", f"{MAPS}/box")
+        place(world)  # another one of its name
+        await world.until(lambda: not world.cluster.objects("objectlifecyclemethods"), "the document to go", 120)
+
+    tell(story)
+
+
+def test_one_that_is_held_without_a_run_is_told_of():
+    journal: list[str] = []
+
+    async def story(world: World) -> None:
+        place(world, TARGET_FINALIZER)
+        world.start()
+        await world.until(lambda: journal, "its adapter to be told", 120)
+
+    tell(story, journal)
+    assert set(journal) == {"no run of box"}
+
+
+def test_a_kind_that_comes_later_is_watched_from_then_on():
+    """As those that somebody names only while the operator is at work. Till then what depends on the target waits."""
+
+    async def story(world: World) -> None:
+        world.kinds = ()
+        seal(world)
+        world.start()
+        await world.until(lambda: world.cloud.starts("before"), "preStart")
+        await world.rest(60)
+        [process] = world.processes
+        cluster = process.operator.cluster
+        process.operator.targets.add(Maps(cluster, []))
+        assert cluster.age < float("inf")
+        await whole_life(world)
+
+    tell(story)
+
+
+def test_what_must_be_granted_for_a_kind_is_derived():
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "patch"]}
+    cluster = Cluster(client=None)  # type: ignore[arg-type] - nobody is asked
+    assert rights(Maps(cluster, [])) == rule
+    assert rights(Maps(cluster, [], removes=True))["verbs"][-1] == "delete"

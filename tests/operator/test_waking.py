@@ -19,8 +19,11 @@ from dayfly.kube.objects import (
     StateRunning,
     StateWaiting,
 )
-from dayfly.operator.cluster.caches import ALONE_S, COMPANY_S, TARGET_FINALIZER, Cluster
-from dayfly.operator.cluster.objects import RunObject, SandboxObject
+from dayfly.operator.cluster.caches import ALONE_S, COMPANY_S, Cluster
+from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, RunObject, SandboxObject
+from dayfly.operator.targets.adapter import Plain
+from dayfly.operator.targets.sandbox import SandboxTarget
+from dayfly.operator.targets.targets import Targets
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Request, Run, State, UnitRecord
 from kube.fake import FakeCluster
@@ -55,6 +58,7 @@ def woken():
 @pytest.fixture
 def cluster(woken, monkeypatch):
     made = Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
+    Targets(made, SandboxTarget(made, Plain(SANDBOXES)))
     monkeypatch.setattr(made.queue, "add", lambda key, urgency=0, after=0.0: woken.append(after))
     return made
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dayfly.plan.actions import Finish, GiveUp, Void
+from dayfly.plan.actions import Fence, Finish, GiveUp, Void
 from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
 from dayfly.plan.world import (
@@ -15,9 +15,11 @@ from dayfly.plan.world import (
 )
 from plan.rows import (
     APP,
+    ASKED,
     CLAIMED,
     DROP,
     DROPPING,
+    LACKS,
     MAKE,
     NOW,
     PAIR,
@@ -37,10 +39,14 @@ from plan.worlds import (
     after,
     born,
     claim,
+    close,
+    document,
     done,
     failed,
+    plan_of,
     record,
     succeeded,
+    unit,
     void,
     world,
 )
@@ -201,3 +207,12 @@ def test_what_is_said_of_a_unit_beside_its_state_is_in_its_sentence():
 def test_a_create_that_never_can_be_given_its_inputs_has_failed_at_once():
     run = after(PLAN, ledger(PLAN, claim(MAKE)), Void(unit=MAKE, attempt=1, reason="InputNotText", message="no", at=0))
     assert describe(PLAN, world(run), decide(PLAN, world(run), NOW), NOW).reason == "ResourceFailed"
+
+
+@pytest.mark.parametrize("fact", [LACKS, ASKED])
+def test_where_nothing_would_be_cleaned_up_no_proof_is_waited_for(fact):
+    """That a step never began is worth waiting for only if its cleanup could be spared by that."""
+    plan = plan_of(document(pre_start=(unit("make"),)))
+    run = after(plan, born(plan), claim(MAKE), close())
+    decision = decide(plan, world(run, facts={(MAKE, 1): fact}), NOW)
+    assert {type(effect) for effect in decision.effects} == {Fence}

@@ -67,7 +67,7 @@ ROWS = (
         "one place is free",
         born(PAIR),
         "claim and launch db/make#1",
-        {"db/other": "waits for a free slot: the host already runs as many steps at once as it may"},
+        {"db/other": "waits for a free slot: the host is already running as many steps as it may"},
         plan=PAIR,
         fields={"slots": 1},
     ),
@@ -345,7 +345,7 @@ ROWS = (
         born(PAIR),
         "prepare db/other#1",
         {
-            MAKE: "something else has the name of attempt 1 and has run without permission; remove it to go on",
+            MAKE: "something else has the name of attempt 1 and has run without permission; remove it to continue",
             "db/other": "attempt 1 is being prepared",
         },
         {(MAKE, 1): Running(since=0)},

@@ -1,8 +1,8 @@
 """`why`: reports in, the chain of blockers out, with what to do at its end."""
 
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import Report, UnitReport
-from dayfly.plan.why import Blocker, why
+from dayfly.plan.why import Blocker, nothing_to_retry, why
+from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
 
 DELETED = Request(at=5, reason="Deleted", message="deleted by ada", by="ada")
@@ -70,7 +70,7 @@ def test_nobody_is_sent_to_the_log_of_an_attempt_that_never_ran():
     again = leaf(unit("db/make", "retrying", reason=Reason.WAITING_TO_RETRY, message="attempt 1 never ran (Stalled)"))
     assert (
         again.next
-        == "go by its message (it never ran, so it has no log); it is tried again by itself, or now with `dayfly retry box`"
+        == "go by its message (it never ran, so it has no log); it is retried by itself, or at once with `dayfly retry box`"
     )
 
 
@@ -96,9 +96,52 @@ def test_an_image_that_is_missing_at_the_cleanup_has_a_way_out():
     assert "abandon" not in leaf(create).next
     drop = unit("db/drop", "running", event="postStop", reason="ErrImagePull", message="attempt 1 is starting: no")
     advice = leaf(drop, reason=Reason.DELETING, closed=DELETED, phase=Phase.CLOSED).next
-    assert "goes on by itself" in advice
+    assert "continues by itself" in advice
     assert "`dayfly abandon box --reason ...`" in advice
 
 
 def test_what_nobody_can_help_has_no_advice():
     assert leaf(unit("db/make", "waiting", reason="SomethingOfTheHost")).next == ""
+
+
+def test_a_wish_that_is_not_served_is_the_reason_once_all_else_is_ready():
+    told = why(report(reason=Reason.READY, ready=True, unserved=("virtual",)), "box")
+    assert (told.subject, told.reason, told.because) == ("sandbox box", Reason.UNSERVED, ())
+    assert "virtual" in told.message
+    pending = why(report(unit("db/make", "running"), unserved=("virtual",)), "box")
+    assert pending.reason == "ResourcesPending"
+
+
+def test_what_ends_is_what_still_lives_or_is_to_run():
+    """Of a run that closes: steps of its end, and whatever of its beginning has not ended."""
+    units = [
+        unit("a", "running"),
+        unit("b", "failed"),
+        unit("c", "unknown"),
+        unit("d", "waiting", event="preStop"),
+        unit("e", "waiting", event="postStop"),
+        unit("f", "running", event="start"),
+        unit("g", "waiting", event="start"),
+        unit("h", "succeeded", event="postStop"),
+    ]
+    found = asked(*units, closed=DELETED, phase=Phase.CLOSED)
+    assert [each.subject for each in found.because] == ["a", "c", "d", "e", "f"]
+    begun = asked(*units)
+    assert [each.subject for each in begun.because] == ["a", "b", "c", "g"]
+
+
+def test_what_waits_for_somebody_who_is_not_there_is_a_cause_itself():
+    (only,) = asked(unit("a", "waiting", waits_on=("gone",))).because
+    assert (only.subject, only.because) == ("a", ())
+
+
+def test_one_that_began_at_the_very_first_moment_has_a_log():
+    assert "dayfly logs" in leaf(unit("db/make", "failed", reason="ExitCode", started_at=1)).next
+
+
+def test_what_is_not_waiting_to_be_retried_says_why():
+    told = report(unit("db/make", "failed"), unit("db/drop", "failed", event="postStop"), unit("db/seed", "running"))
+    assert nothing_to_retry(told) == "nothing in it is waiting to be retried: m"
+    assert "is never run again in its sandbox; delete the sandbox" in nothing_to_retry(told, "db/make")
+    assert nothing_to_retry(told, "db/drop") == "db/drop is not waiting to be retried: its state is failed"
+    assert nothing_to_retry(told, "db/seed") == "db/seed is not waiting to be retried: its state is running"

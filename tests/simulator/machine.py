@@ -97,6 +97,12 @@ class Machine(Simulation):
 
     # --- what a server does -------------------------------------------------------------------------------------------
 
+    def prepare(self, server: Server, unit: str, attempt: int) -> None:
+        raise AssertionError("this host has no gate before the claim")
+
+    def recall(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
+        raise AssertionError("this host says of no attempt that it could be recalled")
+
     def launch(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
         folder = self.folders.setdefault((unit, attempt), Folder(self.ref(), self.now))
         if self.faulty and self.rng.random() < self.clumsy:

@@ -1,4 +1,4 @@
-"""A hundred thousand bad days: `make test` plays ten thousand of them, others with each commit.
+"""A hundred thousand bad days: `make test` plays five thousand of them, others with each commit.
 
 `make proof` plays all, and as many again that nobody has played before: they begin where its commit says.
 """
@@ -15,7 +15,7 @@ from share import SHARE, commit
 from simulator.campaign import HOSTS, replay
 
 SCHEDULES = 100_000
-PARTS = 10
+PARTS = 20
 BLOCK = 1_250  # so many one after the other, in a process of their own
 WORKERS = 2
 ROOT = Path(__file__).parents[2]

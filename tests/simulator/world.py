@@ -1,5 +1,6 @@
 """The schedule: who moves next, what breaks, and what its owner asks for. Hosts (`machine`, `cluster`) fill in the rest."""
 
+import abc
 from random import Random
 
 import msgspec
@@ -20,7 +21,7 @@ START = 1_000_000_000  # unix milliseconds at which every story begins
 SETTLE = 2_500  # steps within which a world without faults must come to rest
 
 
-class Simulation:
+class Simulation(abc.ABC):
     """One schedule. Subclasses model a host; everything random comes from `rng`."""
 
     gated = False
@@ -75,29 +76,29 @@ class Simulation:
     def names(self) -> tuple[str, ...]:
         return ("the server",)
 
-    def ref(self) -> str:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def ref(self) -> str: ...
 
-    def read(self, server: Server, run: Run) -> dict[AttemptKey, Fact]:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def read(self, server: Server, run: Run) -> dict[AttemptKey, Fact]: ...
 
-    def prepare(self, server: Server, unit: str, attempt: int) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def prepare(self, server: Server, unit: str, attempt: int) -> None: ...
 
-    def launch(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def launch(self, server: Server, scene: Scene, unit: str, attempt: int) -> None: ...
 
-    def fence(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def fence(self, server: Server, scene: Scene, unit: str, attempt: int) -> None: ...
 
-    def recall(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def recall(self, server: Server, scene: Scene, unit: str, attempt: int) -> None: ...
 
-    def cancel(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def cancel(self, server: Server, scene: Scene, unit: str, attempt: int) -> None: ...
 
-    def release(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def release(self, server: Server, scene: Scene, unit: str, attempt: int) -> None: ...
 
     def target_told(self, run: Run) -> TargetState | None:
         """What the target's adapter says to a server that has read `run`."""

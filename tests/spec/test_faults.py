@@ -74,7 +74,6 @@ spec:
         "6: spec.create[0].script: must be a string, not a list",
         '7: spec.create[0].inptus: unknown field "inptus"',
         '8: spec.create[1].scirpt: unknown field "scirpt"',
-        '8: spec.create[1]: missing required field "script"',
         '10: spec.create[2].name: "yes" is a boolean in YAML',
         "12: spec.create[2].outputs: must be a list, not a mapping",
         "13: spec.delete: must be a list, not a string",

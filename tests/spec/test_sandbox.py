@@ -412,29 +412,3 @@ def test_times_to_live(text, seconds):
 def test_no_times_to_live(text):
     with pytest.raises(SpecError):
         sandbox.ttl_seconds(text)
-
-
-def test_targets():
-    assert sandbox.split_target("grpc://a.b.svc:8080") == ("grpc", "a.b.svc", 8080)
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        "",
-        "a:80",
-        "ftp://a:80",
-        "http://a",
-        "http://:80",
-        "http://a:0",
-        "http://a:65536",
-        "http://a:x",
-        "http://a/b:80",
-        "http://u@a:80",
-        "http://a:80/x",
-        "http://a:b:80",
-    ],
-)
-def test_no_targets(target):
-    with pytest.raises(SpecError):
-        sandbox.split_target(target)

@@ -34,7 +34,7 @@ def test_what_no_host_carries_out(field):
 def test_endpoints_without_a_fork(host, on_machine, in_cluster, form):
     spec = {"forks": [FORK], **(target(host) if form == "target" else {"endpoints": [{"name": "e", "host": host}]})}
     way = "spec.defaultRouteGroup.endpoints[0]" if form == "target" else "spec.endpoints[0]"
-    said = (f'{way} (no fork stands behind "{host}")',)
+    said = (f'{way} (no fork answers for "{host}")',)
     assert unserved(spec, by_name=True) == (() if on_machine else said)
     assert unserved(spec, by_name=False) == (() if in_cluster else said)
 

@@ -22,10 +22,10 @@ _LONGEST = 200
 @click.option("--reason", required=True, help="Why; it is recorded with who asked and when.")
 @options.cluster
 def command(sandbox: str, reason: str, context: str | None, namespace: str | None) -> None:
-    """Give up a sandbox's cleanup: its delete steps are not run (any more), and it goes.
+    """Give up a sandbox's cleanup: its delete steps are no longer run, and it is removed.
 
-    What they would have removed may be left over, and is named. To delete a sandbox with everything it has, do not
-    abandon it: dayfly sandbox delete, or in a cluster kubectl delete.
+    What they would have removed may be left over, and is listed. To delete a sandbox with everything it has, do not
+    abandon it: use dayfly sandbox delete, or in a cluster kubectl delete.
     """
     if not reason.strip():
         raise click.UsageError("--reason is empty; say why, it is recorded", click.get_current_context())

@@ -14,8 +14,11 @@ from dayfly.cli import guard
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from types import FrameType, TracebackType
     from typing import Self
+
+    Pause = Callable[[], AbstractContextManager[None]]
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -35,8 +38,13 @@ class Signals:
         self._noted: list[int] = []
         self._raising = False
         self._before: dict[int, object] = {}
+        self._stoppable = False
+        self._pause: Pause = contextlib.nullcontext
 
     def __enter__(self) -> Self:
+        self._stoppable = signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
+        if self._stoppable:
+            signal.signal(signal.SIGTSTP, self._stop)
         for number in FORWARDED:
             # What our parent has us ignore (nohup, a shell's background job) stays ignored, for the child too.
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -48,6 +56,26 @@ class Signals:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type] # what `signal` returned, `signal` takes
+        if self._stoppable:
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+
+    def _stop(self, number: int, _frame: FrameType | None) -> None:
+        """Stop as anybody does. The terminal has told the command as well; whoever tells us alone stops us alone."""
+        signal.signal(number, signal.SIG_IGN)  # what follows is not to be begun twice
+        with self._pause():
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)  # we stand still here, until a SIGCONT
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, self._stop)
+
+    @contextlib.contextmanager
+    def pausing(self, pause: Pause) -> Iterator[None]:
+        """Within this, what `pause` gives is entered before Ctrl-Z stops this process, and left when it goes on."""
+        self._pause = pause
+        try:
+            yield
+        finally:
+            self._pause = contextlib.nullcontext
 
     def _take(self, number: int, _frame: FrameType | None) -> None:
         if self._raising:

@@ -159,12 +159,12 @@ class Client:
         if status < 400:
             return content
         error = content.get("error") if isinstance(content, dict) else None
-        fault = ApiError(status, str(error or f"the server answered {status} without a reason"))
+        fault = ApiError(status, str(error or f"the server answered {status} without giving a reason"))
         if fault.code == Exit.DENIED and self._home is not None:
             from dayfly.cli import lock
 
             if lock.is_left_behind(self._home):
-                left = f"{self._home.path} has no server that runs, and where its last one was another's answers"
+                left = f"no server runs in {self._home.path}, and where its last one answered, another home's does now"
                 fault.advice = f"{left}: {_START} --port 0, or set DAYFLY_HOME or DAYFLY_API_KEY"
         raise fault
 

@@ -127,7 +127,7 @@ class Cluster:
         there = [each.id for each in found.units]
         if unit and unit not in there:
             message = f'sandbox "{name}" has no unit "{unit}"'
-            raise CliError(Exit.NOT_FOUND, message, f"there is {', '.join(there) or 'none yet'}")
+            raise CliError(Exit.NOT_FOUND, message, f"it has {', '.join(there) or 'none yet'}")
         waiting = {each.id: each.attempt for each in found.units if each.state == "retrying" and unit in ("", each.id)}
         if not waiting:
             raise CliError(Exit.FAILED, nothing_to_retry(found, unit))
@@ -270,18 +270,18 @@ def _told(error: errors.ApiError, flags: str) -> CliError:
     """Whose fault it is, and what to do next."""
     match error:
         case errors.Unauthorized():
-            return CliError(Exit.DENIED, f"the cluster does not know you: {error.message}", "log in to it again")
+            return CliError(Exit.DENIED, f"the cluster does not recognise you: {error.message}", "log in to it again")
         case errors.Forbidden():
             return CliError(Exit.DENIED, error.message, "ask the cluster's administrator for that right")
         case errors.NotFound():
-            message = "this cluster lacks a kind of Dayfly's: Dayfly is not installed, or an older one is"
+            message = "this cluster lacks one of Dayfly's kinds: Dayfly is not installed, or an older version is"
             return CliError(Exit.FAILED, message, _INSTALL)
         case errors.OutcomeUnknown():
-            advice = f"look before you try again: dayfly get sandboxes{flags}"
+            advice = f"check before you try again: dayfly get sandboxes{flags}"
             return CliError(Exit.FAILED, f"whether it was done is not known: {error.message}", advice)
         case errors.ServerTrouble():
             return CliError(
-                Exit.NO_SERVER, f"the cluster cannot be asked: {error.message}", "see: kubectl cluster-info"
+                Exit.NO_SERVER, f"the cluster cannot be reached: {error.message}", "see: kubectl cluster-info"
             )
         case _:
             return CliError(Exit.FAILED, error.message or str(error), "fix that and try again")

@@ -124,7 +124,13 @@ class Logs:
         key, ended = (unit["id"], unit.get("attempt", 0)), milliseconds(unit.get("endedAt"))
         running = unit["state"] in ("running", "unknown")
         known = key in self._kept or key in self._live
-        return bool(ended) and unit["kind"] == "exec" and not running and not known and now - ended < _COMING_MS
+        return (
+            bool(ended)
+            and unit["kind"] in ("exec", "webhook")
+            and not running
+            and not known
+            and now - ended < _COMING_MS
+        )
 
     async def _look(self, sandbox: Any) -> None:
         """Read what the operator has written down."""

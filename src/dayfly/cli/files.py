@@ -80,7 +80,7 @@ def load_one(files: Iterable[str], sets: Iterable[str], kind: str) -> Wished:
         if wished.kind != kind:
             raise wished.document.error(f"is a {wished.kind}, not a {kind}; apply it with: dayfly apply -f")
     if len(found) != 1:
-        message = f"{len(found)} {kind}s are there, and one is taken"
+        message = f"there are {len(found)} {kind}s, and this command takes one"
         raise CliError(Exit.USAGE, message, "apply several with: dayfly apply -f")
     return found[0]
 
@@ -128,18 +128,22 @@ def reader(file: str) -> Callable[[str], bytes]:
     return read
 
 
-def placed(fault: ApiError, document: Document) -> CliError:
-    """The server's refusal of a document, as `located`."""
-    return CliError(fault.code, located(fault.message, document), fault.advice)
+def placed(fault: ApiError, document: Document) -> CliError | SpecError:
+    """The server's refusal of a document, as `located`; of several mistakes it has a line for each."""
+    first, *others = (located(line, document) for line in fault.message.split("\n"))
+    if not others:
+        return CliError(fault.code, str(first), fault.advice)
+    first.others = tuple(others)
+    return first
 
 
-def located(message: str, document: Document) -> str:
+def located(message: str, document: Document) -> SpecError:
     """What the server says of a document, with file, line and column where it names a place in it."""
     way, _, problem = message.partition(": ")
     for keys, (line, column) in document.marks.items():
         if keys and render_path(keys) == way:
-            return str(SpecError(problem, keys, file=document.file, line=line, column=column))
-    return f"{document.file}: {message}"
+            return SpecError(problem, keys, file=document.file, line=line, column=column)
+    return SpecError(message, file=document.file)
 
 
 def _expand(path: str) -> list[str]:

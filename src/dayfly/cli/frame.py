@@ -8,7 +8,7 @@ from dayfly.cli.show import cut, plain
 from dayfly.plan.words import span
 
 Report: TypeAlias = "dict[str, Any]"
-"""A run's report as it comes from the server: `plan.status.Report` in its form on the wire."""
+"""A run's report as it comes from the server: `spec.report.Report` in its form on the wire."""
 Unit: TypeAlias = "dict[str, Any]"
 
 CREATING = ("preStart", "start", "postStart")

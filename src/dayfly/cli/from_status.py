@@ -13,12 +13,14 @@ from typing import Any
 
 from dayfly.plan import reasons
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import Report, UnitReport, of_unit
+from dayfly.plan.status import of_unit
 from dayfly.plan.why import Blocker
 from dayfly.plan.why import why as chain
 from dayfly.plan.words import Clocked, spoken
 from dayfly.spec.lifecycle import workload_of
+from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
+from dayfly.spec.unserved import SERVED, unserved
 
 # The operator takes such things up within a moment; until then it is no news.
 _PATIENCE_MS = 3_000
@@ -45,7 +47,7 @@ def report(sandbox: Any, now: int) -> Report:
         reason=reason,
         message=next(
             (of_unit(unit, unit.message, status.get("others", 0)) for unit in units if unit.id == status.get("about")),
-            status.get("message") or "no operator has taken it up yet",
+            status.get("message") or "no operator has picked it up yet",
         ),
         about=status.get("about", ""),
         others=status.get("others", 0),
@@ -54,6 +56,7 @@ def report(sandbox: Any, now: int) -> Report:
         units=units,
         closed=closed,
         born_at=milliseconds(meta["creationTimestamp"]),
+        unserved=unserved(sandbox["spec"], by_name=False) if _lacks(status) else (),
     )
 
 
@@ -77,9 +80,9 @@ def _overdue(meta: Any, status: Any, now: int) -> tuple[int, str] | None:
     """Since when something is asked of the Sandbox that no operator has answered to, and what it is."""
     born, dying = milliseconds(meta["creationTimestamp"]), milliseconds(meta.get("deletionTimestamp"))
     if dying and status.get("phase") != "Deleting" and now - dying > _PATIENCE_MS:
-        return dying, "its deletion was requested, but no operator has taken that up"
+        return dying, "its deletion was requested, but no operator has picked that up"
     if not status and now - born > _PATIENCE_MS:
-        return born, "no operator has taken it up"
+        return born, "no operator has picked it up"
     return None
 
 
@@ -116,6 +119,12 @@ def _parts(said: Any) -> tuple[str, str, str]:
 def _transition(status: Any) -> int:
     times = [each.get("lastTransitionTime") for each in status.get("conditions") or () if each["type"] == "Ready"]
     return milliseconds(times[0]) if times else 0
+
+
+def _lacks(status: Any) -> bool:
+    """Whether the operator says that a part of the wish is not carried out."""
+    said = [each["status"] for each in status.get("conditions") or () if each["type"] == SERVED]
+    return said == ["False"]
 
 
 def _closed_at(meta: Any, status: Any) -> int:

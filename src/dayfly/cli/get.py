@@ -68,12 +68,20 @@ def _phase(report: Report) -> str:
     return phases.phase(begun=begun, closed=closed, ready=bool(report.get("ready")), reason=report["reason"])
 
 
+def _reason(report: Report) -> str:
+    """Why it stands as it does. Of one that is ready and yet not all that was wished for, that is more to be known."""
+    from dayfly.plan.reasons import Reason
+
+    unserved = report.get("ready") and report.get("unserved")
+    return Reason.UNSERVED if unserved else report["reason"]
+
+
 def _sandboxes(found: list[Standing], output: str | None) -> None:
     if output:
         show.emit([_data(each) for each in found], output)
     elif found:
         rows = [
-            (one.name, _phase(one.report), one.report["reason"], _progress(one.report), show.age(one.created))
+            (one.name, _phase(one.report), _reason(one.report), _progress(one.report), show.age(one.created))
             for one in found
         ]
         show.table(("SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"), rows)
@@ -92,7 +100,7 @@ def _one(found: Standing, output: str | None) -> None:
         [
             ("Sandbox", found.name),
             ("Phase", _phase(report)),
-            ("Reason", report["reason"]),
+            ("Reason", _reason(report)),
             ("Message", report["message"]),
             ("Routing key", found.routing_key),
             ("Created", f"{found.created} ({show.age(found.created)} ago)" if found.created else ""),
@@ -138,7 +146,8 @@ def _resources_of(one: Standing) -> Iterator[dict[str, Any]]:
     import msgspec
 
     from dayfly.plan.phases import of_resource
-    from dayfly.plan.status import UnitReport, sentence
+    from dayfly.plan.status import sentence
+    from dayfly.spec.report import UnitReport
 
     units = msgspec.convert(one.report["units"], list[UnitReport])
     for wish in one.spec.get("resources") or ():

@@ -69,8 +69,8 @@ class Tail:
 @options.named("sandbox", "sandboxes")
 @options.named("resource", "resources", required=False, default="")
 @options.named("step", "steps", required=False, default="")
-@click.option("-f", "--follow", is_flag=True, help="Go on until what is followed has ended.")
-@click.option("--attempt", type=click.IntRange(min=1), help="This attempt, not the latest.")
+@click.option("-f", "--follow", is_flag=True, help="Keep going until what is followed has ended.")
+@click.option("--attempt", type=click.IntRange(min=1), help="Show this attempt, not the latest.")
 @options.cluster
 def command(
     sandbox: str,
@@ -137,7 +137,8 @@ def _cut(info: Any, heard: int) -> str:
     if heard:
         return f"{info['cut'] - heard} bytes are missing here"
     if info["cut"] < 0:
-        return f"of attempt {info['attempt']} the last {info['size']} bytes are kept; how many there were is not known"
+        last = f"only the last {info['size']} bytes of attempt {info['attempt']} are kept"
+        return f"{last}; how many there were is not known"
     there = info["size"] - info["cut"]
     return f"attempt {info['attempt']} printed {info['size']} bytes, of which the last {there} are kept"
 
@@ -166,11 +167,11 @@ def _say_why_nothing(host: Host, sandbox: str, chosen: Chosen, report: Any, atte
     units = [unit for unit in known if chosen.takes(unit)]
     wanted = " ".join(filter(None, chosen)) or "step, hook or fork"
     if not units:
-        there = f"there is {', '.join(known)}" if known else "so it has no logs"
+        there = f"it has {', '.join(known)}" if known else "so it has no logs"
         raise CliError(Exit.NOT_FOUND, f'"{sandbox}" has no {wanted}', there)
     if attempt is not None:
         numbers = sorted({log["attempt"] for log in logs if chosen.takes(log["unit"])})
-        there = f"there is {', '.join(map(str, numbers))}" if numbers else "it has not started"
+        there = f"kept: {', '.join(map(str, numbers))}" if numbers else "it has not started"
         if numbers and attempt < numbers[-1]:
             # It has been tried so often: only the last logs are kept, and of an attempt that never ran there is none.
             raise CliError(Exit.NOT_FOUND, f"no log of attempt {attempt} of {', '.join(units)} is kept", there)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dayfly.cli import installed
+from dayfly.cli import installed, options
 from dayfly.cli.exits import CliError, Exit
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ _SYSTEM = "dayfly-system"
     default=15,
     show_default=True,
     envvar="DAYFLY_LEASE_SECONDS",
-    help="How long after a replica has died another one takes its place. Or set $DAYFLY_LEASE_SECONDS for all of them.",
+    help="How soon another replica takes the place of one that has died; the same for all of them. "
+    "Or set $DAYFLY_LEASE_SECONDS.",
 )
 @click.option(
     "--rate",
@@ -53,17 +54,26 @@ _SYSTEM = "dayfly-system"
     metavar="IMAGE",
     default="",
     envvar="DAYFLY_VOID_IMAGE",
-    help="An image that every node can have without a pull secret, in which the runner says of a step whose own image "
-    "is missing that it never began. Default: $DAYFLY_VOID_IMAGE, or the operator's own.",
+    help="An image that every node can pull without a secret: in it the runner confirms that a step whose own image is "
+    "missing never began. Default: $DAYFLY_VOID_IMAGE, or the operator's own.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(min=0),
     default=20,
     envvar="DAYFLY_STEPS",
-    help="So many steps of one namespace's sandboxes run at once, and as many that clean up, where its annotation "
-    "dayfly.dev/steps says nothing else. Default: $DAYFLY_STEPS, or 20.",
+    help="How many steps of one namespace's sandboxes run at once, and as many again that clean up, unless its "
+    "annotation dayfly.dev/steps says otherwise. Default: $DAYFLY_STEPS, or 20.",
 )
+@click.option(
+    "--webhook-image",
+    metavar="IMAGE",
+    default="",
+    envvar="DAYFLY_WEBHOOK_IMAGE",
+    help="An image with Dayfly in it, from which webhooks are sent. Default: $DAYFLY_WEBHOOK_IMAGE, or the operator's "
+    "own.",
+)
+@options.allow_webhook
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
@@ -76,6 +86,8 @@ def command(
     rate: float | None,
     void_image: str,
     steps: int,
+    webhook_image: str,
+    webhooks: tuple[str, ...],
     log_level: str,
 ) -> None:
     """Run the operator in the foreground until it is asked to end (SIGTERM, Ctrl-C). Logs are JSON lines on stderr."""
@@ -101,7 +113,10 @@ def command(
     pod = os.environ.get("POD_NAME", "")
     identity = pod or f"{socket.gethostname()}-{os.getpid()}"
     namespace = os.environ.get("POD_NAMESPACE") or _SYSTEM
-    place = Place(identity, namespace, port, lease_seconds if lease else 0, pod, void_image, steps)
+    lease_s = lease_seconds if lease else 0
+    place = Place(
+        identity, namespace, port, lease_s, pod, void_image, steps, webhook_image, options.webhook_servers(webhooks)
+    )
     asyncio.run(_operate(context, program, place, rate))
 
 

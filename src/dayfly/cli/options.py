@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dayfly.cli.exits import CliError, Exit
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -69,7 +71,12 @@ sets: Decorator = click.option(
 
 
 labels: Decorator = click.option(
-    "-l", "--label", "labels", multiple=True, metavar="SELECTOR", help="Only those: a=b, a!=b, a or !a. Repeatable."
+    "-l",
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="SELECTOR",
+    help="Only those whose labels match: a=b, a!=b, a or !a. Repeatable.",
 )
 
 
@@ -102,3 +109,30 @@ def files(*, required: bool = True) -> Decorator:
         metavar="FILE|DIR|-",
         help="A file, every .yaml, .yml and .json of a folder, or standard input. Repeatable.",
     )
+
+
+allow_webhook: Decorator = click.option(
+    "--allow-webhook",
+    "webhooks",
+    multiple=True,
+    metavar="HOST:PORT",
+    envvar="DAYFLY_ALLOW_WEBHOOK",
+    help="Let webhooks be sent to this server though its address is private, or without TLS. Repeatable. Default: "
+    "$DAYFLY_ALLOW_WEBHOOK, between spaces.",
+)
+
+
+def webhook_servers(given: tuple[str, ...]) -> frozenset[str]:
+    """What `--allow-webhook` names, in lower case.
+
+    Raises:
+        CliError: it is not a host and a port.
+    """
+    for each in given:
+        host, colon, port = each.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65_536) or (
+            not bracketed and set(host) & set(":/@[]*? ")
+        ):
+            raise CliError(Exit.USAGE, f"{each!r} is not a server", "write --allow-webhook HOST:PORT")
+    return frozenset(each.lower() for each in given)

@@ -161,6 +161,8 @@ def _env(change: EnvLine) -> str:
 def _step(step: StepLine) -> Iterator[str]:
     image = f", image {step.image}" if step.image else ""
     yield f"  {step.id} ({step.tries}{image})"
+    if step.request:
+        yield f"    {step.request}"
     for each in step.inputs:
         yield f"    {_targets(each)} = {_source(each.source, each.value, each.sensitive)}"
     for out in step.outputs:
@@ -175,7 +177,7 @@ def _targets(line: InputLine) -> str:
 def _source(source: str, value: str | None, sensitive: bool) -> str:
     if source:
         return f"{source}{' (sensitive)' if sensitive else ''}"
-    return show.cut(_quoted(value), 80) if value is not None else "nothing, for none is given"
+    return show.cut(_quoted(value), 80) if value is not None else "nothing: no value is given"
 
 
 def _quoted(value: str) -> str:

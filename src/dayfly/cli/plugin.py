@@ -135,8 +135,7 @@ def _unknown(client: Client, bare: str, message: str) -> CliError:
         every = [semver.split_name(each["name"]) for each in client.get("resource-plugins", version="all")]
         versions = [have for name, have in every if name == bare]
         if versions:
-            there = f"there is {', '.join(versions)}"
-            return CliError(Exit.NOT_FOUND, message, there)
+            return CliError(Exit.NOT_FOUND, message, f"published: {', '.join(versions)}")
         known = [name for name, _ in every]
     return not_there(message, bare, known, "dayfly plugin list --all-versions")
 

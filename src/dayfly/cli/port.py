@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Standing(NamedTuple):
-    """A sandbox and how it stands: `report` is `plan.status.Report` in its form on the wire."""
+    """A sandbox and how it stands: `report` is `spec.report.Report` in its form on the wire."""
 
     name: str
     created: str

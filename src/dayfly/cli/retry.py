@@ -12,12 +12,12 @@ from dayfly.cli import hosts, options, show
 @options.named("unit", "units", required=False, default="")
 @options.cluster
 def command(sandbox: str, unit: str, context: str | None, namespace: str | None) -> None:
-    """End the back-off of a sandbox's steps and forks that wait to be tried again; with UNIT, of that one.
+    """Retry at once the steps and forks of a sandbox that are waiting to be retried, or UNIT alone.
 
-    UNIT is as `dayfly get sandbox` shows it, like db/drop. Only the attempts that have failed by now are meant: the
-    next one that fails waits again. A create step that has failed is never run again in its sandbox.
+    UNIT is as `dayfly get sandbox` shows it, like db/drop. Only the present wait is ended: an attempt that fails after
+    that waits again. A create step that has failed is never run again in its sandbox.
     """
     host = hosts.find(context, namespace)
     for name, attempt in host.retry(sandbox, unit).items():
-        show.talk(f"{name}: attempt {attempt} has failed; it is tried again now.")
+        show.talk(f"{name}: attempt {attempt} has failed; it is retried now.")
     show.talk(f"See: dayfly why {sandbox}{host.flags}")

@@ -25,7 +25,7 @@ def find() -> str:
     if root is None:
         if (packaged := installed.packaged_runner()) is not None:
             return str(packaged)
-        message = f"the package holds no runner program for this machine ({os.uname().machine})"
+        message = f"the package has no runner program for this machine ({os.uname().machine})"
         raise CliError(Exit.FAILED, message, "build it with runner/build.sh of a checkout and name it in DAYFLY_RUNNER")
     build = root / "runner" / "build.sh"
     program = root / ".cache" / "runner" / "dayfly-runner"

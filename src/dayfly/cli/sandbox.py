@@ -51,7 +51,7 @@ def get(name: str, output: str | None) -> None:
 @options.labels
 @options.output
 def list_(labels: tuple[str, ...], output: str | None) -> None:
-    """List all sandboxes, or those whose labels fulfil what is asked."""
+    """List all sandboxes, or those whose labels match."""
     found = Client.open().get("sandboxes", label=",".join(labels) or None)
     if output:
         show.emit(found, output)
@@ -59,9 +59,9 @@ def list_(labels: tuple[str, ...], output: str | None) -> None:
         header = ("NAME", "ROUTING KEY", "DESCRIPTION", "CLUSTER", "CREATED", "STATUS")
         show.table(header, map(_row, found), elastic="DESCRIPTION")
     elif labels:
-        show.talk("No sandbox has such labels.")
+        show.talk("No sandbox has matching labels.")
     else:
-        show.talk("There are no sandboxes; make one with: dayfly apply -f FILE")
+        show.talk("There are no sandboxes; create one with: dayfly apply -f FILE")
 
 
 @command.command("delete")
@@ -201,4 +201,6 @@ def _row(sandbox: Any) -> tuple[str, ...]:
 
 def _state(sandbox: Any) -> str:
     status = sandbox["status"]
-    return "Ready" if status.get("ready") else str(status.get("reason") or "Not Ready")
+    if status.get("ready"):
+        return "Ready (Unserved)" if status.get("unserved") else "Ready"
+    return str(status.get("reason") or "Not Ready")

@@ -40,12 +40,15 @@ class _Wish(NamedTuple):
     engine: str
     baselines: list[Wished]
     clusters: tuple[str, ...]
+    webhooks: frozenset[str]
 
 
 @click.command("up")
 @click.option("--port", type=click.IntRange(0, 65535), default=_PORT, show_default=True, help="0 takes a free one.")
-@click.option("--detach", is_flag=True, help="Return once it answers; it goes on apart from this terminal.")
-@click.option("--parallel", type=click.IntRange(1, 1024), default=16, show_default=True, help="Steps at once.")
+@click.option("--detach", is_flag=True, help="Return once it answers; it goes on in the background.")
+@click.option(
+    "--parallel", type=click.IntRange(1, 1024), default=16, show_default=True, help="How many steps run at once."
+)
 @click.option(
     "--engine",
     type=click.Choice(["process", "podman", "docker"]),
@@ -53,35 +56,44 @@ class _Wish(NamedTuple):
     show_default=True,
     help="Run steps as processes of this machine, or in containers of their images.",
 )
-@options.a_file("--baseline", "baselines", help="Declare the baselines in it. Repeatable.")
+@options.a_file("--baseline", "baselines", help="Declare the baselines in this file. Repeatable.")
 @click.option("--cluster", "clusters", multiple=True, metavar="NAME", help="Also serve as this cluster. Repeatable.")
+@options.allow_webhook
 def command(
-    port: int, detach: bool, parallel: int, engine: str, baselines: tuple[str, ...], clusters: tuple[str, ...]
+    port: int,
+    detach: bool,
+    parallel: int,
+    engine: str,
+    baselines: tuple[str, ...],
+    clusters: tuple[str, ...],
+    webhooks: tuple[str, ...],
 ) -> None:
     """Run the server of this home: the API on 127.0.0.1, and the engine that runs steps on this machine.
 
     It stays in the foreground until Ctrl-C or `dayfly down`. Steps that are running then go on, and the next server
     carries on with them.
 
-    Sandboxes name the cluster that they are for. This machine is `local`, whatever --cluster adds, and those of the
-    sandboxes that it already has.
+    A sandbox names the cluster that it is for. This machine is `local`, the clusters that --cluster adds, and those of
+    the sandboxes that it already has.
     """
     home = Home.find()
     if wrong := [name for name in clusters if not 0 < len(name.encode()) <= LONGEST_CLUSTER or not name.isprintable()]:
         raise CliError(Exit.USAGE, f"{wrong[0]!r} is not the name of a cluster", "write it as the sandbox's file does")
+    servers = options.webhook_servers(webhooks)
     declared = _baselines(baselines)
     containers = _containers(engine)
     if (pid := lock.process(home)) is not None:
-        message = f"a server (process {pid}) runs already in {home.path}"
+        message = f"a server (process {pid}) is already running in {home.path}"
         raise CliError(Exit.FAILED, message, "stop it with: dayfly down, or choose another DAYFLY_HOME")
     if detach:
         files = [word for name in baselines for word in ("--baseline", str(Path(name).absolute()))]
         files += [f"--cluster={name}" for name in clusters]
+        files += [f"--allow-webhook={each}" for each in sorted(servers)]
         client = server.start(home, ["--port", str(port), "--parallel", str(parallel), "--engine", engine, *files])
         show.talk(f"dayfly is up at {client.address.url} (process {lock.process(home)}, log {home.log})")
         return
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    wish = _Wish(home, home.make_key(), runner.find(), parallel, containers, declared, clusters)
+    wish = _Wish(home, home.make_key(), runner.find(), parallel, containers, declared, clusters, servers)
     with _listening(port) as sock:
         asyncio.run(_serve(wish, sock))
 
@@ -91,7 +103,8 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
     from dayfly.control import app as control
     from dayfly.control.auth import single
     from dayfly.control.store import Store, StoreError
-    from dayfly.embedded.host import EmbeddedHost, HomeBusyError
+    from dayfly.embedded.beginning import HomeBusyError
+    from dayfly.embedded.host import EmbeddedHost
     from dayfly.embedded.ledger import LedgerError
 
     stop = asyncio.Event()
@@ -99,7 +112,13 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # what nohup has us ignore stays ignored
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        host = await EmbeddedHost.open(wish.home.path, runner=wish.runner, parallel=wish.parallel, engine=wish.engine)
+        host = await EmbeddedHost.open(
+            wish.home.path,
+            runner=wish.runner,
+            parallel=wish.parallel,
+            engine=wish.engine,
+            webhooks=wish.webhooks,
+        )
     except HomeBusyError as fault:
         raise CliError(Exit.FAILED, str(fault)) from None
     except LedgerError as fault:
@@ -108,7 +127,7 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
         store = Store.open(wish.home.store)
         try:
             names = {CLUSTER, *wish.clusters, *await control.inhabited_clusters(store, ORGANISATION)}
-            hosts = dict.fromkeys(sorted(names), host)
+            hosts = dict.fromkeys(sorted(names), host.end)
             app = control.create_app(store, hosts, org=ORGANISATION, keys=single(wish.key), version=__version__)
             await control.prepare(app)
             host.start()

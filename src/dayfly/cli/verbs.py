@@ -45,8 +45,6 @@ _EXIT_CODES = (
     "Exit codes: 0 done, 1 failed, 2 the command line or a file is wrong, "
     "3 not found, 4 timed out, 5 denied, 6 no server."
 )
-# Of the mistakes in files so many are told; whoever has more mends these first.
-_MOST_FAULTS = 20
 _ALIASES = {"sb": "sandbox", "rp": "plugin", "resourceplugin": "plugin"}
 
 
@@ -148,10 +146,9 @@ def _fault(fault: Exception) -> int:
         case CliError():
             return _say(str(fault), fault.code)
         case SpecError():
-            for each in (fault, *fault.others[: _MOST_FAULTS - 1]):
-                _say(str(each), Exit.USAGE)
-            more = len(fault.others) - _MOST_FAULTS + 1
-            return _say(f"and {more} more like these", Exit.USAGE) if more > 0 else Exit.USAGE
+            for line in fault.lines():
+                _say(line, Exit.USAGE)
+            return Exit.USAGE
         case click.UsageError():
             path = fault.ctx.command_path if fault.ctx else PROGRAM
             message = " ".join(fault.format_message().split()).rstrip(".")

@@ -56,9 +56,8 @@ def until_ready(client: Client, name: str, seconds: float, *, first: str = "") -
                 why = closed.get("message") or closed.get("reason") or report["message"]
                 raise CliError(Exit.FAILED, f"{name} is being deleted: {why}", f"follow it with: dayfly why {name}")
         else:
-            message = (
-                f"{name} is not ready after {seconds:g} s, and it goes on: {report['reason']}: {report['message']}"
-            )
+            still = f"{name} is not ready after {seconds:g} s, and is still being worked on"
+            message = f"{still}: {report['reason']}: {report['message']}"
             raise CliError(Exit.TIMED_OUT, message, f"see: dayfly why {name}")
     raise _failure(client, name, report, first)
 
@@ -123,7 +122,7 @@ def until_gone(client: Client, name: str, uid: str, seconds: float) -> str:
                 raise
             return str(last["phase"]) if last.get("phase") in ends else "cleaned"
     because = f": {last['reason']}: {last['message']}" if last else ""
-    message = f"{name} is still being deleted after {seconds:g} s, and it goes on{because}"
+    message = f"{name} is still being deleted after {seconds:g} s{because}"
     raise CliError(Exit.TIMED_OUT, message, f"see: dayfly why {name}")
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from typing import Self
 
 LEASE_S = 30
+SUSPENDED_S = 86_400
+"""How long a command that Ctrl-Z has stopped keeps its resource: as long as a server lets a lease be."""
 RENEW_S = 5
 CLEANUP_S = 600
 _STOP_S = 60
@@ -99,7 +101,7 @@ def _use(
     code: int = Exit.FAILED
     try:
         try:
-            with _Lease(client, name) as lease:
+            with _Lease(client, name) as lease, signals.pausing(lease.suspended):
                 with signals.raising():
                     client.put("sandboxes", name, body=body)
                     watch.until_ready(client, name, seconds, first=first)
@@ -166,16 +168,25 @@ class _Lease:
         self.kept = False
         self._client = Client(client.address, timeout=RENEW_S)
         self._name = name
-        self._over = threading.Event()
+        self._seconds = LEASE_S
+        self._news, self._told, self._over = threading.Event(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     def _renew(self) -> None:
-        while not self._over.wait(RENEW_S):
+        while True:
+            self._news.wait(RENEW_S)
+            self._news.clear()
+            if self._over.is_set():
+                break
+            seconds = self._seconds
             try:
-                self._client.put("sandboxes", self._name, "lease", body={"seconds": LEASE_S})
+                self._client.put("sandboxes", self._name, "lease", body={"seconds": seconds})
+                if seconds == self._seconds:
+                    self._told.set()
             except ApiError as fault:
+                self._told.set()
                 if self.kept and fault.status in _NO_MORE and not self._over.is_set():
-                    show.talk(f"dayfly: {self._name} has been ended, and the command still runs: {fault.message}")
+                    show.talk(f"dayfly: {self._name} has ended, and the command is still running: {fault.message}")
                     self.kept = False  # said once
             except CliError:
                 _look_where_it_is(self._client)  # away for a moment, it is asked again
@@ -189,6 +200,19 @@ class _Lease:
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over.set()
+        self._news.set()
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Within this nobody renews it, for Ctrl-Z stops us: it is made long before, and short again after."""
+        self._seconds = SUSPENDED_S
+        self._told.clear()
+        self._news.set()
+        if self._told.wait(RENEW_S) and self.kept:
+            show.talk(f"dayfly: {self._name} is kept while the command is suspended, for a day at most")
+        yield
+        self._seconds = LEASE_S
+        self._news.set()
 
 
 @contextlib.contextmanager
@@ -292,7 +316,7 @@ def _environment(found: list[Any], aliases: dict[str, str]) -> dict[str, str]:
     values: dict[str, str] = {}
     for variable in outputs.variables(found):
         if variable.value is None:
-            show.talk(f"{variable.name} is binary ({variable.size} bytes) and in no variable")
+            show.talk(f"{variable.name} is binary ({variable.size} bytes), so no variable holds it")
             continue
         environment[variable.name] = variable.value
         values[f"{variable.step}.{variable.output}"] = variable.value

@@ -13,6 +13,7 @@ from dayfly.spec.lifecycle import (
     Event,
     Input,
     Lifecycle,
+    Output,
     Ref,
     Retry,
     Timeouts,
@@ -43,7 +44,7 @@ class InputLine(Struct, frozen=True, kw_only=True):
 
 
 class OutputLine(Struct, frozen=True, kw_only=True):
-    """An output and the file it is read from."""
+    """An output and where it is read from: a file, or what of an answer."""
 
     name: str
     path: str
@@ -51,10 +52,14 @@ class OutputLine(Struct, frozen=True, kw_only=True):
 
 
 class StepLine(Struct, frozen=True, kw_only=True):
-    """One unit; clocks and tries in words. `image` is empty where the host or the pod template chooses."""
+    """One unit; clocks and tries in words. `image` is empty where the host or the pod template chooses.
+
+    `request` is what a webhook sends, and to whom.
+    """
 
     id: str
     image: str
+    request: str = ""
     inputs: tuple[InputLine, ...]
     outputs: tuple[OutputLine, ...]
     clocks: str
@@ -165,13 +170,14 @@ class _Index:
         return StepLine(
             id=name,
             image=unit.exec.image if unit.exec else "",
-            inputs=tuple(self.input(document, item) for item in unit.inputs),
-            outputs=tuple(OutputLine(name=o.name, path=o.path, sensitive=o.sensitive) for o in unit.outputs),
+            request=_request(unit),
+            inputs=tuple(self.input(document, item, unit) for item in unit.inputs),
+            outputs=tuple(OutputLine(name=o.name, path=_origin(o), sensitive=o.sensitive) for o in unit.outputs),
             clocks=_clocks(unit.timeouts),
             tries=_tries(unit.retry, creates=event in CREATING),
         )
 
-    def input(self, document: Lifecycle, item: Input) -> InputLine:
+    def input(self, document: Lifecycle, item: Input, unit: Unit) -> InputLine:
         producer = _producer(document, item.from_) if item.from_ else ""
         output = item.from_.output if item.from_ else ""
         return InputLine(
@@ -179,7 +185,7 @@ class _Index:
             value=item.value,
             source=f"{producer}.{output}" if item.from_ else "",
             sensitive=(producer, output) in self.sensitive,
-            env=item.as_.env,
+            env=item.as_.env if unit.exec is not None else "",
             path=item.as_.path,
         )
 
@@ -211,6 +217,18 @@ class _Index:
                 name=change.name, source=_looked_up(change.source), sensitive=secret, container=change.container
             )
         return EnvLine(name=change.name, value=change.value, container=change.container)
+
+
+def _request(unit: Unit) -> str:
+    return f"{unit.webhook.request['method']} {unit.webhook.request['url']}" if unit.webhook else ""
+
+
+def _origin(output: Output) -> str:
+    if output.json_path:
+        return f"{output.json_path} of the answer"
+    if output.header:
+        return f"header {output.header} of the answer"
+    return "status of the answer" if output.status else output.path
 
 
 def _references(unit: Unit) -> Iterator[Ref]:

@@ -11,6 +11,7 @@ from dayfly.compile import graph
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import Event
 from dayfly.spec.plugin import PluginSpec, Step
+from dayfly.spec.webhook import BUILT_IN_OUTPUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -78,6 +79,8 @@ def check(workflows: tuple[Workflow, ...]) -> None:
 def check_output(producer: Step, output: str, keys: Path) -> None:
     """Refuse an output that the step does not have."""
     known = [item.name for item in producer.outputs]
+    if producer.webhook is not None:
+        known += BUILT_IN_OUTPUTS
     if output not in known:
         problem = f"the step {quote(producer.name)} has no output {quote(output)}; {nearest(output, known)}"
         raise SpecError(problem, keys)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dayfly.spec import plugin as written
+from dayfly.spec import webhook
+from dayfly.spec.duration import milliseconds
 from dayfly.spec.errors import Path, SpecError
 from dayfly.spec.lifecycle import (
     PRE_STOP_TRIES,
@@ -22,6 +24,7 @@ from dayfly.spec.lifecycle import (
     Retry,
     Timeouts,
     Unit,
+    Webhook,
 )
 from dayfly.spec.overlay import parse_overlay
 from dayfly.spec.sandbox import Param
@@ -105,21 +108,53 @@ def output_of(wanted: written.ResourceOutput, own: str = "") -> Ref:
 
 
 def _unit(shared: Setting, step: written.Step, event: Event, keys: Path) -> Unit:
-    return Unit(
-        name=step.name,
-        kind=Kind.EXEC,
-        inputs=tuple(_input(shared, item, (*keys, "inputs", index)) for index, item in enumerate(step.inputs)),
-        outputs=tuple(
-            Output(name=item.name, path=item.value_from_path, sensitive=item.sensitive) for item in step.outputs
+    common: dict[str, Any] = {
+        "name": step.name,
+        "inputs": tuple(
+            _input(shared, item, (*keys, "inputs", index), sent=step.webhook is not None)
+            for index, item in enumerate(step.inputs)
         ),
-        retry=_retry(step.retry or written.Retry(), event),
-        timeouts=_timeouts(step.timeouts or written.Timeouts()),
-        exec=msgspec.structs.replace(shared.work, script=step.script),
+        "outputs": tuple(_output(item) for item in step.outputs),
+        "retry": _retry(step.retry or written.Retry(), event),
+    }
+    timeouts = _timeouts(step.timeouts or written.Timeouts())
+    if step.webhook is None:
+        work = msgspec.structs.replace(shared.work, script=step.script or "")
+        return Unit(kind=Kind.EXEC, timeouts=timeouts, exec=work, **common)
+    return Unit(
+        kind=Kind.WEBHOOK,
+        timeouts=_unhurried(timeouts, step),
+        webhook=Webhook(
+            request=msgspec.json.decode(msgspec.json.encode(step.webhook)),
+            namespace=shared.work.namespace,
+            env=shared.work.env,
+        ),
+        **common,
     )
 
 
-def _input(shared: Setting, item: written.Input, keys: Path) -> Input:
-    place = As(env=item.env, path=item.path)
+def _output(item: written.Output) -> Output:
+    return Output(
+        name=item.name,
+        path=item.value_from_path or "",
+        json_path=item.value_from_json_path or "",
+        header=item.value_from_header or "",
+        status=item.value_from_status,
+        sensitive=item.sensitive,
+    )
+
+
+def _unhurried(timeouts: Timeouts, step: written.Step) -> Timeouts:
+    """A request that was sent cannot be called back: whoever asks its sender to end waits until it would have."""
+    assert step.webhook is not None, "only a webhook sends"
+    given = step.timeouts is not None and bool(step.timeouts.run)
+    run_ms = timeouts.run_ms if given or step.webhook.poll is not None else webhook.RUN_MS
+    return msgspec.structs.replace(timeouts, run_ms=run_ms, grace_ms=run_ms)
+
+
+def _input(shared: Setting, item: written.Input, keys: Path, *, sent: bool) -> Input:
+    # A sender is a program of ours: no input's name may be that of a variable which it heeds.
+    place = As(env=f"DAYFLY_INPUT_{item.env}") if sent else As(env=item.env, path=item.path)
     if item.value_from_step is not None:
         ref = Ref(unit=item.value_from_step.name, output=item.value_from_step.output)
         return Input(name=item.name, from_=ref, as_=place)
@@ -135,7 +170,7 @@ def _input(shared: Setting, item: written.Input, keys: Path) -> Input:
 
 
 def _retry(given: written.Retry, event: Event) -> Retry:
-    backoff = {"backoff_ms": written.milliseconds(given.backoff)} if given.backoff else {}
+    backoff = {"backoff_ms": milliseconds(given.backoff)} if given.backoff else {}
     if event is Event.POST_STOP:
         return Retry(idempotent=True, limit=ENDLESS, **backoff)
     if event is Event.PRE_STOP:
@@ -146,4 +181,4 @@ def _retry(given: written.Retry, event: Event) -> Retry:
 
 def _timeouts(given: written.Timeouts) -> Timeouts:
     durations = {f"{field}_ms": getattr(given, field) for field in given.__struct_fields__}
-    return Timeouts(**{field: written.milliseconds(duration) for field, duration in durations.items() if duration})
+    return Timeouts(**{field: milliseconds(duration) for field, duration in durations.items() if duration})

@@ -18,6 +18,7 @@ from dayfly.control.connections import BoundedHttp
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import AuthMiddleware, refuse
 from dayfly.control.host_sync import HostSync
+from dayfly.control.link import connect
 from dayfly.control.plugins import Plugins
 from dayfly.control.reports import Reports
 from dayfly.control.sandboxes import Sandboxes
@@ -51,15 +52,16 @@ def create_app(
 
     Args:
         store: Open; it stays the caller's, who closes it after the application has stopped.
-        hosts: By the name of the cluster that each serves.
+        hosts: The way to each, by the name of the cluster that it serves; one may serve several.
         org: The only organisation.
         keys: Whether a caller's key is good.
         version: Of this server, for those who ask.
         loopback: Whether it listens on loopback alone; then requests that call it by another name are refused.
     """
-    sync = HostSync(store, hosts, org)
+    links = connect(hosts)
+    sync = HostSync(store, links, org)
     closing = asyncio.Event()
-    sandboxes = Sandboxes(store, hosts, sync, org)
+    sandboxes = Sandboxes(store, links, sync, org)
     clusters = Clusters(store, hosts, org, version)
     root = f"{API}/orgs/{{org}}"
     routes = [
@@ -67,7 +69,7 @@ def create_app(
         *Plugins(store, org).routes(root),
         *Workloads(store, sync, org).routes(root),
         *sandboxes.routes(root),
-        *Reports(store, hosts, sandboxes, org, closing).routes(root),
+        *Reports(store, links, sandboxes, org, closing).routes(root),
         Route("/{path:path}", _Nowhere()),
     ]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dayfly.spec.endpoints import split_target
 from dayfly.spec.lifecycle import Baseline, fork_id
-from dayfly.spec.sandbox import split_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,12 +1,15 @@
-"""What is said when something cannot be done: a status, one sentence, and a number to find it in the server's log."""
+"""What is said when something cannot be done: a status, a sentence, and a number to find it in the server's log.
+
+Where somebody made several mistakes, there is a sentence for each, on a line of its own.
+"""
 
 from __future__ import annotations
 
 import logging
 
-from dayfly.control.port import HostUnavailableError, RefusedError
 from dayfly.control.store import ConflictError, StoreError
 from dayfly.spec.errors import SpecError
+from dayfly.spec.wire import HostSilentError, HostUnavailableError, RefusedError
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +33,7 @@ def explain(fault: Exception, request_id: str) -> ApiError:
         case ApiError():
             return fault
         case SpecError():
-            return ApiError(400, str(fault))
+            return ApiError(400, "\n".join(fault.lines()))
         case RefusedError():
             return ApiError(400, f"the cluster cannot run this: {fault}")
         case ConflictError():
@@ -40,6 +43,9 @@ def explain(fault: Exception, request_id: str) -> ApiError:
         case StoreError():
             log.error("request %s: the store failed: %s", request_id, fault)
             return ApiError(503, f"the server's store cannot be used now ({fault}); nothing was changed")
+        case HostSilentError():
+            log.error("request %s: the host is silent: %s", request_id, fault)
+            return ApiError(503, f"the cluster cannot be reached now ({fault}); ask again, it does no harm")
         case HostUnavailableError():
             log.error("request %s: the host failed: %s", request_id, fault)
             return ApiError(503, f"the cluster's ledger cannot be written now ({fault}); nothing was changed")

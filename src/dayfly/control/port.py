@@ -1,71 +1,70 @@
-"""What the control plane needs of a host. The embedded host is one; a cluster's agent will be another."""
+"""The port between the control plane and a host: messages, both ways, none of which is certain to arrive.
 
-from collections.abc import Mapping
+The forms are in `spec.wire`. At this end stand `link` (numbers, waiting), `picture` (what the host has said) and
+`host_sync` (what is owed to it); at the host's end `execute.host_end`, the same for each host. In between is whoever
+implements `Host` below: nothing at all where both are in one process, a mailbox with long polls where they are not.
+He may lose, delay, double and reorder messages; he may not alter them.
+
+To the host
+    Hello       Everything, please. From a process that is new to the host it begins a *session*.
+    Offer       A run by UID and *generation*: documents, forks, times. With `birth` it may be new to the host.
+    Stop        Its end. Abandon: its end without cleanup.
+    Retry       The back-off after these very attempts is over.
+    Lease       It lives until then, at least. Baseline: what forks derive from.
+    Acknowledge These ends are noted.
+    Ask...      Questions: can you run this, how do these runs stand, values, history, logs, bytes of a log.
+To the control plane
+    Inventory   Every living run with the number of its report, and every end that is not acknowledged.
+    Stands      A run's report has a new number. The report itself comes along if the host likes; else it is asked for
+                when somebody looks. So a busy host that nobody watches draws none.
+    Ended       A run is over, with its last word.
+    Pulse       So many things have been said. Adrift: say hello.
+    Reply, ...  What comes of one order or question, by its number.
+
+What holds
+    Who is who  A session is of one process here and one there, and its number rises. What belongs to another one is
+                void: orders of a process that has died are not carried out under the next. A fresh process here says
+                hello; a fresh host is adrift until somebody does. All that was owed is owed again then.
+    Orders      Each is a join: in whatever order they come, and however often, the same is left. Stop and abandon stay,
+                whoever asked first; a retry names attempts and takes the highest; an offer of an older generation
+                changes nothing. A lease and a baseline replace what was there, so of these the highest number of the
+                session counts.
+    Births      A stop of a run that the host does not know, and is not said to have known, is kept as that run's end:
+                an offer that it has overtaken is late, and stays so. Once the host forgets an end (acknowledged, and a
+                week old) it takes no birth that was numbered before that.
+    Reports     `seq` rises for each UID, over restarts too. Older or equal is nothing new.
+    Ends        Kept by the host, and said again (in each inventory, to each order, now and then) until acknowledged;
+                acknowledged here once the sandbox has left the store. Never inferred.
+    Refusals    What a host cannot run it refuses, when asked and when offered. Unknown fields of a message are ignored;
+                a type or a document with more than the host knows is refused, with its number.
+
+What each loss means
+    an order    No reply: it is owed still and is sent again, with a new number. Who waits is told that it may have
+                arrived (`HostSilentError`).
+    a reply     The same; the order comes twice, which is once.
+    Stands      A gap in the host's count, or a pulse beyond what was heard: hello, and the inventory has it.
+    Ended       It is said again.
+    Acknowledge The end is said again, and acknowledged again.
+    Inventory   Hello again.
+    a ledger    The host knows no run of that UID though it once took it over: it answers `unknown`, the sandbox says
+                LedgerLost, and nothing is begun or cleaned up.
+"""
+
+from collections.abc import Callable
 from typing import Protocol
 
-from dayfly.plan.status import Report
-from dayfly.spec.lifecycle import Lifecycle, Unit
-from dayfly.spec.run import Request
-from dayfly.spec.wire import Endpoint, HistoryEntry, HostUnavailableError, LogInfo, Offer, RefusedError, Value
-from dayfly.spec.workload import Workload
-
-__all__ = ["Host", "HostUnavailableError", "RefusedError"]
+from dayfly.spec.wire import AnyToControl, AnyToHost
 
 
 class Host(Protocol):
-    """A host, by the name of its cluster. Methods return quickly; work goes on behind them.
+    """The way to a host. Both methods return at once, and neither says that anything has arrived."""
 
-    All may raise `HostUnavailableError` when the host's ledger cannot be written: nothing was changed.
-    """
+    def attach(self, hear: Callable[[AnyToControl], None]) -> None:
+        """Have what the host says heard, in the event loop's thread. Whoever is attached last hears."""
 
-    def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
-        """Refuse what this host cannot run, before anything is stored.
+    def send(self, message: AnyToHost) -> None:
+        """Send a message.
 
         Raises:
-            RefusedError: the first thing it cannot run.
+            HostUnavailableError: it is known already that nobody is there to hear it.
         """
-
-    async def baseline(self, workload: Workload) -> None:
-        """Take over a baseline that forks derive from, or its new form; forks of it follow."""
-
-    async def offer(self, offer: Offer) -> None:
-        """Seal the run if it is new; otherwise take over its forks and times."""
-
-    async def stop(self, uid: str, request: Request) -> bool:
-        """Wish the run's end; it is durable when this returns. False if there is no such run (any more)."""
-
-    async def abandon(self, uid: str, request: Request) -> bool:
-        """Wish the run's end without its cleanup. False if there is no such run."""
-
-    async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> bool:
-        """End the back-off after those attempts of units, and after no others. False if there is no such run."""
-
-    async def lease(self, uid: str, until: int) -> bool:
-        """Renew the lease to `until` (unix milliseconds). False if there is no such run or it is closed."""
-
-    def report(self, uid: str) -> Report | None:
-        """What the run is doing; of one that has ended, its last word; None if it was never heard of."""
-
-    def has_ended(self, uid: str) -> bool:
-        """Whether the run existed and is over: cleaned or abandoned, and dissolved."""
-
-    def caught_up(self) -> None:
-        """Hear that whoever asks has taken note of every run that has ended: what is old of them may be forgotten."""
-
-    def endpoints(self, uid: str) -> tuple[Endpoint, ...]:
-        """Where the run's forks answer."""
-
-    def values(self, uid: str) -> tuple[Value, ...]:
-        """All recorded outputs of a live run."""
-
-    def history(self, uid: str) -> tuple[HistoryEntry, ...]:
-        """What was written to the run's ledger, also after its end."""
-
-    def logs(self, uid: str) -> tuple[LogInfo, ...]:
-        """The logs there are, also after the run's end."""
-
-    def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
-        """Bytes of one log from `offset`; None if there is no such log."""
-
-    async def changed(self, uid: str, version: int, seconds: float) -> int:
-        """Wait until the run's report is newer than `version`, at most so long; returns its version."""

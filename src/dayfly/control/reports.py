@@ -16,20 +16,22 @@ from starlette.routing import Route
 from dayfly.control import records
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import Address, wait_seconds, whole_number
+from dayfly.control.picture import NOTHING_YET
 from dayfly.plan.why import why
 from dayfly.spec.errors import quote
 from dayfly.spec.lifecycle import workload_of
+from dayfly.spec.wire import HostSilentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.requests import Request
 
-    from dayfly.control.port import Host
+    from dayfly.control.link import Link
     from dayfly.control.records import Record, Trace
     from dayfly.control.sandboxes import Sandboxes
     from dayfly.control.store import Store
-    from dayfly.plan.status import Report
+    from dayfly.spec.report import Report
     from dayfly.spec.wire import LogInfo
 
 MOST_LOG_BYTES = 256 * 1024
@@ -45,7 +47,7 @@ class Subject:
     name: str
     routing_key: str
     cluster: str
-    host: Host | None
+    link: Link | None
     record: Record | None
 
 
@@ -53,10 +55,10 @@ class Reports:
     """The addresses that only tell."""
 
     def __init__(
-        self, store: Store, hosts: Mapping[str, Host], sandboxes: Sandboxes, org: str, closing: asyncio.Event
+        self, store: Store, links: Mapping[str, Link], sandboxes: Sandboxes, org: str, closing: asyncio.Event
     ) -> None:
         self._store = store
-        self._hosts = hosts
+        self._links = links
         self._sandboxes = sandboxes
         self._org = org
         self._closing = closing
@@ -79,13 +81,11 @@ class Reports:
         """The newest report; with `after` and `wait`, one that is newer than that version, if it comes in time."""
         after, seconds = whole_number(request, "after", 0), wait_seconds(request)
         subject = await self._subject(request)
-        version = 0
-        if subject.host is not None:
-            waiting = subject.host.changed(subject.uid, after, seconds if subject.record else 0)
-            version = await self._unless_closing(waiting, after)
+        if subject.link is not None and subject.record is not None:
+            await self._unless_closing(subject.link.picture.changed(subject.uid, after, seconds))
             # What was waited for may be its end.
             subject = await self._subject(request)
-        report = self._report(subject)
+        report, found, version = await self._told(subject)
         return {
             **(msgspec.to_builtins(report) if report else {}),
             "uid": subject.uid,
@@ -93,12 +93,12 @@ class Reports:
             "cluster": subject.cluster,
             "routingKey": subject.routing_key,
             "version": version,
-            "endpoints": self._sandboxes.endpoints(subject.record) if subject.record else [],
+            "endpoints": found,
         }
 
     async def why(self, request: Request) -> Any:
         subject = await self._subject(request)
-        report = self._report(subject)
+        report, _, _ = await self._told(subject)
         return (why(report, subject.name) if report else None) or {}
 
     async def outputs(self, request: Request) -> Any:
@@ -106,7 +106,7 @@ class Reports:
         if subject.record is None:
             raise ApiError(404, SANDBOX_NOT_FOUND)
         found = []
-        for value in subject.host.values(subject.uid) if subject.host else ():
+        for value in await subject.link.values(subject.uid) if subject.link else ():
             resource, _, step = value.unit.rpartition("/")
             text, encoding = _text(value.value)
             place = {"resource": resource, "step": step, "output": value.output}
@@ -115,29 +115,30 @@ class Reports:
 
     async def attempts(self, request: Request) -> Any:
         subject = await self._subject(request)
-        return list(subject.host.logs(subject.uid)) if subject.host else []
+        return list(await self._logs(subject))
 
     async def history(self, request: Request) -> Any:
         subject = await self._subject(request)
-        return list(subject.host.history(subject.uid)) if subject.host else []
+        return list(await subject.link.history(subject.uid)) if subject.link else []
 
     async def log(self, request: Request) -> Any:
         """A piece of one attempt's log, from `offset`; at the end of one that still grows, after at most `wait`."""
         subject = await self._subject(request)
         unit = request.query_params.get("unit", "")
         attempt, offset = whole_number(request, "attempt", 0), whole_number(request, "offset", 0)
-        until = asyncio.get_running_loop().time() + wait_seconds(request)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_seconds(request)
         while True:
-            # The length is read before the bytes: what is sealed at that length has no more.
-            info = self._info(subject, unit, attempt)
-            data = self._bytes(subject, info, offset)
+            asked = loop.time()
+            info, data = await self._bytes(subject, unit, attempt, offset)
             whole = info.sealed and offset + len(data) >= info.size
             if not whole:
                 data = _whole_characters(data)
-            late = asyncio.get_running_loop().time() >= until or self._closing.is_set()
+            late = loop.time() >= until or self._closing.is_set()
             if data or whole or late:
                 break
-            await asyncio.sleep(LOOK_AGAIN_S)
+            # A host that is far away is asked less often.
+            await asyncio.sleep(max(LOOK_AGAIN_S, loop.time() - asked))
         text, encoding = _text(data)
         place = {"unit": unit, "attempt": info.attempt, "offset": offset, "next": offset + len(data)}
         return {**place, "sealed": whole, "data": text, "encoding": encoding}
@@ -147,7 +148,7 @@ class Reports:
         subject = await self._subject(request)
         query = request.query_params
         resource, step, workload = (query.get(name, "") for name in ("resource", "step", "workload"))
-        newest = {info.unit: info for info in subject.host.logs(subject.uid)} if subject.host else {}
+        newest = {info.unit: info for info in await self._logs(subject)}
         if query.get("container", "main") not in ("", "main"):
             raise ApiError(400, "query parameter container: a step's only container is main")
         if query.get("sinceTime"):
@@ -163,7 +164,7 @@ class Reports:
         if not found:
             wanted = f"{resource}/{step or '*'}" if resource else workload
             raise ApiError(400, f"no log of {quote(wanted)}; {_there_is(newest)}")
-        return [{"container": "main", "logs": self._lines(subject, newest[unit])} for unit in found]
+        return [{"container": "main", "logs": await self._lines(subject, newest[unit])} for unit in found]
 
     async def _subject(self, request: Request) -> Subject:
         name = request.path_params["name"]
@@ -178,44 +179,51 @@ class Reports:
             name=known.name,
             routing_key=known.routing_key,
             cluster=known.cluster,
-            host=self._hosts.get(known.cluster),
+            link=self._links.get(known.cluster),
             record=record,
         )
 
-    def _report(self, subject: Subject) -> Report | None:
+    async def _told(self, subject: Subject) -> tuple[Report | None, list[dict[str, Any]], int]:
+        """Its report, endpoints and version."""
         if subject.record is not None:
-            return self._sandboxes.report(subject.record)
-        return subject.host.report(subject.uid) if subject.host else None
+            told = (await self._sandboxes.told([subject.record]))[subject.uid]
+            return told.report, told.endpoints, told.version or NOTHING_YET
+        if subject.link is None:
+            return None, [], 0
+        found, silent = await subject.link.look([subject.uid])
+        if silent:
+            raise HostSilentError(silent)
+        last = found.get(subject.uid)
+        return (last.report, [], last.seq) if last else (None, [], 0)
 
-    async def _unless_closing(self, waiting: Any, otherwise: int) -> int:
-        """What `waiting` gives, or `otherwise` as soon as the server closes."""
+    async def _unless_closing(self, waiting: Any) -> None:
+        """Wait for it, but not once the server closes."""
         tasks = [asyncio.ensure_future(waiting), asyncio.ensure_future(self._closing.wait())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            return tasks[0].result() if tasks[0].done() else otherwise
         finally:
             for task in tasks:
                 task.cancel()
 
-    def _info(self, subject: Subject, unit: str, attempt: int) -> LogInfo:
-        """One log, or that of the newest attempt for attempt 0."""
-        there = subject.host.logs(subject.uid) if subject.host else ()
-        found = [info for info in there if info.unit == unit and attempt in (0, info.attempt)]
-        if not found:
-            which = f" attempt {attempt} of" if attempt else ""
-            raise ApiError(400, f"no log of{which} {quote(unit)}; {_there_is({info.unit: info for info in there})}")
-        return max(found, key=lambda info: info.attempt)
+    async def _logs(self, subject: Subject) -> tuple[LogInfo, ...]:
+        return await subject.link.logs(subject.uid) if subject.link else ()
 
-    def _bytes(self, subject: Subject, info: LogInfo, offset: int) -> bytes:
-        assert subject.host is not None, "it told of the log"
-        data = subject.host.read_log(subject.uid, info.unit, info.attempt, offset=offset, limit=MOST_LOG_BYTES)
-        return data or b""
+    async def _bytes(self, subject: Subject, unit: str, attempt: int, offset: int) -> tuple[LogInfo, bytes]:
+        """A piece of one log, or of that of the newest attempt for attempt 0."""
+        there: tuple[LogInfo, ...] = ()
+        if subject.link is not None:
+            found = await subject.link.read_log(subject.uid, unit, attempt, offset=offset, limit=MOST_LOG_BYTES)
+            if found.info is not None:
+                return found.info, found.data
+            there = found.logs
+        which = f" attempt {attempt} of" if attempt else ""
+        raise ApiError(400, f"no log of{which} {quote(unit)}; {_there_is({info.unit: info for info in there})}")
 
-    def _lines(self, subject: Subject, info: LogInfo) -> list[dict[str, str]]:
+    async def _lines(self, subject: Subject, info: LogInfo) -> list[dict[str, str]]:
         """The last part of a log, a message for each line."""
         start = max(info.size - MOST_LOG_BYTES, 0)
-        lines = self._bytes(subject, info, start).decode(errors="replace").splitlines()
-        return [{"message": line} for line in lines]
+        _, data = await self._bytes(subject, info.unit, info.attempt, start)
+        return [{"message": line} for line in data.decode(errors="replace").splitlines()]
 
 
 def _there_is(logs: Mapping[str, LogInfo]) -> str:

@@ -6,7 +6,7 @@ import secrets
 import string
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from starlette.routing import Route
@@ -16,25 +16,28 @@ from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import Address, flag, read_json, rfc3339
 from dayfly.control.records import Record
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import Report, limited
+from dayfly.plan.status import limited
 from dayfly.plan.why import nothing_to_retry
 from dayfly.spec import documents, labels
-from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.errors import Faults, SpecError, quote
+from dayfly.spec.report import Report
 from dayfly.spec.run import Phase
 from dayfly.spec.run import Request as EndRequest
 from dayfly.spec.sandbox import Sandbox
 from dayfly.spec.unserved import unserved
+from dayfly.spec.wire import Reply, Retry, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy import Connection
     from starlette.requests import Request
 
     from dayfly.compile import Compiled
     from dayfly.control.host_sync import HostSync
-    from dayfly.control.port import Host
+    from dayfly.control.link import Link
     from dayfly.control.store import Store
+    from dayfly.spec.wire import Standing
 
 LONGEST_LEASE_S = 86_400
 ROUTING_KEY_LENGTH = 13
@@ -42,12 +45,20 @@ ROUTING_KEY_LENGTH = 13
 _KEY_LETTERS = string.digits + string.ascii_lowercase
 
 
+class Told(NamedTuple):
+    """What is told of a sandbox: its report, where it answers, and the report's number if its host has one of it."""
+
+    report: Report
+    endpoints: list[dict[str, Any]]
+    version: int | None
+
+
 class Sandboxes:
     """The addresses below `/sandboxes` that clients of the public API know, and those that change a sandbox."""
 
-    def __init__(self, store: Store, hosts: Mapping[str, Host], sync: HostSync, org: str) -> None:
+    def __init__(self, store: Store, links: Mapping[str, Link], sync: HostSync, org: str) -> None:
         self._store = store
-        self._hosts = hosts
+        self._links = links
         self._sync = sync
         self._org = org
 
@@ -71,14 +82,12 @@ class Sandboxes:
         except SpecError as fault:
             raise ApiError(400, f"query parameter label: {fault}") from None
         found = await self._store.read(lambda connection: records.living(connection, self._org))
-        return [
-            self._wire(record)
-            for record in found
-            if labels.takes(terms, record.spec.labels) and not self._has_ended(record)
-        ]
+        shown = [record for record in found if labels.takes(terms, record.spec.labels) and not self._has_ended(record)]
+        told = await self.told(shown)
+        return [self._wire(record, told[record.uid]) for record in shown]
 
     async def get(self, request: Request) -> Any:
-        return self._wire(await self._get(request))
+        return await self._shown(await self._get(request))
 
     async def put(self, request: Request) -> Any:
         name = request.path_params["name"]
@@ -90,7 +99,7 @@ class Sandboxes:
             record = await self._living(name)
             if record is None:
                 return await self._create(wish, lease)
-            self._refuse_if_ending(record)
+            await self._refuse_if_ending(record)
             return await self._change(record, wish, lease)
 
     async def delete(self, request: Request) -> Any:
@@ -118,7 +127,7 @@ class Sandboxes:
             record = await self._living(name)
             if record is None:
                 raise ApiError(404, SANDBOX_NOT_FOUND)
-            self._refuse_if_ending(record)
+            await self._refuse_if_ending(record)
             return {"seconds": seconds, "until": rfc3339(await self._renew(record, seconds))}
 
     async def retry(self, request: Request) -> Any:
@@ -128,16 +137,21 @@ class Sandboxes:
         record = await self.find(name)
         if record is None:
             raise ApiError(404, SANDBOX_NOT_FOUND)
-        report = self.report(record)
+        report = (await self.told([record]))[record.uid].report
         units = [unit for unit in report.units if wanted in ("", unit.id)]
         if wanted and not units:
             there = ", ".join(unit.id for unit in report.units) or "none yet"
-            raise ApiError(404, f"sandbox {quote(name)} has no unit {quote(wanted)}; there is {there}")
+            raise ApiError(404, f"sandbox {quote(name)} has no unit {quote(wanted)}; it has {there}")
         attempts = {unit.id: unit.attempt for unit in units if unit.state == "retrying"}
         if not attempts:
             raise ApiError(409, nothing_to_retry(report, wanted))
-        host = self._sync.host(record)
-        if host is None or not await host.retry(record.uid, attempts, auth.caller(request.headers)):
+        link = self._sync.link(record)
+        answer = (
+            await link.order(Retry(uid=record.uid, attempts=attempts, by=auth.caller(request.headers)))
+            if link
+            else None
+        )
+        if not isinstance(answer, Reply) or answer.verdict is not Verdict.TAKEN:
             raise ApiError(404, SANDBOX_NOT_FOUND)
         return {"retried": [{"unit": unit, "attempt": attempt} for unit, attempt in attempts.items()]}
 
@@ -154,33 +168,32 @@ class Sandboxes:
                 record = await self._living(name)
         return record
 
-    def report(self, record: Record) -> Report:
-        """What the sandbox's run is doing, with what the host does not know yet, or never will."""
-        return limited(self._reported(record), unserved(documents.export(record.sandbox)["spec"], by_name=True))
+    async def told(self, records_: Sequence[Record]) -> dict[str, Told]:
+        """What the sandboxes' runs are doing, by uid, with what their hosts do not know yet, or never will."""
+        by_cluster: dict[str, list[Record]] = {}
+        for record in records_:
+            by_cluster.setdefault(record.cluster, []).append(record)
+        found: dict[str, Told] = {}
+        for cluster, ours in by_cluster.items():
+            link = self._links.get(cluster)
+            standings, silent = await link.look([record.uid for record in ours]) if link else ({}, "")
+            for record in ours:
+                standing = standings.get(record.uid)
+                stale = silent and not (link and standing and link.picture.is_fresh(standing))
+                found[record.uid] = self._told(record, standing, silent if stale else "")
+        return found
 
-    def _reported(self, record: Record) -> Report:
-        host = self._sync.host(record)
-        report = host.report(record.uid) if host else None
+    def _told(self, record: Record, standing: Standing | None, silent: str) -> Told:
         trouble = self._sync.trouble(record.uid)
-        if report is None:
-            message = trouble or "the cluster has not taken this sandbox over yet"
-            reason = Reason.DELETING if record.stop else Reason.RESOURCES_PENDING
-            nothing = Report(
-                uid=record.uid, phase=Phase.OPEN, ready=False, reason=reason, message=message, done=0, total=0, units=()
-            )
-            return msgspec.structs.replace(nothing, closed=record.stop, abandon=record.abandon)
-        if record.stop is not None and report.phase is Phase.OPEN:
-            report = msgspec.structs.replace(
-                report, ready=False, reason=Reason.DELETING, message=trouble or "is about to be deleted"
-            )
-        elif trouble:
-            report = msgspec.structs.replace(report, ready=False, message=f"{report.message} ({trouble})")
-        return report
-
-    def endpoints(self, record: Record) -> list[dict[str, Any]]:
-        """Where the sandbox answers."""
-        host = self._sync.host(record)
-        return endpoints.describe(record.spec, host.endpoints(record.uid) if host else ())
+        if silent and not trouble:
+            trouble = f"the cluster cannot be asked at the moment: {silent}"
+        report = standing.report if standing else None
+        in_vain = unserved(documents.export(record.sandbox)["spec"], by_name=True)
+        return Told(
+            limited(_with_trouble(record, report, trouble), in_vain),
+            endpoints.describe(record.spec, standing.endpoints if standing else ()),
+            standing.seq if standing else None,
+        )
 
     async def _get(self, request: Request) -> Record:
         record = await self.find(request.path_params["name"])
@@ -189,8 +202,8 @@ class Sandboxes:
         return record
 
     def _has_ended(self, record: Record) -> bool:
-        host = self._sync.host(record)
-        return host is not None and host.has_ended(record.uid)
+        link = self._sync.link(record)
+        return link is not None and link.picture.has_ended(record.uid)
 
     async def _living(self, name: str) -> Record | None:
         """The stored sandbox, unless its run is over: then it leaves the store. The caller holds the name's lock."""
@@ -198,9 +211,9 @@ class Sandboxes:
         return None if record is None or await self._sync.is_over(record) else record
 
     async def _create(self, wish: Sandbox, lease: int) -> Any:
-        host = self._hosts.get(wish.spec.cluster)
-        if host is None:
-            known = ", ".join(sorted(self._hosts))
+        link = self._links.get(wish.spec.cluster)
+        if link is None:
+            known = ", ".join(sorted(self._links))
             how = "one machine can be several: dayfly up --cluster NAME"
             raise SpecError(
                 f"no cluster {quote(wish.spec.cluster)}; this server has {known}; {how}", ("spec", "cluster")
@@ -208,49 +221,55 @@ class Sandboxes:
         now = _now()
 
         def understand(connection: Connection) -> tuple[Record, Compiled]:
+            faults, spec = Faults(), wish.spec
+            with faults:
+                spec = wishes.resolve(connection, self._org, spec)
+            with faults:
+                wishes.check_baselines(connection, self._org, spec)
+            faults.settle()
             record = Record(
                 uid=str(uuid.uuid4()),
                 name=wish.name,
                 routing_key="".join(secrets.choice(_KEY_LETTERS) for _ in range(ROUTING_KEY_LENGTH)),
-                spec=wishes.resolve(connection, self._org, wish.spec),
+                spec=spec,
                 created_at=now,
                 updated_at=now,
                 lease_seconds=lease,
             )
-            wishes.check_baselines(connection, self._org, record.spec)
             return record, wishes.compiled(connection, self._org, record)
 
         record, compiled = await self._store.read(understand)
-        host.admit(compiled.documents, compiled.forks)
+        await link.admit(compiled.documents, compiled.forks)
         await self._store.write(lambda connection: records.save(connection, self._org, record))
         await self._sync.tell(record, compiled)
-        return self._wire(record) | {"warnings": list(compiled.warnings)}
+        return await self._shown(record) | {"warnings": list(compiled.warnings)}
 
     async def _change(self, record: Record, wish: Sandbox, lease: int) -> Any:
         spec = wishes.changed(record.spec, wish.spec)
         warnings: tuple[str, ...] = ()
         if spec != record.spec:
-            changed = msgspec.structs.replace(record, spec=spec, updated_at=_now())
+            # It rises also where the clock does not: of two forms of a wish it says which is newer.
+            changed = msgspec.structs.replace(record, spec=spec, updated_at=max(_now(), record.updated_at + 1))
 
             def understand(connection: Connection) -> Compiled:
                 wishes.check_baselines(connection, self._org, spec)
                 return wishes.compiled(connection, self._org, changed)
 
             compiled = await self._store.read(understand)
-            if host := self._sync.host(record):
-                host.admit(compiled.documents, compiled.forks)
+            if link := self._sync.link(record):
+                await link.admit(compiled.documents, compiled.forks)
             await self._store.write(lambda connection: records.save(connection, self._org, changed))
             await self._sync.tell(changed, compiled)
             record, warnings = changed, compiled.warnings
         if lease:
             await self._renew(record, lease)
-        return self._wire(record) | {"warnings": list(warnings)}
+        return await self._shown(record) | {"warnings": list(warnings)}
 
     async def _renew(self, record: Record, seconds: int) -> int:
         until = await self._sync.renew(record, seconds)
         if until is None:
             raise ApiError(
-                409, f"sandbox {quote(record.name)} has no run that a lease could keep: {self._words(record)}"
+                409, f"sandbox {quote(record.name)} has no run that a lease could keep: {await self._words(record)}"
             )
         if record.lease_seconds != seconds:
             renewed = msgspec.structs.replace(record, lease_seconds=seconds)
@@ -272,16 +291,20 @@ class Sandboxes:
                 await self._store.write(lambda connection: records.save(connection, self._org, marked))
                 await self._sync.tell(marked)
 
-    def _refuse_if_ending(self, record: Record) -> None:
-        if record.stop is not None or self.report(record).phase is not Phase.OPEN:
-            text = f"sandbox {quote(record.name)} is being deleted and waits for: {self._words(record)}"
+    async def _refuse_if_ending(self, record: Record) -> None:
+        report = (await self.told([record]))[record.uid].report
+        if record.stop is not None or report.phase is not Phase.OPEN:
+            text = f"sandbox {quote(record.name)} is being deleted and waits for: {report.message}"
             raise ApiError(409, f"{text}; apply it again once it is gone")
 
-    def _words(self, record: Record) -> str:
-        return self.report(record).message
+    async def _words(self, record: Record) -> str:
+        return (await self.told([record]))[record.uid].report.message
 
-    def _wire(self, record: Record) -> dict[str, Any]:
-        report = self.report(record)
+    async def _shown(self, record: Record) -> dict[str, Any]:
+        return self._wire(record, (await self.told([record]))[record.uid])
+
+    def _wire(self, record: Record, told: Told) -> dict[str, Any]:
+        report = told.report
         status: dict[str, Any] = {"ready": report.ready, "reason": report.reason, "message": report.message}
         if report.unserved:
             status["unserved"] = report.unserved
@@ -293,9 +316,27 @@ class Sandboxes:
             "createdAt": rfc3339(record.created_at),
             "updatedAt": rfc3339(record.updated_at),
             "spec": wishes.with_bare_names(documents.export(record.sandbox)["spec"]),
-            "endpoints": self.endpoints(record),
+            "endpoints": told.endpoints,
             "status": status,
         }
+
+
+def _with_trouble(record: Record, report: Report | None, trouble: str) -> Report:
+    """A sandbox's report, where the host may not have heard of it, or of its newest wish."""
+    if report is None:
+        message = trouble or "the cluster has not taken this sandbox over yet"
+        reason = Reason.DELETING if record.stop else Reason.RESOURCES_PENDING
+        nothing = Report(
+            uid=record.uid, phase=Phase.OPEN, ready=False, reason=reason, message=message, done=0, total=0, units=()
+        )
+        return msgspec.structs.replace(nothing, closed=record.stop, abandon=record.abandon)
+    if record.stop is not None and report.phase is Phase.OPEN:
+        return msgspec.structs.replace(
+            report, ready=False, reason=Reason.DELETING, message=trouble or "is about to be deleted"
+        )
+    if trouble:
+        return msgspec.structs.replace(report, ready=False, message=f"{report.message} ({trouble})")
+    return report
 
 
 def _lease(body: Any, keys: tuple[str, ...]) -> int:

@@ -10,7 +10,7 @@ from dayfly import compile as compiler
 from dayfly.compile.references import nearest
 from dayfly.control import baselines, plugins
 from dayfly.spec import semver
-from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.sandbox import SandboxSpec
 
 if TYPE_CHECKING:
@@ -36,14 +36,17 @@ def resolve(connection: Connection, org: str, spec: SandboxSpec) -> SandboxSpec:
     """The wish with the version of each plugin written out: the highest one where none was named.
 
     Raises:
-        SpecError: a plugin that is not published.
+        SpecError: the plugins that are not published.
     """
+    faults = Faults()
     found = []
     for index, resource in enumerate(spec.resources):
-        if resource.plugin:
-            plugin = _published(connection, org, resource.plugin, ("spec", "resources", index, "plugin"))
-            resource = msgspec.structs.replace(resource, plugin=f"{plugin.name}@{plugin.version}")  # noqa: PLW2901
-        found.append(resource)
+        with faults:
+            if resource.plugin:
+                plugin = _published(connection, org, resource.plugin, ("spec", "resources", index, "plugin"))
+                resource = msgspec.structs.replace(resource, plugin=f"{plugin.name}@{plugin.version}")  # noqa: PLW2901
+            found.append(resource)
+    faults.settle()
     return msgspec.structs.replace(spec, resources=tuple(found))
 
 
@@ -51,15 +54,17 @@ def check_baselines(connection: Connection, org: str, spec: SandboxSpec) -> None
     """Refuse a fork of something that nobody has declared.
 
     Raises:
-        SpecError: naming the first such baseline, and how to declare it.
+        SpecError: naming each such baseline, and how to declare it.
     """
     known = baselines.known(connection, org) if spec.forks else {}
+    faults = Faults()
     for index, fork in enumerate(spec.forks):
         of = fork.fork_of
         if of.kind != "Deployment" or (of.namespace, of.name) not in known:
             problem = f"no baseline {of.kind} {quote(f'{of.namespace}/{of.name}')} is declared here; apply a file with "
             form = f"kind: Deployment, namespace: {of.namespace}, name: {of.name}, command: [...] and port"
-            raise SpecError(problem + form, ("spec", "forks", index, "forkOf"))
+            faults.found.append(SpecError(problem + form, ("spec", "forks", index, "forkOf")))
+    faults.settle()
 
 
 def compiled(connection: Connection, org: str, record: Record) -> Compiled:
@@ -80,7 +85,7 @@ def changed(old: SandboxSpec, new: SandboxSpec) -> SandboxSpec:
     """The new form of a living sandbox's wish. Plugins without a version mean the version that it has.
 
     Raises:
-        SpecError: at the first thing that cannot change.
+        SpecError: at each field that cannot change.
     """
     has = {resource.name: resource.plugin for resource in old.resources}
     resources = tuple(
@@ -88,13 +93,15 @@ def changed(old: SandboxSpec, new: SandboxSpec) -> SandboxSpec:
         for resource in new.resources
     )
     new = msgspec.structs.replace(new, resources=resources)
+    faults = Faults()
     for field in msgspec.structs.fields(SandboxSpec):
         before, after = getattr(old, field.name), getattr(new, field.name)
         if field.name not in MUTABLE and before != after:
             keys = _first_difference(msgspec.to_builtins(before), msgspec.to_builtins(after), (field.encode_name,))
             may = ", ".join(MUTABLE.values())
             problem = f"cannot change while the sandbox lives; delete it and apply it again. Only {may} may change"
-            raise SpecError(problem, ("spec", *keys))
+            faults.found.append(SpecError(problem, ("spec", *keys)))
+    faults.settle()
     return new
 
 

@@ -13,6 +13,7 @@ from dayfly.embedded.clock import now_ms
 from dayfly.execute import receipt
 from dayfly.execute.outputs import described
 from dayfly.execute.process import run
+from dayfly.execute.process.beginning import Beginnings, clear
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.resident import UnansweredError
 from dayfly.execute.process.start import Starter
@@ -59,6 +60,7 @@ class Attempts:
         self.place = place
         self.values: dict[Key, dict[str, bytes]] = {}
         self._starter = starter
+        self._beginnings = Beginnings(place)
         self.news: Callable[[str], None] = _nobody
         self._loop = asyncio.get_running_loop()
         self._facts: dict[str, dict[AttemptKey, Fact]] = {}
@@ -76,6 +78,14 @@ class Attempts:
     def at(self, key: Key) -> run.Folder:
         """The attempt's folder."""
         return run.Folder(self.place, *key)
+
+    def begin(self, key: Key) -> str:
+        """Make the empty folder in which its step begins; returns its path.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        return self._beginnings.make(self.at(key))
 
     def tell(self, key: Key, fact: Fact) -> None:
         """Replace what is known of an attempt."""
@@ -203,7 +213,8 @@ class Attempts:
             return
         if self._starter.slow and key in self._unseen:
             self._loop.run_in_executor(None, self._starter.clear, folder)
-        if not folder.leave_beginning():
+        # Only a PID namespace of its own makes sure that all processes of a step have ended with it.
+        if not self._beginnings.leave(folder, again=self._starter.apart and not self._starter.slow):
             self._loop.run_in_executor(None, _clear, folder)
         self._unseen.discard(key)
 
@@ -232,6 +243,7 @@ class Attempts:
                 self._loop.remove_reader(watched.pidfd)
                 os.close(watched.pidfd)
         self._watched.clear()
+        self._beginnings.close()
 
     def _watch(self, key: Key, watched: Watched) -> None:
         self._watched[key] = watched
@@ -324,7 +336,7 @@ class Attempts:
 
 def _clear(folder: run.Folder) -> None:
     try:
-        folder.clear_beginning()
+        clear(folder)
     except OSError as error:
         log.warning("what a step left in %s is not all removed; the next server tries again: %s", folder.begins, error)
 

@@ -20,13 +20,12 @@ from dayfly.execute.process.run import folders
 from dayfly.execute.turn import Scene, turn
 from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.reasons import Reason
-from dayfly.spec.run import Phase, State
+from dayfly.spec.run import ALIVE, Phase
 from dayfly.work.queue import QueueClosedError, WorkQueue
 
 log = logging.getLogger(__name__)
 
 WORKERS = 64
-ALIVE = (State.CLAIMED, State.UNKNOWN)
 LEDGER_AGAIN_S = 1.0
 DEFECT_AGAIN_S = 5.0
 # So long after the machine has slept its alarms are looked at, should nothing else happen.
@@ -38,7 +37,10 @@ START_S = 5.0
 
 
 class Engine:
-    """Takes turns over all runs of this host. `on_change(uid)` is called when a run's report may have changed."""
+    """Takes turns over all runs of this host.
+
+    `on_change(uid)` is called when a run's report may have changed, `on_end(uid)` when it is over.
+    """
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class Engine:
         self.executors = executors
         self.ports = ports
         self.on_change: Callable[[str], None] = _nobody
+        self.on_end: Callable[[str], None] = _nobody
         self._queue: WorkQueue[str] = WorkQueue()
         # Those that wait for a free place, in the order in which they came, and those that this host objects to.
         self._deletes: dict[str, None] = {}
@@ -324,6 +327,7 @@ class Engine:
         await self.executors.clear(live)
         await self.writer.run(lambda: self.ledger.dissolve(run, name))
         self.runs.drop(run.uid)
+        self.on_end(run.uid)
 
 
 def _nobody(_uid: str) -> None:

@@ -1,6 +1,8 @@
 """What this machine can run: steps and forks, both as attempts in folders of their own."""
 
+import abc
 import asyncio
+import sys
 
 from dayfly.embedded import forks
 from dayfly.embedded.attempts import Attempts, Key
@@ -14,18 +16,18 @@ from dayfly.execute.order import CannotRenderError
 from dayfly.execute.process.render import Attempt, overlay_entries, step_order
 from dayfly.execute.process.run import declared_paths, private_directories
 from dayfly.execute.process.start import Starter
+from dayfly.execute.webhook import sender
+from dayfly.execute.webhook.render import Place, as_exec, variables
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, sensitive_inputs
 from dayfly.plan.world import Fact, NeverRan, Objection, Running
 from dayfly.spec.lifecycle import Kind, Unit
-from dayfly.spec.run import State
+from dayfly.spec.run import ALIVE
 from dayfly.spec.wire import RefusedError
 
-ALIVE = (State.CLAIMED, State.UNKNOWN)
 
-
-class AttemptExecutor:
+class AttemptExecutor(abc.ABC):
     """Whatever is an attempt in a folder of its own, with a runner before it. A kind makes its orders, and objects."""
 
     kind: str
@@ -36,9 +38,15 @@ class AttemptExecutor:
         self._attempts = attempts
         self._starter = starter
 
+    @abc.abstractmethod
     def admit(self, name: str, unit: Unit, /) -> None:
-        raise NotImplementedError
+        """Refuse what this host cannot run.
 
+        Raises:
+            RefusedError: it cannot be run here, whatever happens.
+        """
+
+    @abc.abstractmethod
     def order(self, live: Live, key: Key, unit: Unit) -> bytes:
         """The work order of an attempt.
 
@@ -46,12 +54,11 @@ class AttemptExecutor:
             CannotRenderError: it cannot be started with what it would be given.
             OSError: the machine refuses.
         """
-        raise NotImplementedError
 
     async def observe(self, live: Live) -> None:
         facts = self._attempts.facts(live.run.uid)
         for name, record in live.run.units.items():
-            if live.kind(name) == self.kind and record.state in ALIVE and (name, record.attempt) not in facts:
+            if record.state in ALIVE and (name, record.attempt) not in facts and live.kind(name) == self.kind:
                 self.adopt(live, name)
 
     def adopt(self, live: Live, name: str) -> None:
@@ -104,13 +111,13 @@ class AttemptExecutor:
     async def release(self, live: Live, effect: Release) -> None:
         self._attempts.release(Key(live.run.uid, effect.unit, effect.attempt))
 
-    async def keep(self, live: Live) -> None:
+    async def keep(self, live: Live) -> None:  # noqa: B027 - nothing is what there is to do
         """A process has the form in which it was started: another wish is another attempt."""
 
     async def clear(self, live: Live) -> None:
         self._attempts.drop(live.run.uid)
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - likewise
         """Attempts are closed by themselves."""
 
     def _attempt(self, live: Live, key: Key, unit: Unit, *, isolation: str, apart: bool) -> Attempt:
@@ -126,8 +133,8 @@ class AttemptExecutor:
             complete=is_complete(live.plan, live.run, resource),
             isolation=isolation,
             sensitive=sensitive_inputs(live.plan, unit, resource),
-            folder=folder.make_beginning() if apart else "",
-            private=private_directories(unit) if apart and isolation != "none" else (),
+            folder=self._attempts.begin(key) if apart else "",
+            private=private_directories(unit) if apart and unit.exec is not None and isolation != "none" else (),
             log=folder.log,
             start_before=now_ms() + limits.schedule_ms + limits.pull_ms,
         )
@@ -200,6 +207,47 @@ class StepExecutor(AttemptExecutor):
         return live.unit(key.unit) if live else Unit(name=key.unit, kind=Kind.EXEC)
 
 
+class WebhookExecutor(AttemptExecutor):
+    """Requests to servers, each sent by a process of ours, whatever scripts run in."""
+
+    kind: str = Kind.WEBHOOK
+
+    def __init__(
+        self,
+        reader: Ledger,
+        attempts: Attempts,
+        starter: Starter,
+        *,
+        environment: dict[str, str],
+        allowed: frozenset[str],
+    ) -> None:
+        """`allowed` are the servers (`host:port`) that may be anywhere, this machine included."""
+        super().__init__(reader, attempts, starter)
+        self._environment = environment
+        self._allowed = allowed
+
+    def admit(self, name: str, unit: Unit) -> None:
+        for variable in variables(unit):
+            if variable not in self._environment:
+                raise RefusedError(
+                    f"{name}: a header takes its value from a Secret, and this host is no cluster; "
+                    f"set {variable} in the environment of `dayfly up`"
+                )
+
+    def order(self, live: Live, key: Key, unit: Unit) -> bytes:
+        attempt = self._attempt(live, key, unit, isolation=self._starter.fork_isolation, apart=True)
+        sending = as_exec(
+            unit,
+            Place(command=(sys.executable, "-I", sender.__file__), folder=attempt.folder, allowed=self._allowed),
+            run=key.run,
+            name=key.unit,
+            record=live.run.unit(key.unit),
+            absent=[name for name, value in attempt.inputs.items() if value is None],
+            sensitive=attempt.sensitive,
+        )
+        return step_order(sending, attempt)
+
+
 class ForkExecutor(AttemptExecutor):
     """Forks of process workloads: each has a port of its own, and is asked whether it answers there."""
 
@@ -242,7 +290,7 @@ class ForkExecutor(AttemptExecutor):
             raise CannotRenderError(Reason.BASELINE_MISSING, f"its baseline {unit.fork.baseline.name} is not declared")
         port = self._port(key) if workload.port else 0
         if text := forks.unapplied(unit):
-            self._attempts.at(key).say(f"nothing is done for {text}")
+            self._attempts.at(key).say(f"not supported here: {text}")
         elsewhere = {name: self._ports.of(key.run, name) for name in self._baselines.with_ports(live.plan)}
         attempt = self._attempt(live, key, unit, isolation=self._starter.fork_isolation, apart=False)
         return forks.fork_order(unit, workload, attempt, port, elsewhere)

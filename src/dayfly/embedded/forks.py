@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-import re
 import socket
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import msgspec
 
+from dayfly.execute.fork import addresses
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.render import Attempt, service_order
@@ -22,8 +22,6 @@ HOST = "127.0.0.1"
 PROBE_S = 0.05
 PROBE_MOST_S = 1.0
 STILL_THERE_S = 1.0
-_HOST = re.compile(r"\{\{\s*\.Service\.Host\s*\}\}")
-_PORT = re.compile(r"\{\{\s*\.Service\.Port\s*\}\}")
 
 
 class Baselines:
@@ -105,7 +103,7 @@ class Ports:
         kept = {}
         for name, fork in plan.kept.items():
             # Chosen now, if need be: an address that is promised later would look like another one.
-            ports = [self.of(run, peer) for peer in peers(fork.unit) if peer in there]
+            ports = [self.of(run, peer) for peer in map(fork_id, addresses.peers(fork.unit)) if peer in there]
             kept[name] = msgspec.structs.replace(fork, generation=f"{fork.generation} {ports}") if ports else fork
         return msgspec.structs.replace(plan, kept=kept)
 
@@ -142,13 +140,6 @@ def fork_order(unit: Unit, workload: Workload, attempt: Attempt, port: int, else
     )
 
 
-def peers(unit: Unit) -> tuple[str, ...]:
-    """The forks whose addresses a fork is told."""
-    sources = [change.source for change in unit.fork.env if change.source] if unit.fork else []
-    named = [msgspec.convert(source["fork"]["forkOf"], Baseline) for source in sources if source.get("fork")]
-    return tuple(dict.fromkeys(map(fork_id, named)))
-
-
 def unapplied(unit: Unit) -> str:
     """What of a fork's wish has no meaning for a process, in words; or nothing."""
     fork = unit.fork
@@ -165,11 +156,10 @@ def check_addresses(unit: Unit, with_ports: Collection[str]) -> None:
     Raises:
         CannotRenderError: one has none.
     """
-    for change in unit.fork.env if unit.fork else ():
-        if "fork" in (change.source or {}) and fork_id(_of(change)) not in with_ports:
-            name = _of(change).name
+    for of in addresses.peers(unit):
+        if fork_id(of) not in with_ports:
             raise CannotRenderError(
-                Reason.FORK_WITHOUT_PORT, f"the baseline {name} has no port where its fork could answer"
+                Reason.FORK_WITHOUT_PORT, f"the baseline {of.name} has no port where its fork could answer"
             )
 
 
@@ -187,15 +177,9 @@ def _value(change: EnvChange, attempt: Attempt, elsewhere: Mapping[str, int]) ->
 
 
 def _address(change: EnvChange, elsewhere: Mapping[str, int]) -> bytes:
-    assert change.source is not None, "asked for a value from another fork"
-    port = elsewhere[fork_id(_of(change))]
-    return _PORT.sub(str(port), _HOST.sub(HOST, str(change.source["fork"]["expression"]))).encode()
-
-
-def _of(change: EnvChange) -> Baseline:
-    """The baseline of the fork that a change asks the address of."""
-    assert change.source is not None, "asked for a value from another fork"
-    return msgspec.convert(change.source["fork"]["forkOf"], Baseline)
+    of = addresses.peer(change)
+    assert of is not None, "asked for a value from another fork"
+    return addresses.filled_in(change, HOST, elsewhere[fork_id(of)]).encode()
 
 
 def _note(run: str, fork: str) -> str:

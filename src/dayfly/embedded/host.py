@@ -1,13 +1,10 @@
-"""The embedded host as the control plane sees it: offers, wishes, reports, values and logs."""
+"""The embedded host as its end of the link sees it: offers, wishes, reports, values and logs."""
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
-import subprocess
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -15,36 +12,37 @@ from typing import Self
 import msgspec
 
 from dayfly.embedded.attempts import Attempts
+from dayfly.embedded.beginning import begin_life, isolation, renew_leases, take
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
-from dayfly.embedded.executors import Executors, ForkExecutor, StepExecutor
+from dayfly.embedded.executors import Executors, ForkExecutor, StepExecutor, WebhookExecutor
 from dayfly.embedded.forks import HOST, Baselines, Ports, unapplied
 from dayfly.embedded.ledger import Hook, Ledger, LedgerError, Stored
 from dayfly.embedded.runs import Runs
 from dayfly.embedded.scene import Scenes
 from dayfly.embedded.writer import Writer
+from dayfly.execute.host_end import HostEnd
 from dayfly.execute.process.place import leave_place, open_place, sweep_places
 from dayfly.execute.process.run import Folder, forget, logged
 from dayfly.execute.process.start import Containers, Processes
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
-from dayfly.plan.status import Report, describe, limited
+from dayfly.plan.status import describe, limited
 from dayfly.plan.world import Running, Wish, World
-from dayfly.spec.lifecycle import Lifecycle, Unit, digest
-from dayfly.spec.run import Request, Run, State
-from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, Value
+from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
+from dayfly.spec.report import Report
+from dayfly.spec.run import Phase, Request, Run, State
+from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, Standing, Value, Verdict
 from dayfly.spec.workload import Workload
 
 log = logging.getLogger(__name__)
 
 KEEP_ENDED_MS = 7 * 24 * 3_600_000
 SWEEP_S = 3_600
-LOOK_MOST_S = 5
-
-
-class HomeBusyError(Exception):
-    """Another server uses this home."""
+VERSIONS_IN_A_LIFE = 1_000
+# Whose run it was is not known where nobody knows the run.
+NOBODY = Target(kind="Sandbox", name="", uid="")
 
 
 class EmbeddedHost:
@@ -58,6 +56,7 @@ class EmbeddedHost:
         writer: Writer,
         engine: Engine,
         baselines: Baselines,
+        life: int,
     ) -> None:
         self.home = home
         self._lock = lock
@@ -67,12 +66,13 @@ class EmbeddedHost:
         self._baselines = baselines
         self._place = engine.attempts.place
         # Versions of reports go on rising over restarts: whoever waits for a newer one hears of ours at once.
-        self._first = now_ms()
+        self._first = life * VERSIONS_IN_A_LIFE
         self._versions: dict[str, int] = {}
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
-        self._caught_up = asyncio.Event()
-        self._sweeper = asyncio.create_task(self._sweep())
+        self._session = life
+        self.end = HostEnd(self)
+        self._tasks = [asyncio.create_task(self._sweep()), asyncio.create_task(self.end.run())]
         engine.on_change = self._changed
+        engine.on_end = self._ended
 
     @classmethod
     async def open(
@@ -84,6 +84,7 @@ class EmbeddedHost:
         engine: str = "",
         hook: Hook | None = None,
         environment: Mapping[str, str] = os.environ,
+        webhooks: Collection[str] = (),
     ) -> Self:
         """Take the home over.
 
@@ -95,31 +96,34 @@ class EmbeddedHost:
                 processes of this machine.
             hook: Called with the name of each write of the ledger, before and after it.
             environment: The machine's, as steps are to find it.
+            webhooks: Servers (`host:port`) that webhooks may be sent to though they are not everybody's.
 
         Raises:
             HomeBusyError: another server has it.
             LedgerError: the ledger cannot be used.
         """
-        lock = _take(home)
+        lock = take(home)
         ledger = Ledger(home / "ledger.db", hook=hook)
-        _renew_leases(ledger)
+        renew_leases(ledger, now_ms() + LEASE_GRACE_MS)
+        life = begin_life(ledger, now_ms())
         reader = Ledger(home / "ledger.db")
         writer = Writer(ledger)
         place = open_place(home)
         await asyncio.to_thread(sweep_places)
         environment = dict(environment)
-        processes = Processes(runner, _isolation(runner), environment)
+        processes = Processes(runner, isolation(runner), environment)
         starter = Containers(engine, runner, processes) if engine else processes
         attempts, baselines, ports = Attempts(place, starter), Baselines(), Ports(place)
         runs = Runs(reader, baselines, ports)
         executors = Executors(
             StepExecutor(reader, attempts, starter, runs=runs, environment=environment, has_images=bool(engine)),
+            WebhookExecutor(reader, attempts, starter, environment=environment, allowed=frozenset(webhooks)),
             ForkExecutor(reader, attempts, starter, runs=runs, baselines=baselines, ports=ports),
         )
         scenes = Scenes(executors, attempts, starter, parallel=parallel)
         wheel = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports)
         attempts.news = wheel.news
-        return cls(home, lock, ledger, writer, wheel, baselines)
+        return cls(home, lock, ledger, writer, wheel, baselines, life)
 
     def start(self) -> None:
         """Begin to take turns. Baselines that forks need have been given by now."""
@@ -127,7 +131,10 @@ class EmbeddedHost:
 
     async def close(self, *, stop_forks: bool = True) -> None:
         """End the server's part: forks stop, running steps go on and are adopted by the next server."""
-        self._sweeper.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.end.close()
         await self._engine.stop()
         if stop_forks:
             await self._engine.stop_forks()
@@ -139,6 +146,23 @@ class EmbeddedHost:
         self._ledger.close()
         self._engine.reader.close()
         os.close(self._lock)
+
+    # --- what a link asks of it (`execute.host_end.Host`) -------------------------------------------------------------
+
+    wants_baselines = True
+
+    def begin_session(self) -> int:
+        """A number higher than of all sessions before."""
+        self._session = max(now_ms(), self._session + 1)
+        return self._session
+
+    def living(self) -> Iterable[str]:
+        """All runs that have not ended."""
+        return self._engine.reader.uids()
+
+    def unacknowledged(self) -> Iterable[str]:
+        """All that have ended, and nobody has said that he knows."""
+        return self._engine.reader.unacknowledged()
 
     # --- wishes -----------------------------------------------------------------------------------------------------
 
@@ -157,71 +181,99 @@ class EmbeddedHost:
             self._engine.reload(uid)
         self._engine.unblock()
 
-    async def offer(self, offer: Offer) -> None:
-        """Seal the run if it is new; otherwise take over its forks and times."""
+    async def offer(self, offer: Offer) -> Verdict:
+        """Seal the run if it is new and may be born; otherwise take over its forks and times, if they are no older."""
         now = now_ms()
         run = Run(uid=offer.uid, target=offer.target, plan=digest(offer.documents), born_at=now)
         wish = Wish(expires_at=offer.expires_at, lease_until=offer.lease_until)
-        stored = Stored(run=run, name=offer.name, documents=offer.documents, forks=offer.forks, wish=wish)
+        stored = Stored(
+            run=run,
+            name=offer.name,
+            documents=offer.documents,
+            forks=offer.forks,
+            wish=wish,
+            generation=offer.generation,
+        )
         seal(offer.documents, offer.forks)  # what cannot be indexed must not be stored
 
-        def seal_or_revise() -> None:
-            if self._ledger.birth(stored):
-                return
+        def seal_or_revise() -> bool:
+            if offer.birth and self._ledger.birth(stored):
+                return True
             before = self._ledger.load(offer.uid)
-            if before is not None:
+            if before is None:
+                return False
+            if offer.generation >= before.generation:
                 if before.forks != offer.forks:
                     self._ledger.set_forks(offer.uid, offer.forks, now)
                 self._ledger.set_wish(offer.uid, msgspec.structs.replace(before.wish, expires_at=offer.expires_at))
+                self._ledger.set_generation(offer.uid, offer.generation)
+            return True
 
-        await self._writer.run(seal_or_revise)
+        if not await self._writer.run(seal_or_revise):
+            return self._absent(offer.uid)
         self._engine.reload(offer.uid)
+        return Verdict.TAKEN
 
-    async def stop(self, uid: str, request: Request) -> bool:
-        """Wish the run's end; durable when this returns. False if there is no such run."""
-        return await self._wish(uid, lambda wish: wish if wish.stop else msgspec.structs.replace(wish, stop=request))
-
-    async def abandon(self, uid: str, request: Request) -> bool:
-        """Wish the run's end without its cleanup. False if there is no such run."""
+    async def stop(self, uid: str, request: Request, *, known: bool = True) -> Verdict:
+        """Wish the run's end; durable when this returns. One that nobody knows never begins, unless it is `known`."""
+        never = Run(uid=uid, target=NOBODY, plan="", phase=Phase.CLEANED, closed=request, ended_at=now_ms())
         return await self._wish(
-            uid, lambda wish: wish if wish.abandon else msgspec.structs.replace(wish, abandon=request)
+            uid,
+            lambda wish: wish if wish.stop else msgspec.structs.replace(wish, stop=request),
+            never=None if known else never,
         )
 
-    async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> bool:
-        """End the back-off after those attempts of units, and after no others. False if there is no such run."""
+    async def abandon(self, uid: str, request: Request) -> Verdict:
+        """Wish the run's end without its cleanup. One that nobody knows never begins."""
+        return await self._wish(
+            uid,
+            lambda wish: wish if wish.abandon else msgspec.structs.replace(wish, abandon=request),
+            never=Run(uid=uid, target=NOBODY, plan="", phase=Phase.ABANDONED, abandon=request, ended_at=now_ms()),
+        )
+
+    async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> Verdict:
+        """End the back-off after those attempts of units, and after no others."""
         now = now_ms()
 
-        def note() -> None:
-            for unit, attempt in attempts.items():
+        def newest(wish: Wish) -> Wish:
+            later = {unit: attempt for unit, attempt in attempts.items() if attempt > wish.retry.get(unit, 0)}
+            for unit, attempt in later.items():
                 self._ledger.note(uid, now, unit, attempt, "Retry", f"its back-off was ended (by {by})")
+            return msgspec.structs.replace(wish, retry={**wish.retry, **later})
 
-        return await self._wish(
-            uid, lambda wish: msgspec.structs.replace(wish, retry={**wish.retry, **attempts}), also=note
-        )
+        return await self._wish(uid, newest)
 
-    async def lease(self, uid: str, until: int) -> bool:
-        """Renew the lease. False if there is no such run or it is closed."""
+    async def lease(self, uid: str, until: int) -> Verdict:
+        """Renew the lease of a run that is open."""
         return await self._wish(uid, lambda wish: msgspec.structs.replace(wish, lease_until=until), only_open=True)
 
     async def _wish(
-        self,
-        uid: str,
-        change: Callable[[Wish], Wish],
-        *,
-        only_open: bool = False,
-        also: Callable[[], None] = lambda: None,
-    ) -> bool:
+        self, uid: str, change: Callable[[Wish], Wish], *, only_open: bool = False, never: Run | None = None
+    ) -> Verdict:
+        """Write what is wished of a run. One that nobody knows has ended with `never`, if that is given."""
+
         def write() -> bool:
             stored = self._ledger.load(uid)
+            if stored is None and never is not None:
+                self._ledger.bar(never)
             if stored is None or (only_open and stored.run.closed is not None):
                 return False
-            also()
             return self._ledger.set_wish(uid, change(stored.wish))
 
-        found = await self._writer.run(write)
-        if found:
-            self._engine.reload(uid)
-        return found
+        if not await self._writer.run(write):
+            return self._absent(uid)
+        self._engine.reload(uid)
+        return Verdict.TAKEN
+
+    def _absent(self, uid: str) -> Verdict:
+        """Why something could not be wished of a run."""
+        if self.has_ended(uid):
+            return Verdict.OVER
+        return Verdict.UNKNOWN if self._engine.reader.load(uid) is None else Verdict.CLOSED
+
+    async def acknowledge(self, uids: tuple[str, ...]) -> None:
+        """The ends of these runs are noted: after their week they are forgotten."""
+        await self._writer.run(lambda: self._ledger.acknowledge(uids))
 
     # --- reports ----------------------------------------------------------------------------------------------------
 
@@ -243,29 +295,24 @@ class EmbeddedHost:
         """Whether the run existed and is over."""
         return self._engine.reader.last(uid) is not None
 
-    async def changed(self, uid: str, version: int, seconds: float) -> int:
-        """Wait until the run's report is newer than `version`; returns its version."""
-        if self._versions.get(uid, self._first) <= version:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            waiting = self._waiting.setdefault(uid, set())
-            waiting.add(future)
-            try:
-                await asyncio.wait({future}, timeout=seconds)
-            finally:
-                waiting.discard(future)
-                if not waiting:
-                    self._waiting.pop(uid, None)
+    def standing(self, uid: str) -> Standing | None:
+        """What the run is doing and where its forks answer; of one that has ended, its last word."""
+        report = self.report(uid)
+        if report is None:
+            return None
+        return Standing(uid=uid, seq=self.version(uid), report=report, endpoints=self.endpoints(uid))
+
+    def version(self, uid: str) -> int:
+        """The number of the run's report."""
         return self._versions.get(uid, self._first)
 
     def _changed(self, uid: str) -> None:
-        self._versions[uid] = self._versions.get(uid, self._first) + 1
-        for future in self._waiting.get(uid, ()):
-            if not future.done():
-                future.set_result(None)
+        self._versions[uid] = self.version(uid) + 1
+        self.end.changed(uid)
 
-    def caught_up(self) -> None:
-        """Hear that whoever asks has taken note of every run that has ended: what is old of them may be forgotten."""
-        self._caught_up.set()
+    def _ended(self, uid: str) -> None:
+        self._versions[uid] = self.version(uid) + 1
+        self.end.ended(uid)
 
     def endpoints(self, uid: str) -> tuple[Endpoint, ...]:
         """Where the run's forks answer."""
@@ -311,66 +358,20 @@ class EmbeddedHost:
         """Bytes of one log from `offset`; None if there is no such log."""
         return Folder(self._place, uid, unit, attempt).read_log(offset, limit)
 
+    async def forget_old(self) -> None:
+        """Forget runs that ended long ago, with their logs."""
+        before = now_ms() - KEEP_ENDED_MS
+        self.end.forgets()
+        try:
+            ended = await self._writer.run(partial(self._ledger.forget, before))
+        except LedgerError as error:
+            log.warning("what ended long ago is kept until the next look: %s", error)
+            return
+        for uid in ended:
+            forget(self._place, uid)
+            self._versions.pop(uid, None)
+
     async def _sweep(self) -> None:
-        """Forget runs that ended long ago, with their logs.
-
-        Not before the store has taken note of them: to a server that was away for long, one that ended just before
-        would be lost, or new.
-        """
-        await self._caught_up.wait()
         while True:
-            before = now_ms() - KEEP_ENDED_MS
-            try:
-                ended = await self._writer.run(partial(self._ledger.forget, before))
-            except LedgerError as error:
-                log.warning("what ended long ago is kept until the next look: %s", error)
-                ended = []
-            for uid in ended:
-                forget(self._place, uid)
-                self._versions.pop(uid, None)
+            await self.forget_old()
             await asyncio.sleep(SWEEP_S)
-
-
-def _renew_leases(ledger: Ledger) -> None:
-    until = now_ms() + LEASE_GRACE_MS
-    if ledger.lapsing(until):
-        with ledger.transaction("leases"):
-            ledger.extend_leases(until)
-
-
-def _take(home: Path) -> int:
-    """The kernel's lock on the home; it is freed when the process ends, however it ends."""
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    end = time.monotonic() + LOOK_MOST_S
-    while not _flocked(descriptor, fcntl.LOCK_EX):
-        # Who only looks whether a server is there shares the lock, for microseconds; a server's cannot be shared.
-        if not _flocked(descriptor, fcntl.LOCK_SH) or time.monotonic() > end:
-            with contextlib.suppress(OSError):
-                holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-            os.close(descriptor)
-            raise HomeBusyError(
-                f"another dayfly (process {holder}) uses {home}; stop it with `dayfly down`, or set DAYFLY_HOME"
-            )
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        time.sleep(0.001)
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-    return descriptor
-
-
-def _flocked(descriptor: int, how: int) -> bool:
-    try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _isolation(runner: str) -> str:
-    """What the kernel grants: `root`, `user` or `none`."""
-    answer = subprocess.run([runner, "probe"], check=True, capture_output=True, text=True, timeout=10)
-    for line in answer.stdout.split():
-        if line.startswith("isolation="):
-            return line.removeprefix("isolation=")
-    raise AssertionError(f"the runner's probe says {answer.stdout!r}")

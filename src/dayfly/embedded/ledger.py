@@ -4,9 +4,9 @@ Each change is a compare-and-swap on the run's `seq` inside a transaction that i
 synchronous and knows no thread; `embedded.writer` groups its commits.
 """
 
+import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,11 +20,13 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.run import Run
 from dayfly.spec.wire import HostUnavailableError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_BUSY_S = 10
 _SCHEMA = """
 CREATE TABLE run (
     uid TEXT PRIMARY KEY, name TEXT NOT NULL, seq INTEGER NOT NULL, phase TEXT NOT NULL,
-    ledger BLOB NOT NULL, documents BLOB NOT NULL, forks BLOB NOT NULL, wish BLOB NOT NULL
+    ledger BLOB NOT NULL, documents BLOB NOT NULL, forks BLOB NOT NULL, wish BLOB NOT NULL,
+    generation INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE output (
     run TEXT NOT NULL, unit TEXT NOT NULL, name TEXT NOT NULL, attempt INTEGER NOT NULL, value BLOB NOT NULL,
@@ -36,9 +38,20 @@ CREATE TABLE history (
 ) STRICT;
 CREATE INDEX history_of_run ON history (run, seq);
 CREATE TABLE ended (
-    uid TEXT PRIMARY KEY, name TEXT NOT NULL, at INTEGER NOT NULL, ledger BLOB NOT NULL
+    uid TEXT PRIMARY KEY, name TEXT NOT NULL, at INTEGER NOT NULL, ledger BLOB NOT NULL,
+    acknowledged INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX ended_by_time ON ended (at);
+CREATE INDEX ended_unacknowledged ON ended (uid) WHERE NOT acknowledged;
+CREATE TABLE life (number INTEGER NOT NULL) STRICT;
+INSERT INTO life VALUES (0);
+"""
+_FROM_1 = """
+ALTER TABLE run ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE ended ADD COLUMN acknowledged INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX ended_unacknowledged ON ended (uid) WHERE NOT acknowledged;
+CREATE TABLE life (number INTEGER NOT NULL) STRICT;
+INSERT INTO life VALUES (0);
 """
 
 _HISTORY = "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -59,6 +72,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     documents: tuple[Lifecycle, ...]
     forks: tuple[Unit, ...]
     wish: Wish
+    generation: int = 0
 
     def plan(self) -> Plan:
         """The sealed documents with today's forks, indexed."""
@@ -91,11 +105,13 @@ class Ledger:
 
     def __init__(self, path: Path | str, *, hook: Hook | None = None) -> None:
         self._hook = hook or (lambda _: None)
+        # Whether the file of writes to come may hold what has been deleted; a server that was killed may have left it.
+        self.remains = True
         try:
             if str(path) != ":memory:":
                 # It holds the values of outputs: it is made for its owner alone, and SQLite's side files follow it.
                 Path(path).touch(mode=0o600)
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_S)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             # What a run kept secret leaves the file with the run.
@@ -106,9 +122,10 @@ class Ledger:
 
     def _prepare(self) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
+        if version in (0, 1):
             with self._db:
-                self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+                script = _FROM_1 if version else _SCHEMA
+                self._db.executescript(f"BEGIN; {script} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
         elif version != SCHEMA_VERSION:
             raise LedgerError(
                 f"the ledger is of version {version}, this Dayfly knows {SCHEMA_VERSION}; use the Dayfly that made it"
@@ -117,7 +134,18 @@ class Ledger:
     def close(self) -> None:
         self._db.close()
 
-    @contextmanager
+    def wipe(self) -> None:
+        """Let go of the written log (`-wal`): it has the values of runs that have ended until it is written over.
+
+        While somebody reads the file of another process it stays; that is tried again.
+        """
+        with contextlib.suppress(sqlite3.DatabaseError):
+            self._db.execute("PRAGMA busy_timeout = 0")
+            (busy, _, _) = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self.remains = bool(busy)
+            self._db.execute(f"PRAGMA busy_timeout = {_BUSY_S * 1000}")
+
+    @contextlib.contextmanager
     def transaction(self, what: str) -> Iterator[None]:
         """Everything inside becomes durable together when the block is left, or not at all.
 
@@ -138,6 +166,19 @@ class Ledger:
             raise LedgerError(f"the ledger cannot be written: {error}") from error
         self._hook(f"after {what}")
 
+    def begin_life(self, least: int) -> int:
+        """A number higher than at any time before, for a server that begins; at least `least`.
+
+        Raises:
+            LedgerError: the disk refused.
+        """
+        try:
+            self._db.execute("UPDATE life SET number = max(number + 1, ?)", (least,))
+        except sqlite3.DatabaseError as error:
+            raise LedgerError(f"the ledger cannot be written: {error}") from error
+        (number,) = self._db.execute("SELECT number FROM life").fetchone()
+        return int(number)
+
     # --- inside a transaction -----------------------------------------------------------------------------------
 
     def birth(self, stored: Stored) -> bool:
@@ -146,7 +187,7 @@ class Ledger:
         if self._db.execute("SELECT 1 FROM ended WHERE uid = ?", (uid,)).fetchone():
             return False
         cursor = self._db.execute(
-            "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 uid,
                 stored.name,
@@ -156,6 +197,7 @@ class Ledger:
                 _encode(stored.documents),
                 _encode(stored.forks),
                 _encode(stored.wish),
+                stored.generation,
             ),
         )
         if cursor.rowcount:
@@ -207,6 +249,10 @@ class Ledger:
             )
         return bool(cursor.rowcount)
 
+    def set_generation(self, uid: str, generation: int) -> None:
+        """Note which form of the target's wish was taken over last."""
+        self._db.execute("UPDATE run SET generation = ? WHERE uid = ?", (generation, uid))
+
     def note(self, uid: str, at: int, unit: str, attempt: int, what: str, message: str) -> None:
         """Add a line of a living run's history that is no move of its ledger."""
         self._db.execute(
@@ -218,13 +264,29 @@ class Ledger:
         """Forget a finished run and its values; its history and its last ledger stay for the record."""
         self._db.execute("DELETE FROM run WHERE uid = ? AND phase IN ('cleaned', 'abandoned')", (run.uid,))
         self._db.execute("DELETE FROM output WHERE run = ?", (run.uid,))
+        self.remains = True
+        self._end(run, name)
+
+    def bar(self, run: Run) -> None:
+        """Let a run that nobody knows have ended before it began: whoever offers it later is too late."""
+        self._end(run, "")
+
+    def _end(self, run: Run, name: str) -> None:
         self._db.execute(
-            "INSERT OR IGNORE INTO ended VALUES (?, ?, ?, ?)", (run.uid, name, run.ended_at, ledger.encode(run))
+            "INSERT OR IGNORE INTO ended VALUES (?, ?, ?, ?, 0)", (run.uid, name, run.ended_at, ledger.encode(run))
         )
 
+    def acknowledge(self, uids: Iterable[str]) -> None:
+        """Note that the ends of these runs are known where they are to be known."""
+        self._db.executemany("UPDATE ended SET acknowledged = 1 WHERE uid = ?", [(uid,) for uid in uids])
+
     def forget(self, before: int) -> list[str]:
-        """Drop the record of runs that ended before that moment; returns their uids, whose logs can go too."""
-        gone = [uid for (uid,) in self._db.execute("SELECT uid FROM ended WHERE at < ?", (before,))]
+        """Drop the record of runs that ended before that moment; returns their uids, whose logs can go too.
+
+        Not of those that are not acknowledged: to whoever was away for long one of them would be lost, or new.
+        """
+        found = self._db.execute("SELECT uid FROM ended WHERE at < ? AND acknowledged", (before,))
+        gone = [uid for (uid,) in found]
         self._db.executemany("DELETE FROM history WHERE run = ?", [(uid,) for uid in gone])
         self._db.executemany("DELETE FROM ended WHERE uid = ?", [(uid,) for uid in gone])
         return gone
@@ -233,16 +295,19 @@ class Ledger:
 
     def load(self, uid: str) -> Stored | None:
         """The run, or None."""
-        row = self._db.execute("SELECT name, ledger, documents, forks, wish FROM run WHERE uid = ?", (uid,)).fetchone()
+        row = self._db.execute(
+            "SELECT name, ledger, documents, forks, wish, generation FROM run WHERE uid = ?", (uid,)
+        ).fetchone()
         if row is None:
             return None
-        name, run, documents, forks, wish = row
+        name, run, documents, forks, wish, generation = row
         return Stored(
             run=ledger.decode(run),
             name=name,
             documents=_documents(documents),
             forks=_forks(forks),
             wish=_wish(wish),
+            generation=generation,
         )
 
     def lapsing(self, until: int) -> bool:
@@ -257,6 +322,10 @@ class Ledger:
     def uids(self) -> list[str]:
         """All runs that have not ended."""
         return [uid for (uid,) in self._db.execute("SELECT uid FROM run ORDER BY rowid")]
+
+    def unacknowledged(self) -> list[str]:
+        """Runs that have ended, and nobody has said that he knows."""
+        return [uid for (uid,) in self._db.execute("SELECT uid FROM ended WHERE NOT acknowledged")]
 
     def last(self, uid: str) -> Run | None:
         """The last ledger of a run that has ended."""

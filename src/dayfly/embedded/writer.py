@@ -12,6 +12,8 @@ from dayfly.embedded.ledger import Ledger, LedgerError
 T = TypeVar("T")
 Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 MOST_AT_ONCE = 256
+QUIET_S = 0.5
+"""After so long without work the written log is wiped, if there is need: it costs some writes of the disk."""
 
 
 class Writer:
@@ -50,7 +52,7 @@ class Writer:
         open_ = True
         while open_:
             group: list[Job] = []
-            job = self._jobs.get()
+            job = self._next()
             while job is not None:
                 group.append(job)
                 if len(group) == MOST_AT_ONCE or self._jobs.empty():
@@ -59,6 +61,14 @@ class Writer:
             open_ = job is not None
             if group:
                 self._commit(group)
+
+    def _next(self) -> Job | None:
+        while self._ledger.remains:
+            try:
+                return self._jobs.get(timeout=QUIET_S)
+            except queue.Empty:
+                self._ledger.wipe()
+        return self._jobs.get()
 
     def _commit(self, group: list[Job]) -> None:
         answers: list[Any] = []

@@ -15,7 +15,7 @@ from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan, Step
 from dayfly.plan.world import AttemptKey, Fact, Objection
-from dayfly.spec.lifecycle import Event, Lifecycle, Unit, kept_id, unit_id
+from dayfly.spec.lifecycle import Event, Kind, Lifecycle, Unit, kept_id, unit_id
 from dayfly.spec.wire import RefusedError
 
 V_contra = TypeVar("V_contra", contravariant=True)
@@ -111,9 +111,11 @@ class Registry(Generic[V_contra]):
             for unit in (unit for event in Event for unit in document.units(event)):
                 self._admit(unit_id(document.resource, unit.name), unit)
         for unit in kept:
+            _check_work(unit.name, unit)
             self._admit(kept_id(unit), unit)
 
     def _admit(self, name: str, unit: Unit) -> None:
+        _check_work(name, unit)
         executor = self._by_kind.get(unit.kind)
         if executor is None:
             raise RefusedError(f"{name}: {self._unsupported(unit)}")
@@ -176,3 +178,17 @@ class Registry(Generic[V_contra]):
         """The host's process ends."""
         for executor in self._by_kind.values():
             await executor.close()
+
+
+_WORK: dict[str, str] = {
+    Kind.EXEC: "a script",
+    Kind.WEBHOOK: "a request",
+    Kind.OBJECT: "a manifest",
+    Kind.FORK: "a baseline",
+}
+
+
+def _check_work(name: str, unit: Unit) -> None:
+    """Refuse a unit of one of our kinds that does not say what is to be done."""
+    if (work := _WORK.get(unit.kind)) and getattr(unit, unit.kind) is None:
+        raise RefusedError(f"{name}: a unit of kind {unit.kind} needs {work}, and this one has none")

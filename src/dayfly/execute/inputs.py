@@ -14,7 +14,7 @@ from dayfly.execute.order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, Step
 from dayfly.spec.lifecycle import CREATING, Input, Unit, unit_id
-from dayfly.spec.run import Phase, Run, State
+from dayfly.spec.run import ALIVE, Phase, Run
 
 ENV_INPUT_LIMIT = 64 * 1024
 
@@ -103,7 +103,7 @@ def _source(run: Run, item: Input, resource: str) -> tuple[Source, int, bool]:
     record = run.unit(producer)
     told = Told(producer, item.from_.output)
     known = record.outputs.get(item.from_.output)
-    if record.state in (State.CLAIMED, State.UNKNOWN):
+    if record.state in ALIVE:
         return told, 0, True
     return (told, known.size, known.text) if known is not None else (None, 0, True)
 

@@ -2,17 +2,23 @@
 
 The runner masks what it knows while a step prints (twin: `runner/mask.c`): the values that the step was given, and
 those of its outputs as soon as their files are there. What was printed before that, the end of a log still holds.
+
+Values and log are a step's own, and whoever masks has other runs to see to: the cost is bounded by a few passes over
+the log for each form, of which there are no more than the runner has.
 """
 
 import base64
 import json
-import re
-from collections.abc import Iterable
-from urllib.parse import quote
+import string
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 LEAST = 4
 LEAST_LINE = 8
 MOST = 64 * 1024
+MOST_FORMS = 1024
+# So often it is looked whether a log begins with the end of a value; what might be one beyond that is taken for one.
+_TRIES = 64
 
 
 def overwritten(log: bytes, values: Iterable[bytes], *, cut: bool = False) -> bytes:
@@ -20,29 +26,51 @@ def overwritten(log: bytes, values: Iterable[bytes], *, cut: bool = False) -> by
 
     `cut` says that its beginning is missing, so that it may begin within a value.
     """
-    found = {form for value in values for form in forms(value)}
-    if not found:
-        return log
-    longest_first = sorted(found, key=len, reverse=True)
-    if cut:
-        ends = (form[at:] for form in longest_first for at in range(1, len(form) - LEAST + 1))
-        begins = max((len(end) for end in ends if log.startswith(end)), default=0)
-        log = b"*" * begins + log[begins:]
-    return re.sub(b"|".join(map(re.escape, longest_first)), lambda match: b"*" * len(match[0]), log)
+    masked = bytearray(log)
+    every = dict.fromkeys(form for value in values for form in forms(value))
+    for form in islice(every, MOST_FORMS):
+        at = log.find(form)
+        while at >= 0:
+            masked[at : at + len(form)] = b"*" * len(form)
+            at = log.find(form, at + len(form))
+        if cut:
+            begun = _begun(form, log)
+            masked[:begun] = b"*" * begun
+    return bytes(masked)
 
 
-def forms(value: bytes) -> set[bytes]:
+def _begun(form: bytes, log: bytes) -> int:
+    """How much of the log's beginning is the end of a form, or may be."""
+    head = log[:LEAST]
+    at = form.find(head, 1) if len(head) == LEAST else -1
+    for _ in range(_TRIES):
+        if at < 0 or log.startswith(form[at:]):
+            break
+        at = form.find(head, at + 1)
+    return min(len(form) - at, len(log)) if at >= 0 else 0
+
+
+def forms(value: bytes) -> Iterator[bytes]:
     """The texts by which a value is known; none for one that is too short (it would mask half a log) or too long."""
     bare = value.rstrip(b"\r\n")
     if len(bare) < LEAST or len(value) > MOST:
-        return set()
-    found = {bare}
+        return
+    yield bare
     for whole in (bare, value):
-        found |= {encode(whole).rstrip(b"=") for encode in (base64.b64encode, base64.urlsafe_b64encode)}
-    for safe in ("", "/"):
-        percent = quote(bare, safe=safe).encode()
-        found |= {percent, re.sub(rb"%..", lambda match: match[0].lower(), percent)}
-    found.add(json.dumps(bare.decode("latin-1"), ensure_ascii=False)[1:-1].encode("latin-1"))
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            yield encode(whole).rstrip(b"=")
+    for table in _PERCENT:
+        yield b"".join([table[byte] for byte in bare])
+    yield json.dumps(bare.decode("latin-1"), ensure_ascii=False)[1:-1].encode("latin-1")
     if b"\n" in bare:
-        found |= {line.strip(b" \t\r") for line in bare.split(b"\n") if len(line.strip(b" \t\r")) >= LEAST_LINE}
-    return found
+        lines = (line.strip(b" \t\r") for line in bare.split(b"\n"))
+        yield from (line for line in lines if len(line) >= LEAST_LINE)
+
+
+def _percent(format_: bytes, safe: str) -> list[bytes]:
+    """For each byte what stands for it in a URL, in which `safe` characters beside the plain ones stay as they are."""
+    plain = (string.ascii_letters + string.digits + "-._~" + safe).encode()
+    return [bytes([byte]) if byte in plain else format_ % byte for byte in range(256)]
+
+
+_PERCENT = [_percent(format_, safe) for safe in ("", "/") for format_ in (b"%%%02X", b"%%%02x")]

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from dayfly.spec.identity import nonce, resource_id
-from dayfly.spec.lifecycle import Unit
+from dayfly.spec.lifecycle import Exec, Unit
 
 UNIT_OUTPUT_LIMIT = 512 * 1024
 
@@ -18,19 +18,31 @@ class CannotRenderError(Exception):
         self.reason = reason
 
 
+class Program(Exec, frozen=True, kw_only=True):
+    """A program of ours instead of a script: how a unit of another kind is carried out. It stands in no document."""
+
+    script: str = ""
+    command: tuple[str, ...]
+
+
 def step_records(unit: Unit) -> list[Record]:
-    """The unit's own part of an order: script, deadlines, outputs."""
+    """The unit's own part of an order: script or program, deadlines, outputs."""
     assert unit.exec is not None, "only exec units have a script"
+    words = unit.exec.command if isinstance(unit.exec, Program) else ()
     return [
-        ("script", unit.exec.script.encode()),
+        *([("arg", _path(word)) for word in words] or [("script", unit.exec.script.encode())]),
         ("run-ms", b"%d" % unit.timeouts.run_ms),
         ("grace-ms", b"%d" % unit.timeouts.grace_ms),
         ("unit-limit", b"%d" % UNIT_OUTPUT_LIMIT),
         *(
-            ("sensitive-output" if output.sensitive else "output", f"{output.name}\0{output.path}".encode())
+            ("sensitive-output" if output.sensitive else "output", _path(f"{output.name}\0{output.path}"))
             for output in unit.outputs
         ),
     ]
+
+
+def _path(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
 
 
 def identity_records(run: str, unit: str, number: int, start_before: int) -> list[Record]:

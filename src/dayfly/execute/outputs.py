@@ -9,7 +9,7 @@ from dayfly.plan import table
 from dayfly.plan.actions import Record
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, Sealed
-from dayfly.spec.run import OutputRecord, Result, Run, State
+from dayfly.spec.run import ALIVE, OutputRecord, Result, Run, State
 
 RUN_OUTPUT_LIMIT = 1 << 20
 
@@ -29,8 +29,10 @@ def described(fact: F, values: Mapping[str, bytes]) -> F:
 
 def within_limit(run: Run, facts: Mapping[AttemptKey, Fact]) -> dict[AttemptKey, Fact]:
     """The same facts; but all outputs of a run together have a limit, and a result beyond it is a failure."""
-    kept = sum(_size(record.outputs) for record in run.units.values())
     found = dict(facts)
+    if not any(isinstance(fact, (Ended, Sealed)) for fact in facts.values()):
+        return found
+    kept = sum(_size(record.outputs) for record in run.units.values())
     for (name, attempt), fact in facts.items():
         record = run.unit(name)
         if not isinstance(fact, (Ended, Sealed)) or attempt != record.attempt or record.state is State.DONE:
@@ -58,7 +60,7 @@ def foreseen(run: Run, facts: Mapping[AttemptKey, Fact]) -> Run:
 
 def _is_awaited(run: Run, name: str, attempt: int) -> bool:
     record = run.unit(name)
-    return record.attempt == attempt and record.state in (State.CLAIMED, State.UNKNOWN)
+    return record.attempt == attempt and record.state in ALIVE
 
 
 def _too_large(result: Result, total: int) -> Result:

@@ -4,11 +4,12 @@ import signal
 from collections.abc import Iterable
 
 from dayfly.execute.order import UNIT_OUTPUT_LIMIT
+from dayfly.execute.webhook.read import meaning
 from dayfly.plan.reasons import Reason
 from dayfly.plan.words import killed_within, out_of_memory, run_deadline, span
 from dayfly.plan.world import Ended, NeverRan
 from dayfly.spec.frames import FrameError, decode
-from dayfly.spec.lifecycle import Unit
+from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import OutputRecord, Result
 
 
@@ -63,6 +64,8 @@ def _reason(outcome: str, code: int, detail: str, unit: Unit) -> tuple[str, str]
     match outcome:
         case "exited" if code == 0:
             return "", ""
+        case "exited" if unit.kind == Kind.WEBHOOK:
+            return meaning(code, unit)
         case "exited":
             return Reason.EXIT_CODE, f"exit code {code}"
         case "signaled":
@@ -107,10 +110,10 @@ def _signal(code: int) -> str:
 
 
 _FAULTS = {
-    "missing": (Reason.OUTPUT_MISSING, "output {name} was not written: the step ended well but left no such file"),
+    "missing": (Reason.OUTPUT_MISSING, "output {name} was not written: the step succeeded but left no such file"),
     "too-large": (
         Reason.OUTPUT_TOO_LARGE,
-        f"output {{name}} has {{size}} bytes; all outputs of a step together may have {UNIT_OUTPUT_LIMIT} together",
+        f"output {{name}} has {{size}} bytes; all outputs of a step together may have at most {UNIT_OUTPUT_LIMIT}",
     ),
     "refused": (Reason.OUTPUT_REFUSED, "output {name} is not a plain file (links, pipes and devices are not read)"),
 }

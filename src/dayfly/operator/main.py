@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from dayfly import __version__
@@ -14,7 +14,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
 from dayfly.kube.lease import Elector, Terms, standing
 from dayfly.operator.cluster.caches import Cluster, unix_ms
-from dayfly.operator.cluster.objects import SandboxObject
+from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.operator.monitoring import journal
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.operator.monitoring.serve import serving
@@ -24,13 +24,18 @@ from dayfly.operator.outputs.outputs import ForeignSecretError
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
+from dayfly.operator.pods.senders import Senders
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.status.resource_status import ResourceStatus
 from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError
+from dayfly.operator.targets.adapter import Adapter
+from dayfly.operator.targets.sandbox import SandboxTarget
+from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import Report, describe
+from dayfly.plan.status import describe
+from dayfly.spec.report import Report
 from dayfly.work.queue import work
 
 log = logging.getLogger(__name__)
@@ -57,6 +62,8 @@ class Front(Protocol):
 
 
 Fronts = Callable[[Cluster, SandboxStatus], Front]
+Kinds = Sequence[Callable[[Cluster], Adapter]]
+"""Of targets, beside Sandboxes."""
 
 
 class Operator:
@@ -69,9 +76,11 @@ class Operator:
         runner: Runner,
         front: Fronts | None = None,
         fallback: FallbackImage | None = None,
+        senders: Senders | None = None,
         elector: Elector | None = None,
         identity: str = "operator",
         steps: int = STEPS,
+        kinds: Kinds = (),
         now: Callable[[], int] = unix_ms,
         seed: int | None = None,
     ) -> None:
@@ -84,8 +93,17 @@ class Operator:
         if self._front is None:
             self.cluster.wishes.close()
             self.cluster.published.close()
+        speaker = _OfSandboxes(self.cluster, self._sandbox_status, self._heeded)
+        every = SandboxTarget(self.cluster, speaker), *(make(self.cluster) for make in kinds)
+        self.targets = Targets(self.cluster, *every)
         self._reconciler = Reconciler(
-            self.cluster, runner=runner, fallback=fallback or FallbackImage(client), ended=self._ended, bound=steps
+            self.cluster,
+            self.targets,
+            runner=runner,
+            fallback=fallback or FallbackImage(client),
+            senders=senders or Senders(FallbackImage(client)),
+            ended=self._ended,
+            bound=steps,
         )
         self._resource_status = ResourceStatus(self.cluster, Bindings(self.cluster).of)
         self._stopping = asyncio.Event()
@@ -197,26 +215,26 @@ class Operator:
         return decision
 
     async def _tell(self, run: str, scene: Scene | None, decided: Decision | None) -> None:
-        """Say how the run stands, of its Sandbox and of each resource; `decided` is what follows from the scene."""
+        """Say how the run stands, of its target and of each resource; `decided` is what follows from the scene."""
         found = self.cluster.ledger.get(run)
-        if scene is None or found is None or not self._reconciler.targets.of(found).speaks:
+        if scene is None or found is None:
             return
-        session = self._reconciler.sessions.of(found)
+        target, session = self.targets.of(found), self._reconciler.sessions.of(found)
         report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now), scene.now)
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
-            if after := await self._resource_status.run(scene, found, report, session.resources):
+            if target.copies and (after := await self._resource_status.run(scene, found, report, session.resources)):
                 self.cluster.queue.add(run, after=after)
         except Exception:
             # Not `finally`: a worker that is to end says nothing more, and what fails then would make it forget to end.
-            await self._speak(run, scene, report)
+            await self._speak(run, target, scene, report)
             raise
-        await self._speak(run, scene, report)
-        if after := await self._reconciler.logs.run(scene, found, report, session.logs):
+        await self._speak(run, target, scene, report)
+        if target.copies and (after := await self._reconciler.logs.run(scene, found, report, session.logs)):
             self.cluster.queue.add(run, after=after)
 
-    async def _speak(self, run: str, scene: Scene, report: Report) -> None:
-        if after := await self._sandbox_status.run(scene, report, self._heeded):
+    async def _speak(self, run: str, target: Adapter, scene: Scene, report: Report) -> None:
+        if after := await target.tell(scene, report):
             self.cluster.queue.add(run, after=after)
 
     async def _say_hindered(self, run: str, error: Exception) -> None:
@@ -230,8 +248,8 @@ class Operator:
 
     async def _try_to_say(self, run: str, error: Exception) -> None:
         patience = HINDERED_AFTER if isinstance(error, errors.Refused) else TROUBLED_AFTER
-        scene = self._reconciler.last(run)
-        if scene is None or self.cluster.queue.failures(run) < patience:
+        scene, found = self._reconciler.last(run), self.cluster.ledger.get(run)
+        if scene is None or found is None or self.cluster.queue.failures(run) < patience:
             return
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
         match error:
@@ -241,23 +259,38 @@ class Operator:
                 said = str(error)
             case _:  # its text may hold anything
                 said = f"a bug in the operator, {type(error).__name__}; see its log"
-        await self._sandbox_status.run(scene, report, self._heeded, hindrance=said)
+        await self.targets.of(found).tell(scene, report, hindrance=said)
 
     async def _say_frozen(self, run: str, error: PlanLostError) -> None:
-        found = self.cluster.ledger.get(run)
-        target = found.ledger.target if found else None
-        seen = self.cluster.sandboxes.get(target.name, target.namespace) if target else None
-        if target is None or seen is None or seen.metadata.uid != target.uid:
-            return
-        with contextlib.suppress(errors.ApiError):  # it is said at the next try
-            await self._sandbox_status.waiting(seen, WaitingError(Reason.PLAN_LOST, str(error)))
+        if (found := self.cluster.ledger.get(run)) is not None:
+            with contextlib.suppress(errors.ApiError):  # it is said at the next try
+                await self.targets.of(found).freeze(found, str(error))
+
+
+class _OfSandboxes:
+    """Tells the owners of Sandboxes how their runs stand."""
+
+    def __init__(self, cluster: Cluster, status: SandboxStatus, heeded: Callable[[SandboxObject], Heeded]) -> None:
+        self._cluster = cluster
+        self._status = status
+        self._heeded = heeded
+
+    async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
+        return await self._status.run(scene, report, self._heeded, hindrance=hindrance)
+
+    async def freeze(self, run: RunObject, why: str) -> None:
+        target = run.ledger.target
+        seen = self._cluster.sandboxes.get(target.name, target.namespace)
+        if seen is not None and seen.metadata.uid == target.uid:
+            await self._status.waiting(seen, WaitingError(Reason.PLAN_LOST, why))
 
 
 class Place(NamedTuple):
-    """Who this process is and where: for the Lease, for the port on which it answers, and for a fallback image.
+    """Who this process is and where: for the Lease, for the port on which it answers, and for images of its own.
 
     `lease_s` is 0 where it has no others beside it. `pod` is the name of its own pod in that namespace, if it runs in
-    one; `void_image` is used rather than that pod's. `steps` of a namespace run at once.
+    one; `void_image` and `webhook_image` are used rather than that pod's. `steps` of a namespace run at once.
+    `webhooks` are servers that webhooks may reach wherever they are.
     """
 
     identity: str
@@ -267,6 +300,8 @@ class Place(NamedTuple):
     pod: str = ""
     void_image: str = ""
     steps: int = STEPS
+    webhook_image: str = ""
+    webhooks: frozenset[str] = frozenset()
 
 
 async def operate(
@@ -276,12 +311,13 @@ async def operate(
     began = time.monotonic()
     terms = Terms.lasting(place.lease_s)
     elector = Elector(client, "dayfly-operator", place.namespace, place.identity, terms) if place.lease_s else None
-    fallback = FallbackImage(client, place.void_image, (place.namespace, place.pod) if place.pod else None)
+    own = (place.namespace, place.pod) if place.pod else None
     operator = Operator(
         client,
         runner=runner,
         front=front,
-        fallback=fallback,
+        fallback=FallbackImage(client, place.void_image, own),
+        senders=Senders(FallbackImage(client, place.webhook_image, own), place.webhooks),
         elector=elector,
         identity=place.identity,
         steps=place.steps,

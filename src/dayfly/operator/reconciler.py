@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,7 @@ from dayfly.operator.effects import Effects
 from dayfly.operator.executors.fork_executor import ForkExecutor
 from dayfly.operator.executors.step_executor import StepExecutor
 from dayfly.operator.executors.step_observer import StepObserver
+from dayfly.operator.executors.webhook_executor import WebhookExecutor
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.observe import Observer, PlanLostError
 from dayfly.operator.outputs.outputs import Outputs
@@ -24,6 +26,7 @@ from dayfly.operator.pods.follow import Followers
 from dayfly.operator.pods.namespaces import Namespaces, Runner
 from dayfly.operator.pods.places import STEPS, Places
 from dayfly.operator.pods.pod_builder import PodBuilder
+from dayfly.operator.pods.senders import Senders
 from dayfly.operator.session import Session, Sessions, Sight
 from dayfly.operator.status.step_logs import StepLogs
 from dayfly.operator.sweeper import Sweeper
@@ -40,16 +43,18 @@ class Reconciler:
     def __init__(
         self,
         cluster: Cluster,
+        targets: Targets,
         *,
         runner: Runner,
         fallback: FallbackImage,
+        senders: Senders,
         ended: Callable[[], None],
         bound: int = STEPS,
     ) -> None:
         """`ended` is told of each run that is over; `bound` steps run at once in a namespace that says nothing else."""
         self._cluster = cluster
         self._ended = ended
-        self.targets = Targets(cluster)
+        self.targets = targets
         self.followers = Followers(cluster.client, cluster.queue.add)
         cluster.heeds = self.followers.wants
         self._outputs = Outputs(cluster.client)
@@ -59,19 +64,17 @@ class Reconciler:
         self.places = Places(cluster, bound)
         forks = ForkReconciler(cluster)
         self.sweeper = Sweeper(cluster, pods, self.targets, forks)
-        builder = PodBuilder(cluster, Namespaces(cluster.client, runner, cluster.now), runner)
+        builder = PodBuilder(cluster, Namespaces(cluster.client, runner, cluster.now), runner, senders)
         steps = StepObserver(cluster, pods=pods, followers=self.followers, outputs=self._outputs, builder=builder)
+        common: dict[str, Any] = {
+            "pods": pods,
+            "followers": self.followers,
+            "builder": builder,
+            "fallback": fallback,
+            "places": self.places,
+        }
         self.executors: Registry[Sight] = Registry(
-            StepExecutor(
-                cluster,
-                steps,
-                pods=pods,
-                followers=self.followers,
-                builder=builder,
-                fallback=fallback,
-                places=self.places,
-            ),
-            ForkExecutor(forks),
+            StepExecutor(cluster, steps, **common), WebhookExecutor(cluster, steps, **common), ForkExecutor(forks)
         )
         self._observer = Observer(cluster, targets=self.targets, executors=self.executors, places=self.places)
         self._effects = Effects(cluster, targets=self.targets, executors=self.executors)
@@ -182,7 +185,7 @@ class Reconciler:
             if isinstance(error, errors.Forbidden) and not error.namespace_ending:
                 raise
             return not move.result.outputs
-        if self.targets.of(sight.run).speaks:
+        if self.targets.of(sight.run).copies:
             self.logs.heard(sight.session.logs, key, printed)
         return True
 

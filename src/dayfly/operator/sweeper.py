@@ -14,8 +14,8 @@ from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
-from dayfly.operator.cluster.caches import Cluster, belonging, finalized
-from dayfly.operator.cluster.objects import TARGET_FINALIZER, DocumentObject
+from dayfly.operator.cluster.caches import Cluster, belonging
+from dayfly.operator.cluster.objects import DocumentObject
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.targets.targets import Targets
 
@@ -62,10 +62,7 @@ class Sweeper:
             del self.orphans[uid]
         for document in list(self._cluster.documents):
             await _unless_refused(self._document(document))
-        for sandbox in self._cluster.sandboxes:
-            run = names.run_name(sandbox.metadata.name, sandbox.metadata.uid)
-            if finalized(sandbox.metadata, TARGET_FINALIZER) and self._cluster.ledger.get(run) is None:
-                self._cluster.wishes.add(Key.of(sandbox))
+        self._targets.sweep()
 
     async def tidy(self, run: str) -> None:
         """Take away what is left of a run that is gone."""

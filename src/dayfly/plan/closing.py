@@ -8,9 +8,8 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import Standing, standing
 from dayfly.plan.sealed import Step
 from dayfly.spec.lifecycle import Event
-from dayfly.spec.run import State
+from dayfly.spec.run import ALIVE, State
 
-ALIVE = (State.CLAIMED, State.UNKNOWN)
 OVER = (Standing.SUCCEEDED, Standing.FAILED)
 
 

@@ -77,16 +77,16 @@ class Desk:
         if at > self.now:
             self.waits.append(Wait(unit="", reason="", message="", until=at))
 
-    def claim(self, step: Step | KeptStep) -> bool:
+    def claim(self, step: Step | KeptStep) -> None:
         """Claim the step's next attempt and let it go, if the host can take it now; else say why it waits."""
         objection = self.world.objections.get(step.id)
         if objection is not None:
             self.wait(Wait(unit=step.id, reason=objection.reason, message=objection.message, since=objection.since))
-            return False
+            return
         is_kept = isinstance(step, KeptStep)
         if self.slots <= 0 and not is_kept:
             self.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_SLOT, message=words.waits_for_slot()))
-            return False
+            return
         attempt = self.unit(step.id).attempt + 1
         generation = step.generation if isinstance(step, KeptStep) else ""
         ref = self.world.ref
@@ -94,7 +94,7 @@ class Desk:
             fact = self.world.facts.get((step.id, attempt))
             if not isinstance(fact, Held):
                 self._prepare(step, attempt, generation, fact)
-                return False
+                return
             ref = fact.ref
         self.slots -= not is_kept
         self.move(self._claim(step, attempt, ref, generation))
@@ -102,16 +102,17 @@ class Desk:
         if isinstance(step, Step):
             # Should no news of it ever come, its start deadline is still looked at.
             self.wake(self.now + step.unit.timeouts.schedule_ms + step.unit.timeouts.pull_ms)
-        return True
 
     def ahead(self, step: Step, missing: tuple[str, ...]) -> None:
         """Have a first attempt ready while what it reads is being made: one write and one wait less once it is.
 
         A host keeps what it has prepared only as long as it fits what is read by then.
         """
+        if step.unit.kind not in self.world.gated or step.id in self.world.objections:
+            return
         made = all(self.unit(name).state is State.CLAIMED for name in missing)
         first = self.unit(step.id).attempt == 0 and (step.id, 1) not in self.world.facts
-        if step.unit.kind in self.world.gated and made and first and step.id not in self.world.objections:
+        if made and first:
             self.effects.append(Prepare(unit=step.id, attempt=1, ahead=True))
 
     def _claim(self, step: Step | KeptStep, attempt: int, ref: str, generation: str) -> Claim:

@@ -17,7 +17,7 @@ from dayfly.plan.retry import (
 from dayfly.plan.sealed import KeptStep, Step
 from dayfly.plan.world import Held, Running, Unclear, Unread, Waiting
 from dayfly.spec.lifecycle import Event
-from dayfly.spec.run import State, UnitRecord
+from dayfly.spec.run import ALIVE, NEVER, Phase, State, UnitRecord
 
 
 def proceed(desk: Desk) -> None:
@@ -42,15 +42,16 @@ def proceed(desk: Desk) -> None:
 
 def _event(desk: Desk, event: Event) -> bool:
     """Take each unit of the event a step further; true once all of them have succeeded."""
-    steps = desk.plan.events[event]
-    where = {step.id: standing(step, desk.unit(step.id)) for step in steps}
+    steps, records = desk.plan.events[event], desk.run.units
+    where = {step.id: standing(step, records.get(step.id, NEVER)) for step in steps}
     failed = tuple(name for name, at in where.items() if at is Standing.FAILED)
-    doubtful = tuple(
-        step.id for step in desk.plan.steps.values() if step.creates and desk.unit(step.id).state is State.UNKNOWN
+    unknown = {name for name, record in records.items() if record.state is State.UNKNOWN}
+    doubtful = (
+        tuple(step.id for step in desk.plan.steps.values() if step.creates and step.id in unknown) if unknown else ()
     )
     for step in steps:
         at = where[step.id]
-        if at in (Standing.FRESH, Standing.AGAIN):
+        if at is Standing.FRESH or at is Standing.AGAIN:
             _try(desk, step, failed, doubtful)
         elif at is not Standing.SUCCEEDED:
             tell(desk, step, at)
@@ -58,9 +59,7 @@ def _event(desk: Desk, event: Event) -> bool:
 
 
 def _try(desk: Desk, step: Step, failed: tuple[str, ...], doubtful: tuple[str, ...]) -> None:
-    missing = tuple(
-        name for name in step.needs if standing(desk.plan.steps[name], desk.unit(name)) is not Standing.SUCCEEDED
-    )
+    missing = tuple([name for name in step.needs if not _has_succeeded(desk, name)])
     if failed:
         message = words.stopped_by_failure(failed)
         desk.wait(Wait(unit=step.id, reason=Reason.STOPPED_BY_FAILURE, message=message, on=failed))
@@ -74,6 +73,11 @@ def _try(desk: Desk, step: Step, failed: tuple[str, ...], doubtful: tuple[str, .
         desk.wait(Wait(unit=step.id, reason=Reason.STOPPED_BY_DOUBT, message=message, on=doubtful))
     elif ready_again(desk, step):
         desk.claim(step)
+
+
+def _has_succeeded(desk: Desk, name: str) -> bool:
+    record = desk.run.units.get(name)
+    return record is not None and standing(desk.plan.steps[name], record) is Standing.SUCCEEDED
 
 
 def ready_again(desk: Desk, step: Step) -> bool:
@@ -197,7 +201,7 @@ def _dismiss(desk: Desk) -> None:
     for name, record in desk.run.units.items():
         if not record.kept or name in desk.plan.kept:
             continue
-        if record.state in (State.CLAIMED, State.UNKNOWN):
+        if record.state in ALIVE:
             end(desk, name, record, Reason.REPLACED, words.removed())
         elif desk.lingers(name):
             desk.wait(ending(desk, name))
@@ -206,9 +210,12 @@ def _dismiss(desk: Desk) -> None:
 def recall(desk: Desk, name: str, fact: Waiting) -> bool:
     """Whether an attempt that is to be fenced is asked for proof first, and has time left to give it.
 
-    Proof is worth it for create steps alone: what may have run is owed a cleanup, which may lack the same image.
+    Proof is worth it for create steps alone: what may have run is owed a cleanup, which may lack the same image. It can
+    take a kubelet minutes, which tries one image after the other: where nothing would be cleaned up none is asked for.
     """
     if not desk.creates(name) or desk.abandon is not None:
+        return False
+    if desk.phase is not Phase.OPEN and not desk.plan.events[Event.POST_STOP]:
         return False
     if not fact.recalled:
         if fact.recallable:

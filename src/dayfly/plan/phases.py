@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from dayfly.plan.reasons import Tone, tone
-from dayfly.plan.status import UnitReport
 from dayfly.spec.lifecycle import CREATING
+from dayfly.spec.report import UnitReport
 
 _DONE = ("succeeded", "stopped")
 _TROUBLES = ("failed", "unknown", "retrying")

@@ -1,8 +1,8 @@
 """The catalogue of reasons: each constant word that Dayfly says, of what, what it means, and what somebody can do.
 
 Whoever gives a reason takes it from here, and whoever asks what a reason is (is the sandbox failed? does an Event warn?
-what is advised?) asks here. docs/reasons.md and the API's `/meta/reasons` are made of it. A reason that is not in it
-comes from Kubernetes and is passed on as it was said.
+what is advised?) asks here. The table in docs/how-it-works.md and the API's `/meta/reasons` are made of it. A reason
+that is not in it comes from Kubernetes and is passed on as it was said.
 """
 
 import enum
@@ -90,6 +90,19 @@ class Reason(enum.StrEnum):
     RUN_DEADLINE = "RunDeadlineExceeded"
     CANCELLED = "Cancelled"
     NOT_EXECUTABLE = "NotExecutable"
+    NOT_SENT = "NotSent"
+    ADDRESS_REFUSED = "AddressRefused"
+    ANSWER_LOST = "AnswerLost"
+    UNEXPECTED_STATUS = "UnexpectedStatus"
+    REDIRECTED = "Redirected"
+    ANSWER_TOO_LARGE = "AnswerTooLarge"
+    ANSWER_NOT_JSON = "AnswerNotJSON"
+    ANSWER_CUT = "AnswerCut"
+    ANSWER_SLOW = "AnswerSlow"
+    ANSWER_UNFIT = "AnswerUnfit"
+    JOB_FAILED = "JobFailed"
+    JOB_UNFINISHED = "JobUnfinished"
+    INPUT_UNFIT = "InputUnfit"
     OUTPUT_MISSING = "OutputMissing"
     OUTPUT_TOO_LARGE = "OutputTooLarge"
     OUTPUT_REFUSED = "OutputRefused"
@@ -150,12 +163,12 @@ class Entry(NamedTuple):
 
 _STEP_FAILED = "{look}, fix the plugin or the parameters, delete the sandbox and apply it again"
 NO_IMAGE_ADVICE: Final = (
-    "make that image available to the cluster's nodes: it then goes on by itself. If its name is wrong: fix the "
-    "plugin, delete the sandbox and apply it again"
+    "make that image available to the cluster's nodes: the step then continues by itself. If its name is wrong: fix "
+    "the plugin, delete the sandbox and apply it again"
 )
 IMAGE_OF_CLEANUP: Final = (
-    "make that image available to the cluster's nodes: it then goes on by itself. If no create step ever ran, or "
-    "what they made is certainly gone: `dayfly abandon {sandbox} --reason ...`"
+    "make that image available to the cluster's nodes: the step then continues by itself. If no create step ever ran, "
+    "or what they made is certainly gone: `dayfly abandon {sandbox} --reason ...`"
 )
 _GRANT = "ask the namespace's administrator for what the message names"
 _FORK = "fix what the message names under the fork's customizations and apply the sandbox again"
@@ -164,18 +177,18 @@ _NO_SPACE = "let the step read it as a file (`as: {{path: ...}}`), or make it sm
 _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
     Of.RUN: (
         Entry(Reason.READY, Tone.PROGRESS, "Every create step has succeeded, every fork answers."),
-        Entry(Reason.RESOURCES_PENDING, Tone.PROGRESS, "Create steps of its resources are still to be done."),
-        Entry(Reason.HOOKS_PENDING, Tone.PROGRESS, "Its own hooks are still to be done."),
-        Entry(Reason.FORKS_PENDING, Tone.PROGRESS, "Its forks are being made, or do not answer yet."),
+        Entry(Reason.RESOURCES_PENDING, Tone.PROGRESS, "Create steps of its resources have not finished yet."),
+        Entry(Reason.HOOKS_PENDING, Tone.PROGRESS, "Its own hooks have not finished yet."),
+        Entry(Reason.FORKS_PENDING, Tone.PROGRESS, "Its forks are being created, or do not answer yet."),
         Entry(Reason.DELETING, Tone.PROGRESS, "It is being cleaned up."),
         Entry(Reason.CLEANED, Tone.PROGRESS, "Every delete step has succeeded; nothing is left."),
-        Entry(Reason.NOT_TAKEN_UP, Tone.PROGRESS, "No operator has taken it up yet."),
-        Entry(Reason.SERVED, Tone.PROGRESS, "Nothing of its file is passed over (the condition `Served`)."),
+        Entry(Reason.NOT_TAKEN_UP, Tone.PROGRESS, "No operator has picked it up yet."),
+        Entry(Reason.SERVED, Tone.PROGRESS, "Every part of its file is carried out (the condition `Served`)."),
         Entry(
             Reason.UNSERVED,
             Tone.WARNING,
-            "A part of its file is passed over on this host; all else is done (the condition `Served`, and `why`).",
-            "take that part out, or use it where it is carried out; all else of it is ready",
+            "This host ignores a part of its file and carries out the rest (the condition `Served`, and `why`).",
+            "remove that part, or use the file where it is supported; everything else is ready",
         ),
         Entry(Reason.RESOURCE_FAILED, Tone.FAILED, "A create step has failed; nothing else is started.", _STEP_FAILED),
         Entry(
@@ -187,72 +200,76 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(
             Reason.CLEANUP_STUCK,
             Tone.WARNING,
-            "A delete step has failed several times. It is tried until it succeeds.",
-            "{look} and fix what it needs; it is tried until it succeeds, or at once with `dayfly retry {sandbox}`. "
+            "A delete step has failed several times. It is retried until it succeeds.",
+            "{look} and fix what it needs; it is retried until it succeeds, or at once with `dayfly retry {sandbox}`. "
             "If what it would remove is certainly gone: `dayfly abandon {sandbox} --reason ...`",
         ),
         Entry(
             Reason.OUTCOME_UNKNOWN,
             Tone.WARNING,
             "A step may have run, and how it ended is not known yet. Nothing is started in the meantime.",
-            "nothing: it resolves by itself at its deadline, and nothing runs twice in the meantime",
+            "wait: it resolves itself by its deadline, and nothing runs twice in the meantime",
         ),
-        Entry(Reason.ABANDONED, Tone.WARNING, "Somebody gave its cleanup up, with a reason that is recorded."),
+        Entry(Reason.ABANDONED, Tone.WARNING, "Its cleanup was abandoned; the reason is recorded."),
         Entry(Reason.DOUBTFUL, Tone.WARNING, "Part of what it asks for has no effect; the rest is done."),
         Entry(
             Reason.PLUGIN_MISSING,
             Tone.WARNING,
             "A plugin that it names does not exist.",
-            "apply the plugin; the sandbox goes on by itself",
+            "apply the plugin; the sandbox then continues by itself",
         ),
-        Entry(Reason.HINDERED, Tone.WARNING, "The host could not do what is next, and tries again."),
+        Entry(Reason.HINDERED, Tone.WARNING, "The host could not take the next step, and keeps trying."),
         Entry(Reason.REFUSED, Tone.FAILED, "What it asks for is not possible.", "fix its file and apply it again"),
         Entry(Reason.LEDGER_LOST, Tone.FAILED, "Its ledger is gone, so nothing is done; the message says what to do."),
         Entry(Reason.PLAN_LOST, Tone.FAILED, "A sealed document is gone, so nothing is done: restore it, or abandon."),
     ),
     Of.WAIT: (
-        Entry(Reason.WAITING_FOR_INPUT, Tone.PROGRESS, "A step whose output it reads is not done."),
+        Entry(Reason.WAITING_FOR_INPUT, Tone.PROGRESS, "A step whose output it reads has not finished."),
         Entry(Reason.WAITING_FOR_FORKS, Tone.PROGRESS, "It starts after the forks, which do not answer yet."),
         Entry(Reason.WAITING_FOR_LATER, Tone.PROGRESS, "It is removed once everything after it is gone."),
-        Entry(Reason.WAITING_FOR_TARGET, Tone.PROGRESS, "Its target has not started, or not stopped, by itself yet."),
+        Entry(Reason.WAITING_FOR_TARGET, Tone.PROGRESS, "Its target has not started, or not stopped, yet."),
         Entry(Reason.WAITING_FOR_READERS, Tone.PROGRESS, "Resources that read this one are cleaned up first."),
         Entry(
             Reason.WAITING_FOR_SLOT,
             Tone.PROGRESS,
-            "As many steps are running as may run at once.",
-            "wait; a server has more room with `dayfly up --parallel N`, a namespace of a cluster with the annotation "
-            "dayfly.dev/steps, which its administrator sets",
+            "As many steps are running as may run at the same time.",
+            "wait, or have the limit raised: with `dayfly up --parallel N` on a machine, with the annotation "
+            "dayfly.dev/steps of the namespace in a cluster, which its administrator sets",
         ),
-        Entry(Reason.STARTING, Tone.PROGRESS, "It is allowed to run, and is being started."),
-        Entry(Reason.RUNNING, Tone.PROGRESS, "It runs.", "watch it with `{logs} -f`"),
+        Entry(Reason.STARTING, Tone.PROGRESS, "It is allowed to run and is being started."),
+        Entry(Reason.RUNNING, Tone.PROGRESS, "It is running.", "watch it with `{logs} -f`"),
         Entry(Reason.STOPPING, Tone.PROGRESS, "It has been asked to end, or its processes are ending."),
         Entry(Reason.NO_NEWS, Tone.PROGRESS, "It was released, and nothing has been heard of it yet."),
         Entry(
             Reason.WAITING_TO_RETRY,
             Tone.TROUBLE,
-            "An attempt has failed or never ran; the next comes after a pause.",
-            "{look}; it is tried again by itself, or now with `dayfly retry {sandbox}`",
+            "An attempt has failed or never ran; the next one follows after a pause.",
+            "{look}; it is retried by itself, or at once with `dayfly retry {sandbox}`",
         ),
         Entry(
             Reason.NOT_ANSWERING,
             Tone.TROUBLE,
-            "The fork's process runs and does not answer on its port.",
-            "see whether its process listens on the port in PORT: `{logs}`",
+            "The fork's process is running but does not answer on its port.",
+            "check that its process listens on the port given in PORT: `{logs}`",
         ),
         Entry(
             Reason.RECALLED,
             Tone.TROUBLE,
-            "It lacks its image, and is asked to prove that it never began.",
-            "nothing: it goes on by itself, with that proof or without it",
+            "Its image is missing, and it has been asked to prove that it never began.",
+            "wait: it continues by itself, with that proof or without it",
         ),
-        Entry(Reason.OUTPUTS_UNREAD, Tone.TROUBLE, "It has ended; its outputs cannot be read at this moment."),
-        Entry(Reason.STALLED, Tone.TROUBLE, "It may start, but the process that was to start it ended first."),
+        Entry(Reason.OUTPUTS_UNREAD, Tone.TROUBLE, "It has ended; its outputs cannot be read at the moment."),
+        Entry(
+            Reason.STALLED,
+            Tone.TROUBLE,
+            "It was allowed to start, but the process that should have started it ended first.",
+        ),
         Entry(Reason.FOREIGN, Tone.TROUBLE, "Something else has its name; remove that."),
         Entry(Reason.STOPPED_BY_FAILURE, Tone.TROUBLE, "Another create step has failed, so it is not started."),
         Entry(Reason.STOPPED_BY_DOUBT, Tone.TROUBLE, "The outcome of another create step is not known yet."),
     ),
     Of.HOLD: (
-        Entry(Reason.BASELINE_MISSING, Tone.TROUBLE, "The workload that it forks is not there."),
+        Entry(Reason.BASELINE_MISSING, Tone.TROUBLE, "The workload that it forks does not exist."),
         Entry(
             Reason.PATH_BUSY,
             Tone.TROUBLE,
@@ -269,16 +286,16 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             Tone.TROUBLE,
             "A fork whose address is asked for has no port.",
         ),
-        Entry(Reason.NAMESPACE_NOT_GRANTED, Tone.TROUBLE, "That namespace has not agreed to it.", _GRANT),
-        Entry(Reason.NAMESPACE_MISSING, Tone.TROUBLE, "The namespace is not there."),
+        Entry(Reason.NAMESPACE_NOT_GRANTED, Tone.TROUBLE, "The namespace does not allow it.", _GRANT),
+        Entry(Reason.NAMESPACE_MISSING, Tone.TROUBLE, "The namespace does not exist."),
         Entry(
             Reason.PLUGIN_NOT_GRANTED,
             Tone.TROUBLE,
-            "A Secret, ConfigMap or claim that its pod would read is not there or does not name its plugin.",
-            "its owner annotates it as the message says; it goes on by itself then",
+            "A Secret, ConfigMap or claim that its pod would read does not exist or does not name its plugin.",
+            "have its owner annotate it as the message says; the step then continues by itself",
         ),
         Entry(Reason.NAME_TAKEN, Tone.TROUBLE, "An object that is not ours has the name; delete it."),
-        Entry(Reason.POD_REFUSED, Tone.TROUBLE, "Its pod would have what no plugin's pod may have."),
+        Entry(Reason.POD_REFUSED, Tone.TROUBLE, "Its pod would have something that no plugin's pod may have."),
         Entry(Reason.POD_ALTERED, Tone.TROUBLE, "Something in the cluster changed its pod before it was released."),
         Entry(Reason.INPUT_TOO_LARGE, Tone.TROUBLE, "An input is too large for a variable.", _NO_SPACE),
         Entry(Reason.INPUT_NOT_TEXT, Tone.TROUBLE, "An input has a zero byte, which no variable can hold.", _NO_SPACE),
@@ -287,9 +304,9 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.UNSCHEDULABLE, Tone.TROUBLE, "No node can take the pod; the message has the scheduler's words."),
     ),
     Of.IMAGE: (
-        Entry(Reason.CREATING_CONTAINER, Tone.PROGRESS, "Its container is being made."),
-        Entry(Reason.POD_INITIALIZING, Tone.PROGRESS, "Its pod's first containers run."),
-        Entry(Reason.PULLING, Tone.TROUBLE, "Its image takes longer than usual to be pulled.", NO_IMAGE_ADVICE),
+        Entry(Reason.CREATING_CONTAINER, Tone.PROGRESS, "Its container is being created."),
+        Entry(Reason.POD_INITIALIZING, Tone.PROGRESS, "Its pod's init containers are running."),
+        Entry(Reason.PULLING, Tone.TROUBLE, "Pulling its image takes longer than usual.", NO_IMAGE_ADVICE),
         Entry(Reason.ERR_IMAGE_PULL, Tone.TROUBLE, "Its image could not be pulled.", NO_IMAGE_ADVICE),
         Entry(
             Reason.IMAGE_PULL_BACK_OFF,
@@ -298,7 +315,10 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             NO_IMAGE_ADVICE,
         ),
         Entry(
-            Reason.ERR_IMAGE_NEVER_PULL, Tone.TROUBLE, "Its image is not there and may not be pulled.", NO_IMAGE_ADVICE
+            Reason.ERR_IMAGE_NEVER_PULL,
+            Tone.TROUBLE,
+            "Its image is not on the node and may not be pulled.",
+            NO_IMAGE_ADVICE,
         ),
         Entry(Reason.INVALID_IMAGE_NAME, Tone.TROUBLE, "Its image's name is not valid.", NO_IMAGE_ADVICE),
         Entry(Reason.IMAGE_INSPECT_ERROR, Tone.TROUBLE, "Its image is damaged on the node."),
@@ -313,13 +333,44 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             Tone.TROUBLE,
             "The kernel killed it because memory ran out.",
         ),
-        Entry(Reason.RUN_DEADLINE, Tone.TROUBLE, "It ran longer than it may: see its log, or raise `timeouts.run`."),
+        Entry(Reason.RUN_DEADLINE, Tone.TROUBLE, "It ran longer than its limit: see its log, or raise `timeouts.run`."),
         Entry(Reason.CANCELLED, Tone.TROUBLE, "It was asked to end."),
         Entry(
             Reason.NOT_EXECUTABLE,
             Tone.TROUBLE,
             "Its script could not be executed: is its interpreter there?",
         ),
+        Entry(Reason.NOT_SENT, Tone.TROUBLE, "Of a webhook: name, connection or handshake failed; nothing was sent."),
+        Entry(
+            Reason.ADDRESS_REFUSED,
+            Tone.TROUBLE,
+            "Of a webhook: it leads to an address that is not everybody's, or is sent in the clear.",
+            "use a public https:// address, or have the administrator allow that server: `--allow-webhook HOST:PORT`",
+        ),
+        Entry(
+            Reason.ANSWER_LOST,
+            Tone.TROUBLE,
+            "Of a webhook: it was sent, and what has become of it is not known. It is cleaned up, or sent again under "
+            "the same key where it may be.",
+        ),
+        Entry(
+            Reason.UNEXPECTED_STATUS,
+            Tone.TROUBLE,
+            "Of a webhook: the server answered with a status that is no success.",
+        ),
+        Entry(Reason.REDIRECTED, Tone.TROUBLE, "Of a webhook: the server points elsewhere, and nobody follows."),
+        Entry(Reason.ANSWER_TOO_LARGE, Tone.TROUBLE, "Of a webhook: its answer is larger than 1 MiB."),
+        Entry(
+            Reason.ANSWER_NOT_JSON, Tone.TROUBLE, "Of a webhook: its answer is not JSON, and something is sought in it."
+        ),
+        Entry(Reason.ANSWER_CUT, Tone.TROUBLE, "Of a webhook: its answer ended too early."),
+        Entry(Reason.ANSWER_SLOW, Tone.TROUBLE, "Of a webhook: its answer began, and did not end in time."),
+        Entry(
+            Reason.ANSWER_UNFIT, Tone.TROUBLE, "Of a webhook: its answer lacks what an output or `poll` takes from it."
+        ),
+        Entry(Reason.JOB_FAILED, Tone.TROUBLE, "Of a webhook: the long job that it began has failed."),
+        Entry(Reason.JOB_UNFINISHED, Tone.TROUBLE, "Of a webhook: the job has not ended within `timeouts.run`."),
+        Entry(Reason.INPUT_UNFIT, Tone.TROUBLE, "Of a webhook: an input cannot stand where the request has it."),
         Entry(Reason.OUTPUT_MISSING, Tone.TROUBLE, "It succeeded but left no file where `valueFromPath` says."),
         Entry(Reason.OUTPUT_TOO_LARGE, Tone.TROUBLE, "Its outputs are larger than a step's, or a run's, may be."),
         Entry(Reason.OUTPUT_REFUSED, Tone.TROUBLE, "An output is not a plain file."),
@@ -327,10 +378,8 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.LOST, Tone.TROUBLE, "It has certainly ended, but how it ended was never reported."),
         Entry(Reason.NO_RECORD, Tone.TROUBLE, "Its node has no record of its container."),
         Entry(Reason.NODE_LOST, Tone.TROUBLE, "Its node is lost."),
-        Entry(
-            Reason.NODE_SILENT, Tone.TROUBLE, "Its deadline has long passed, but its node does not say that it ended."
-        ),
-        Entry(Reason.POD_GONE, Tone.TROUBLE, "Its pod was taken away, and the proof of its end with it."),
+        Entry(Reason.NODE_SILENT, Tone.TROUBLE, "Its deadline passed long ago, but its node has not reported its end."),
+        Entry(Reason.POD_GONE, Tone.TROUBLE, "Its pod was removed, and with it the proof of how it ended."),
         Entry(Reason.POD_OVER, Tone.TROUBLE, "Its pod has ended, and how its container ended is not known."),
         Entry(
             Reason.MACHINE_RESTARTED,

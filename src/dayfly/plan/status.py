@@ -8,62 +8,9 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import STUCK_AFTER, Standing, standing
 from dayfly.plan.sealed import KeptStep, Plan, Step
 from dayfly.plan.world import Running, World
-from dayfly.spec.lifecycle import CREATING, Event, Struct
-from dayfly.spec.run import Phase, Request, State, UnitRecord
-
-
-class UnitReport(Struct, frozen=True, kw_only=True):
-    """One unit as people see it. `state` is a word of `STATES`; times are unix milliseconds, 0 for not yet.
-
-    `since` it stands so; at `until` time alone changes that: it is tried again, or is certain to have ended. A message
-    with clocks has its `template` beside it (`plan.words.Clocked`), for whoever shows it later.
-    """
-
-    id: str
-    resource: str = ""
-    name: str
-    event: str
-    kind: str
-    state: str
-    attempt: int = 0
-    reason: str = ""
-    message: str = ""
-    template: str = ""
-    since: int = 0
-    until: int = 0
-    started_at: int = 0
-    ended_at: int = 0
-    reads: tuple[str, ...] = ()
-    waits_on: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-
-
-class Report(Struct, frozen=True, kw_only=True):
-    """A run as people see it. `done` of `total` counts the units of the phase it is in (creating, or cleaning up).
-
-    Where `message` is that of a unit, `about` is its id, and `others` counts those of which the same could be said.
-    """
-
-    uid: str
-    phase: Phase
-    ready: bool
-    reason: str
-    message: str
-    about: str = ""
-    others: int = 0
-    done: int
-    total: int
-    units: tuple[UnitReport, ...]
-    closed: Request | None = None
-    abandon: Request | None = None
-    born_at: int = 0
-    # What is wished for and nobody does anything about, each with its reason.
-    unserved: tuple[str, ...] = ()
-
-
-# waiting: not yet its turn; running; succeeded; failed: for good; retrying: will be tried again; unknown: may have run;
-# stopped: ended because the run closes; skipped: will not be run
-STATES = ("waiting", "running", "succeeded", "failed", "retrying", "unknown", "stopped", "skipped")
+from dayfly.spec.lifecycle import CREATING, Event
+from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.run import Phase, State, UnitRecord
 
 
 def describe(plan: Plan, world: World, decision: Decision, now: int) -> Report:
@@ -103,6 +50,21 @@ def limited(report: Report, unserved: tuple[str, ...]) -> Report:
         return report
     message = f"{report.message} {words.unserved(unserved)}" if report.ready else report.message
     return msgspec.structs.replace(report, message=message, unserved=(*report.unserved, *unserved))
+
+
+def respoken(report: Report, now: int) -> Report:
+    """A report that was spoken earlier, for whoever hears it `now`: its clocks are filled in anew."""
+    if not any(unit.template for unit in report.units):
+        return report
+    units = tuple(
+        msgspec.structs.replace(unit, message=words.spoken(words.Clocked(unit.template), unit.since, unit.until, now))
+        if unit.template
+        else unit
+        for unit in report.units
+    )
+    about = next((unit for unit in units if unit.id == report.about), None)
+    message = of_unit(about, about.message, report.others) if about else report.message
+    return msgspec.structs.replace(report, units=units, message=message)
 
 
 def sentence(unit: UnitReport, said: str) -> str:

@@ -2,8 +2,8 @@
 
 from dayfly.plan import reasons, words
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import Report, UnitReport
 from dayfly.spec.lifecycle import CREATING, Struct
+from dayfly.spec.report import Report, UnitReport
 
 
 class Blocker(Struct, frozen=True, kw_only=True):

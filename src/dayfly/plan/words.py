@@ -4,6 +4,7 @@ Its reason, one constant word, is in `plan.reasons`; the sentence carries the nu
 `Clocked` template: its clocks are filled in last, as spans for whoever reads it now, or as moments where it is kept.
 """
 
+import functools
 import re
 
 import msgspec
@@ -69,9 +70,10 @@ def span(milliseconds: int) -> str:
 
 def unserved(what: tuple[str, ...]) -> str:
     """Of wishes that nobody carries out."""
-    return f"Nothing is done here for {names(what, most=8)}."
+    return f"Not supported here: {names(what, most=8)}."
 
 
+@functools.lru_cache(maxsize=1024)
 def names(units: tuple[str, ...], most: int = 4) -> str:
     """`a, b and c`, with the tail counted where there are many."""
     shown = list(units[:most])
@@ -109,18 +111,18 @@ def unsupported(kind: str, kinds: tuple[str, ...]) -> str:
 
 
 def waits_for_slot() -> str:
-    return "waits for a free slot: the host already runs as many steps at once as it may"
+    return "waits for a free slot: the host is already running as many steps as it may"
 
 
 def waits_for_place(namespace: str, bound: int, *, cleaning: bool) -> str:
     what = "steps that clean up" if cleaning else "steps"
-    return f"waits for a free place: sandboxes of namespace {namespace} run at most {bound} {what} at once"
+    return f"waits for a free place: sandboxes of namespace {namespace} may run at most {bound} {what} at once"
 
 
 def waits_for_images(namespace: str, count: int) -> str:
     return (
-        f"waits for a free place: {count} steps of namespace {namespace} wait for their images, "
-        "and no more are begun there before some have theirs"
+        f"waits for a free place: {count} steps of namespace {namespace} are waiting for their images, "
+        "and no more are started there until some have theirs"
     )
 
 
@@ -147,11 +149,11 @@ def preparing(attempt: int) -> str:
 
 
 def void(attempt: int) -> str:
-    return f"attempt {attempt} was removed before it was allowed to start; another one is being made"
+    return f"attempt {attempt} was removed before it was allowed to start; a new one is being made"
 
 
 def foreign(attempt: int) -> str:
-    return f"something else has the name of attempt {attempt} and has run without permission; remove it to go on"
+    return f"something else has the name of attempt {attempt} and has run without permission; remove it to continue"
 
 
 def ending(attempt: int) -> str:

@@ -126,9 +126,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     `target` is None where the target starts and stops with its kept units, and nothing else of it is at work.
 
     `gated` are the kinds of which this host prepares an attempt behind a gate before it is claimed; otherwise the claim
-    comes first
-    and `ref` is what it binds (the boot id). `slots` is how many claims this run may make in this turn. `remarks` are
-    sentences on units that change nothing of what is decided, and belong to what is said of them.
+    comes first and `ref` is what it binds (the boot id). `slots` is how many claims this run may make in this turn.
+    `remarks` are sentences on units that change nothing of what is decided, and belong to what is said of them.
     """
 
     run: Run

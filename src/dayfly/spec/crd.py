@@ -41,13 +41,13 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True):
     namespaced: bool = False
 
 
-_AGE = ("AGE", "date", ".metadata.creationTimestamp", "Since when it is there.")
+_AGE = ("AGE", "date", ".metadata.creationTimestamp", "When it was created.")
 _STANDING = (
     ("READY", "boolean", ".status.ready", "Whether it can be used."),
-    ("REASON", "string", ".status.reason", "Why it stands as it does, in one word."),
+    ("REASON", "string", ".status.reason", "The reason for its state, in one word."),
 )
-_PROGRESS = ("PROGRESS", "string", ".status.progress", "Steps done, of all.")
-_PHASE = ("PHASE", "string", ".status.phase", "Which part of its life it is in.")
+_PROGRESS = ("PROGRESS", "string", ".status.progress", "Steps done, out of all.")
+_PHASE = ("PHASE", "string", ".status.phase", "The part of its life it is in.")
 _MESSAGE = {
     "name": "MESSAGE",
     "type": "string",
@@ -76,7 +76,7 @@ KINDS = (
         columns=(
             ("PLUGIN", "string", ".spec.name", "The name that sandboxes use."),
             ("ACCEPTED", "boolean", ".status.accepted", "Whether sandboxes can use it; -o wide says why not."),
-            ("IN-USE", "string", r".metadata.labels.dayfly\.dev/in-use", "Whether sandboxes live off it."),
+            ("IN-USE", "string", r".metadata.labels.dayfly\.dev/in-use", "Whether sandboxes use it."),
             _AGE,
         ),
         rules=crd_fields.PLUGIN_RULES,
@@ -112,7 +112,8 @@ KINDS = (
         kind="Run",
         plural="runs",
         short="dfrun",
-        about="The ledger of one object's life: which steps were let go and how they ended. Only the operator writes.",
+        about="The ledger of one object's life: which steps were allowed to start, and how they ended. "
+        "Only the operator writes it.",
         fields={"ledger": kinds.Ledger, "spec": kinds.RunSpec},
         columns=(
             ("TARGET", "string", ".ledger.target.name", "The object whose life it records."),
@@ -228,6 +229,8 @@ def _of(type_: Any) -> _Schema:  # noqa: C901 - one row for each kind of type
             some = [each for each in alternatives if not isinstance(each, types.NoneType)]
             # A param is a string or an object, which no structural type can say: `crd_fields` guards it by a rule.
             return _of(some[0]) if len(some) == 1 else {"x-kubernetes-preserve-unknown-fields": True}
+        case types.AnyType():
+            return {"x-kubernetes-preserve-unknown-fields": True}
         case types.StructType():
             return _struct(type_)
         case types.VarTupleType(item_type=item):

@@ -6,7 +6,7 @@ Where a rule can be a plain pattern it is one (they cost nothing); a CEL rule is
 
 from typing import Any
 
-from dayfly.spec import kinds, names, patch, plugin, sandbox
+from dayfly.spec import crd_webhook, endpoints, kinds, names, patch, plugin, sandbox
 
 _Schema = dict[str, Any]
 _Row = dict[str, _Schema]
@@ -89,7 +89,7 @@ def _steps(about: str, source: _Schema, *, repeats: bool) -> _Schema:
     return _many(about, _STEPS, key="name", items=step)
 
 
-_FIXED = "cannot change while the sandbox lives; delete the sandbox and make it anew"
+_FIXED = "cannot change while the sandbox lives; delete the sandbox and create it again"
 
 
 def _immutable(field: str) -> list[_Schema]:
@@ -115,7 +115,8 @@ _FROM_PLUGIN = _rule(
 _FROM_HOOK = _rule(
     "!(has(self.valueFromSandbox) && self.valueFromSandbox) && !(has(self.required) && self.required) && "
     "!has(self.default) && (" + _exactly_one("value valueFromStep valueFrom") + ")",
-    "a hook's input needs exactly one of value, valueFromStep and valueFrom, and nothing of a param",
+    "a hook's input needs exactly one of value, valueFromStep and valueFrom, and neither valueFromSandbox, required "
+    "nor default",
 )
 
 SANDBOX_RULES = (
@@ -137,7 +138,31 @@ PLUGIN_RULES = (
 STRUCTS: dict[type, _Schema] = {
     plugin.Step: {
         "x-kubernetes-validations": [
-            _rule("self.script.startsWith('#!')", "must begin with #!, e.g. #!/bin/sh", fieldPath=".script"),
+            _rule(_exactly_one("script webhook"), "needs exactly one of script and webhook"),
+            _rule(
+                "!has(self.script) || self.script.startsWith('#!')",
+                "must begin with #!, e.g. #!/bin/sh",
+                fieldPath=".script",
+            ),
+            _rule(
+                "has(self.webhook) || !has(self.outputs) || self.outputs.all(o, has(o.valueFromPath))",
+                "an output of a script has valueFromPath",
+                fieldPath=".outputs",
+            ),
+            _rule(
+                "!has(self.webhook) || !has(self.outputs) || self.outputs.all(o, !has(o.valueFromPath))",
+                "an output of a webhook has valueFromJSONPath, valueFromHeader or valueFromStatus",
+                fieldPath=".outputs",
+            ),
+        ]
+    },
+    plugin.Output: {
+        "x-kubernetes-validations": [
+            _rule(
+                "(has(self.valueFromStatus) && self.valueFromStatus ? 1 : 0) + "
+                + _exactly_one("valueFromPath valueFromJSONPath valueFromHeader"),
+                "needs exactly one of valueFromPath, valueFromJSONPath, valueFromHeader and valueFromStatus",
+            )
         ]
     },
     plugin.Retry: {
@@ -159,7 +184,7 @@ STRUCTS: dict[type, _Schema] = {
                 _rule(
                     "!has(self.create) || !has(self.delete) || "
                     "!self.create.exists(a, self.delete.exists(b, a.name == b.name))",
-                    "a create and a delete step have the same name; a plugin's steps have names of their own",
+                    "a create and a delete step have the same name; give each step of a plugin a name of its own",
                 ),
             ]
         )
@@ -202,7 +227,7 @@ STRUCTS: dict[type, _Schema] = {
     },
 }
 
-FIELDS: dict[type, _Row] = {
+FIELDS: dict[type, _Row] = crd_webhook.FIELDS | {
     # --- plugins ---------------------------------------------------------------------------------------------------
     plugin.Runner: {
         "image": _text("Image in which the steps run."),
@@ -224,7 +249,7 @@ FIELDS: dict[type, _Row] = {
     },
     plugin.Input: {
         "name": _name("input", "Name of the input, unique in its step; for valueFromSandbox also the param's name."),
-        "type": _text("A word for readers.", 64),
+        "type": _text("A note for readers.", 64),
         "value": _text("A constant; only in a sandbox's hooks.", 131_072),
         "value_from_sandbox": _text("Taken from the sandbox's param of the same name."),
         "required": _text("Whether the sandbox must give the param; it holds for all steps that take it."),
@@ -235,10 +260,15 @@ FIELDS: dict[type, _Row] = {
     },
     plugin.Output: {
         "name": _name("output", "Name of the output, unique in its step."),
-        "value_from_path": _path("File whose bytes are the value once the script has ended."),
+        "value_from_path": _path("Of a script: the file whose bytes are the value once it has ended."),
+        "value_from_json_path": _text(
+            "Of a webhook: a JSONPath (RFC 9535) that finds the value in its answer.", 1024, pattern=r"^\$"
+        ),
+        "value_from_header": _text("Of a webhook: the header of its answer that is the value.", 128, minLength=1),
+        "value_from_status": _text("Of a webhook: the value is its answer's status."),
         "description": _text("For readers.", 4096),
-        "type": _text("A word for readers.", 64),
-        "sensitive": _text("Never shown; it lies in Secrets alone."),
+        "type": _text("A note for readers.", 64),
+        "sensitive": _text("Never shown; it is kept in Secrets only."),
     },
     plugin.Retry: {
         "idempotent": _text("Whether the step may run again after a failure. Create steps: false, delete steps: true."),
@@ -261,6 +291,7 @@ FIELDS: dict[type, _Row] = {
         "inputs": _many("Values the script is given.", _VALUES, key="name"),
         "outputs": _many("Values the script makes.", _VALUES, key="name"),
         "script": _text("A program text that begins with #!; at most 128 KiB.", plugin.MAX_SCRIPT_BYTES, minLength=1),
+        "webhook": _text("A request to a server, instead of a script."),
         "retry": _text("What follows a failure."),
         "timeouts": _text("The three clocks of an attempt, and the grace at its end."),
     },
@@ -354,7 +385,7 @@ FIELDS: dict[type, _Row] = {
     sandbox.Endpoint: {
         "name": _name("endpoint", "Name of the endpoint, unique in the sandbox."),
         "target": _text(
-            "<scheme>://<host>:<port>.", 300, pattern=f"^({'|'.join(sandbox.SCHEMES)})://[^/ @?#:]+:[0-9]{{1,5}}$"
+            "<scheme>://<host>:<port>.", 300, pattern=f"^({'|'.join(endpoints.SCHEMES)})://[^/ @?#:]+:[0-9]{{1,5}}$"
         ),
     },
     sandbox.DefaultRouteGroup: {"endpoints": _many("Ways in, by name.", _VALUES, key="name")},

@@ -19,7 +19,8 @@ from dayfly.spec import semver, template, text
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.plugin import Plugin, PluginSpec, check_plugin
-from dayfly.spec.sandbox import EVENTS, Sandbox, SandboxSpec, check_sandbox
+from dayfly.spec.sandbox import EVENTS, Sandbox, SandboxSpec
+from dayfly.spec.sandbox_rules import check_sandbox
 from dayfly.spec.workload import Workload, check_workload, from_deployment
 
 if TYPE_CHECKING:

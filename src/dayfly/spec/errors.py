@@ -7,6 +7,7 @@ if TYPE_CHECKING:  # whoever only lists things reads this file too, and does wit
     from types import TracebackType
     from typing import Self
 
+_MOST_SAID = 20
 Path = tuple[str | int, ...]
 """The way from a document's root to one value: mapping keys and list indexes (from 0)."""
 
@@ -36,6 +37,12 @@ class SpecError(Exception):
     def path(self) -> str:
         """The way to the value at fault as people write it: `spec.create[0].script`."""
         return render_path(self.keys)
+
+    def lines(self) -> list[str]:
+        """This and the others, a line each. Of very many so many are told; whoever has more mends these first."""
+        said = [str(each) for each in (self, *self.others[: _MOST_SAID - 1])]
+        more = 1 + len(self.others) - len(said)
+        return [*said, f"and {more} more like these"] if more else said
 
     def __str__(self) -> str:
         place = self.file

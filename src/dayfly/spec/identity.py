@@ -1,8 +1,10 @@
 """Names and keys that are derived, never drawn: doing a thing twice then finds what the first time made."""
 
+import functools
 import hashlib
 
 
+@functools.lru_cache(maxsize=512)
 def resource_id(run: str, resource: str) -> str:
     """The stable token of one resource in one run, the same for create and delete: 26 hexadecimal digits (104 bits).
 
@@ -11,9 +13,15 @@ def resource_id(run: str, resource: str) -> str:
     return _hash("resource", run, resource)
 
 
+@functools.lru_cache(maxsize=512)
 def nonce(run: str, unit: str, attempt: int) -> str:
-    """The key of one attempt: in its work order, in its receipt, and sent by webhooks as `Idempotency-Key`."""
+    """The key of one attempt: in its work order and in its receipt."""
     return _hash("attempt", run, unit, str(attempt))
+
+
+def idempotency_key(run: str, unit: str, answered: str) -> str:
+    """What a webhook sends as `Idempotency-Key`; `answered` is the digest of the last certain no, empty for none."""
+    return _hash("webhook", run, unit, answered)
 
 
 def routing_key(uid: str) -> str:

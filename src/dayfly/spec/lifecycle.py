@@ -39,6 +39,10 @@ class Kind(enum.StrEnum):
     FORK = "fork"
 
 
+STEP_KINDS = frozenset({Kind.EXEC, Kind.WEBHOOK})
+"""The kinds that are carried out by a program that runs once, with a log of its own."""
+
+
 class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """Frozen wire data: camelCase outside, unknown fields refused, defaults left out."""
 
@@ -95,10 +99,16 @@ class Input(Struct, frozen=True, kw_only=True):
 
 
 class Output(Struct, frozen=True, kw_only=True):
-    """One named output: the file at `path`, byte for byte, once the unit's work has ended."""
+    """One named output: of a script the file at `path`, byte for byte, once its work has ended.
+
+    Of a webhook it is what `json_path` or `header` finds in its answer, or the answer's `status`.
+    """
 
     name: str
     path: str = ""
+    json_path: str = ""
+    header: str = ""
+    status: bool = False
     sensitive: bool = False
 
 
@@ -126,6 +136,14 @@ class Exec(Struct, frozen=True, kw_only=True):
     image: str = ""
     namespace: str = ""
     pod_template: dict[str, Any] | None = None
+    env: dict[str, str] = {}
+
+
+class Webhook(Struct, frozen=True, kw_only=True):
+    """A request to a server, as it was written. `env` is the built-in environment, of which it may take values."""
+
+    request: dict[str, Any]
+    namespace: str = ""
     env: dict[str, str] = {}
 
 
@@ -171,7 +189,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     retry: Retry = Retry()
     timeouts: Timeouts = Timeouts()
     exec: Exec | None = None
-    webhook: dict[str, Any] | None = None
+    webhook: Webhook | None = None
     object: dict[str, Any] | None = None
     fork: Fork | None = None
     # Of a kept unit: the kept units, by their names within the run, that answer before it is begun and outlive it.

@@ -90,7 +90,7 @@ def _operation(item: Any, index: int) -> Operation:
         raise SpecError(f"{here} is {text.kind_of(item)}; write a mapping with op and path", (index,))
     op = item.get("op")
     if op not in _OPERATIONS:
-        said = quote(op) if isinstance(op, str) else "nothing" if op is None else text.kind_of(op)
+        said = "missing" if op is None else quote(op) if isinstance(op, str) else text.kind_of(op)
         raise SpecError(f"{here}: op is {said}; write one of {', '.join(_OPERATIONS)}", (index, "op"))
     here = f"{here} ({op})"
     path = _pointer(item, "path", here, index)

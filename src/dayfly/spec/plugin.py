@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from dayfly.spec import names, semver
+from dayfly.spec import names, semver, webhook
+from dayfly.spec.duration import milliseconds
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
 from dayfly.spec.overlay import check_overlay
+from dayfly.spec.webhook import Webhook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_SCRIPT_BYTES = 128 * 1024
 MAX_DEFAULT_BYTES = 64 * 1024
-
-_UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000}
-LONGEST_DURATION_MS = 7 * 24 * 3_600_000
 
 
 class Runner(Struct, frozen=True, kw_only=True):
@@ -94,10 +93,16 @@ class Input(Struct, frozen=True, kw_only=True):
 
 
 class Output(Struct, frozen=True, kw_only=True):
-    """One output of a step: the bytes of a file once the script has ended. A sensitive one is never shown."""
+    """One output of a step: of a script the bytes of a file once it has ended, of a webhook a part of its answer.
+
+    A sensitive one is never shown.
+    """
 
     name: str
-    value_from_path: str
+    value_from_path: str | None = None
+    value_from_json_path: str | None = msgspec.field(name="valueFromJSONPath", default=None)
+    value_from_header: str | None = None
+    value_from_status: bool = False
     description: str = ""
     type: str = ""
     sensitive: bool = False
@@ -121,12 +126,13 @@ class Timeouts(Struct, frozen=True, kw_only=True):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One script with its inputs and outputs."""
+    """One script or one webhook, with its inputs and outputs."""
 
     name: str
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
-    script: str
+    script: str | None = None
+    webhook: Webhook | None = None
     retry: Retry | None = None
     timeouts: Timeouts | None = None
 
@@ -170,21 +176,6 @@ class Plugin(Struct, frozen=True, kw_only=True):
     def wire_name(self) -> str:
         """`name` for version 0.0.0, else `name@x.y.z`."""
         return semver.join_name(self.name, self.version)
-
-
-def milliseconds(duration: str, keys: Path = ()) -> int:
-    """`10s`, `5m` or `1h` in milliseconds; more than nothing and at most a week.
-
-    Raises:
-        SpecError: another form or out of bounds.
-    """
-    number, unit = duration[:-1], duration[-1:]
-    if unit not in _UNITS or not (number.isascii() and number.isdigit()) or len(number) > 9:
-        raise SpecError(f"{quote(duration)} is not a duration: write a whole number and s, m or h, like 10s", keys)
-    value = int(number) * _UNITS[unit]
-    if not 0 < value <= LONGEST_DURATION_MS:
-        raise SpecError(f"{quote(duration)} is out of bounds: a duration is more than 0 and at most 168h", keys)
-    return value
 
 
 def check_plugin(plugin: Plugin) -> None:
@@ -270,7 +261,7 @@ def check_step(step: Step, keys: Path, *, repeats: bool) -> None:
     with faults:
         names.check("step", step.name, (*keys, "name"))
     with faults:
-        _check_script(step.script, (*keys, "script"))
+        _check_work(step, keys, repeats=repeats)
     named = Faults()  # what lies in whose way is asked of names that are ones
     for index, wanted in enumerate(step.inputs):
         with named:
@@ -279,22 +270,40 @@ def check_step(step: Step, keys: Path, *, repeats: bool) -> None:
         with named:
             names.check("output", output.name, (*keys, "outputs", index, "name"))
         with named:
-            names.check_path(output.value_from_path, (*keys, "outputs", index, "valueFromPath"))
+            webhook.check_output(output, (*keys, "outputs", index), sent=step.webhook is not None)
     with named:
         names.check_unique("the input", [(i.name, (*keys, "inputs", n, "name")) for n, i in enumerate(step.inputs)])
     with named:
         names.check_unique("the output", [(o.name, (*keys, "outputs", n, "name")) for n, o in enumerate(step.outputs)])
     with faults:
         named.settle()
+        if step.webhook is not None:
+            _check_no_injections(step.inputs, (*keys, "inputs"))
         _check_injections(step.inputs, (*keys, "inputs"))
     with faults:
         _check_retry(step.retry or Retry(), (*keys, "retry"), repeats=repeats)
     timeouts = step.timeouts or Timeouts()
+    with faults:
+        if step.webhook is not None and timeouts.grace:
+            problem = "a request that was sent cannot be called back: it goes on until timeouts.run; leave grace out"
+            raise SpecError(problem, (*keys, "timeouts", "grace"))
     for field in ("schedule", "pull", "run", "grace"):
         with faults:
             if duration := getattr(timeouts, field):
                 milliseconds(duration, (*keys, "timeouts", field))
     faults.settle()
+
+
+def _check_work(step: Step, keys: Path, *, repeats: bool) -> None:
+    """A step does exactly one thing."""
+    if (step.script is None) == (step.webhook is None):
+        found = "neither is" if step.script is None else "both are"
+        raise SpecError(f"needs exactly one of script and webhook; {found} given", keys)
+    if step.script is not None:
+        _check_script(step.script, (*keys, "script"))
+    if step.webhook is not None:
+        again = repeats or bool(step.retry and step.retry.idempotent)
+        webhook.check(step.webhook, [item.name for item in step.inputs], (*keys, "webhook"), repeats=again)
 
 
 def _check_script(script: str, keys: Path) -> None:
@@ -307,6 +316,12 @@ def _check_script(script: str, keys: Path) -> None:
         raise SpecError(f'{quote(first)} names no interpreter by its absolute path; write e.g. "#!/bin/sh"', keys)
     if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
         raise SpecError(f"has {size} bytes; a script has at most {MAX_SCRIPT_BYTES}: put the rest into the image", keys)
+
+
+def _check_no_injections(inputs: tuple[Input, ...], keys: Path) -> None:
+    for index, wanted in enumerate(inputs):
+        if wanted.as_ is not None:
+            raise SpecError("a webhook places its inputs with {$input: name}; leave as out", (*keys, index, "as"))
 
 
 def _check_injections(inputs: tuple[Input, ...], keys: Path) -> None:

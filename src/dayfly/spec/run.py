@@ -4,7 +4,7 @@ Times are unix milliseconds. Values of outputs are never here, only their digest
 """
 
 import enum
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -21,6 +21,10 @@ class State(enum.StrEnum):
     UNKNOWN = "unknown"
     DONE = "done"
     VOID = "void"
+
+
+ALIVE: Final = (State.CLAIMED, State.UNKNOWN)
+"""Of an attempt that was permitted, and of which the ledger does not hold yet how it ended."""
 
 
 class Phase(enum.StrEnum):

@@ -8,11 +8,14 @@ from typing import Any
 
 from dayfly.spec.errors import quote
 
+SERVED = "Served"
+"""The type of the condition that tells of it in a cluster."""
+
 _FIELDS = {
-    "local": "nothing leads to a developer's machine",
-    "virtual": "there are no workloads without pods",
-    "middleware": "requests are not looked at",
-    "routing": "nothing leads to a developer's machine",
+    "local": "there is no connection to a developer's machine",
+    "virtual": "there are no virtual workloads",
+    "middleware": "requests are not intercepted",
+    "routing": "there is no connection to a developer's machine",
 }
 
 
@@ -38,7 +41,7 @@ def _endpoints(spec: Mapping[str, Any], *, by_name: bool) -> Iterator[str]:
         namespace = namespace or "default"
         exact = by_name or kind == "deploy"
         if (namespace, name) not in forks if exact else namespace not in namespaces:
-            yield f"{way} (no fork stands behind {quote(host)})"
+            yield f"{way} (no fork answers for {quote(host)})"
 
 
 def _hosts(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

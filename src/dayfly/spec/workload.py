@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from dayfly.spec import names, text
+from dayfly.spec.endpoints import check_port
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
-from dayfly.spec.sandbox import check_port
 
 CONTAINER: Path = ("spec", "template", "spec", "containers", 0)
 

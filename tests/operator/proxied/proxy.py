@@ -16,6 +16,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+hold = asyncio.sleep
 HELD_S = 4.0  # so long does a request wait, or everything that is told to one operator
 _LINE_MOST = 2**23
 _ENDS = frozenset({"host", "connection", "keep-alive", "transfer-encoding", "content-length"})
@@ -188,7 +189,7 @@ class FaultProxy:
         if harm in (Harm.CONFLICT, Harm.TROUBLE_BEFORE, Harm.THROTTLE):
             return _refusal(*_ANSWERS[harm])
         if harm is Harm.LATE:
-            await asyncio.sleep(HELD_S)
+            await hold(HELD_S)
         if harm is Harm.BLIND:
             side.hears.clear()
             asyncio.get_running_loop().call_later(HELD_S, side.hears.set)

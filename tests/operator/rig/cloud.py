@@ -34,14 +34,22 @@ class Cloud:
         self._alive: dict[tuple[str, str], int] = {}
         self._creates: dict[str, bool] = {}
         self._once: set[str] = set()
+        self._draining: set[str] = set()
         self._reads: dict[str, dict[str, tuple[str, bytes]]] = {}
         self._cleanups: list[Callable[[str, str], None]] = []
         self.lossy = False  # whether an output may be lost, because a node was
         self.forgiven = False  # whether the test itself has taken evidence away that the ledger needed
 
-    def knows(self, unit: str, *, creates: bool, once: bool, reads: dict[str, tuple[str, bytes]]) -> None:
-        """What a unit is, told by whoever wrote the plugin; `reads`: variable, whose output, and its bytes."""
+    def knows(
+        self, unit: str, *, creates: bool, once: bool, reads: dict[str, tuple[str, bytes]], drains: bool = False
+    ) -> None:
+        """What a unit is, told by whoever wrote the plugin; `reads`: variable, whose output, and its bytes.
+
+        One that drains runs beside what it is to prepare for its end.
+        """
         self._reads[unit] = reads
+        if drains:
+            self._draining.add(unit)
         self._creates[unit] = creates
         if once:
             self._once.add(unit)
@@ -81,9 +89,11 @@ class Cloud:
         if self._alive.get((run, unit)):
             self.broken(f"twice: {what} starts beside another attempt of itself")
         creating = [u for (r, u), alive in self._alive.items() if r == run and alive and self._creates[u]]
+        if unit in self._draining:
+            creating = [other for other in creating if not other.startswith("fork:")]
         if not self._creates[unit] and creating:
             self.broken(f"order: {what} starts while {creating} live")
-        if not self._creates[unit]:
+        if not self._creates[unit] and unit not in self._draining:
             for heard in self._cleanups:
                 heard(run, unit)
         ledger = next((item["ledger"] for item in self._runs() if item["ledger"]["uid"] == run), None)

@@ -31,6 +31,7 @@ class Script:
 
     runs: float = 2.0
     fails: int = 0  # so many of its first starts fail
+    codes: tuple[int, ...] = ()  # with which its starts end, one after the other, the last for ever
     outputs: dict[str, bytes] = dataclasses.field(default_factory=dict)
     prints: bytes = b"a line of its own\n"
     in_log: bool = False  # its outputs are too large for the message
@@ -231,6 +232,8 @@ class Kubelet:
         except TimeoutError:
             if script.oom:
                 return "oom", 137
+            if script.codes:
+                return "exited", script.codes[min(start, len(script.codes)) - 1]
             return "exited", 1 if start <= script.fails else 0
         await asyncio.sleep(10 if script.deaf else 0.1)
         return "cancelled", 15

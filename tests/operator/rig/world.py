@@ -15,10 +15,11 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Answer, Request
 from dayfly.operator.front.front import Front
-from dayfly.operator.main import Fronts, Operator
+from dayfly.operator.main import Fronts, Kinds, Operator
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
+from dayfly.operator.pods.senders import Senders
 from kube.fake import Call, Crash, FakeCluster, FakeTransport, Fault, custom, run
 from rig import history
 from rig.cloud import Cloud, Object
@@ -45,6 +46,7 @@ class Unit:
     """A step as its author knows it."""
 
     creates: bool
+    drains: bool = False
     once: bool = False
     undone_by: str = ""
     reads: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)  # variable: (unit, output)
@@ -76,7 +78,9 @@ class Process:
             runner=world.runner,
             steps=world.steps,
             front=world.front,
+            kinds=world.kinds,
             fallback=fallback,
+            senders=Senders(FallbackImage(client, world.sender), frozenset({"dns.internal:8443"})),
             now=world.now,
             seed=seed,
         )
@@ -110,11 +114,13 @@ class World:
         for name, unit in units.items():
             self.kubelet.scripts[name] = scripts.get(name, Script())
             reads = {key: (of, scripts[of].outputs[output]) for key, (of, output) in unit.reads.items()}
-            self.cloud.knows(name, creates=unit.creates, once=unit.once, reads=reads)
+            self.cloud.knows(name, creates=unit.creates, once=unit.once, reads=reads, drains=unit.drains)
         self.seed = seed
         self.runner = RUNNER
         self.front: Fronts | None = Front
+        self.kinds: Kinds = ()
         self.spare = "dayfly.test/spare:1"
+        self.sender = "dayfly.test/dayfly:1"
         self.steps = STEPS
         self.behind = 0.0  # by how many seconds operators' clocks are
         self.processes: list[Process] = []

@@ -106,7 +106,7 @@ class _Patching:
                 found = self._get(each.path)
                 self._measure(each.value, 0)
                 if not same(found, each.value):
-                    raise _MisfitError(f"{_written(each.path)} has another value than the one it is tested for")
+                    raise _MisfitError(f"{_written(each.path)} does not have the value it is tested for")
 
     def _get(self, path: Pointer) -> Any:
         holder = self._holder(path)
@@ -194,9 +194,9 @@ def _place(holder: Any, path: Pointer) -> Any:
 def _index(path: Pointer, end: int) -> int:
     part = path[-1]
     if not (part.isascii() and part.isdigit()) or (part[0] == "0" and part != "0"):
-        raise _MisfitError(f"{quote(part)} is no index of the list {_written(path[:-1])}")
+        raise _MisfitError(f"{quote(part)} is not an index of the list {_written(path[:-1])}")
     if len(part) > 9 or int(part) >= end:
-        raise _MisfitError(f"the list {_written(path[:-1])} has no place {part[:9]}")
+        raise _MisfitError(f"the list {_written(path[:-1])} has no item {part[:9]}")
     return int(part)
 
 
@@ -228,7 +228,7 @@ def _part(holder: Any, where: str, field: str) -> _Object:
 
 
 def _no_deployment(problem: str) -> CannotRenderError:
-    return _bad(f"what it leaves of the baseline is no Deployment: {problem}")
+    return _bad(f"what it makes of the baseline is not a Deployment: {problem}")
 
 
 def _bad(problem: str) -> CannotRenderError:

@@ -81,14 +81,18 @@ def fork(seen: Workload, pods: Sequence[Pod], now: int) -> Fact:
     return Waiting(since=since, reason=reason, message=message or counted)
 
 
-def gone(record: UnitRecord, *, left: int, now: int) -> Fact:
-    """A quorum read has found no workload of the claimed UID; so many things that it may have made are still there."""
+def gone(record: UnitRecord, *, left: int, wanted: bool, now: int) -> Fact:
+    """A quorum read has found no workload of the claimed UID; so many things that it may have made are still there.
+
+    `wanted`: nobody has ended its run, or wished for no such fork, so it was taken away by somebody else.
+    """
     if left:
         return Running(since=record.claimed_at, ready=False)
+    how = "its Deployment was deleted, and its pods are gone" if wanted else "was asked to end; its pods are gone"
     result = Result(
         outcome="failed",
-        reason=Reason.DELETED,
-        message="its Deployment was deleted, and its pods are gone",
+        reason=Reason.DELETED if wanted else Reason.CANCELLED,
+        message=how,
         started_at=record.claimed_at,
         ended_at=now,
     )

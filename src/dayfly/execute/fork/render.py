@@ -6,13 +6,12 @@ is also the fork's selector.
 """
 
 import copy
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
-from dayfly.execute.fork import patch, rights, shape
+from dayfly.execute.fork import addresses, patch, rights, shape
 from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.rights import Leave
 from dayfly.execute.order import CannotRenderError
@@ -29,8 +28,6 @@ FORM_ANNOTATION = f"{GROUP}/form"
 REPLICAS_ANNOTATION = f"{GROUP}/replicas"
 
 _KEPT_OF_META = ("namespace", "labels", "annotations")
-_HOST = re.compile(r"\{\{\s*\.Service\.Host\s*\}\}")
-_PORT = re.compile(r"\{\{\s*\.Service\.Port\s*\}\}")
 
 Hosts = Mapping[tuple[str, str], tuple[str, int]]
 """Where the forks of a run answer, host and first port, by namespace and name of their baselines."""
@@ -61,9 +58,7 @@ def form(unit: Unit, baseline: ObjectMeta, hosts: Hosts) -> str:
 
 def elsewhere(unit: Unit) -> list[tuple[str, str]]:
     """The baselines, as namespace and name, whose forks this one is told the addresses of."""
-    assert unit.fork is not None, "only forks derive from a baseline"
-    wanted = [change.source["fork"]["forkOf"] for change in unit.fork.env if change.source and "fork" in change.source]
-    return list(dict.fromkeys((of["namespace"], of["name"]) for of in wanted))
+    return list(dict.fromkeys((of.namespace, of.name) for of in addresses.peers(unit)))
 
 
 def fork(
@@ -210,18 +205,16 @@ def _reference(where: SecretKey) -> dict[str, Any]:
 
 
 def _address(change: EnvChange, hosts: Hosts) -> str:
-    assert change.source is not None, "asked for a value from another fork"
-    wanted = change.source["fork"]
-    of = wanted["forkOf"]
-    host, port = hosts.get((of["namespace"], of["name"]), ("", 0))
-    text = str(wanted["expression"])
-    if not host or (_PORT.search(text) and not port):
+    of = addresses.peer(change)
+    assert of is not None, "asked for a value from another fork"
+    host, port = hosts.get((of.namespace, of.name), ("", 0))
+    if not host or (addresses.asks_for_port(change) and not port):
         raise CannotRenderError(
             Reason.FORK_WITHOUT_SERVICE,
-            f"env {change.name}: no Service with a port leads to the baseline {of['namespace']}/{of['name']}, so its "
+            f"env {change.name}: no Service with a port leads to the baseline {of.namespace}/{of.name}, so its "
             "fork has no address",
         )
-    return _PORT.sub(str(port), _HOST.sub(host, text))
+    return addresses.filled_in(change, host, port)
 
 
 def _replicas(manifest: dict[str, Any]) -> int:

@@ -105,17 +105,19 @@ HOME_PULL_SECRETS = each(record({"name": text(253)}), 64)
 # --- and whose right the rest would borrow --------------------------------------------------------------------------
 
 SELECTED = "could make its pods answer for other workloads, or change what network policies say of them"
-ACTED_ON = "may be an order to another tool, which would carry it out with rights of its own"
+ACTED_ON = "may be an instruction to another tool, which would act on it with rights of its own"
 ELSEWHERE = "would read what belongs to a namespace that is not the sandbox's own"
-MOUNTED = "would mount what is none of a Secret, ConfigMap, claim or emptyDir in another way than the baseline does"
-MISSING = "is missing, and a fork keeps what its baseline has (a merge patch replaces whole lists, a strategic one not)"
-OTHER = "is other than the baseline's"
-STAMPED = "begins with dayfly.dev/, which is the operator's alone"
+MOUNTED = "would mount something other than a Secret, ConfigMap, claim or emptyDir, and not as the baseline does"
+MISSING = (
+    "is missing, and a fork keeps what its baseline has (a merge patch replaces whole lists, a strategic one does not)"
+)
+OTHER = "differs from the baseline's"
+STAMPED = "begins with dayfly.dev/, which is reserved for the operator"
 
 _NODE = "would reach into the node"
 _CHOICE = "would choose on which nodes it runs"
-_PRIORITY = "would push other people's pods away"
-_ACCOUNT = "would borrow the rights of a ServiceAccount in another way than the baseline does"
+_PRIORITY = "would evict other people's pods"
+_ACCOUNT = "would borrow the rights of a ServiceAccount, and not as the baseline does"
 BORROWED = {
     "serviceAccountName": _ACCOUNT,
     "serviceAccount": _ACCOUNT,

@@ -5,9 +5,9 @@ import functools
 import hashlib
 import re
 
-from dayfly.spec.lifecycle import Unit
+from dayfly.spec.lifecycle import API_VERSION, Unit
 
-GROUP = "dayfly.dev"
+GROUP = API_VERSION.partition("/")[0]
 GATE = f"{GROUP}/claim"
 FINALIZER = f"{GROUP}/record"
 RUN_LABEL = f"{GROUP}/run"
@@ -57,5 +57,6 @@ def outputs_name(run: str, unit: str, attempt: int) -> str:
 
 def namespace_of(unit: Unit) -> str:
     """`signadot` is the name that existing plugins know our runners' namespace by."""
-    wished = unit.exec.namespace if unit.exec else ""
+    work = unit.exec or unit.webhook
+    wished = work.namespace if work else ""
     return RUNNERS if wished in ("", "signadot") else wished

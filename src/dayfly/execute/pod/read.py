@@ -293,7 +293,7 @@ def _running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) ->
     limits = unit.timeouts
     end = since + limits.run_ms + limits.grace_ms + SKEW_MS
     if limits.run_ms and now >= end:
-        message = "its deadline ended it long ago, but its node does not say so"
+        message = "its deadline ended it long ago, but its node has not reported that"
         return Unclear(since=end, reason=Reason.NODE_SILENT, message=message, dead_by=end)
     return Running(since=since)
 

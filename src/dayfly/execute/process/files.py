@@ -38,6 +38,22 @@ def slurp(path: str) -> bytes:
     return data
 
 
+def make(path: str, data: bytes) -> None:
+    """Make a file of ours with these bytes.
+
+    Raises:
+        FileExistsError: there is one.
+        OSError: the disk refuses; some of the bytes may be there.
+    """
+    descriptor = private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    finally:
+        os.close(descriptor)
+
+
 def put(path: str, text: str) -> None:
     """Write it whole or not at all, whenever we are killed: a path that is cut short names another folder."""
     draft = f"{path}.tmp"

@@ -9,7 +9,7 @@ import re
 import shutil
 import signal
 
-from dayfly.execute.process.files import locked, private, slurp
+from dayfly.execute.process.files import locked, make, private, slurp
 from dayfly.execute.process.place import Place
 from dayfly.execute.receipt import lost, receipt
 from dayfly.plan.reasons import Reason
@@ -52,49 +52,9 @@ class Folder:
             OSError: the disk refuses; nothing can start from what was written.
         """
         self._make()
-        self._make_logs()
-        with open(f"{self.path}/order", "xb", opener=private) as file:
-            file.write(order)
-
-    def make_beginning(self) -> str:
-        """Make the empty folder in which the step begins; returns its path.
-
-        Raises:
-            OSError: the disk refuses.
-        """
-        for path in (self._place.steps, self.begins):
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o700)
-        return self.begins
-
-    def leave_beginning(self) -> bool:
-        """Remove the folder in which the step began if it is empty; false if there is something in it.
-
-        As `clear_beginning`, only for an attempt that has been released: nothing of it lives.
-        """
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                os.rmdir(self.begins)
-            except OSError as error:
-                if error.errno != errno.ENOTEMPTY:
-                    raise
-                return False
-        return True
-
-    def clear_beginning(self) -> None:
-        """Remove what the step left in the folder in which it began; that may take long.
-
-        Raises:
-            OSError: not all of it can be removed.
-        """
-        with contextlib.suppress(FileNotFoundError):
-            # From the outside inwards: a step may have locked its own folders, as Go does with its modules.
-            os.chmod(self.begins, 0o700)
-            for folder, names, _ in os.walk(self.begins):
-                for path in (f"{folder}/{name}" for name in names):
-                    if not os.path.islink(path):
-                        os.chmod(path, 0o700)
-            shutil.rmtree(self.begins)
+        if not os.path.isdir(self.logs):
+            self._make_logs()
+        make(f"{self.path}/order", order)
 
     def exists(self) -> bool:
         """Whether the folder is there."""
@@ -335,7 +295,7 @@ def private_directories(unit: Unit) -> tuple[str, ...]:
     """The folders in which a step's new entries must be its own: the usual ones, and for each declared path the nearest
     that exists above it.
     """
-    declared = [output.path for output in unit.outputs] + [item.as_.path for item in unit.inputs if item.as_.path]
+    declared = declared_paths(unit)
     found = {path for path in ("/tmp", "/var/tmp") if os.path.isdir(path)}  # noqa: S108 - they become private
     for path in declared:
         parent = os.path.dirname(path)
@@ -347,9 +307,8 @@ def private_directories(unit: Unit) -> tuple[str, ...]:
 
 def declared_paths(unit: Unit) -> frozenset[str]:
     """Absolute paths that the unit writes or is given: without isolation two steps cannot share one at once."""
-    return frozenset(
-        [output.path for output in unit.outputs] + [item.as_.path for item in unit.inputs if item.as_.path]
-    )
+    places = [output.path for output in unit.outputs] + [item.as_.path for item in unit.inputs]
+    return frozenset(filter(None, places))
 
 
 def _opens(process: str, file: os.stat_result) -> bool:

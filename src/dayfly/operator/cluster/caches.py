@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import msgspec
-
 from dayfly.execute.fork.read import Service, Workload
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
 from dayfly.execute.pod import names, read
@@ -19,8 +17,6 @@ from dayfly.operator.cluster.objects import (
     DOCUMENTS,
     PLUGINS,
     RUNS,
-    SANDBOXES,
-    TARGET_FINALIZER,
     DocumentObject,
     PluginObject,
     RunObject,
@@ -69,8 +65,10 @@ class Cluster:
         self.services: Cache[Service] = Cache(labels=(names.RUN_LABEL,))
         self.heeds: Callable[[Pod], bool] = lambda _: True
         """Whether something begins when the step of a pod does: its log can be followed from then on."""
-        self._forking = Forking()
+        self._forking, self._targeting = Forking(), Targeting()
         self._whole = False
+        self._watching: asyncio.TaskGroup | None = None
+        self._seed = seed
         self.ledger = Runs(client, self.runs)
         self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, seed=seed)
         self.wishes: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, seed=seed)
@@ -78,7 +76,6 @@ class Cluster:
         self.reflectors: list[Reflector[Any]] = [
             Reflector(client, RUNS, self.runs, seed=seed),
             Reflector(client, DOCUMENTS, self.documents, seed=seed),
-            Reflector(client, SANDBOXES, self.sandboxes, seed=seed),
             Reflector(client, PLUGINS, self.plugins, seed=seed),
             Reflector(client, PODS, self.pods, labels=names.RUN_LABEL, seed=seed),
             Reflector(client, DEPLOYMENTS, self.forks, labels=names.RUN_LABEL, seed=seed),
@@ -90,7 +87,6 @@ class Cluster:
         self.forks.listen(self._owned_changed)
         self.baselines.listen(self._baseline_changed)
         self.services.listen(self._service_changed)
-        self.sandboxes.listen(self._sandbox_changed)
         self.plugins.listen(self._plugin_changed)
 
     def _namespace_of(self, run: str) -> str:
@@ -98,11 +94,22 @@ class Cluster:
         found = self.ledger.get(run)
         return found.ledger.target.namespace if found else ""
 
+    def follow(self, resource: Resource[T], cache: Cache[T]) -> None:
+        """Keep one more cache current, from now on if the others are."""
+        reflector = Reflector(self.client, resource, cache, seed=self._seed)
+        self.reflectors.append(reflector)
+        if self._watching is not None:
+            self._watching.create_task(reflector.run())
+
+    def runs_of(self, uid: str) -> tuple[str, ...]:
+        """The runs whose target is that very object, as far as the cache knows."""
+        return self._targeting.of(uid)
+
     async def watch(self) -> None:
         """Keep the caches current until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as self._watching:
             for reflector in self.reflectors:
-                tasks.create_task(reflector.run())
+                self._watching.create_task(reflector.run())
 
     async def wait_synced(self) -> None:
         """Until every cache has been whole once."""
@@ -110,7 +117,7 @@ class Cluster:
             await reflector.wait_synced()
         self._whole = True
 
-    def _when_found(self) -> Urgency:
+    def when_found(self) -> Urgency:
         """What was there before us is looked at once, after whatever is new, and whatever has pods."""
         return Urgency.NORMAL if self._whole else Urgency.BACKGROUND
 
@@ -127,15 +134,19 @@ class Cluster:
 
     @property
     def age(self) -> float:
-        """Seconds since the server last proved the most backward cache current; inf before."""
-        return max(reflector.age for reflector in self.reflectors)
+        """Seconds since the server last proved the most backward cache current; inf before.
+
+        One that was added to those we began with counts from its first list on.
+        """
+        return max(reflector.age for reflector in self.reflectors if reflector.synced or not self._whole)
 
     def _run_changed(self, change: Change[RunObject]) -> None:
         self._forking.note(change)
+        self._targeting.note(change)
         if self.ledger.is_own(change):
             return
         closed = change.new is not None and change.new.ledger.closed is not None
-        self.queue.add(change.key.name, urgency=Urgency.URGENT if closed else self._when_found())
+        self.queue.add(change.key.name, urgency=Urgency.URGENT if closed else self.when_found())
 
     def _owned_changed(self, change: Change[Pod] | Change[Workload] | Change[Service]) -> None:
         seen = change.new or change.old
@@ -178,17 +189,6 @@ class Cluster:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             for run in self._forking.within(change.key.namespace):
                 self.queue.add(run)
-
-    def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
-        seen = change.new or change.old
-        if seen is None or _only_ours(change):
-            return
-        known = self._when_found() if finalized(seen.metadata, TARGET_FINALIZER) else Urgency.NORMAL
-        self.wishes.add(change.key, urgency=known)
-        deleting = change.new is None or change.new.metadata.deletion_timestamp is not None
-        run = names.run_name(seen.metadata.name, seen.metadata.uid)
-        if deleting or self.ledger.get(run) is not None:  # one that is yet to be born is looked at after its birth
-            self.queue.add(run, urgency=Urgency.URGENT if deleting else known)
 
     def _plugin_changed(self, change: Change[PluginObject]) -> None:
         self.published.add(change.key.name)
@@ -256,22 +256,31 @@ class Forking:
         return sorted({name for key, found in self._runs.items() if key.namespace == namespace for name in found})
 
 
+class Targeting:
+    """Which runs there are of which targets, by the targets' UIDs: of a Sandbox one, of another kind perhaps more."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, tuple[str, ...]] = {}
+
+    def note(self, change: Change[RunObject]) -> None:
+        """A run has come or gone; its target stays the same."""
+        if change.old is None and change.new is not None:
+            uid = change.new.ledger.target.uid
+            self._runs[uid] = *self._runs.get(uid, ()), change.key.name
+        elif change.old is not None and change.new is None:
+            uid = change.old.ledger.target.uid
+            left = tuple(name for name in self._runs.pop(uid, ()) if name != change.key.name)
+            if left:
+                self._runs[uid] = left
+
+    def of(self, uid: str) -> tuple[str, ...]:
+        """The runs of that target."""
+        return self._runs.get(uid, ())
+
+
 def _baselines(run: RunObject | None) -> set[Key]:
     wished = [unit.fork.baseline for unit in (run.spec.forks if run else ()) if unit.fork]
     return {Key(of.namespace, of.name) for of in wished}
-
-
-def _only_ours(change: Change[SandboxObject]) -> bool:
-    """Whether only its status has changed, or our finalizer has come: that is what we do, and nothing to us."""
-    old, new = change.old, change.new
-    if old is None or new is None:
-        return False
-    finalizers = old.metadata.finalizers
-    if finalized(new.metadata, TARGET_FINALIZER) and not finalized(old.metadata, TARGET_FINALIZER):
-        finalizers = [*(finalizers or ()), TARGET_FINALIZER]
-    version = new.metadata.resource_version
-    before = msgspec.structs.replace(old.metadata, resource_version=version, finalizers=finalizers)
-    return (before, old.spec) == (new.metadata, new.spec)
 
 
 def belonging(cache: Cache[T], run: str) -> list[T]:

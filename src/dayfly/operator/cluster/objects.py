@@ -5,18 +5,18 @@ from typing import Any
 import msgspec
 
 from dayfly.execute.pod import names
+from dayfly.execute.pod.names import GROUP
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Resource, Slim
 from dayfly.spec import documents
-from dayfly.spec.kinds import StepLogsSpec
-from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Unit
+from dayfly.spec.kinds import RunSpec, StepLogsSpec
+from dayfly.spec.lifecycle import API_VERSION, Lifecycle
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.run import Run
 
-GROUP, VERSION = API_VERSION.split("/")
+VERSION = API_VERSION.removeprefix(f"{GROUP}/")
 RUN_FINALIZER = f"{GROUP}/run"
 TARGET_FINALIZER = f"{GROUP}/lifecycle"
 DOCUMENT_FINALIZER = f"{GROUP}/plan"
-RUN_LABEL = f"{GROUP}/run"
 ABANDON_ANNOTATION = f"{GROUP}/abandon"
 # Units and the attempts after which nobody wants to wait: `db/drop=3 cache/remove=1`.
 RETRY_ANNOTATION = f"{GROUP}/retry"
@@ -26,28 +26,6 @@ def retries(annotation: str) -> dict[str, int]:
     """What the annotation of that name says; what is no unit with an attempt is passed over."""
     found = (entry.rpartition("=") for entry in annotation.split())
     return {unit: int(number) for unit, _, number in found if unit and number.isdecimal() and len(number) < 10}
-
-
-class Pin(Slim, frozen=True):
-    """One document that a run has sealed: that very object, with these very bytes."""
-
-    name: str
-    uid: str
-    digest: str
-
-
-class RunSpec(Slim, frozen=True):
-    """What a run has pinned, and the newest revision of its target's forks.
-
-    `generation` of the target is the one taken up last where anything is counted from that moment, `updated_at`; 0 for
-    the first one.
-    """
-
-    documents: tuple[Pin, ...] = ()
-    forks: tuple[Unit, ...] = ()
-    plural: str = "sandboxes"
-    generation: int = 0
-    updated_at: int = 0
 
 
 class RunObject(Slim, frozen=True, omit_defaults=False):

@@ -5,7 +5,6 @@ from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.session import Sight
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.spec.lifecycle import Kind, Unit
-from dayfly.spec.wire import RefusedError
 
 
 class ForkExecutor:
@@ -17,9 +16,8 @@ class ForkExecutor:
     def __init__(self, forks: ForkReconciler) -> None:
         self._forks = forks
 
-    def admit(self, name: str, unit: Unit, /) -> None:
-        if unit.fork is None:
-            raise RefusedError(f"{name}: a unit of kind fork says what it derives from")
+    def admit(self, _name: str, _unit: Unit, /) -> None:
+        """Whatever has been sealed can be tried here."""
 
     async def observe(self, sight: Sight) -> None:
         seen = sight.forks = await self._forks.observe(sight.run, sight.plan, sight.now, sight.session.forks)

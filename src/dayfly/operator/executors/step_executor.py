@@ -18,10 +18,6 @@ from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan, Objection
 from dayfly.spec.lifecycle import Kind, Unit
-from dayfly.spec.run import State
-from dayfly.spec.wire import RefusedError
-
-ALIVE = (State.CLAIMED, State.UNKNOWN)
 
 
 class StepExecutor:
@@ -49,9 +45,8 @@ class StepExecutor:
         self._fallback = fallback
         self._places = places
 
-    def admit(self, name: str, unit: Unit, /) -> None:
-        if unit.exec is None:
-            raise RefusedError(f"{name}: a unit of kind exec has a script")
+    def admit(self, _name: str, _unit: Unit, /) -> None:
+        """Whatever has been sealed can be tried here."""
 
     async def observe(self, sight: Sight) -> None:
         sight.known[self.kind] = await self._observer.observe(sight)

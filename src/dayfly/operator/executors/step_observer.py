@@ -27,16 +27,12 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Unread, Waiting
 from dayfly.spec.identity import nonce
-from dayfly.spec.lifecycle import Kind, Unit
-from dayfly.spec.run import Result, State, UnitRecord
-
-ALIVE = (State.CLAIMED, State.UNKNOWN)
+from dayfly.spec.lifecycle import STEP_KINDS, Unit
+from dayfly.spec.run import ALIVE, Result, State, UnitRecord
 
 
 class StepObserver:
     """What is known of the steps of a run."""
-
-    kind: str = Kind.EXEC
 
     def __init__(
         self, cluster: Cluster, *, pods: Pods, followers: Followers, outputs: Outputs, builder: PodBuilder
@@ -165,7 +161,7 @@ class StepObserver:
         for name, record in run.ledger.units.items():
             key = name, record.attempt
             ended = record.state is State.DONE and (sight.closing or record.outcome == "failed")
-            if run.ledger.kind(name) != self.kind or key in facts or not (ended or record.state in ALIVE):
+            if run.ledger.kind(name) not in STEP_KINDS or key in facts or not (ended or record.state in ALIVE):
                 continue
             unit = _unit(sight.plan, name)
             pod = None

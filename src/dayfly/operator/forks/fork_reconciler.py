@@ -25,13 +25,12 @@ from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
 from dayfly.plan.world import AttemptKey, Fact, Held, Objection, Running, Waiting
-from dayfly.spec.lifecycle import Baseline, Kind, Unit, workload_of
-from dayfly.spec.run import Run, State
+from dayfly.spec.lifecycle import Baseline, Kind, Unit, kept_id, workload_of
+from dayfly.spec.run import ALIVE, Run
 
 # After so long a fork that cannot follow its wish tries again, if no news comes first.
 AGAIN_S = 30.0
 CONFLICT_S = 1.0
-_ALIVE = (State.CLAIMED, State.UNKNOWN)
 _REFUSALS = (CannotRenderError, ForeignForkError, NotGrantedError, errors.Refused)
 
 
@@ -75,7 +74,7 @@ class ForkReconciler:
         cached = {found.metadata.name: found for found in self._deployments(run)}
         for name in known:
             own = _own_name(run, name)
-            if run.ledger.unit(name).state in _ALIVE:
+            if run.ledger.unit(name).state in ALIVE:
                 await self._claimed(sight, run, name, cached.get(own), now)
             else:
                 _unclaimed(sight, run, name, cached.get(own))
@@ -116,7 +115,7 @@ class ForkReconciler:
         """
         wished = _forks(plan) if run.ledger.closed is None else {}
         ledger = run.ledger
-        alive = {name for name in ledger.units if ledger.kind(name) == Kind.FORK and ledger.unit(name).state in _ALIVE}
+        alive = {name for name in ledger.units if ledger.kind(name) == Kind.FORK and ledger.unit(name).state in ALIVE}
         coming = {_own_name(run, name) for name in wished.keys() - alive}
         await self._tidy(run, coming, coming | {_own_name(run, name) for name in alive})
         for name in (each for each in wished if each in alive):  # in the plan's order, the same in every process
@@ -158,14 +157,15 @@ class ForkReconciler:
             sets, pods = await self._forks.left(own, namespace)
             if sets:
                 self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)  # nobody tells us when they go
-            sight.facts[name, record.attempt] = read.gone(record, left=stray + sets + pods, now=now)
+            wanted = run.ledger.closed is None and name in {kept_id(unit) for unit in run.spec.forks}
+            sight.facts[name, record.attempt] = read.gone(record, left=stray + sets + pods, wanted=wanted, now=now)
 
     async def _hold(self, sight: ForkSight, run: RunObject, name: str, unit: Unit) -> None:
         """Say what a fork that is wished for lacks: a baseline before it is made, the form that is wished for after."""
         assert unit.fork is not None, "only forks derive from a baseline"
         of, record = unit.fork.baseline, run.ledger.unit(name)
         baseline = self._cluster.baselines.get(of.name, of.namespace)
-        if record.state not in _ALIVE:
+        if record.state not in ALIVE:
             if of.kind != KIND:
                 message = f"its baseline is a {of.kind}; in a cluster only a {KIND} can be forked"
                 sight.objections[name] = Objection(reason=Reason.KIND_NOT_FORKED, message=message)
@@ -202,7 +202,9 @@ class ForkReconciler:
         try:
             own = self._cluster.services.get(_own_name(run, step.id), of.namespace)
             if own is None or not owned(own.metadata, run):
-                await self._builder.service(run, of)
+                # Whoever knows more takes it away again: the two would do so without end.
+                if await self._is_newest(run):
+                    await self._builder.service(run, of)
             elif like := self._cluster.services.get((own.metadata.labels or {}).get(LIKE_LABEL, ""), of.namespace):
                 self._look_again_unless(await self._forks.keep_service(own, like), run)
             baseline = self._cluster.baselines.get(of.name, of.namespace)
@@ -270,7 +272,7 @@ def in_place(plan: Plan, run: Run) -> Plan:
     forks = {
         name: msgspec.structs.replace(step, generation=run.unit(name).generation or step.generation)
         for name, step in wished.items()
-        if run.unit(name).state in _ALIVE
+        if run.unit(name).state in ALIVE
     }
     return msgspec.structs.replace(plan, kept=plan.kept | forks)
 

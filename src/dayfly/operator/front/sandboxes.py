@@ -23,14 +23,11 @@ from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
     DOCUMENTS,
     RUN_FINALIZER,
-    RUN_LABEL,
     SANDBOXES,
     TARGET_FINALIZER,
     DocumentObject,
-    Pin,
     PluginObject,
     RunObject,
-    RunSpec,
     SandboxObject,
 )
 from dayfly.operator.front.in_use import InUse
@@ -40,6 +37,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec import documents, semver
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
+from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Lifecycle, digest
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.run import Run
@@ -254,7 +252,9 @@ class Sandboxes:
             born_at=milliseconds(meta.creation_timestamp),
         )
         body = RunObject(
-            metadata=AnnotatedMeta(name=run, finalizers=[RUN_FINALIZER], labels={f"{RUN_LABEL}-target": meta.uid}),
+            metadata=AnnotatedMeta(
+                name=run, finalizers=[RUN_FINALIZER], labels={f"{names.RUN_LABEL}-target": meta.uid}
+            ),
             ledger=ledger,
             spec=self._updated(RunSpec(documents=pins, forks=compiled.forks), now),
         )
@@ -269,7 +269,7 @@ class Sandboxes:
         """Write one document, or take the one that an earlier try has written."""
         name = names.derived("", document.resource or meta.name, "document", meta.uid, document.resource)
         body = DocumentObject(
-            metadata=AnnotatedMeta(name=name, finalizers=[DOCUMENT_FINALIZER], labels={RUN_LABEL: run}),
+            metadata=AnnotatedMeta(name=name, finalizers=[DOCUMENT_FINALIZER], labels={names.RUN_LABEL: run}),
             spec=document,
         )
         try:

@@ -14,7 +14,7 @@ from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.plan.sealed import Step
 from dayfly.spec.lifecycle import unit_id
-from dayfly.spec.run import State, UnitRecord
+from dayfly.spec.run import ALIVE, UnitRecord
 
 _LABEL_LIMIT = 63
 
@@ -64,7 +64,7 @@ def _inputs(run: RunObject, step: Step) -> Iterator[tuple[str, UnitRecord, str]]
 
 def _told_by(record: UnitRecord, output: str) -> int:
     """The attempt that told the output, or is to tell it; 0 if there is none."""
-    if record.state in (State.CLAIMED, State.UNKNOWN):
+    if record.state in ALIVE:
         return record.attempt
     return record.outputs[output].attempt if output in record.outputs else 0
 

@@ -97,8 +97,8 @@ class Namespaces:
         if namespace != home and granted.homes.isdisjoint({home, "*"}):
             raise NotGrantedError(
                 Reason.NAMESPACE_NOT_GRANTED,
-                f"namespace {namespace} takes no steps of sandboxes in {home}: an administrator can add {home} to its "
-                f"annotation {HOMES_ANNOTATION} (separate several names with commas)",
+                f"namespace {namespace} does not take steps of sandboxes in {home}: an administrator can add {home} to "
+                f"its annotation {HOMES_ANNOTATION} (separate several names with commas)",
             )
         return granted
 
@@ -108,7 +108,7 @@ class Namespaces:
         except errors.NotFound:
             ours = namespace == names.RUNNERS
             advice = "apply the install manifest again" if ours else "create it, or change the plugin"
-            raise NotGrantedError(Reason.NAMESPACE_MISSING, f"namespace {namespace} is not there: {advice}") from None
+            raise NotGrantedError(Reason.NAMESPACE_MISSING, f"namespace {namespace} does not exist: {advice}") from None
         labels, annotations = seen.metadata.labels or {}, seen.metadata.annotations
         if namespace != names.RUNNERS and labels.get(GRANT_LABEL) != "true":
             raise NotGrantedError(

@@ -21,8 +21,8 @@ from dayfly.plan.actions import Claim, Decision, Move, Prepare, Record, Void
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Waiting
-from dayfly.spec.lifecycle import Kind
-from dayfly.spec.run import State, UnitRecord
+from dayfly.spec import lifecycle
+from dayfly.spec.run import ALIVE, UnitRecord
 
 # On a namespace of sandboxes: how many of their steps run at once. Only whoever may grant writes it.
 STEPS_ANNOTATION = f"{names.GROUP}/steps"
@@ -31,7 +31,6 @@ STEPS = 20
 # So many steps of a namespace may wait for their images before none is begun there any more.
 IMAGES = 20
 BELIEVED_MS = 30_000
-_ALIVE = (State.CLAIMED, State.UNKNOWN)
 _WAITS = Reason.WAITING_FOR_SLOT
 
 
@@ -84,7 +83,7 @@ class Places:
         self._see(run, facts, hindered)
         mine = self._taken[bucket].get(run.metadata.name, {})
         room = self._room(bucket, run.metadata.name)
-        held = sum(run.ledger.unit(unit).state not in _ALIVE for unit in mine)
+        held = sum(run.ledger.unit(unit).state not in ALIVE for unit in mine)
         if room > 0:
             return Share(room + held, {})
         since = self._waiting[bucket].get(run.metadata.name, self._now())
@@ -118,7 +117,7 @@ class Places:
         bucket, name = _Bucket(run.ledger.target.namespace, cleaning), run.metadata.name
         mine = self._taken[bucket].get(name, {})
         passed_by = {*mine, *(move.unit for move in moves if isinstance(move, Void))}
-        claims = [move.unit for move in moves if isinstance(move, Claim) and move.kind == Kind.EXEC]
+        claims = [move.unit for move in moves if isinstance(move, Claim) and move.kind in lifecycle.STEP_KINDS]
         wanted = [unit for unit in claims if unit not in passed_by]
         ended = sum(isinstance(move, Record | Void) and move.unit in mine for move in moves)
         if len(wanted) > max(self._room(bucket, name) + ended, 0):
@@ -155,7 +154,7 @@ class Places:
         wanted = {wait.unit for wait in decision.waits if wait.reason in (Reason.STARTING, _WAITS)}
         wanted |= {effect.unit for effect in decision.effects if isinstance(effect, Prepare)}
         mine = self._taken[bucket].get(run.metadata.name, {})
-        for unit in [unit for unit in mine if unit not in wanted and run.ledger.unit(unit).state not in _ALIVE]:
+        for unit in [unit for unit in mine if unit not in wanted and run.ledger.unit(unit).state not in ALIVE]:
             del mine[unit]
 
     def _heard(self, change: Change[RunObject]) -> None:
@@ -164,7 +163,7 @@ class Places:
         if run is None:
             self._forget(name)
         elif any(name in self._taken[_Bucket(run.ledger.target.namespace, each)] for each in (False, True)) or any(
-            unit.state in _ALIVE for unit in run.ledger.units.values()
+            unit.state in ALIVE for unit in run.ledger.units.values()
         ):
             self._see(run, {}, {})
             self._wake(_Bucket(run.ledger.target.namespace, cleaning=False))
@@ -179,7 +178,7 @@ class Places:
             now: dict[str, bool] = {}
             for unit, record in run.ledger.units.items():
                 late = closed is not None and record.claimed_at >= closed.at
-                if record.state in _ALIVE and late is cleaning and run.ledger.kind(unit) == Kind.EXEC:
+                if record.state in ALIVE and late is cleaning and run.ledger.kind(unit) in lifecycle.STEP_KINDS:
                     lacking = _lacks_image(facts.get((unit, record.attempt)), before.get(unit, False))
                     if lacking is not None:
                         now[unit] = lacking
@@ -197,7 +196,7 @@ class Places:
     def _free(self, bucket: _Bucket) -> int:
         if (lacking := self._lacking(bucket)) >= IMAGES:
             return 0
-        return self._bounds.of(bucket.namespace) + lacking - sum(map(len, self._taken[bucket].values()))
+        return self._bounds.of(bucket) + lacking - sum(map(len, self._taken[bucket].values()))
 
     def _lacking(self, bucket: _Bucket) -> int:
         return sum(sum(units.values()) for units in self._taken[bucket].values())
@@ -215,7 +214,7 @@ class Places:
     def _why(self, bucket: _Bucket) -> str:
         if (lacking := self._lacking(bucket)) >= IMAGES:
             return words.waits_for_images(bucket.namespace, lacking)
-        return words.waits_for_place(bucket.namespace, self._bounds.of(bucket.namespace), cleaning=bucket.cleaning)
+        return words.waits_for_place(bucket.namespace, self._bounds.of(bucket), cleaning=bucket.cleaning)
 
     def _forget(self, name: str) -> None:
         for bucket in [bucket for bucket in (*self._taken, *self._waiting) if name in self._all(bucket)]:
@@ -241,11 +240,13 @@ class _Bounds:
             return
         seen = await self._client.find(NAMESPACES, namespace)
         said = ((seen.metadata.annotations if seen else None) or {}).get(STEPS_ANNOTATION, "")
-        bound = int(said) if said.isascii() and said.isdigit() else self._usual
+        bound = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else self._usual
         self._known[namespace] = self._now() + BELIEVED_MS, bound
 
-    def of(self, namespace: str) -> int:
-        return self._known.get(namespace, (0, self._usual))[1]
+    def of(self, bucket: _Bucket) -> int:
+        bound = self._known.get(bucket.namespace, (0, self._usual))[1]
+        # Where nothing more is to be made, what there is still has to go.
+        return max(bound, 1) if bucket.cleaning else bound
 
 
 def _lacks_image(fact: Fact | None, before: bool) -> bool | None:
@@ -261,4 +262,4 @@ def _is_held(run: RunObject, unit: str, facts: Mapping[AttemptKey, Fact], hinder
     """Whether a place that was taken for a unit's next attempt is still for that: its pod may not be heard of yet."""
     record: UnitRecord = run.ledger.unit(unit)
     fact = facts.get((unit, record.attempt + 1))
-    return record.state not in _ALIVE and unit not in hindered and (fact is None or isinstance(fact, Held))
+    return record.state not in ALIVE and unit not in hindered and (fact is None or isinstance(fact, Held))

@@ -66,10 +66,10 @@ class PluginGrants:
         try:
             found: _Head = await self._client.get(_RESOURCES[kind], name, namespace)
         except errors.NotFound:
-            message = f"{kind} {namespace}/{name} is not there: create it, with an annotation {PLUGINS_ANNOTATION}"
+            message = f"{kind} {namespace}/{name} does not exist: create it with the annotation {PLUGINS_ANNOTATION}"
             raise NotGrantedError(Reason.PLUGIN_NOT_GRANTED, message) from None
         owners = found.metadata.owner_references or []
         if found.type == names.OUTPUTS_TYPE or any(owner.kind == "Run" for owner in owners):
-            message = f"{kind} {namespace}/{name} holds what a step made: only inputs of a step may read it"
+            message = f"{kind} {namespace}/{name} holds the outputs of a step: only inputs of steps may read them"
             raise NotGrantedError(Reason.PLUGIN_NOT_GRANTED, message)
         return listed(found.metadata.annotations, PLUGINS_ANNOTATION)

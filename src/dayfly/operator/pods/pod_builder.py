@@ -8,13 +8,16 @@ from dayfly.execute.pod import names, read
 from dayfly.execute.pod.policy import Terms, check, described, references, restored
 from dayfly.execute.pod.render import PodAttempt, SecretKey
 from dayfly.execute.pod.render import pod as render
+from dayfly.execute.webhook.render import as_exec
 from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.namespaces import Namespaces, Runner
 from dayfly.operator.pods.plugin_grants import PluginGrants
+from dayfly.operator.pods.senders import NoSenderError, Senders
 from dayfly.plan.sealed import Plan, sensitive_inputs
+from dayfly.spec.lifecycle import Kind, Unit
 
 _LATE_MS = 60_000
 
@@ -26,11 +29,12 @@ class RefusedPodError(Exception):
 class PodBuilder:
     """What a pod of ours looks like; asked before it is made, and again before it is claimed."""
 
-    def __init__(self, cluster: Cluster, namespaces: Namespaces, runner: Runner) -> None:
+    def __init__(self, cluster: Cluster, namespaces: Namespaces, runner: Runner, senders: Senders) -> None:
         self._cluster = cluster
         self._namespaces = namespaces
         self._plugin_grants = PluginGrants(cluster.client, cluster.now)
         self._runner = runner
+        self._senders = senders
 
     async def manifest(
         self, run: RunObject, plan: Plan, name: str, number: int, start_before: int = 0
@@ -47,7 +51,7 @@ class PodBuilder:
         namespace, home = names.namespace_of(step.unit), run.ledger.target.namespace
         granted = await self._namespaces.of(namespace, home)
         attempt = self._attempt(run, plan, name, number, start_before, granted.level == "restricted")
-        made = render(step.unit, attempt)
+        made = render(await self._executed(run, step.unit, attempt), attempt)
         origin = next(document.origin for document in plan.documents if document.resource == step.resource)
         terms = Terms(
             namespace=namespace,
@@ -64,6 +68,24 @@ class PodBuilder:
         self._unselected(made)
         await self._plugin_grants.check(origin, namespace, references(made))
         return made
+
+    async def _executed(self, run: RunObject, unit: Unit, attempt: PodAttempt) -> Unit:
+        """The unit as what runs in its pod."""
+        if unit.kind != Kind.WEBHOOK:
+            return unit
+        try:
+            place = await self._senders.place()
+        except NoSenderError as error:
+            raise RefusedPodError(str(error)) from None
+        return as_exec(
+            unit,
+            place,
+            run=attempt.run,
+            name=attempt.unit,
+            record=run.ledger.unit(attempt.unit),
+            absent=[name for name, value in attempt.inputs.items() if value is None],
+            sensitive=attempt.sensitive,
+        )
 
     def _unselected(self, made: dict[str, Any]) -> None:
         """A step answers nobody: no Service of its namespace may lead to it."""
@@ -92,7 +114,7 @@ class PodBuilder:
         start_before = read.start_before(stored)
         latest = _created(stored) + limits.schedule_ms + limits.pull_ms + _LATE_MS
         if not 0 < start_before <= latest:
-            return f"pod {pod.metadata.name} may start later than any of ours; delete it"
+            return f"pod {pod.metadata.name} would be allowed to start later than any that Dayfly makes; delete it"
         return self.judge(stored, await self.manifest(run, plan, name, number, start_before))
 
     def _attempt(

@@ -12,13 +12,14 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.objects import ObjectMeta, Resource, Slim
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import GROUP, VERSION, RunObject, WrittenStatus, owned, owner, resource_name
+from dayfly.operator.cluster.objects import VERSION, RunObject, WrittenStatus, owned, owner, resource_name
 from dayfly.operator.status.status_format import conditions, steady, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.phases import ResourceStanding, of_resource
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import Report, sentence
+from dayfly.plan.status import sentence
 from dayfly.spec.lifecycle import Lifecycle
+from dayfly.spec.report import Report
 from dayfly.spec.run import Phase
 
 
@@ -29,7 +30,7 @@ class ResourceObject(Slim, frozen=True):
     status: WrittenStatus | None = None
 
 
-RESOURCES = Resource(GROUP, VERSION, "resources", "Resource", ResourceObject, namespaced=False)
+RESOURCES = Resource(names.GROUP, VERSION, "resources", "Resource", ResourceObject, namespaced=False)
 _BARE = RESOURCES.metadata_only()
 
 

@@ -19,12 +19,12 @@ from dayfly.operator.status.status_format import conditions, message_of, units_o
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan import phases, words
 from dayfly.plan.reasons import Reason, Tone, tone
-from dayfly.plan.status import Report
 from dayfly.spec.identity import routing_key
-from dayfly.spec.unserved import unserved
+from dayfly.spec.lifecycle import STEP_KINDS
+from dayfly.spec.report import Report
+from dayfly.spec.unserved import SERVED, unserved
 
 AGAIN_S = 1.0
-SERVED = "Served"
 FROZEN = frozenset({Reason.LEDGER_LOST, Reason.PLAN_LOST})
 
 
@@ -212,5 +212,5 @@ def _pods(scene: Scene, report: Report) -> dict[str, str]:
     return {
         unit.id: f"{names.namespace_of(steps[unit.id].unit)}/{names.pod_name(report.uid, unit.id, unit.attempt)}"
         for unit in report.units
-        if unit.kind == "exec" and unit.state in ("running", "unknown")
+        if unit.kind in STEP_KINDS and unit.state in ("running", "unknown")
     }

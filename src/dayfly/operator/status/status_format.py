@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dayfly.execute.pod.read import stamp
-from dayfly.plan.status import Report, UnitReport, of_unit
+from dayfly.plan.status import of_unit
 from dayfly.plan.words import filled
+from dayfly.spec.report import Report, UnitReport
 
 
 def conditions(

@@ -22,8 +22,8 @@ from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import STEP_LOGS, RunObject, StepLogsObject, owned, owner
 from dayfly.operator.outputs.outputs import LOG_KEY
 from dayfly.operator.status.status_throttle import SILENT_MS, due
-from dayfly.plan.status import Report
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
+from dayfly.spec.report import Report
 from dayfly.spec.run import Phase, State
 
 log = logging.getLogger(__name__)

@@ -1,11 +1,17 @@
-"""What the operator must know of a kind of target: one adapter for each, and nobody else asks for a plural's name."""
+"""What the operator must know of a kind of target: one adapter for each, and nobody else asks for a plural's name.
+
+Whoever adds a kind writes its adapter and hands it to `Targets.add`. Its watch, the queueing of its runs, what is swept
+and what is spoken follow from there, and the rights that the operator needs for it are `rights`.
+"""
 
 from typing import Any, NamedTuple, Protocol
 
-from dayfly.kube.objects import AnnotatedMeta
+from dayfly.execute.turn import Scene
+from dayfly.kube.cache import Cache, Change
+from dayfly.kube.objects import AnnotatedMeta, Resource
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.plan.world import TargetState
-from dayfly.spec.lifecycle import Target
+from dayfly.spec.report import Report
 
 
 class Seen(NamedTuple):
@@ -22,18 +28,38 @@ class Times(NamedTuple):
     lease_until: int = 0
 
 
-class Adapter(Protocol):
+class Speaker(Protocol):
+    """Who tells the owner of a target how its run stands."""
+
+    async def tell(self, scene: Scene, report: Report, /, *, hindrance: str = "") -> float:
+        """Say how it stands; seconds after which to ask again, 0 if all is said.
+
+        `hindrance` is what keeps the operator from taking the run any further, whatever its steps are at.
+        """
+
+    async def freeze(self, run: RunObject, why: str, /) -> None:
+        """Say why nothing is done any more."""
+
+
+class Adapter(Speaker, Protocol):
     """One kind of target. Deletion, finalizer and what people annotate are the same for all."""
 
-    kind: str
-    plural: str
-    speaks: bool
-    """Whether status, resources and logs are spoken of it, in its namespace."""
+    resource: Resource[Any]
+    """The kind, and as what its objects are read: they are watched, and kept in `cache`."""
+    cache: Cache[Any]
+    copies: bool
+    """Whether Resources and logs of its steps are kept beside it, in its namespace."""
     removes: bool
     """Whether the target goes with its run. If not, it lives on."""
 
-    def cached(self, target: Target, /) -> Seen | None:
-        """The very object, if a cache has it; else it is asked for, its metadata alone."""
+    def seen(self, item: Any, /) -> Seen:
+        """One that the cache has."""
+
+    def heard(self, change: Change[Any], /) -> bool:
+        """One has come, changed or gone. Whether its runs are to be looked at for that."""
+
+    def lost(self, item: Any, /) -> None:
+        """One is held by our finalizer, and no run of it is known."""
 
     def times(self, run: RunObject, seen: Seen, /) -> Times:
         """How long its owner wants the run."""
@@ -45,17 +71,45 @@ class Adapter(Protocol):
         """
 
 
-class Anything:
-    """A target of which no more is known than that it is there: whoever posts such runs is another front."""
+class Plain:
+    """What an adapter may begin with: nothing is kept beside its targets, they live on, and nothing is said of them."""
 
-    kind = plural = ""
-    speaks = removes = False
+    copies = removes = False
 
-    def cached(self, _target: Target) -> Seen | None:
-        return None
+    def __init__(self, resource: Resource[Any]) -> None:
+        self.resource = resource
+        self.cache: Cache[Any] = Cache()
+
+    def seen(self, item: Any) -> Seen:
+        return Seen(item.metadata, {})
+
+    def heard(self, _change: Change[Any]) -> bool:
+        return True
+
+    def lost(self, _item: Any) -> None:
+        """Whoever has set the finalizer knows."""
 
     def times(self, _run: RunObject, _seen: Seen) -> Times:
         return Times()
 
     async def state(self, _run: RunObject) -> TargetState | None:
         return None
+
+    async def tell(self, _scene: Scene, _report: Report, *, hindrance: str = "") -> float:  # noqa: ARG002 - said nowhere
+        return 0.0
+
+    async def freeze(self, _run: RunObject, _why: str) -> None:
+        """Nobody asks."""
+
+
+class Unknown(Plain):
+    """Of a kind that has no adapter, or not yet: how far it has come nobody can tell, so what depends on that waits."""
+
+    async def state(self, _run: RunObject) -> TargetState:
+        return TargetState(message=f"this operator does not know the kind {self.resource.kind}")
+
+
+def rights(adapter: Adapter) -> dict[str, list[str]]:
+    """What the operator must be granted to have such targets, as a rule of a ClusterRole."""
+    verbs = ["get", "list", "watch", "patch", *(["delete"] if adapter.removes else [])]
+    return {"apiGroups": [adapter.resource.group], "resources": [adapter.resource.plural], "verbs": verbs}

@@ -2,28 +2,51 @@
 
 from typing import Any
 
+import msgspec
+
+from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
-from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import SANDBOXES, RunObject
-from dayfly.operator.targets.adapter import Seen, Times
+from dayfly.execute.turn import Scene
+from dayfly.kube.cache import Change
+from dayfly.kube.objects import Key
+from dayfly.operator.cluster.caches import Cluster, finalized
+from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, RunObject, SandboxObject
+from dayfly.operator.targets.adapter import Seen, Speaker, Times
 from dayfly.plan.world import TargetState
 from dayfly.spec.errors import SpecError
-from dayfly.spec.lifecycle import Target
+from dayfly.spec.report import Report
 from dayfly.spec.sandbox import ttl_seconds
+from dayfly.work.pace import Urgency
 
 
 class SandboxTarget:
-    """Deleted with its run, whatever that ended by."""
+    """Deleted with its run, whatever that ended by. What is heard of it is a wish for whoever makes runs, too."""
 
-    kind, plural = SANDBOXES.kind, SANDBOXES.plural
-    speaks = removes = True
+    resource = SANDBOXES
+    copies = removes = True
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, speaker: Speaker) -> None:
+        self.cache = cluster.sandboxes
         self._cluster = cluster
+        self._speaker = speaker
 
-    def cached(self, target: Target) -> Seen | None:
-        found = self._cluster.sandboxes.get(target.name, target.namespace)
-        return Seen(found.metadata, found.spec) if found is not None and found.metadata.uid == target.uid else None
+    def seen(self, item: SandboxObject) -> Seen:
+        return Seen(item.metadata, item.spec)
+
+    def heard(self, change: Change[SandboxObject]) -> bool:
+        seen = change.new or change.old
+        if seen is None or _only_ours(change):
+            return False
+        held = finalized(seen.metadata, TARGET_FINALIZER)
+        self._cluster.wishes.add(change.key, urgency=self._cluster.when_found() if held else Urgency.NORMAL)
+        if change.new is None or change.new.metadata.deletion_timestamp is not None:
+            # Also without a run: what a peer has made for it meanwhile is tidied up.
+            run = names.run_name(seen.metadata.name, seen.metadata.uid)
+            self._cluster.queue.add(run, urgency=Urgency.URGENT)
+        return True
+
+    def lost(self, item: SandboxObject) -> None:
+        self._cluster.wishes.add(Key.of(item))
 
     def times(self, run: RunObject, seen: Seen) -> Times:
         ttl = seen.spec.get("ttl") or {}
@@ -41,8 +64,27 @@ class SandboxTarget:
     async def state(self, _run: RunObject) -> TargetState | None:
         return None
 
+    async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
+        return await self._speaker.tell(scene, report, hindrance=hindrance)
+
+    async def freeze(self, run: RunObject, why: str) -> None:
+        await self._speaker.freeze(run, why)
+
 
 def counts_updates(spec: dict[str, Any]) -> bool:
     """Whether its time to live begins anew with each change of its spec."""
     ttl = spec.get("ttl")
     return isinstance(ttl, dict) and ttl.get("offsetFrom") == "updatedAt"
+
+
+def _only_ours(change: Change[SandboxObject]) -> bool:
+    """Whether only its status has changed, or our finalizer has come: that is what we do, and nothing to us."""
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return False
+    finalizers = old.metadata.finalizers
+    if finalized(new.metadata, TARGET_FINALIZER) and not finalized(old.metadata, TARGET_FINALIZER):
+        finalizers = [*(finalizers or ()), TARGET_FINALIZER]
+    version = new.metadata.resource_version
+    before = msgspec.structs.replace(old.metadata, resource_version=version, finalizers=finalizers)
+    return (before, old.spec) == (new.metadata, new.spec)

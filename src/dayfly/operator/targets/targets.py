@@ -1,11 +1,15 @@
 """The objects whose lives runs are tied to: fenced before the first claim, read for their wish, let go at the end."""
 
 import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
+from dayfly.kube.cache import Change
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, PartialObjectMetadata, Resource
 from dayfly.operator.cluster.caches import Cluster, finalized
 from dayfly.operator.cluster.objects import (
@@ -15,35 +19,66 @@ from dayfly.operator.cluster.objects import (
     RETRY_ANNOTATION,
     RUN_FINALIZER,
     RUNS,
-    SANDBOXES,
     TARGET_FINALIZER,
     RunObject,
     retries,
 )
-from dayfly.operator.targets.adapter import Adapter, Anything, Seen
-from dayfly.operator.targets.sandbox import SandboxTarget
+from dayfly.operator.targets.adapter import Adapter, Seen, Unknown
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Wish
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Request
+from dayfly.work.pace import Urgency
 
 
 class Targets:
     """Birth and death of runs, as far as their targets are concerned."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *adapters: Adapter) -> None:
         self._cluster = cluster
-        self._anything = Anything()
-        self._adapters: dict[str, Adapter] = {}
-        self.add(SandboxTarget(cluster))
+        self._adapters: dict[tuple[str, str], Adapter] = {}
+        for adapter in adapters:
+            self.add(adapter)
 
     def add(self, adapter: Adapter) -> None:
-        """Have runs of one more kind of target."""
-        self._adapters[adapter.plural] = adapter
+        """Have runs of one more kind of target, and watch its objects from now on."""
+        resource = adapter.resource
+        self._adapters[resource.group, resource.plural] = adapter
+        adapter.cache.listen(functools.partial(self._heard, adapter))
+        self._cluster.follow(resource, adapter.cache)
+
+    def __iter__(self) -> Iterator[Adapter]:
+        """Of each kind that we have runs of."""
+        return iter(self._adapters.values())
 
     def of(self, run: RunObject) -> Adapter:
         """What is known of the kind of a run's target."""
-        return self._adapters.get(run.spec.plural, self._anything)
+        kind = _kind(run)
+        return self._adapters.get((kind.group, kind.plural)) or Unknown(kind)
+
+    def _heard(self, adapter: Adapter, change: Change[Any]) -> None:
+        """Something has become of a target: its runs are looked at; one that is yet to be born is after its birth."""
+        item = change.new or change.old
+        if item is None or not adapter.heard(change):
+            return
+        meta = item.metadata
+        known = self._cluster.when_found() if finalized(meta, TARGET_FINALIZER) else Urgency.NORMAL
+        deleting = change.new is None or meta.deletion_timestamp is not None
+        for run in self._cluster.runs_of(meta.uid):
+            self._cluster.queue.add(run, urgency=Urgency.URGENT if deleting else known)
+
+    def sweep(self) -> None:
+        """Tell of each target that is held by our finalizer without a run."""
+        for adapter in self:
+            for item in adapter.cache:
+                if finalized(item.metadata, TARGET_FINALIZER) and not self._cluster.runs_of(item.metadata.uid):
+                    adapter.lost(item)
+
+    def _cached(self, run: RunObject) -> Seen | None:
+        """The very object, if a cache has it; else it is asked for, its metadata alone."""
+        adapter, target = self.of(run), run.ledger.target
+        found = adapter.cache.get(target.name, target.namespace)
+        return adapter.seen(found) if found is not None and found.metadata.uid == target.uid else None
 
     async def fence(self, run: RunObject) -> bool:
         """Before a run's first claim: see our finalizer on its living target, or take the empty run away again.
@@ -69,8 +104,7 @@ class Targets:
 
     async def wish(self, run: RunObject) -> Wish:
         """What the target's owner wants of it now."""
-        adapter = self.of(run)
-        seen = adapter.cached(run.ledger.target)
+        adapter, seen = self.of(run), self._cached(run)
         if seen is None:
             found = await self._read(run)
             if found is None:
@@ -108,14 +142,15 @@ class Targets:
 
     async def wants_run(self, target: Target) -> bool:
         """Whether a run of that target may be there or come yet: it lives, or is held by our finalizer."""
-        if target.kind != SandboxTarget.kind:
+        kinds = [each.resource for each in self]
+        of = target.api_version, target.kind
+        known = next((kind.metadata_only() for kind in kinds if (kind.api_version, kind.kind) == of), None)
+        if known is None:
             return True  # whoever wrote its documents and posts its runs is another front
-        try:
-            seen = await self._cluster.client.get(SANDBOXES, target.name, target.namespace)
-        except errors.NotFound:
+        seen = await self._cluster.client.find(known, target.name, target.namespace)
+        if seen is None or seen.metadata.uid != target.uid:
             return False
-        meta = seen.metadata
-        return meta.uid == target.uid and (not meta.deletion_timestamp or finalized(meta, TARGET_FINALIZER))
+        return not seen.metadata.deletion_timestamp or finalized(seen.metadata, TARGET_FINALIZER)
 
     async def release_documents(self, run: RunObject) -> None:
         """The run is over: so are its documents."""
@@ -131,7 +166,7 @@ class Targets:
 
     def _unfenced(self, run: RunObject) -> AnnotatedMeta | None:
         """The target as the cache has it, if it is yet to be fenced. The cache may be behind: the write tells."""
-        seen = self.of(run).cached(run.ledger.target)
+        seen = self._cached(run)
         return seen.meta if seen is not None and _free(seen.meta) else None
 
     async def _hold(self, run: RunObject, meta: AnnotatedMeta) -> PartialObjectMetadata | None:

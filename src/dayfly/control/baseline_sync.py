@@ -1,0 +1,78 @@
+"""Sees to it that hosts whose forks derive from what is declared here know each baseline in its newest form."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from dayfly.control import baselines
+from dayfly.control.link import HostFailedError
+from dayfly.spec.wire import Baseline, HostUnavailableError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dayfly.control.link import Link
+    from dayfly.control.store import Store
+    from dayfly.spec.workload import Workload
+
+log = logging.getLogger(__name__)
+
+
+class BaselineSync:
+    """One for each server."""
+
+    def __init__(self, store: Store, links: Iterable[Link], org: str) -> None:
+        self._store = store
+        self._org = org
+        # For each host the session that was told of all, and the namespace and name of those that it is owed since.
+        self._owed: dict[Link, tuple[int, set[tuple[str, str]]]] = {link: (0, set()) for link in links}
+        self._paying = asyncio.Lock()
+
+    def owe(self, namespace: str, name: str) -> None:
+        """That baseline has another form."""
+        for _, owed in self._owed.values():
+            owed.add((namespace, name))
+
+    async def pay(self) -> None:
+        """Give the hosts those baselines that they are owed: all in a new session.
+
+        Raises:
+            StoreError: the store cannot be read; they stay owed.
+        """
+        async with self._paying:
+            for link in self._owed:
+                if link.wants_baselines:
+                    await self._pay(link)
+
+    async def _pay(self, link: Link) -> None:
+        told, owed = self._owed[link]
+        session = link.session
+        if told == session and not owed:
+            return
+        # Taken before the store is read: whoever adds one later has committed what this reading may have missed.
+        self._owed[link] = (told, set())
+        unpaid = owed
+        try:
+            known = await self._store.read(lambda connection: baselines.known(connection, self._org))
+            unpaid = owed & set(known) if told == session else set(known)
+            told = session
+            for key in sorted(unpaid):
+                if await _hand_over(link, known[key]):
+                    unpaid.discard(key)
+        finally:
+            self._owed[link] = (told, unpaid | self._owed[link][1])
+
+
+async def _hand_over(link: Link, workload: Workload) -> bool:
+    name = f"{workload.namespace}/{workload.name}"
+    try:
+        await link.order(Baseline(workload=workload))
+    except HostUnavailableError as fault:
+        log.warning("baseline %s cannot be handed over now: %s", name, fault)
+        return False
+    except (HostFailedError, RefusedError) as fault:
+        # Trying again would not help; sandboxes must not wait for it.
+        log.error("baseline %s failed; apply it again: %s", name, fault)  # noqa: TRY400 - the host has the details
+    return True

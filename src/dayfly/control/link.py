@@ -1,0 +1,269 @@
+"""The control plane's end of the link to one host: numbers what it sends, waits for answers, keeps the host's picture.
+
+Nothing here is certain to arrive. An order without an answer stays owed by whoever gave it, and is given again; that it
+came to nothing is never concluded from silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from dayfly.control.picture import Picture
+from dayfly.plan.status import respoken
+from dayfly.spec import wire
+from dayfly.spec.wire import HostSilentError, HostUnavailableError, RefusedError, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from dayfly.control.port import Host
+    from dayfly.spec.lifecycle import Lifecycle, Unit
+
+# In one process an answer comes at once, or as soon as its disk has written.
+ANSWER_S = 20.0
+
+A = TypeVar("A", wire.Standings, wire.Values, wire.History, wire.Logs, wire.LogBytes, wire.Reply)
+
+log = logging.getLogger(__name__)
+
+
+class HostFailedError(Exception):
+    """The host has a defect; its own log has the details."""
+
+
+class Link:
+    """One for each host, whatever the names of the clusters that it serves."""
+
+    def __init__(self, host: Host) -> None:
+        self.picture = Picture()
+        self.wants_baselines = False
+        self._host = host
+        self._process = uuid.uuid4().hex
+        self._number = 0
+        self._greeted = False
+        self._met = asyncio.Event()
+        self._silent = False
+        self._waiting: dict[int, asyncio.Future[wire.Answer | wire.Ended]] = {}
+        host.attach(self.hear)
+
+    # --- what comes ---------------------------------------------------------------------------------------------------
+
+    def hear(self, message: wire.AnyToControl) -> None:
+        """Take note of whatever the host says, in any order."""
+        self._silent = False
+        if isinstance(message, wire.Inventory):
+            self._takes_over(message)
+        elif isinstance(message, wire.Adrift):
+            self._greet()
+        elif message.session != self.picture.session:
+            # Of a session that is over; or of one of which only the beginning was lost.
+            if message.session > self.picture.session:
+                self._greet()
+        else:
+            self._notes(message)
+
+    def _takes_over(self, inventory: wire.Inventory) -> None:
+        if inventory.process != self._process:
+            # Somebody else's hello has come late; the host is in a session with nobody now.
+            if inventory.session > self.picture.session:
+                self._greet()
+            return
+        if inventory.session < self.picture.session:
+            return
+        self._greeted = False
+        self.wants_baselines = inventory.baselines
+        begins = self.picture.take_over(inventory)
+        self._met.set()
+        if begins:
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(HostSilentError("it has begun anew meanwhile"))
+
+    def _notes(self, message: wire.Stands | wire.Ended | wire.Pulse | wire.Answer) -> None:
+        match message:
+            case wire.Stands():
+                self.picture.stands(message.run)
+            case wire.Ended():
+                self.picture.ends(message.run)
+            case wire.Pulse():
+                self.picture.is_told(message.count)
+                return
+        if message.count:
+            self.picture.hears(message.count)
+        if not isinstance(message, wire.Stands):
+            future = self._waiting.get(message.number)
+            if future is not None and not future.done():
+                future.set_result(message)
+
+    # --- what goes ----------------------------------------------------------------------------------------------------
+
+    @property
+    def session(self) -> int:
+        """What an earlier one was told has to be told again."""
+        return self.picture.session
+
+    def mend(self) -> None:
+        """Called now and then: ask again for what was said and not heard, or never answered."""
+        if self._greeted or self.picture.lacks_something:
+            self._greeted = False
+            self._greet()
+
+    def _greet(self) -> None:
+        if self._greeted:
+            return
+        self._greeted = True
+        try:
+            self._host.send(wire.Hello(process=self._process, number=self._next()))
+        except HostUnavailableError as fault:
+            log.debug("nobody hears: %s", fault)
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    async def order(self, order: wire.Order) -> wire.Reply | wire.Ended:
+        """Give an order; what comes back is durable there.
+
+        Raises:
+            RefusedError: the host cannot do it, ever.
+            HostUnavailableError: it cannot now, or says nothing (`HostSilentError`).
+            HostFailedError: it has a defect.
+        """
+        answer = await self._exchange(order, ANSWER_S)
+        if isinstance(answer, wire.Ended):
+            return answer
+        reply = _reply(answer)
+        if reply.verdict is Verdict.TAKEN and reply.seq and not isinstance(order, wire.Baseline):
+            self.picture.stands(wire.Standing(uid=order.uid, seq=reply.seq))
+        return reply
+
+    async def ask(self, question: wire.Question, kind: type[A]) -> A:
+        """Ask something.
+
+        Raises:
+            HostUnavailableError: there is no answer now.
+            HostFailedError: the host has a defect.
+        """
+        answer = await self._exchange(question, ANSWER_S)
+        found = _reply(answer) if isinstance(answer, wire.Reply) else answer
+        if isinstance(found, kind):
+            return found
+        raise HostFailedError(f"{type(question).__name__} was answered by {type(answer).__name__}")
+
+    async def _exchange(self, message: wire.Order | wire.Question, seconds: float) -> wire.Answer | wire.Ended:
+        await self._meet(seconds)
+        number = self._next()
+        future: asyncio.Future[wire.Answer | wire.Ended] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        try:
+            self._host.send(msgspec.structs.replace(message, session=self.picture.session, number=number))
+            if not future.done():
+                await self._patience(future, seconds)
+            return future.result()
+        finally:
+            del self._waiting[number]
+
+    async def _meet(self, seconds: float) -> None:
+        if self._met.is_set():
+            return
+        self._greet()
+        if not self._met.is_set():
+            waiting = asyncio.ensure_future(self._met.wait())
+            try:
+                await self._patience(waiting, seconds)
+            finally:
+                waiting.cancel()
+
+    async def _patience(self, future: asyncio.Future[Any], seconds: float) -> None:
+        # Of one that did not answer last time nobody waits for an answer again, until it has said something.
+        if not self._silent:
+            await asyncio.wait({future}, timeout=seconds)
+        if not future.done():
+            self._silent = True
+            raise HostSilentError("it does not answer")
+
+    def acknowledge(self, uids: Collection[str]) -> None:
+        """Let the host forget ends that are noted. Should that be lost, it says them again."""
+        if not uids:
+            return
+        self.picture.forget(uids)
+        try:
+            self._host.send(
+                wire.Acknowledge(session=self.picture.session, number=self._next(), uids=tuple(sorted(uids)))
+            )
+        except HostUnavailableError as fault:
+            log.debug("nobody hears: %s", fault)
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    async def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
+        """Ask whether the host could run this. One that does not answer now refuses the offer, should it have to.
+
+        Raises:
+            RefusedError: the first thing it cannot run.
+            HostFailedError: the host has a defect.
+        """
+        try:
+            await self.ask(wire.AskAdmit(documents=documents, forks=forks), wire.Reply)
+        except HostUnavailableError as fault:
+            log.info("stored without having been asked about: %s", fault)
+
+    async def look(self, uids: Sequence[str]) -> tuple[dict[str, wire.Standing], str]:
+        """How runs stand, as far as the host knows them, and why that may be out of date (empty: it is not)."""
+        now = time.time_ns() // 1_000_000
+        found = {uid: _at(last, now) for uid in uids if (last := self.picture.last(uid)) is not None}
+        stale = tuple(uid for uid in uids if uid not in found or not self.picture.is_fresh(found[uid]))
+        if not stale:
+            return found, ""
+        try:
+            answer = await self.ask(wire.AskStanding(uids=stale), wire.Standings)
+        except HostUnavailableError as fault:
+            return found, str(fault)
+        return found | {run.uid: run for run in answer.runs}, ""
+
+    async def values(self, uid: str) -> tuple[wire.Value, ...]:
+        """All recorded outputs of a living run."""
+        return (await self.ask(wire.AskValues(uid=uid), wire.Values)).values
+
+    async def history(self, uid: str) -> tuple[wire.HistoryEntry, ...]:
+        """What was written to the run's ledger, also after its end."""
+        return (await self.ask(wire.AskHistory(uid=uid), wire.History)).entries
+
+    async def logs(self, uid: str) -> tuple[wire.LogInfo, ...]:
+        """The logs there are, also after the run's end."""
+        return (await self.ask(wire.AskLogs(uid=uid), wire.Logs)).logs
+
+    async def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> wire.LogBytes:
+        """Bytes of one log (attempt 0: of the newest) from `offset`, or which logs there are instead."""
+        question = wire.AskLog(uid=uid, unit=unit, attempt=attempt, offset=offset, limit=limit)
+        return await self.ask(question, wire.LogBytes)
+
+
+def _at(standing: wire.Standing, now: int) -> wire.Standing:
+    """As it stands by what was said earlier, for whoever hears it `now`."""
+    return msgspec.structs.replace(standing, report=standing.report and respoken(standing.report, now))
+
+
+def _reply(answer: wire.Answer | wire.Ended) -> wire.Reply:
+    if not isinstance(answer, wire.Reply):
+        raise HostFailedError(f"an order was answered by {type(answer).__name__}")
+    match answer.verdict:
+        case Verdict.REFUSED:
+            raise RefusedError(answer.message)
+        case Verdict.UNAVAILABLE:
+            raise HostUnavailableError(answer.message)
+        case Verdict.FAILED:
+            raise HostFailedError(answer.message)
+    return answer
+
+
+def connect(hosts: Mapping[str, Host]) -> dict[str, Link]:
+    """Links by the names of clusters: one to each host, which may serve several."""
+    found = {id(host): Link(host) for host in {id(host): host for host in hosts.values()}.values()}
+    return {name: found[id(host)] for name, host in hosts.items()}

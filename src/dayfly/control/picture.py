@@ -1,0 +1,140 @@
+"""What the control plane knows of a host: what it has said, each thing in its newest form, and what it must have said.
+
+It follows from messages alone, whatever order they come in. What nobody has said is not in it: a run that is missing
+here has not ended, and may not even be missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dayfly.spec.wire import Inventory, Standing
+
+# The version of a run of which nothing has been said, so that whoever waits from 0 on is told so once.
+NOTHING_YET = 1
+
+
+class Picture:
+    """Of one host. `session` is 0 before it has said anything."""
+
+    def __init__(self) -> None:
+        self.session = 0
+        # By uid: how each run stands, the newest of them that came with a report, and whose end is to be noted.
+        self._runs: dict[str, Standing] = {}
+        self._reports: dict[str, Standing] = {}
+        self._ended: dict[str, Standing] = {}
+        # All that was said up to this number has been heard, and these beyond it.
+        self._heard = 0
+        self._beyond: set[int] = set()
+        self._said = 0
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+
+    def take_over(self, inventory: Inventory) -> bool:
+        """Everything that the host knows. Returns whether a session begins with it."""
+        begins = inventory.session != self.session
+        if begins:
+            self.session = inventory.session
+            before = {*self._runs, *self._ended}
+            self._runs, self._reports, self._ended = {}, {}, {}
+            self._heard, self._said, self._beyond = 0, 0, set()
+            for uid in before:
+                self._wake(uid)
+        for run in inventory.runs:
+            self.stands(run)
+        for run in inventory.ended:
+            self.ends(run)
+        if inventory.count > self._heard:
+            self._heard = inventory.count
+            self._beyond = {count for count in self._beyond if count > self._heard}
+        self.hears(inventory.count)
+        return begins
+
+    def stands(self, run: Standing) -> None:
+        """A run stands so, unless it is known to stand otherwise since."""
+        if run.uid in self._ended:
+            return
+        known, told = self._runs.get(run.uid), self._reports.get(run.uid)
+        if known is None or run.seq > known.seq:
+            self._runs[run.uid] = run
+            self._wake(run.uid)
+        if run.report is not None and (told is None or run.seq > told.seq):
+            self._reports[run.uid] = run
+
+    def ends(self, run: Standing) -> None:
+        """A run is over. That is final."""
+        self._ended[run.uid] = run
+        self._runs.pop(run.uid, None)
+        self._reports.pop(run.uid, None)
+        self._wake(run.uid)
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Their ends are noted elsewhere."""
+        for uid in uids:
+            self._ended.pop(uid, None)
+
+    def hears(self, count: int) -> None:
+        """Something that the host numbered so has been heard."""
+        self._said = max(self._said, count)
+        if count > self._heard:
+            self._beyond.add(count)
+        self._close_ranks()
+
+    def is_told(self, count: int) -> None:
+        """The host has said so many things."""
+        self._said = max(self._said, count)
+
+    @property
+    def lacks_something(self) -> bool:
+        """Whether the host has said things that were not heard, or not yet."""
+        return self._heard < self._said
+
+    @property
+    def ended(self) -> set[str]:
+        """Runs whose end the host keeps until it is acknowledged."""
+        return set(self._ended)
+
+    def has_ended(self, uid: str) -> bool:
+        """Whether the host has said that the run is over."""
+        return uid in self._ended
+
+    def last(self, uid: str) -> Standing | None:
+        """The newest report that the host has sent by itself."""
+        return self._ended.get(uid) or self._reports.get(uid)
+
+    def is_fresh(self, standing: Standing) -> bool:
+        """Whether nothing newer was said of the run than this report of it."""
+        known = self._runs.get(standing.uid)
+        return standing.report is not None and (known is None or standing.seq >= known.seq)
+
+    def version(self, uid: str) -> int:
+        """The number of the run's newest report."""
+        known = self._ended.get(uid) or self._runs.get(uid)
+        return known.seq if known else NOTHING_YET
+
+    async def changed(self, uid: str, version: int, seconds: float) -> int:
+        """Wait until the run's report is newer than `version`, at most so long; returns its version."""
+        if self.version(uid) <= version and seconds > 0:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiting = self._waiting.setdefault(uid, set())
+            waiting.add(future)
+            try:
+                await asyncio.wait({future}, timeout=seconds)
+            finally:
+                waiting.discard(future)
+                if not waiting and self._waiting.get(uid) is waiting:
+                    del self._waiting[uid]
+        return self.version(uid)
+
+    def _close_ranks(self) -> None:
+        while self._heard + 1 in self._beyond:
+            self._heard += 1
+            self._beyond.discard(self._heard)
+
+    def _wake(self, uid: str) -> None:
+        for future in self._waiting.get(uid, ()):
+            if not future.done():
+                future.set_result(None)

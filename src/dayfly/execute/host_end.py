@@ -1,0 +1,343 @@
+"""A host's end of the link to its control plane, the same for each host: numbers, repetition, and what has no answer.
+
+What is asked of the host itself stands in `Host`. Its orders are joins: whichever comes first, and however often, the
+same is left. What they cannot decide by themselves the numbers do, here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from dayfly.spec import wire
+from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from typing import Any
+
+    from dayfly.spec.lifecycle import Lifecycle, Unit
+    from dayfly.spec.run import Request
+    from dayfly.spec.workload import Workload
+
+REMIND_S = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """What the link needs of a host. What is `taken` is durable when the method returns.
+
+    All that write may raise `HostUnavailableError`: nothing was changed. Their verdicts are `TAKEN`, `UNKNOWN` (there
+    is no such run), `OVER` (it has ended) and `CLOSED`.
+    """
+
+    wants_baselines: bool
+    """Whether forks derive from what the control plane hands over."""
+
+    def begin_session(self) -> int:
+        """A number higher than of all sessions before."""
+
+    def living(self) -> Iterable[str]:
+        """All runs that have not ended."""
+
+    def unacknowledged(self) -> Iterable[str]:
+        """All that have ended, and nobody has said that he knows."""
+
+    def version(self, uid: str) -> int:
+        """The number of the run's report; it rises with each change, over restarts too."""
+
+    def standing(self, uid: str) -> wire.Standing | None:
+        """What the run is doing; of one that has ended, its last word; None if it was never heard of."""
+
+    def has_ended(self, uid: str) -> bool:
+        """Whether the run existed and is over: cleaned or abandoned, and dissolved."""
+
+    def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
+        """Refuse what this host cannot run.
+
+        Raises:
+            RefusedError: the first thing it cannot run.
+        """
+
+    async def baseline(self, workload: Workload) -> None:
+        """Take over a baseline that forks derive from, or its new form; forks of it follow."""
+
+    async def offer(self, offer: wire.Offer) -> Verdict:
+        """Seal the run if it is new and may be born; otherwise take over its forks and times, if they are no older."""
+
+    async def stop(self, uid: str, request: Request, *, known: bool) -> Verdict:
+        """Wish the run's end. One that nobody knows has ended by that, unless it is `known` to have begun."""
+
+    async def abandon(self, uid: str, request: Request) -> Verdict:
+        """Wish the run's end without its cleanup. One that nobody knows has ended by that."""
+
+    async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> Verdict:
+        """End the back-off after those attempts of units, and after no others."""
+
+    async def lease(self, uid: str, until: int) -> Verdict:
+        """Renew the lease to `until` (unix milliseconds)."""
+
+    async def acknowledge(self, uids: tuple[str, ...]) -> None:
+        """Their ends are noted; in time they may be forgotten."""
+
+    def values(self, uid: str) -> tuple[wire.Value, ...]:
+        """All recorded outputs of a live run."""
+
+    def history(self, uid: str) -> tuple[wire.HistoryEntry, ...]:
+        """What was written to the run's ledger, also after its end."""
+
+    def logs(self, uid: str) -> tuple[wire.LogInfo, ...]:
+        """The logs there are, also after the run's end, a unit's attempts in their order."""
+
+    def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
+        """Bytes of one log from `offset`; None if there is no such log."""
+
+
+class HostEnd:
+    """The host tells it what has `changed` and `ended`; whoever is attached hears it, and sends."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._hear: Callable[[wire.AnyToControl], None] | None = None
+        self._session = 0
+        self._process = ""
+        self._count = 0
+        # The highest number that came, and the one below which a birth could be of a run that is forgotten.
+        self._highest = 0
+        self._floor = 0
+        # Of orders that replace what was there: the highest number that was carried out, by what they are about.
+        self._newest: dict[tuple[str, str], int] = {}
+        self._changed: set[str] = set()
+        self._failing: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- what the control plane does ----------------------------------------------------------------------------------
+
+    def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
+        """Have somebody hear what the host says, first of all that it is there. Whoever is attached last hears."""
+        self._hear = hear
+        self._say(wire.Adrift(session=self._session))
+
+    def send(self, message: wire.AnyToHost | wire.Unreadable) -> None:
+        """Bring a message to the host. It returns before an order is carried out."""
+        if isinstance(message, wire.Hello):
+            self._greeted(message)
+            return
+        if not self._session or message.session != self._session:
+            self._say(wire.Adrift(session=self._session))
+            return
+        self._highest = max(self._highest, message.number)
+        if isinstance(
+            message, wire.AskAdmit | wire.AskStanding | wire.AskValues | wire.AskHistory | wire.AskLogs | wire.AskLog
+        ):
+            self._answer(message)
+        elif isinstance(message, wire.Unreadable):
+            self._reply(message, Verdict.REFUSED, f"it does not understand this: {message.problem}")
+        elif isinstance(message, wire.Acknowledge):
+            self._begin(self._acknowledged(message))
+        else:
+            self._begin(self._carry_out(message))
+
+    def _greeted(self, hello: wire.Hello) -> None:
+        if hello.process != self._process:
+            self._session, self._process = self._host.begin_session(), hello.process
+            self._count, self._highest, self._floor = 0, 0, 0
+            self._newest.clear()
+        version = self._host.version
+        self._say(
+            wire.Inventory(
+                session=self._session,
+                count=self._count,
+                number=hello.number,
+                process=hello.process,
+                runs=tuple(wire.Standing(uid=uid, seq=version(uid)) for uid in self._host.living()),
+                ended=tuple(wire.Standing(uid=uid, seq=version(uid)) for uid in self._host.unacknowledged()),
+                baselines=self._host.wants_baselines,
+            )
+        )
+
+    async def _carry_out(self, order: wire.Order) -> None:
+        if order.session != self._session:
+            return  # another one has begun before its turn came
+        if self._is_belated(order):
+            self._reply(order, Verdict.UNAVAILABLE, "it may be of a run that is forgotten by now; offer it again")
+            return
+        key = _replaced(order)
+        if key and order.number < self._newest.get(key, 0):
+            self._reply(order, Verdict.TAKEN)  # and replaced since
+            return
+        if key:
+            self._newest[key] = order.number
+        verdict, said = await self._tried(order)
+        if key and verdict is not Verdict.TAKEN and self._newest.get(key) == order.number:
+            del self._newest[key]
+        uid = "" if isinstance(order, wire.Baseline) else order.uid
+        if verdict is Verdict.OVER:
+            self._say_end(uid, order.number if order.session == self._session else 0)
+        else:
+            self._reply(order, verdict, said, seq=self._host.version(uid) if uid else 0)
+
+    def _is_belated(self, order: wire.Order) -> bool:
+        """Whether the run to be born may have ended and been forgotten while the order was under way."""
+        return isinstance(order, wire.Offer) and order.birth and order.number <= self._floor
+
+    async def _tried(self, order: wire.Order) -> tuple[Verdict, str]:
+        """What comes of an order. Nothing is awaited before the host has it, so they keep their turns."""
+        subject = f"{type(order).__name__} {getattr(order, 'uid', '')}"
+        try:
+            verdict = await self._order(order)
+        except HostUnavailableError as fault:
+            return Verdict.UNAVAILABLE, str(fault)
+        except RefusedError as fault:
+            return Verdict.REFUSED, str(fault)
+        except Exception:
+            # It will come again; it is said once.
+            if subject not in self._failing:
+                log.exception("%s failed", subject)
+            self._failing.add(subject)
+            return Verdict.FAILED, "the host's log has the details"
+        self._failing.discard(subject)
+        return verdict, ""
+
+    async def _order(self, order: wire.Order) -> Verdict:
+        host = self._host
+        match order:
+            case wire.Offer():
+                if order.birth:
+                    host.admit(order.documents, order.forks)
+                return await host.offer(order)
+            case wire.Stop(uid=uid, request=request, known=known):
+                return await host.stop(uid, request, known=known)
+            case wire.Abandon(uid=uid, request=request):
+                return await host.abandon(uid, request)
+            case wire.Retry(uid=uid, attempts=attempts, by=by):
+                return await host.retry(uid, attempts, by)
+            case wire.Lease(uid=uid, until=until):
+                return await host.lease(uid, until)
+            case wire.Baseline(workload=workload):
+                await host.baseline(workload)
+                return Verdict.TAKEN
+
+    async def _acknowledged(self, message: wire.Acknowledge) -> None:
+        try:
+            await self._host.acknowledge(message.uids)
+        except HostUnavailableError as fault:
+            log.warning("noted ends are said again: %s", fault)
+
+    def _answer(self, question: wire.Question) -> None:
+        try:
+            answer = self._find(question)
+        except HostUnavailableError as fault:
+            self._reply(question, Verdict.UNAVAILABLE, str(fault))
+        except RefusedError as fault:
+            self._reply(question, Verdict.REFUSED, str(fault))
+        except Exception:
+            log.exception("%s failed", type(question).__name__)
+            self._reply(question, Verdict.FAILED, "the host's log has the details")
+        else:
+            self._say(answer)
+
+    def _find(self, question: wire.Question) -> wire.Answer:
+        host, session, number = self._host, question.session, question.number
+        match question:
+            case wire.AskAdmit(documents=documents, forks=forks):
+                host.admit(documents, forks)
+                return wire.Reply(session=session, number=number, verdict=Verdict.TAKEN)
+            case wire.AskStanding(uids=uids):
+                runs = tuple(run for uid in uids if (run := host.standing(uid)) is not None)
+                return wire.Standings(session=session, number=number, runs=runs)
+            case wire.AskValues(uid=uid):
+                return wire.Values(session=session, number=number, values=host.values(uid))
+            case wire.AskHistory(uid=uid):
+                return wire.History(session=session, number=number, entries=host.history(uid))
+            case wire.AskLogs(uid=uid):
+                return wire.Logs(session=session, number=number, logs=host.logs(uid))
+            case wire.AskLog(uid=uid, unit=unit, attempt=attempt):
+                # The length is read before the bytes: what is sealed at that length has no more.
+                there = host.logs(uid)
+                found = [info for info in there if info.unit == unit and attempt in (0, info.attempt)]
+                if not found:
+                    return wire.LogBytes(session=session, number=number, logs=there)
+                info = max(found, key=lambda info: info.attempt)
+                data = host.read_log(uid, unit, info.attempt, offset=question.offset, limit=question.limit)
+                return wire.LogBytes(session=session, number=number, info=info, data=data or b"")
+
+    # --- what the host does -------------------------------------------------------------------------------------------
+
+    def changed(self, uid: str) -> None:
+        """The run's report may be another one. Of many changes in one turn of the loop one is told."""
+        if not self._session:
+            return
+        if not self._changed:
+            asyncio.get_running_loop().call_soon(self._tell_changes)
+        self._changed.add(uid)
+
+    def ended(self, uid: str) -> None:
+        """The run is over, durably."""
+        self._changed.discard(uid)
+        self._newest.pop(("lease", uid), None)
+        if self._session:
+            self._say_end(uid)
+
+    def forgets(self) -> None:
+        """Ended runs are about to be forgotten: a birth that was sent before cannot be told from theirs any more."""
+        self._floor = self._highest
+
+    def remind(self) -> None:
+        """Say again what may have been lost: ends that nobody has noted, and how much was said."""
+        if not self._session:
+            return
+        for uid in self._host.unacknowledged():
+            self._say_end(uid)
+        self._say(wire.Pulse(session=self._session, count=self._count))
+
+    async def run(self) -> None:
+        """Remind, now and then, until cancelled."""
+        while True:
+            await asyncio.sleep(REMIND_S)
+            self.remind()
+
+    async def close(self) -> None:
+        """Finish what was begun; nothing more is heard."""
+        self._hear = None
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _tell_changes(self) -> None:
+        changed, self._changed = self._changed, set()
+        for uid in changed:
+            self._count += 1
+            run = wire.Standing(uid=uid, seq=self._host.version(uid))
+            self._say(wire.Stands(session=self._session, count=self._count, run=run))
+
+    def _say_end(self, uid: str, number: int = 0) -> None:
+        run = self._host.standing(uid)
+        if run is not None:
+            self._count += 1
+            self._say(wire.Ended(session=self._session, count=self._count, run=run, number=number))
+
+    def _reply(
+        self, message: wire.Order | wire.Question | wire.Unreadable, verdict: Verdict, text: str = "", seq: int = 0
+    ) -> None:
+        # Of the session in which it came: in another one its number is somebody else's.
+        self._say(wire.Reply(session=message.session, number=message.number, verdict=verdict, message=text, seq=seq))
+
+    def _say(self, message: wire.AnyToControl) -> None:
+        if self._hear is not None:
+            self._hear(message)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _replaced(order: wire.Order) -> tuple[str, str] | None:
+    """What an order replaces, whatever was there before; None for one that adds to it."""
+    match order:
+        case wire.Lease(uid=uid):
+            return "lease", uid
+        case wire.Baseline(workload=workload):
+            return "baseline", f"{workload.namespace}/{workload.name}"
+    return None

@@ -1,0 +1,156 @@
+"""From a webhook to the exec unit that runs its sender. Pure."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from dayfly.execute.order import CannotRenderError, Program
+from dayfly.execute.webhook.ends import ORDER
+from dayfly.execute.webhook.request import UnfitError, origin_of
+from dayfly.plan.reasons import Reason
+from dayfly.spec import jsonpath
+from dayfly.spec.duration import milliseconds
+from dayfly.spec.identity import idempotency_key
+from dayfly.spec.lifecycle import Output, Unit
+from dayfly.spec.run import UnitRecord
+from dayfly.spec.webhook import ANSWER_MS, BUILT_IN_OUTPUTS, CONNECT_MS, DEFINITE, secret_variable, secrets
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a sender runs: by which `command`, in which `image` (of a pod), with its files in which `folder`.
+
+    `allowed` are the servers, as `host:port`, that an administrator lets webhooks reach wherever they are.
+    """
+
+    command: tuple[str, ...]
+    folder: str
+    image: str = ""
+    allowed: frozenset[str] = frozenset()
+
+
+def as_exec(
+    unit: Unit,
+    place: Place,
+    *,
+    run: str,
+    name: str,
+    record: UnitRecord,
+    absent: Iterable[str],
+    sensitive: Iterable[str],
+) -> Unit:
+    """The unit as one that runs our sender.
+
+    Args:
+        unit: The webhook.
+        place: Where its sender runs.
+        run: The run's identity.
+        name: The unit's name in the run.
+        record: The unit's line in the ledger, which knows of the answers that former attempts had.
+        absent: The inputs that have no value.
+        sensitive: Those whose values must not stand in the log.
+
+    Raises:
+        CannotRenderError: it cannot be sent, whatever happens.
+    """
+    assert unit.webhook is not None, "only webhooks are sent"
+    written = unit.webhook.request
+    named = [
+        (key, value, secret_variable(key, value)) for key, value in dict.fromkeys(secrets(written.get("headers") or {}))
+    ]
+    outputs = [_output(output, place) for output in unit.outputs]
+    files = {each: f"{place.folder}/webhook.{each}" for each in (*BUILT_IN_OUTPUTS, DEFINITE)}
+    order = {
+        "request": written,
+        "allowed": _is_allowed(written["url"], place.allowed),
+        "key": key_of(run, name, record),
+        "idempotent": unit.retry.idempotent,
+        "seconds": _seconds(unit.timeouts.run_ms),
+        "limits": _limits(written.get("timeouts") or {}),
+        "inputs": {item.name: item.as_.env for item in unit.inputs},
+        "absent": sorted(absent),
+        "sensitive": [item.as_.env for item in unit.inputs if item.name in set(sensitive)],
+        "secrets": named,
+        "outputs": outputs,
+        "steps": {query: jsonpath.steps(query) for query in _queries(unit)},
+        "location": files["location"],
+        "definite": files[DEFINITE],
+    }
+    env = {**unit.webhook.env, ORDER: json.dumps(order, ensure_ascii=False, separators=(",", ":"))}
+    declared = {output.name: output for output in unit.outputs}
+    return msgspec.structs.replace(
+        unit,
+        outputs=(
+            *(msgspec.structs.replace(declared[each["name"]], path=each["path"]) for each in outputs),
+            *(Output(name=each, path=path) for each, path in files.items()),
+        ),
+        exec=Program(
+            command=place.command,
+            image=place.image,
+            namespace=unit.webhook.namespace,
+            pod_template=_template(named),
+            env=env,
+        ),
+    )
+
+
+def key_of(run: str, name: str, record: UnitRecord) -> str:
+    """The key under which it is sent: another one only after an answer that said no for certain."""
+    answered = record.outputs.get(DEFINITE)
+    return idempotency_key(run, name, answered.digest if answered else "")
+
+
+def variables(unit: Unit) -> list[str]:
+    """The variables in which its sender finds values of Secrets."""
+    headers = unit.webhook.request.get("headers") or {} if unit.webhook else {}
+    return [secret_variable(*each) for each in dict.fromkeys(secrets(headers))]
+
+
+def _output(output: Output, place: Place) -> dict[str, Any]:
+    return {
+        "name": output.name,
+        "path": f"{place.folder}/webhook.out.{output.name}",
+        "query": output.json_path,
+        "header": output.header,
+        "status": output.status,
+        "sensitive": output.sensitive,
+    }
+
+
+def _queries(unit: Unit) -> set[str]:
+    assert unit.webhook is not None, "only webhooks are sent"
+    written = unit.webhook.request
+    poll, find = written.get("poll") or {}, written.get("find") or {}
+    comparisons = [each for each in (poll.get("until"), poll.get("failed"), find.get("when")) if each]
+    found = {output.json_path for output in unit.outputs} | {each["path"] for each in comparisons}
+    return (found | {poll.get("location", "")}) - {""}
+
+
+def _limits(written: dict[str, str]) -> dict[str, float]:
+    return {
+        field: (milliseconds(written[field]) if written.get(field) else default) / 1000
+        for field, default in (("connect", CONNECT_MS), ("answer", ANSWER_MS))
+    }
+
+
+def _seconds(run_ms: int) -> float:
+    """A little less than the runner lets it run: it says itself how it stands."""
+    return max(run_ms / 1000 - 2, run_ms / 1000 * 0.8)
+
+
+def _is_allowed(url: str, allowed: frozenset[str]) -> bool:
+    try:
+        origin = origin_of(url)
+    except UnfitError as unfit:
+        raise CannotRenderError(Reason.ADDRESS_REFUSED, str(unfit)) from None
+    return f"[{origin.host}]:{origin.port}" in allowed or f"{origin.host}:{origin.port}" in allowed
+
+
+def _template(named: list[tuple[str, str, str]]) -> dict[str, Any] | None:
+    if not named:
+        return None
+    env = [
+        {"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}} for name, key, variable in named
+    ]
+    return {"spec": {"containers": [{"name": "main", "env": env}]}}

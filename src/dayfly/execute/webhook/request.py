@@ -1,0 +1,183 @@
+"""What is sent: the request as it was written, with its values in their places. Pure; runs in the sender."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
+
+_DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+class UnfitError(Exception):
+    """A value cannot stand where it is wanted."""
+
+
+class Origin(NamedTuple):
+    """One server."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        """As in a header `Host`."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+class Request(NamedTuple):
+    """One request to one server; `shown` are the names of headers whose values may stand in a log."""
+
+    origin: Origin
+    method: str
+    target: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes | None
+    shown: frozenset[str] = frozenset()
+
+    @property
+    def url(self) -> str:
+        return f"{self.origin.scheme}://{self.origin.authority}{self.target}"
+
+
+class Values(NamedTuple):
+    """What may be variable: inputs (None for one that is absent), built-in variables, Secrets by name and key."""
+
+    inputs: Mapping[str, bytes | None]
+    environment: Mapping[str, str]
+    secrets: Mapping[tuple[str, str], str]
+
+    def find(self, value: Any) -> str | None:
+        """A constant, or the value that stands for it; None for one that is absent.
+
+        Raises:
+            UnfitError: it is not text.
+        """
+        if not isinstance(value, dict):
+            return str(value)
+        if "$env" in value:
+            return self.environment.get(value["$env"])
+        if "$secret" in value:
+            return self.secrets[value["$secret"]["name"], value["$secret"]["key"]].rstrip("\r\n")
+        found = self.inputs[value["$input"]]
+        try:
+            return None if found is None else found.decode()
+        except UnicodeDecodeError:
+            raise UnfitError(f"input {value['$input']} is not text in UTF-8") from None
+
+
+def origin_of(url: str) -> Origin:
+    """The server that a URL leads to.
+
+    Raises:
+        UnfitError: it leads to none that can be told for certain.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as fault:
+        raise UnfitError(f"{url!r} is no URL: {fault}") from None
+    odd = "\\" in url or any(char <= " " or char > "~" for char in url)
+    if odd or parts.scheme not in _DEFAULT_PORTS or not parts.hostname or "@" in parts.netloc:
+        raise UnfitError(f"{url!r} is no plain URL of a server")
+    return Origin(parts.scheme, parts.hostname, _DEFAULT_PORTS[parts.scheme] if port is None else port)
+
+
+def build(written: Mapping[str, Any], values: Values, key: str) -> Request:
+    """The request with its values in place.
+
+    Raises:
+        UnfitError: a value cannot stand where it is wanted.
+    """
+    headers, shown = _headers(written.get("headers") or {}, values)
+    body = None
+    if written.get("body") is not None:
+        body = json.dumps(_filled(written["body"], values), ensure_ascii=False, separators=(",", ":")).encode()
+        if "content-type" not in {name.lower() for name, _ in headers}:
+            headers.append(("Content-Type", "application/json"))
+    name = written.get("idempotencyKey") or "Idempotency-Key"
+    headers.append((name, key))
+    return Request(
+        origin=origin_of(written["url"]),
+        method=written["method"],
+        target=_target(written["url"], written.get("path") or (), written.get("query") or {}, values),
+        headers=tuple(headers),
+        body=body,
+        shown=frozenset({*shown, "content-type", name.lower()}),
+    )
+
+
+def asking(written: Mapping[str, Any], values: Values, sent: Request) -> Request:
+    """The GET by which a `find` sees whether the request was carried out.
+
+    Raises:
+        UnfitError: a value cannot stand where it is wanted.
+    """
+    find = written["find"]
+    target = _target(written["url"], find.get("path") or (), find.get("query") or {}, values)
+    return _get(sent, target, written)
+
+
+def following(written: Mapping[str, Any], sent: Request, location: str) -> Request:
+    """The GET for the job to which an answer has pointed.
+
+    Raises:
+        UnfitError: it points to another server, which must not see our headers.
+    """
+    url = urljoin(sent.url, location)
+    if origin_of(url) != sent.origin:
+        raise UnfitError(f"the job's address {url!r} is not on {sent.origin.authority}")
+    parts = urlsplit(url)
+    return _get(sent, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), written)
+
+
+def _get(sent: Request, target: str, written: Mapping[str, Any]) -> Request:
+    left_out = {"content-type", (written.get("idempotencyKey") or "Idempotency-Key").lower()}
+    headers = tuple((name, value) for name, value in sent.headers if name.lower() not in left_out)
+    return sent._replace(method="GET", target=target, headers=headers, body=None)
+
+
+def _headers(written: Mapping[str, Any], values: Values) -> tuple[list[tuple[str, str]], set[str]]:
+    found: list[tuple[str, str]] = []
+    shown = set()
+    for name, value in written.items():
+        text = values.find(value)
+        if text is None:
+            continue
+        if isinstance(value, dict):
+            text = value.get("prefix", "") + text
+        else:
+            shown.add(name.lower())
+        if not text.isascii() or not text.isprintable():
+            raise UnfitError(f"the value of header {name} is not one line of ASCII characters")
+        found.append((name, text))
+    return found, shown
+
+
+def _filled(value: Any, values: Values) -> Any:
+    if isinstance(value, list):
+        return [_filled(item, values) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$input" not in value and "$env" not in value:
+        return {key: _filled(item, values) for key, item in value.items()}
+    text = values.find(value)
+    if text is None or not value.get("json"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise UnfitError(f"{value.get('$input') or value.get('$env')} is not JSON") from None
+
+
+def _target(url: str, path: Any, query: Mapping[str, Any], values: Values) -> str:
+    target = urlsplit(url).path or "/"
+    for segment in path:
+        text = values.find(segment)
+        if text is None or text in ("", ".", ".."):
+            raise UnfitError(f"a segment of the path is {'absent' if text is None else repr(text)}")
+        target = f"{target.rstrip('/')}/{quote(text, safe='')}"
+    members = [(name, text) for name, value in query.items() if (text := values.find(value)) is not None]
+    joined = "&".join(f"{quote(name, safe='')}={quote(text, safe='')}" for name, text in members)
+    return f"{target}?{joined}" if joined else target

@@ -1,0 +1,353 @@
+"""The program that sends a webhook: one order in its environment, one byte as its end, all it did on standard output.
+
+A request is sent once. Without an answer it is not sent again here, whatever else is tried: `find` is asked until it
+says that it was carried out, or the time is waited out in which it might be. What may run twice ends at once, and the
+next attempt sends it again under the same key.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # as a plain file, without the environment's way to packages: ours lies above
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from dayfly.execute.masks import overwritten
+from dayfly.execute.webhook.ends import ORDER, End, is_open, of_status
+from dayfly.execute.webhook.exchange import Answer, LostError, Resolve, UnsentError, Way, resolve, send
+from dayfly.execute.webhook.request import Request, UnfitError, Values, asking, build, following
+
+TRIES = 4
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+SHOWN_BYTES = 64 * 1024
+
+
+class Over(Exception):  # noqa: N818 - an end, and perhaps a good one
+    """It has ended so: 0, or one of `ends`. A `definite` end is the server's own word on the request."""
+
+    def __init__(self, code: int, sentence: str = "", *, definite: bool = False) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.definite = definite
+
+
+class Sender:
+    """One attempt. `order` is what `render` has written, `environment` has the values."""
+
+    def __init__(
+        self,
+        order: Mapping[str, Any],
+        environment: Mapping[bytes, bytes],
+        *,
+        resolver: Resolve = resolve,
+        say: Callable[[bytes], None],
+        pause: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._order = order
+        self._written: Mapping[str, Any] = order["request"]
+        self._resolver = resolver
+        self._say = say
+        self._pause = pause
+        self._clock = clock
+        self._cancelled = False
+        self._masked = [environment[name.encode()] for name in order["sensitive"] if name.encode() in environment]
+        self._until: float = clock() + order["seconds"]
+        values = {name: environment.get(variable.encode()) for name, variable in order["inputs"].items()}
+        secrets = {(name, key): environment[variable.encode()] for name, key, variable in order["secrets"]}
+        self._masked += secrets.values()
+        named = {name.decode(): value.decode(errors="replace") for name, value in environment.items() if name.isascii()}
+        texts = {key: value.decode("latin-1") for key, value in secrets.items()}
+        self._values = Values({**values, **dict.fromkeys(order["absent"])}, named, texts)
+
+    def run(self) -> int:
+        """Do it; returns the process's end."""
+        try:
+            self._run()
+        except Over as over:
+            if str(over):
+                self._tell(str(over))
+            if over.definite and over.code:
+                Path(self._order["definite"]).write_text(self._order["key"], encoding="ascii")
+            return over.code
+        return 0
+
+    def cancel(self, *_: object) -> None:
+        """As a signal's handler: nothing is sent from now on; of what was sent the end is awaited."""
+        self._cancelled = True
+
+    def _run(self) -> None:
+        try:
+            request = build(self._written, self._values, self._order["key"])
+        except UnfitError as unfit:
+            raise Over(End.INPUT_UNFIT, str(unfit)) from None
+        first = self._sent(request)
+        answer = self._judged(first) if first is not None else self._found(request)
+        poll = self._written.get("poll")
+        if first is not None and poll and answer.status in (poll.get("status") or [202]):
+            self._finish(self._followed(request, answer, poll), answer)
+        else:
+            self._finish(answer, None)
+
+    # --- the request itself -----------------------------------------------------------------------------------------
+
+    def _sent(self, request: Request) -> Answer | None:
+        """Its answer; None if it has left and none came, or none that says what became of it."""
+        self._show_request(request)
+        way = self._way(request)
+        for number in range(TRIES):
+            if self._cancelled:
+                raise Over(End.CANCELLED, "was asked to end; nothing was sent")
+            try:
+                answer = send(way, request, self._resolver)
+            except UnsentError as unsent:
+                pause = FIRST_PAUSE_S * 2**number
+                if not unsent.again or number == TRIES - 1 or self._left() < pause:
+                    raise Over(unsent.end, str(unsent)) from None
+                self._tell(f"nothing was sent: {unsent}; trying again in {pause:g} s")
+                self._pause(pause)
+            except LostError as lost:
+                self._tell(f"sent, but {lost}")
+                return None
+            else:
+                failed = (self._written.get("expect") or {}).get("failed") or ()
+                if not self._is_success(answer) and is_open(answer.status, failed):
+                    self._show_answer(answer)
+                    self._tell("this answer leaves open what has become of the request")
+                    self._open_status = answer.status
+                    return None
+                return answer
+        raise AssertionError("the last try has ended above")
+
+    _open_status = 0
+
+    def _way(self, request: Request) -> Way:
+        limits = self._order["limits"]
+        ca = (self._written.get("tls") or {}).get("ca", "")
+        answer_s = min(limits["answer"], max(self._left(), 0.001))
+        return Way(request.origin, self._order["allowed"], ca, min(limits["connect"], answer_s), answer_s)
+
+    def _is_success(self, answer: Answer) -> bool:
+        wanted = (self._written.get("expect") or {}).get("status")
+        return answer.status in wanted if wanted else 200 <= answer.status < 300
+
+    def _judged(self, answer: Answer) -> Answer:
+        """An answer that is a success and whole."""
+        if not self._is_success(answer):
+            self._show_answer(answer)
+            hint = "; redirects are not followed: write the address itself" if 300 <= answer.status < 400 else ""
+            raise Over(of_status(answer.status), f"that is no success{hint}", definite=True)
+        if answer.fault is not None:
+            self._show_answer(answer)
+            # Of one that was cut the rest can be had under the same key.
+            raise Over(answer.fault, _FAULTS[answer.fault], definite=answer.fault is End.TOO_LARGE)
+        return answer
+
+    # --- after an answer that was lost ------------------------------------------------------------------------------
+
+    def _found(self, request: Request) -> Answer:
+        """The answer of a `find` that says that it was carried out.
+
+        Raises:
+            Over: it never did, or there is none.
+        """
+        code = of_status(self._open_status) if self._open_status else End.ANSWER_LOST
+        if self._order["idempotent"]:
+            raise Over(code, "it may be sent again, under the same key")
+        find = self._written.get("find")
+        if not find:
+            self._tell(f"it may still be carried out: waiting {self._left():.0f} s, then it counts as failed")
+            self._wait(self._left())
+            raise Over(code)
+        try:
+            question = asking(self._written, self._values, request)
+        except UnfitError as unfit:
+            raise Over(End.INPUT_UNFIT, str(unfit)) from None
+        for answer in self._asked(question):
+            if 200 <= answer.status < 300 and (not find.get("when") or self._holds(find["when"], answer)):
+                self._tell("found: it was carried out")
+                return answer
+        raise Over(code, "it was not found in all that time")
+
+    # --- a long job -------------------------------------------------------------------------------------------------
+
+    def _followed(self, request: Request, first: Answer, poll: Mapping[str, Any]) -> Answer:
+        """The answer by which the job is done.
+
+        Raises:
+            Over: it failed, or did not end in time.
+        """
+        self._show_answer(first)
+        location = self._one(poll["location"], first) if poll.get("location") else first.header("Location")
+        if not location:
+            raise Over(End.UNFIT, "it says nowhere where to ask for the job")
+        try:
+            question = following(self._written, request, str(location))
+        except (UnfitError, ValueError) as unfit:
+            raise Over(End.UNFIT, str(unfit)) from None
+        Path(self._order["location"]).write_text(question.url, encoding="utf-8")
+        for answer in self._asked(question):
+            if 400 <= answer.status < 500 and is_open(answer.status, ()) is False:
+                raise Over(End.JOB_FAILED, "the job cannot be asked for any more", definite=True)
+            if not 200 <= answer.status < 300:
+                continue
+            if poll.get("failed") and self._holds(poll["failed"], answer):
+                raise Over(End.JOB_FAILED, "the job has failed", definite=True)
+            if self._holds(poll["until"], answer):
+                return answer
+        raise Over(End.JOB_UNFINISHED, "the job has not ended in all that time")
+
+    def _asked(self, question: Request) -> Iterable[Answer]:
+        """The whole answers to one question, asked again and again, ever less often, until the time is over."""
+        self._show_request(question)
+        pause, shown = FIRST_PAUSE_S, (0, b"")
+        while self._left() > pause:
+            self._wait(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+            try:
+                answer = send(self._way(question), question, self._resolver)
+            except UnsentError as unsent:
+                if not unsent.again:
+                    raise Over(unsent.end, str(unsent)) from None
+                self._tell(f"not asked: {unsent}")
+                continue
+            except LostError as lost:
+                self._tell(f"asked, but {lost}")
+                continue
+            if (answer.status, answer.body) != shown:
+                self._show_answer(answer)
+                shown = (answer.status, answer.body)
+            if answer.fault is None:
+                yield answer
+
+    # --- what an answer holds ---------------------------------------------------------------------------------------
+
+    def _finish(self, answer: Answer, before: Answer | None) -> None:
+        """Take the outputs from the last answer, or from the one that began the job, and end well."""
+        faults = []
+        for output in self._order["outputs"]:
+            value = self._value(output, answer)
+            if value is None and before is not None:
+                value = self._value(output, before)
+            if value is None:
+                faults.append(f"the answer has nothing for output {output['name']}")
+                continue
+            if output["sensitive"]:
+                self._masked.append(value)
+            Path(output["path"]).write_bytes(value)
+        self._show_answer(answer)
+        if faults:
+            raise Over(End.UNFIT, "; ".join(faults), definite=True)
+
+    def _value(self, output: Mapping[str, Any], answer: Answer) -> bytes | None:
+        if output.get("status"):
+            return str(answer.status).encode()
+        if output.get("header"):
+            text = answer.header(output["header"])
+            return None if text is None else text.encode("latin-1", "replace")
+        found = self._one(output["query"], answer)
+        if found is None:
+            return None
+        return (found if isinstance(found, str) else json.dumps(found, separators=(",", ":"))).encode()
+
+    def _holds(self, comparison: Mapping[str, Any], answer: Answer) -> bool:
+        found = self._one(comparison["path"], answer)
+        return any(isinstance(found, bool) is isinstance(each, bool) and found == each for each in comparison["in"])
+
+    def _one(self, query: str, answer: Answer) -> Any:
+        """What a query finds; None if it is nothing.
+
+        Raises:
+            Over: the answer is not JSON, or it finds several.
+        """
+        try:
+            data = json.loads(answer.body)
+        except (ValueError, RecursionError):
+            self._show_answer(answer)
+            raise Over(End.NOT_JSON, f"the answer is not JSON, and {query} is sought in it", definite=True) from None
+        steps = self._order["steps"][query]
+        if steps is not None:
+            return _at(data, steps)
+        # It takes longer to import than all the rest takes, and few queries need it.
+        found = importlib.import_module("jsonpath").JSONPathEnvironment(strict=True).findall(query, data)
+        if len(found) > 1:
+            raise Over(End.UNFIT, f"{query} finds {len(found)} values; one is wanted", definite=True)
+        return found[0] if found else None
+
+    # --- time, and what is told -------------------------------------------------------------------------------------
+
+    def _left(self) -> float:
+        return self._until - self._clock()
+
+    def _wait(self, seconds: float) -> None:
+        """In pieces: a signal is heard between them, and the clock is what counts."""
+        end = self._clock() + seconds
+        while (left := end - self._clock()) > 0:
+            self._pause(min(left, 1.0))
+
+    def _show_request(self, request: Request) -> None:
+        self._tell(f"{request.method} {request.url}")
+        for name, value in request.headers:
+            self._tell(f"  {name}: {value if name.lower() in request.shown else '***'}")
+        if request.body is not None:
+            self._say(b"  " + self._safe(request.body[:SHOWN_BYTES]))
+
+    def _show_answer(self, answer: Answer) -> None:
+        self._tell(f"answered {answer.status} {answer.phrase}".rstrip())
+        for name, value in answer.headers:
+            if name.lower() in ("content-type", "location", "retry-after"):
+                self._tell(f"  {name}: {value}")
+        if answer.body:
+            self._say(b"  " + self._safe(answer.body[:SHOWN_BYTES]))
+
+    def _tell(self, sentence: str) -> None:
+        self._say(self._safe(sentence.encode(errors="replace")))
+
+    def _safe(self, text: bytes) -> bytes:
+        return overwritten(text, self._masked)
+
+
+_FAULTS = {
+    End.TOO_LARGE: "the answer is larger than 1 MiB",
+    End.CUT: "the answer was cut off",
+    End.SLOW: "the answer did not come to its end in time (`timeouts.answer` of the webhook)",
+}
+
+
+def _at(data: Any, steps: Iterable[str | int]) -> Any:
+    for step in steps:
+        if isinstance(step, str):
+            data = data.get(step) if isinstance(data, dict) else None
+        else:
+            inside = isinstance(data, list) and -len(data) <= step < len(data)
+            data = data[step] if inside else None
+    return data
+
+
+def _print(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Send what the environment orders."""
+    environment = dict(os.environb)
+    sender = Sender(json.loads(environment.pop(ORDER.encode())), environment, say=_print)
+    signal.signal(signal.SIGTERM, sender.cancel)
+    code = sender.run()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    # A resolver that never answers sits in a thread.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

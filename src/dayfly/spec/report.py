@@ -1,0 +1,60 @@
+"""What a host says of a run: what people see of it, in a form that travels. `plan.status` speaks it.
+
+A host of another release may say more than we know: unlike a document, a report is read without its unknown fields.
+"""
+
+from dayfly.spec.lifecycle import Struct
+from dayfly.spec.run import Phase, Request
+
+# waiting: not yet its turn; running; succeeded; failed: for good; retrying: will be tried again; unknown: may have run;
+# stopped: ended because the run closes; skipped: will not be run
+STATES = ("waiting", "running", "succeeded", "failed", "retrying", "unknown", "stopped", "skipped")
+
+
+class UnitReport(Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """One unit as people see it. `state` is a word of `STATES`; times are unix milliseconds, 0 for not yet.
+
+    `since` it stands so; at `until` time alone changes that: it is tried again, or is certain to have ended. A message
+    with clocks has its `template` beside it (`plan.words.Clocked`), for whoever shows it later.
+    """
+
+    id: str
+    resource: str = ""
+    name: str
+    event: str
+    kind: str
+    state: str
+    attempt: int = 0
+    reason: str = ""
+    message: str = ""
+    template: str = ""
+    since: int = 0
+    until: int = 0
+    started_at: int = 0
+    ended_at: int = 0
+    reads: tuple[str, ...] = ()
+    waits_on: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
+class Report(Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A run as people see it. `done` of `total` counts the units of the phase it is in (creating, or cleaning up).
+
+    Where `message` is that of a unit, `about` is its id, and `others` counts those of which the same could be said.
+    """
+
+    uid: str
+    phase: Phase
+    ready: bool
+    reason: str
+    message: str
+    about: str = ""
+    others: int = 0
+    done: int
+    total: int
+    units: tuple[UnitReport, ...]
+    closed: Request | None = None
+    abandon: Request | None = None
+    born_at: int = 0
+    # What is wished for and nobody does anything about, each with its reason.
+    unserved: tuple[str, ...] = ()

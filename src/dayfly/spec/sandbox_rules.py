@@ -1,0 +1,222 @@
+"""What a sandbox must fulfil that needs no other document: said of every fault at once, each with its place."""
+
+from __future__ import annotations
+
+from dayfly.spec import names, semver
+from dayfly.spec import patch as patches
+from dayfly.spec.endpoints import check_port, split_target
+from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.plugin import (
+    Input,
+    ResourceOutput,
+    check_no_param_rule,
+    check_plugin_spec,
+    check_runner,
+    check_step,
+    check_step_names,
+    check_step_output,
+)
+from dayfly.spec.sandbox import (
+    EVENTS,
+    FORK_KINDS,
+    LONGEST_EXPRESSION,
+    LONGEST_VALUE,
+    MOST_CHANGES,
+    MOST_FORKS,
+    MOST_IMAGES,
+    OFFSETS,
+    OPERATIONS,
+    PATCH_TYPES,
+    Customizations,
+    Env,
+    Fork,
+    Hooks,
+    KeyRef,
+    Param,
+    Resource,
+    Sandbox,
+    SandboxSpec,
+    ttl_seconds,
+)
+
+_LONGEST_CLUSTER = 255
+
+
+def check_sandbox(sandbox: Sandbox) -> None:
+    """Hold a sandbox to every rule that needs no other document.
+
+    Raises:
+        SpecError: every fault, the keys of each counted from the document's root.
+    """
+    spec = sandbox.spec
+    root: Path = ("spec",)
+    faults = Faults()
+    with faults:
+        names.check("sandbox", sandbox.name, ("name",))
+    with faults:
+        _check_head(spec, root)
+    for index, fork in enumerate(spec.forks):
+        with faults:
+            _check_fork(fork, (*root, "forks", index))
+    with faults:
+        _check_baselines(spec, root)
+    for index, resource in enumerate(spec.resources):
+        with faults:
+            _check_resource(resource, (*root, "resources", index))
+    resources = [(resource.name, (*root, "resources", n, "name")) for n, resource in enumerate(spec.resources)]
+    with faults:
+        names.check_unique("the resource", resources)
+    with faults:
+        _check_hooks(spec, root)
+    with faults:
+        _check_endpoints(spec, root)
+    faults.settle()
+
+
+def _check_head(spec: SandboxSpec, root: Path) -> None:
+    """Where it lives, and for how long."""
+    if not spec.cluster:
+        raise SpecError("sandbox spec must specify cluster", root)
+    if len(spec.cluster.encode()) > _LONGEST_CLUSTER:
+        raise SpecError(f"a cluster name has at most {_LONGEST_CLUSTER} bytes", (*root, "cluster"))
+    if spec.ttl:
+        ttl_seconds(spec.ttl.duration, (*root, "ttl", "duration"))
+        _check_choice(spec.ttl.offset_from, OFFSETS, (*root, "ttl", "offsetFrom"))
+    _check_size(len(spec.forks), MOST_FORKS, "items", (*root, "forks"))
+
+
+def _check_fork(fork: Fork, keys: Path) -> None:
+    if fork.name:
+        names.check("fork", fork.name, (*keys, "name"))
+    _check_choice(fork.fork_of.kind, FORK_KINDS, (*keys, "forkOf", "kind"))
+    for field in ("namespace", "name"):
+        if not getattr(fork.fork_of, field):
+            raise SpecError(f"the baseline's {field} is missing", (*keys, "forkOf", field))
+    changes = fork.customizations or Customizations()
+    here = (*keys, "customizations")
+    _check_size(len(changes.images), MOST_IMAGES, "items", (*here, "images"))
+    _check_size(len(changes.env), MOST_CHANGES, "items", (*here, "env"))
+    if "" in (images := [image.image for image in changes.images]):
+        raise SpecError("the image is empty", (*here, "images", images.index(""), "image"))
+    for index, env in enumerate(changes.env):
+        _check_env(env, (*here, "env", index))
+    if changes.patch:
+        _check_choice(changes.patch.type, PATCH_TYPES, (*here, "patch", "type"))
+        patches.read(changes.patch.type, changes.patch.value, (*here, "patch", "value"))
+
+
+def _check_env(env: Env, keys: Path) -> None:
+    names.check_environment(env.name, (*keys, "name"))
+    _check_choice(env.operation, OPERATIONS, (*keys, "operation"))
+    if env.value is not None and env.value_from is not None:
+        raise SpecError("has both value and valueFrom; leave one out", keys)
+    _check_size(len(env.value or ""), LONGEST_VALUE, "characters", (*keys, "value"))
+    if env.value_from is None:
+        return
+    source, here = env.value_from, (*keys, "valueFrom")
+    given = [field for field in ("resource", "fork", "config_map", "secret") if getattr(source, field) is not None]
+    if len(given) != 1:
+        raise SpecError(f"needs exactly one of resource, fork, configMap and secret; {len(given)} are given", here)
+    if source.resource:
+        _check_resource_output(source.resource, (*here, "resource"))
+    if source.fork:
+        _check_size(len(source.fork.expression), LONGEST_EXPRESSION, "characters", (*here, "fork", "expression"))
+    for field, wire in (("config_map", "configMap"), ("secret", "secret")):
+        reference: KeyRef | None = getattr(source, field)
+        if reference and not (reference.name and reference.key):
+            raise SpecError("needs a name and a key", (*here, wire))
+
+
+def _check_baselines(spec: SandboxSpec, root: Path) -> None:
+    """A baseline appears at most once over `forks[].forkOf` and `local[].from`."""
+    found: list[tuple[str, Path]] = []
+    for index, fork in enumerate(spec.forks):
+        of = fork.fork_of
+        kind = "Rollout" if of.kind == "ArgoRollout" else of.kind
+        found.append((f"{kind} {of.namespace}/{of.name}", (*root, "forks", index, "forkOf")))
+    for index, local in enumerate(spec.local):
+        origin = local.get("from")
+        if isinstance(origin, dict):
+            baseline = f"{origin.get('kind')} {origin.get('namespace')}/{origin.get('name')}"
+            found.append((baseline, (*root, "local", index, "from")))
+    names.check_unique("the baseline", found)
+
+
+def _check_resource(resource: Resource, keys: Path) -> None:
+    names.check("resource", resource.name, (*keys, "name"))
+    if bool(resource.plugin) == (resource.spec is not None):
+        found = "both are" if resource.plugin else "neither is"
+        raise SpecError(f"needs exactly one of plugin and spec; {found} given", keys)
+    if resource.spec is not None:
+        check_plugin_spec(resource.spec, (*keys, "spec"))
+    else:
+        semver.split_reference(resource.plugin, (*keys, "plugin"))
+    for name, value in resource.params.items():
+        if isinstance(value, Param):
+            _check_resource_output(value.value_from.resource, (*keys, "params", name, "valueFrom", "resource"))
+
+
+def _check_hooks(spec: SandboxSpec, root: Path) -> None:
+    if spec.runner:
+        check_runner(spec.runner, (*root, "runner"))
+    hooks = spec.hooks or Hooks()
+    by_event = (hooks.pre_start, hooks.post_start, hooks.pre_stop, hooks.post_stop)
+    workflows = [(steps, (*root, "hooks", event)) for event, steps in zip(EVENTS, by_event, strict=True)]
+    faults = Faults()
+    for steps, keys in workflows:
+        for index, step in enumerate(steps):
+            with faults:
+                check_step(step, (*keys, index), repeats=keys[-1] == "postStop")
+            for position, wanted in enumerate(step.inputs):
+                with faults:
+                    _check_hook_source(wanted, (*keys, index, "inputs", position))
+    with faults:
+        check_step_names(workflows)
+    faults.settle()
+
+
+def _check_hook_source(wanted: Input, keys: Path) -> None:
+    if wanted.value_from_sandbox:
+        raise SpecError("a hook has no params; write value, valueFromStep or valueFrom", keys)
+    check_no_param_rule(wanted, keys)
+    given = [source for source in (wanted.value, wanted.value_from_step, wanted.value_from) if source is not None]
+    if len(given) != 1:
+        raise SpecError(f"needs exactly one of value, valueFromStep and valueFrom; {len(given)} are given", keys)
+    if wanted.value_from_step is not None:
+        check_step_output(wanted.value_from_step, (*keys, "valueFromStep"))
+    if wanted.value_from is not None:
+        _check_resource_output(wanted.value_from.resource, (*keys, "valueFrom", "resource"))
+
+
+def _check_resource_output(reference: ResourceOutput, keys: Path) -> None:
+    names.check("resource", reference.name, (*keys, "name"))
+    names.check_output_key(reference.output_key, (*keys, "outputKey"))
+
+
+def _check_endpoints(spec: SandboxSpec, root: Path) -> None:
+    """Endpoint names are unique over the whole spec, targets and ports are possible."""
+    found: list[tuple[str, Path]] = []
+    groups = [(spec.endpoints, (*root, "endpoints"))]
+    groups += [(fork.endpoints, (*root, "forks", n, "endpoints")) for n, fork in enumerate(spec.forks)]
+    for ports, keys in groups:
+        for index, endpoint in enumerate(ports):
+            found.append((endpoint.name, (*keys, index, "name")))
+            check_port(endpoint.port, (*keys, index, "port"))
+    own = spec.default_route_group.endpoints if spec.default_route_group else ()
+    for index, target in enumerate(own):
+        here = (*root, "defaultRouteGroup", "endpoints", index)
+        found.append((target.name, (*here, "name")))
+        split_target(target.target, (*here, "target"))
+    for name, keys in found:
+        names.check("endpoint", name, keys)
+    names.check_unique("the endpoint", found)
+
+
+def _check_size(size: int, most: int, what: str, keys: Path) -> None:
+    if size > most:
+        raise SpecError(f"has {size} {what}; at most {most} are allowed", keys)
+
+
+def _check_choice(value: str, choices: tuple[str, ...], keys: Path) -> None:
+    if value not in choices:
+        raise SpecError(f"{quote(value)} is not known here; write one of {', '.join(c for c in choices if c)}", keys)

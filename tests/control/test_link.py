@@ -1,0 +1,380 @@
+"""Both ends of the link by themselves: what a lost, late, doubled or foreign message does, and what it must not do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from control.fake_host import Encoded, FakeHost
+from dayfly.control import link as control
+from dayfly.control.link import HostFailedError, Link
+from dayfly.plan.reasons import Reason
+from dayfly.spec import wire
+from dayfly.spec.lifecycle import Baseline, Exec, Fork, Lifecycle, Target, Unit
+from dayfly.spec.report import UnitReport
+from dayfly.spec.run import Request
+from dayfly.spec.wire import HostSilentError, HostUnavailableError, RefusedError, Verdict
+from dayfly.spec.workload import Workload
+
+TARGET = Target(kind="Sandbox", name="box", uid="u")
+STEP = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n"))
+DOCUMENT = Lifecycle(target=TARGET, resource="db", pre_start=(STEP,))
+FORK = Unit(name="app", kind="fork", fork=Fork(baseline=Baseline(kind="Deployment", namespace="default", name="app")))
+ASKED = Request(at=1, reason="Deleted", message="asked", by="ann")
+
+
+def offer(uid="u", generation=1, **more):
+    return wire.Offer(uid=uid, name="box", target=TARGET, documents=(DOCUMENT,), generation=generation, **more)
+
+
+class Way:
+    """The way to a host; `lost` are the types of message that do not get through, `sent` is all that was meant to."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self.lost: tuple[type, ...] = ()
+        self.sent: list[object] = []
+        self._way = Encoded(host.end)
+
+    def attach(self, hear) -> None:
+        def reach(message):
+            self.sent.append(message)
+            if not isinstance(message, self.lost):
+                hear(message)
+
+        self._way.attach(reach)
+
+    def send(self, message) -> None:
+        self.sent.append(message)
+        if not isinstance(message, self.lost):
+            self._way.send(message)
+
+    def count(self, kind: type) -> int:
+        return sum(isinstance(message, kind) for message in self.sent)
+
+
+async def carried_out(host):
+    """Whatever it was told so far."""
+    await asyncio.gather(*host.end._tasks)
+
+
+async def heard():
+    """What the host said in this turn of the loop."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def way(host):
+    return Way(host)
+
+
+# --- the form -------------------------------------------------------------------------------------------------------
+
+RUN = wire.Standing(uid="u", seq=3, endpoints=(wire.Endpoint(unit="fork:default/app", host="127.0.0.1", port=80),))
+TO_HOST = (
+    wire.Hello(number=1, process="p"),
+    offer(forks=(FORK,), session=2, number=2, birth=False, expires_at=5, lease_until=6),
+    wire.Stop(uid="u", request=ASKED, known=True),
+    wire.Abandon(uid="u", request=ASKED),
+    wire.Retry(uid="u", attempts={"db/make": 2}, by="ann"),
+    wire.Lease(uid="u", until=7),
+    wire.Baseline(workload=Workload(name="app", command=("a",), env={"A": "b"})),
+    wire.Acknowledge(uids=("u", "v")),
+    wire.AskAdmit(documents=(DOCUMENT,), forks=(FORK,)),
+    wire.AskStanding(uids=("u",)),
+    wire.AskValues(uid="u"),
+    wire.AskHistory(uid="u"),
+    wire.AskLogs(uid="u"),
+    wire.AskLog(uid="u", unit="db/make", attempt=1, offset=2, limit=3),
+)
+LOG = wire.LogInfo(unit="db/make", attempt=1, size=2, sealed=True)
+TO_CONTROL = (
+    wire.Adrift(session=1),
+    wire.Inventory(session=1, count=2, number=3, process="p", runs=(RUN,), ended=(RUN,), baselines=True),
+    wire.Stands(session=1, count=2, run=RUN),
+    wire.Ended(session=1, count=2, run=RUN, number=3),
+    wire.Pulse(session=1, count=2),
+    wire.Reply(session=1, number=3, verdict=Verdict.UNKNOWN, message="m", seq=4),
+    wire.Standings(number=3, runs=(RUN,)),
+    wire.Values(number=3, values=(wire.Value(unit="db/make", output="o", value=b"\xff\x00", sensitive=True),)),
+    wire.History(
+        number=3,
+        entries=(wire.HistoryEntry(seq=1, at=2, unit="u", attempt=3, move="Claim", reason="r", message="m"),),
+    ),
+    wire.Logs(number=3, logs=(LOG,)),
+    wire.LogBytes(number=3, info=LOG, data=b"\xff", logs=(LOG,)),
+)
+
+
+@pytest.mark.parametrize("message", TO_HOST, ids=lambda message: type(message).__name__)
+def test_what_goes_to_a_host_is_the_same_after_the_way(message):
+    assert wire.read_to_host(wire.encode(message)) == message
+    later = msgspec.json.encode(msgspec.json.decode(wire.encode(message)) | {"later": {"a": [1]}})
+    assert wire.read_to_host(later) == message
+
+
+@pytest.mark.parametrize("message", TO_CONTROL, ids=lambda message: type(message).__name__)
+def test_what_comes_from_a_host_is_the_same_after_the_way(message):
+    assert wire.read_to_control(wire.encode(message)) == message
+    later = msgspec.json.encode(msgspec.json.decode(wire.encode(message)) | {"later": 1})
+    assert wire.read_to_control(later) == message
+
+
+def test_every_message_is_tried():
+    assert {type(message) for message in TO_HOST} == set(wire.AnyToHost.__args__)
+    assert {type(message) for message in TO_CONTROL} == set(wire.AnyToControl.__args__)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"type": "Paint"}, "Paint"),
+        ({"documents": [{"target": {"kind": "S", "name": "n", "uid": "u"}, "new": 1}]}, "new"),
+    ],
+)
+async def test_what_a_host_does_not_understand_it_refuses(host, change, says):
+    """A server with a newer release: nothing is begun, and whoever asked is told."""
+    heard = []
+    host.end.attach(heard.append)
+    host.end.send(wire.Hello(process="p"))
+    data = msgspec.json.decode(wire.encode(offer(session=1, number=7))) | change
+    host.end.send(wire.read_to_host(msgspec.json.encode(data)))
+    reply = heard[-1]
+    assert (reply.number, reply.verdict) == (7, Verdict.REFUSED)
+    assert says in reply.message
+    assert host.offers == {}
+
+
+# --- sessions -------------------------------------------------------------------------------------------------------
+
+
+async def test_orders_of_a_process_that_has_died_are_not_carried_out_under_the_next(host, way):
+    first = Link(way)
+    late = msgspec.structs.replace(offer(), session=first.session, number=50)
+    now = Way(host)
+    second = Link(now)
+    assert second.session > first.session
+    way.send(late)
+    await carried_out(host)
+    assert host.offers == {}
+    assert now.count(wire.Adrift) == 2, "at first, and to whoever spoke in another session"
+    # Nor what had come and not begun when the next one did.
+    host.end.send(offer(session=second.session, number=50))
+    Link(Encoded(host.end))
+    await carried_out(host)
+    assert host.offers == {}
+
+
+async def test_a_host_that_has_begun_anew_is_met_again(way):
+    """Whoever waits for its answer is not kept waiting."""
+    link = Link(way)
+    old = link.session
+    way.lost = (wire.Reply, wire.Standings)
+    asked = asyncio.ensure_future(link.look(["u"]))
+    await asyncio.sleep(0)
+    begun = FakeHost()
+    begun.sessions = 7
+    begun.offers["v"] = offer("v")
+    way._way = Encoded(begun.end)
+    begun.end.attach(link.hear)
+    assert link.session == 8 > old
+    assert await asked == ({}, "it has begun anew meanwhile")
+    assert link.picture.version("v") == 1
+
+
+async def test_a_foreign_hello_that_comes_late_is_survived(host, way):
+    """It was sent by a process that is gone: the host is in a session with nobody, until the living one hears of it."""
+    link = Link(way)
+    await link.order(offer())
+    way.send(wire.Hello(process="gone"))
+    answer = await link.order(offer("v"))
+    assert answer.verdict is Verdict.TAKEN
+    assert set(host.offers) == {"u", "v"}
+
+
+# --- what is lost ---------------------------------------------------------------------------------------------------
+
+
+async def test_an_order_without_an_answer_may_have_arrived_and_is_given_again(host, way, monkeypatch):
+    monkeypatch.setattr(control, "ANSWER_S", 0.01)
+    link = Link(way)
+    way.lost = (wire.Reply,)
+    with pytest.raises(HostSilentError, match="does not answer"):
+        await link.order(offer())
+    assert set(host.offers) == {"u"}
+    monkeypatch.setattr(control, "ANSWER_S", 60)
+    with pytest.raises(HostSilentError):
+        await link.order(offer())  # at once: it did not answer last time
+    way.lost = ()
+    host.end.remind()
+    assert (await link.order(offer())).verdict is Verdict.TAKEN
+
+
+async def test_a_change_that_was_not_heard_of_is_asked_for(host, way):
+    link = Link(way)
+    await link.order(offer())
+    way.lost = (wire.Stands,)
+    host.say("u", ready=True, reason=Reason.READY, message="now")
+    await heard()
+    assert link.picture.version("u") == 1
+    link.mend()
+    assert way.count(wire.Hello) == 1, "nobody can know yet"
+    host.end.remind()
+    link.mend()
+    assert way.count(wire.Hello) == 2
+    assert link.picture.version("u") == 2
+    link.mend()
+    assert way.count(wire.Hello) == 2, "all is heard"
+
+
+async def test_a_gap_is_noticed_by_what_comes_after_it(host, way):
+    link = Link(way)
+    for uid in ("u", "v"):
+        await link.order(offer(uid))
+    way.lost = (wire.Stands,)
+    host.say("u", ready=True, reason=Reason.READY, message="now")
+    await heard()
+    way.lost = ()
+    host.say("v", ready=True, reason=Reason.READY, message="now")
+    await heard()
+    assert (link.picture.version("u"), link.picture.version("v")) == (1, 2)
+    link.mend()
+    assert link.picture.version("u") == 2
+
+
+async def test_an_end_is_said_again_until_it_is_acknowledged(host, way):
+    link = Link(way)
+    await link.order(offer())
+    way.lost = (wire.Ended,)
+    host.finish("u")
+    await heard()
+    assert link.picture.ended == set()
+    way.lost = (wire.Acknowledge,)
+    host.end.remind()
+    assert link.picture.ended == {"u"}
+    link.acknowledge({"u"})
+    host.end.remind()
+    assert link.picture.ended == {"u"}
+    way.lost = ()
+    link.acknowledge({"u"})
+    await carried_out(host)
+    ends = way.count(wire.Ended)
+    host.end.remind()
+    assert way.count(wire.Ended) == ends
+    assert (link.picture.ended, host.acknowledged) == (set(), {"u"})
+
+
+async def test_a_report_that_comes_late_changes_nothing(host, way):
+    link = Link(way)
+    await link.order(offer())
+    for seq, uid in ((5, "u"), (5, "u"), (3, "u")):
+        link.hear(wire.Stands(session=link.session, count=seq, run=wire.Standing(uid=uid, seq=seq)))
+    assert link.picture.version("u") == 5
+    link.hear(wire.Ended(session=link.session, count=6, run=wire.Standing(uid="u", seq=6)))
+    link.hear(wire.Stands(session=link.session, count=7, run=wire.Standing(uid="u", seq=7)))
+    assert link.picture.has_ended("u")
+
+
+# --- what overtakes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["lease", "baseline"])
+async def test_what_replaces_is_not_replaced_by_what_was_sent_before(host, kind):
+    host.end.attach(lambda _: None)
+    host.end.send(wire.Hello(process="p"))
+    host.end.send(offer(session=1, number=1))
+    for number, value in ((5, 50), (5, 50), (3, 30)):
+        if kind == "lease":
+            host.end.send(wire.Lease(session=1, number=number, uid="u", until=value))
+        else:
+            workload = Workload(name="app", command=("a",), port=value)
+            host.end.send(wire.Baseline(session=1, number=number, workload=workload))
+        await carried_out(host)
+    assert host.leases == {"u": 50} if kind == "lease" else host.baselines["default", "app"].port == 50
+
+
+async def test_a_birth_that_was_sent_before_an_end_was_forgotten_is_too_late(host, way):
+    """It may be of that very run. Whoever wishes for it still sends it again."""
+    link = Link(way)
+    host.end.send(offer(session=link.session, number=100))
+    await carried_out(host)
+    host.finish("u")
+    host.end.forgets()
+    host.over.clear()
+    host.end.send(offer(session=link.session, number=99))
+    await carried_out(host)
+    assert host.offers == {}
+    host.end.send(offer(session=link.session, number=101))
+    await carried_out(host)
+    assert set(host.offers) == {"u"}
+
+
+# --- what it costs, and what is shown -------------------------------------------------------------------------------
+
+
+async def test_a_report_that_nobody_looks_at_is_not_drawn(host, way, monkeypatch):
+    """And of many changes in one turn of the loop one is told."""
+    drawn = []
+    standing = FakeHost.standing
+    monkeypatch.setattr(FakeHost, "standing", lambda self, uid: drawn.append(uid) or standing(self, uid))
+    link = Link(way)
+    await link.order(offer())
+    for _ in range(9):
+        host.versions["u"] = host.version("u") + 1
+        host.end.changed("u")
+    await heard()
+    assert (drawn, way.count(wire.Stands), link.picture.version("u")) == ([], 1, 10)
+    found, stale = await link.look(["u"])
+    assert (drawn, found["u"].report.ready, stale) == (["u"], True, "")
+
+
+async def test_a_report_that_a_host_sends_is_not_asked_for_and_its_clocks_go_on(host, way, monkeypatch):
+    link = Link(way)
+    await link.order(offer())
+    unit = UnitReport(
+        id="db/make",
+        name="make",
+        event="preStart",
+        kind="exec",
+        state="running",
+        template="has run {since}",
+        since=1_000_000,
+    )
+    host.say("u", ready=False, reason=Reason.RESOURCES_PENDING, message="has run for 1 s", units=(unit,))
+    report = msgspec.structs.replace(host.report("u"), about="db/make", message="db/make: has run for 1 s")
+    link.hear(wire.Stands(session=link.session, run=wire.Standing(uid="u", seq=9, report=report)))
+    monkeypatch.setattr(control.time, "time_ns", lambda: 1_061_000 * 1_000_000)
+    found, stale = await link.look(["u"])
+    assert (found["u"].report.message, stale) == ("db/make: has run for 1 min 1 s", "")
+    assert way.count(wire.AskStanding) == 0
+    monkeypatch.setattr(control, "ANSWER_S", 0.01)
+    way.lost = (wire.Standings,)
+    link.hear(wire.Stands(session=link.session, run=wire.Standing(uid="u", seq=10)))
+    found, stale = await link.look(["u"])
+    assert found["u"].seq == 9
+    assert stale == "it does not answer"
+
+
+async def test_what_a_host_cannot_do_is_told_from_what_it_cannot_do_now(host, way, monkeypatch):
+    link = Link(way)
+    host.refuse = "no such kind"
+    with pytest.raises(RefusedError, match="no such kind"):
+        await link.admit((DOCUMENT,), ())
+    with pytest.raises(RefusedError, match="no such kind"):
+        await link.order(offer())
+    assert (await link.order(offer(birth=False))).verdict is Verdict.UNKNOWN
+    host.refuse, host.down = "", True
+    with pytest.raises(HostUnavailableError, match="No space left"):
+        await link.order(offer())
+    monkeypatch.setattr(FakeHost, "offer", None)
+    with pytest.raises(HostFailedError):
+        await link.order(offer())
+
+
+async def test_who_cannot_be_asked_may_refuse_later(way, monkeypatch):
+    """A wish is stored also while its cluster is away."""
+    monkeypatch.setattr(control, "ANSWER_S", 0.01)
+    way.lost = (wire.AskAdmit,)
+    await Link(way).admit((DOCUMENT,), ())

@@ -1,0 +1,83 @@
+"""Orders to the host in any order and any number: the same is left. And what the host owes to whoever gives them."""
+
+import sqlite3
+
+import pytest
+
+from dayfly.embedded.ledger import Ledger, LedgerError
+from dayfly.spec.run import Request
+from dayfly.spec.wire import Verdict
+from embedded import documents as doc
+
+RAN = doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])
+ASKED = Request(at=1, reason="Deleted", message="asked", by="ann")
+
+
+@pytest.mark.parametrize("end", ["stop", "abandon"])
+async def test_an_end_that_overtakes_its_offer_stays_an_end(machine, end):
+    if end == "stop":
+        assert await machine.host.stop("u", ASKED, known=False) is Verdict.OVER
+    else:
+        assert await machine.host.abandon("u", ASKED) is Verdict.OVER
+    for _ in range(2):
+        assert await machine.host.offer(doc.offer(RAN)) is Verdict.OVER
+    assert list(machine.host.living()) == []
+    assert list(machine.host.unacknowledged()) == ["u"]
+    report = machine.host.standing("u").report
+    assert (report.phase, (report.closed or report.abandon).by) == ("cleaned" if end == "stop" else "abandoned", "ann")
+    assert machine.lines() == []
+
+
+async def test_what_is_said_to_have_begun_and_is_not_known_is_lost(machine):
+    """Nobody knows what it left behind: it has neither ended, nor is it begun once more."""
+    assert await machine.host.stop("u", ASKED, known=True) is Verdict.UNKNOWN
+    assert await machine.host.offer(doc.offer(RAN, birth=False)) is Verdict.UNKNOWN
+    assert machine.host.standing("u") is None
+    assert await machine.host.lease("u", 1) is Verdict.UNKNOWN
+    assert list(machine.host.unacknowledged()) == []
+
+
+async def test_an_older_form_of_a_wish_changes_nothing(machine):
+    await machine.baseline()
+    await machine.host.offer(doc.offer(generation=2, expires_at=2_000_000_000_000))
+    older = doc.offer(forks=[doc.fork()], generation=1, expires_at=1)
+    assert await machine.host.offer(older) is Verdict.TAKEN
+    await machine.ready()
+    stored = machine.host._engine.reader.load("u")
+    assert (stored.forks, stored.wish.expires_at, stored.generation) == ((), 2_000_000_000_000, 2)
+    assert await machine.host.offer(doc.offer(generation=3)) is Verdict.TAKEN
+    stored = machine.host._engine.reader.load("u")
+    assert (stored.wish.expires_at, stored.generation) == (0, 3)
+    await machine.finish()
+
+
+async def test_a_ledger_of_the_first_form_is_carried_on(machine):
+    """Its ends are said to whoever asks next: nobody could acknowledge one then."""
+    await machine.host.offer(doc.offer(RAN))
+    await machine.ready()
+    await machine.host.offer(doc.offer(RAN, uid="over"))
+    await machine.ready("over")
+    await machine.finish("over")
+    await machine.down()
+    database = sqlite3.connect(machine.home / "ledger.db")
+    database.executescript(
+        "ALTER TABLE run DROP COLUMN generation; DROP INDEX ended_unacknowledged;"
+        "ALTER TABLE ended DROP COLUMN acknowledged; DROP TABLE life; PRAGMA user_version = 1;"
+    )
+    database.close()
+    await machine.up()
+    await machine.ready()
+    assert (list(machine.host.living()), list(machine.host.unacknowledged())) == (["u"], ["over"])
+    assert await machine.host.offer(doc.offer(RAN, generation=5)) is Verdict.TAKEN
+    assert machine.lines() == ["ran", "ran"]
+    await machine.finish()
+
+
+def test_a_ledger_of_a_later_form_is_left_alone(tmp_path):
+    path = tmp_path / "ledger.db"
+    Ledger(path).close()
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(LedgerError, match="of version 99"):
+        Ledger(path)

@@ -1,0 +1,51 @@
+"""What becomes of outputs' values when their run has ended: they were for its steps, and nobody needs them any more."""
+
+from dayfly.embedded.ledger import Ledger
+from dayfly.spec.lifecycle import Output
+from embedded.documents import offer, resource, step
+from embedded.machine import until
+
+CANARY = b"canary-4711-of-the-mine"
+
+
+def holding(machine):
+    """All files of the home and of the work folder that have the canary in them, but for the script that makes it."""
+    files = [path for folder in (machine.home, machine.work) for path in folder.rglob("*") if path.is_file()]
+    return [path.name for path in files if CANARY in path.read_bytes()]
+
+
+async def test_no_file_has_them_after_the_end(machine):
+    """Not the ledger, and not the log of its writes, while the server goes on."""
+    make = step(
+        "make",
+        "printf 'canary-4711-%s' of-the-mine >/tmp/word",
+        outputs=(Output(name="word", path="/tmp/word", sensitive=True),),
+    )
+    drop = step("drop", 'echo "dropped" >>"$JOURNAL"', inputs=("word=make.word",))
+    await machine.host.offer(offer(resource("db", [make], [drop])))
+    await machine.ready()
+    assert machine.values() == {"db/make.word": CANARY}
+    assert any(name.startswith("ledger.db") for name in holding(machine))
+    await machine.finish()
+    await until(lambda: not holding(machine), lambda: f"nothing of it in {holding(machine)}", 20)
+    assert machine.lines() == ["dropped"]
+
+
+async def test_nor_after_a_server_that_was_killed(machine, monkeypatch):
+    """It could not wipe what it had written; the next one does."""
+    make = step(
+        "make", "printf 'canary-4711-%s' of-the-mine >/tmp/word", outputs=(Output(name="word", path="/tmp/word"),)
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "wipe", lambda ledger: setattr(ledger, "remains", False))
+        await machine.host.offer(offer(resource("db", [make])))
+        await machine.ready()
+        await machine.finish()
+        files = {machine.home / name: (machine.home / name).read_bytes() for name in ("ledger.db", "ledger.db-wal")}
+        await machine.down()
+    for path, data in files.items():
+        path.write_bytes(data)
+    assert holding(machine) == ["ledger.db-wal"]
+    await machine.up()
+    await until(lambda: not holding(machine), lambda: f"nothing of it in {holding(machine)}", 20)
+    assert machine.host.has_ended("u")

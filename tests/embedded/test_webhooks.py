@@ -1,0 +1,182 @@
+"""Webhooks on this machine: a process of ours sends each, before a server of the test's own."""
+
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dayfly.spec.lifecycle import Retry
+from dayfly.spec.wire import RefusedError
+from embedded import documents as doc
+from embedded.conftest import processes
+from embedded.machine import until
+from webhook.sending import unit
+from webhook.server import Server, answer
+
+
+def hook(name, url, method="POST", *, reads=None, **request):
+    """A webhook that reads `unit.output` as each input."""
+    made = unit(url, method, name=name, **request)
+    reads = tuple(doc.given(f"{key}={source}") for key, source in (reads or {}).items())
+    return msgspec.structs.replace(made, inputs=made.inputs + reads)
+
+
+async def up(machine, server, **options):
+    await machine.down()
+    return await machine.up(webhooks=[server.name], **options)
+
+
+async def test_create_and_delete_by_webhook_with_values_between_them_and_scripts(machine):
+    def reply(request, _):
+        return answer(201, {"id": "r/1", "password": "hunter2-hunter2"}) if request.method == "POST" else answer(204)
+
+    with Server(reply) as server:
+        await up(machine, server)
+        outputs = {"id": {"json_path": "$.id"}, "password": {"json_path": "$.password", "sensitive": True}}
+        make = hook("make", server.url, inputs={"name": "x"}, body={"name": {"$input": "name"}}, outputs=outputs)
+        seed = doc.step("seed", 'echo "$ID $PASSWORD" >> "$JOURNAL"', inputs=["id=make.id", "password=make.password"])
+        drop = hook("drop", server.url, "DELETE", reads={"id": "make.id"}, path=[{"$input": "id"}], idempotent=True)
+        await machine.host.offer(doc.offer(doc.resource("db", (make, seed), (drop,))))
+        await machine.ready()
+        log = machine.host.read_log("u", "db/make", 1, offset=0, limit=65_536).decode()
+        assert "answered 201" in log
+        assert "hunter2-hunter2" not in log
+        await machine.delete()
+        await machine.gone()
+    assert machine.lines() == ["r/1 hunter2-hunter2"]
+    assert [(seen.method, seen.target) for seen in server.seen] == [("POST", "/"), ("DELETE", "/r%2F1")]
+
+
+async def test_what_is_lost_is_sent_again_under_the_same_key_and_a_no_ends_that(machine):
+    answers = [None, answer(500), answer(422), answer(201)]
+
+    def reply(*_):
+        return answers.pop(0)
+
+    with Server(reply) as server:
+        await up(machine, server)
+        make = msgspec.structs.replace(
+            hook("make", server.url, idempotent=True), retry=Retry(idempotent=True, limit=9, backoff_ms=50)
+        )
+        await machine.host.offer(doc.offer(doc.resource("db", (make,))))
+        await machine.ready()
+        await machine.delete()
+        await machine.gone()
+    first, second, third, fourth = (seen.key for seen in server.seen)
+    assert first == second == third != fourth
+
+
+async def test_a_failed_webhook_says_what_the_server_said(machine):
+    with Server(lambda *_: answer(409)) as server:
+        await up(machine, server)
+        await machine.host.offer(doc.offer(doc.resource("db", (hook("make", server.url),))))
+        await machine.reason("ResourceFailed")
+        unit = machine.unit("db/make")
+        assert (unit.reason, unit.message) == ("UnexpectedStatus", "the server answered 409")
+        await machine.delete()
+        await machine.gone()
+
+
+async def test_a_server_that_is_not_allowed_hears_nothing(machine):
+    with Server(lambda *_: answer(201)) as server:
+        await machine.host.offer(doc.offer(doc.resource("db", (hook("make", server.url),))))
+        await machine.reason("ResourceFailed")
+        assert machine.unit("db/make").reason == "AddressRefused"
+        await machine.delete()
+        await machine.gone()
+    assert server.connections == 0
+
+
+async def test_a_secret_comes_from_the_servers_environment_and_stands_in_no_document(machine, monkeypatch):
+    monkeypatch.setenv("DNS_TOKEN", "t0ken-of-dns")
+    headers = {"Authorization": {"$secret": {"name": "dns", "key": "token"}, "prefix": "Bearer "}}
+    with Server(lambda *_: answer(201)) as server:
+        made = doc.resource("db", (hook("make", server.url, headers=headers),))
+        await up(machine, server)
+        await machine.host.offer(doc.offer(made))
+        await machine.ready()
+        assert server.seen[0].headers["authorization"] == "Bearer t0ken-of-dns"
+        assert b"t0ken-of-dns" not in machine.host.read_log("u", "db/make", 1, offset=0, limit=65_536)
+        await machine.delete()
+        await machine.gone()
+        monkeypatch.delenv("DNS_TOKEN")
+        await up(machine, server)
+        with pytest.raises(RefusedError, match="set DNS_TOKEN in the environment of `dayfly up`"):
+            machine.host.admit((made,), ())
+
+
+async def test_a_server_of_ours_that_is_replaced_waits_for_the_answer_and_sends_nothing_again(machine):
+    """The host ends while the request is under way; the next one adopts the sender."""
+    held = []
+
+    def reply(_request, stream):
+        held.append(stream.dup() if hasattr(stream, "dup") else stream)
+        return
+
+    with Server(reply) as server:
+        await up(machine, server)
+        make = hook("make", server.url, outputs={"id": {"json_path": "$.id"}})
+        await machine.host.offer(doc.offer(doc.resource("db", (make,))))
+        await until(lambda: held, "the request")
+        await up(machine, server)
+        held[0].sendall(answer(201, {"id": "r-1"}))
+        held[0].close()
+        await machine.ready()
+        assert {(value.output, value.value) for value in machine.host.values("u")} == {("id", b"r-1")}
+        await machine.delete()
+        await machine.gone()
+    assert len(server.seen) == 1
+
+
+async def test_a_sender_that_is_killed_sends_nothing_again_and_is_cleaned_up(machine):
+    held = []
+
+    def reply(request, stream):
+        if request.method == "DELETE":
+            return answer(404)
+        held.append(stream.dup())
+        return None
+
+    with Server(reply) as server:
+        await up(machine, server)
+        drop = hook("drop", server.url, "DELETE", idempotent=True, expect={"status": [204, 404]})
+        await machine.host.offer(doc.offer(doc.resource("db", (hook("make", server.url),), (drop,))))
+        await until(lambda: held, "the request")
+        for sender in _senders(machine):
+            os.kill(sender, signal.SIGKILL)
+        await machine.reason("ResourceFailed")
+        await machine.delete()
+        await machine.gone()
+        held[0].close()
+    assert [seen.method for seen in server.seen] == ["POST", "DELETE"]
+
+
+async def test_one_that_is_deleted_while_it_is_sent_waits_for_its_answer(machine):
+    held = []
+
+    def reply(request, stream):
+        if request.method == "DELETE":
+            return answer(204)
+        held.append(stream.dup())
+        return None
+
+    with Server(reply) as server:
+        await up(machine, server)
+        make = hook("make", server.url, outputs={"id": {"json_path": "$.id"}})
+        drop = hook("drop", server.url, "DELETE", reads={"id": "make.id"}, path=[{"$input": "id"}], idempotent=True)
+        await machine.host.offer(doc.offer(doc.resource("db", (make,), (drop,))))
+        await until(lambda: held, "the request")
+        await machine.delete()
+        await machine.said("db/make", "Stopping")
+        held[0].sendall(answer(201, {"id": "r-1"}))
+        held[0].close()
+        await machine.gone()
+    assert [seen.target for seen in server.seen] == ["/", "/r-1"]
+
+
+def _senders(machine):
+    """Processes of ours that send."""
+    found = processes(str(machine.journal))
+    return [each for each in found if b"sender.py" in Path(f"/proc/{each}/cmdline").read_bytes()]

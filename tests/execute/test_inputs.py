@@ -1,0 +1,114 @@
+"""What a unit reads: present, absent or unfit, by what the ledger knows. Both hosts ask here."""
+
+import pytest
+
+from dayfly.execute.inputs import ENV_INPUT_LIMIT, Told, is_complete, is_fit, remarks, resolve
+from dayfly.execute.order import CannotRenderError
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import seal
+from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Ref, Target, Unit
+from dayfly.spec.run import OutputRecord, Phase, Run, State, UnitRecord
+
+TARGET = Target(kind="Sandbox", name="box", uid="u")
+
+
+def step(name, *inputs):
+    return Unit(name=name, kind="exec", exec=Exec(script="#!/bin/sh"), inputs=inputs)
+
+
+def reads(unit="make", *, env=True, resource=""):
+    where = As(env="URL") if env else As(path="/url")
+    return Input(name="url", from_=Ref(unit=unit, output="url", resource=resource), as_=where)
+
+
+def run_with(phase=Phase.OPEN, **records):
+    units = {f"db/{name}": record for name, record in records.items()}
+    return Run(uid="r", target=TARGET, plan="", units=units, phase=phase)
+
+
+def made(size=3, *, text=True, state=State.DONE):
+    output = OutputRecord(digest="sha256:0", size=size, text=text)
+    return UnitRecord(attempt=1, state=state, outcome="succeeded", outputs={"url": output})
+
+
+def plan_of(read):
+    documents = [
+        Lifecycle(
+            target=TARGET, resource="db", pre_start=(step("make"), step("seed", read)), post_stop=(step("drop", read),)
+        ),
+        Lifecycle(target=TARGET, resource="app", pre_start=(step("other"),)),
+    ]
+    return seal(tuple(documents))
+
+
+class TestResolving:
+    def test_what_was_told_is_named_and_what_was_not_is_absent(self):
+        unit = step("seed", reads(), Input(name="own", value="v"), Input(name="none"))
+        found = resolve(run_with(make=made()), unit, "db", cleans=False)
+        assert found.sources == {"url": Told("db/make", "url"), "own": b"v", "none": None}
+        assert found.absent == ["none"]
+        none = resolve(run_with(), unit, "db", cleans=False)
+        assert none.absent == ["url", "none"]
+
+    @pytest.mark.parametrize("resource", ["", "db"])
+    def test_who_tells_it_may_be_of_another_resource(self, resource):
+        found = resolve(run_with(make=made()), step("x", reads(resource=resource)), "app", cleans=False)
+        assert found.sources == {"url": Told("db/make", "url") if resource else None}
+
+    @pytest.mark.parametrize("state", [State.CLAIMED, State.UNKNOWN])
+    def test_what_is_being_made_counts_as_there_whatever_was_told_before(self, state):
+        found = resolve(run_with(make=made(ENV_INPUT_LIMIT + 1, state=state)), step("x", reads()), "db", cleans=False)
+        assert found.sources == {"url": Told("db/make", "url")}
+
+    @pytest.mark.parametrize(
+        ("record", "reason"),
+        [
+            (made(ENV_INPUT_LIMIT), None),
+            (made(ENV_INPUT_LIMIT + 1), Reason.INPUT_TOO_LARGE),
+            (made(text=False), Reason.INPUT_NOT_TEXT),
+        ],
+    )
+    def test_a_variable_holds_so_much_text_and_no_more(self, record, reason):
+        run = run_with(make=record)
+        unit = step("seed", reads())
+        if reason is None:
+            assert resolve(run, unit, "db", cleans=False).unfit == {}
+            return
+        with pytest.raises(CannotRenderError, match="let the step read it as a file") as caught:
+            resolve(run, unit, "db", cleans=False)
+        assert caught.value.reason == reason
+        cleaning = resolve(run, unit, "db", cleans=True)
+        assert (cleaning.absent, list(cleaning.unfit)) == (["url"], ["url"])
+        in_file = resolve(run, step("seed", reads(env=False)), "db", cleans=False)
+        assert (in_file.absent, in_file.unfit) == ([], {})
+
+    def test_a_value_of_its_own_is_held_to_the_same(self):
+        zero = step("x", Input(name="v", value="a\0", as_=As(env="V")))
+        with pytest.raises(CannotRenderError, match="contains a zero byte"):
+            resolve(run_with(), zero, "db", cleans=False)
+        large = step("x", Input(name="v", value="a" * (ENV_INPUT_LIMIT + 1), as_=As(env="V")))
+        with pytest.raises(CannotRenderError, match="65537 bytes"):
+            resolve(run_with(), large, "db", cleans=False)
+
+
+class TestPlans:
+    def test_a_step_that_cleans_up_is_always_fit(self):
+        plan, run = plan_of(reads()), run_with(make=made(text=False))
+        assert is_fit(run, plan.steps["db/make"])
+        assert not is_fit(run, plan.steps["db/seed"])
+        assert is_fit(run, plan.steps["db/drop"])
+
+    def test_what_is_passed_as_absent_is_said_of_a_run_that_closes(self):
+        plan, bad = plan_of(reads()), made(text=False)
+        assert remarks(plan, run_with(make=bad)) == {}
+        assert remarks(plan, run_with(make=made(), phase=Phase.CLOSED)) == {}
+        [(unit, said)] = remarks(plan, run_with(make=bad, phase=Phase.CLOSED)).items()
+        assert unit == "db/drop"
+        assert said.endswith("; it is passed as absent")
+
+    def test_outputs_are_complete_once_all_that_creates_its_resource_has_succeeded(self):
+        plan, ended = plan_of(reads()), UnitRecord(attempt=1, state=State.DONE, outcome="failed")
+        assert not is_complete(plan, run_with(make=made()), "db")
+        assert not is_complete(plan, run_with(make=made(), seed=ended), "db")
+        assert is_complete(plan, run_with(make=made(), seed=made()), "db"), "those of others do not count"
+        assert not is_complete(plan, run_with(make=made(), seed=made()), "app")

@@ -1,0 +1,111 @@
+"""Folders in which steps begin: one that a step has touched in any way is nobody else's."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dayfly.execute.process.beginning import Beginnings
+from dayfly.execute.process.place import Place
+from dayfly.execute.process.run import Folder
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "steps").mkdir()
+    return Place(str(tmp_path), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
+
+
+@pytest.fixture
+def beginnings(place):
+    return Beginnings(place)
+
+
+def attempt(place, number):
+    return Folder(place, "run", "r/a", number)
+
+
+def inode(path):
+    return Path(path).stat().st_ino
+
+
+def steps(place):
+    return sorted(entry.name for entry in Path(place.steps).iterdir())
+
+
+def test_one_that_was_not_touched_is_the_next_ones(place, beginnings):
+    first = inode(beginnings.make(attempt(place, 1)))
+    assert beginnings.leave(attempt(place, 1), again=True)
+    assert not Path(attempt(place, 1).begins).exists()
+    again = beginnings.make(attempt(place, 2))
+    assert again == attempt(place, 2).begins
+    assert inode(again) == first
+    assert inode(beginnings.make(attempt(place, 3))) != first, "that one is at work"
+
+
+def come_and_gone(path):
+    (path / "file").touch()
+    (path / "file").unlink()
+
+
+@pytest.mark.parametrize(
+    "touch",
+    [
+        come_and_gone,
+        lambda path: path.chmod(0o755),
+        lambda path: os.utime(path, (1, 1)),
+        lambda path: (path.rmdir(), path.mkdir(mode=0o700)),
+    ],
+    ids=["an entry come and gone", "its mode", "its times", "another in its place"],
+)
+def test_one_that_was_touched_goes(place, beginnings, touch):
+    path = Path(beginnings.make(attempt(place, 1)))
+    before = path.stat().st_ctime_ns
+    # Times of files stand still for some milliseconds on older kernels.
+    while path.stat().st_ctime_ns == before:
+        touch(path)
+    assert beginnings.leave(attempt(place, 1), again=True)
+    assert steps(place) == []
+
+
+def test_one_in_which_something_was_left_is_told(place, beginnings):
+    (Path(beginnings.make(attempt(place, 1))) / "file").touch()
+    assert not beginnings.leave(attempt(place, 1), again=True)
+    assert steps(place) == ["run.r.a.1"]
+
+
+def test_one_whose_step_may_have_left_a_process_goes(place, beginnings):
+    beginnings.make(attempt(place, 1))
+    assert beginnings.leave(attempt(place, 1), again=False)
+    assert steps(place) == []
+
+
+def test_one_of_which_another_server_knew_goes(place, beginnings):
+    beginnings.make(attempt(place, 1))
+    assert Beginnings(place).leave(attempt(place, 1), again=True)
+    assert steps(place) == []
+
+
+def test_one_that_is_there_already_is_left_to_whoever_may_be_at_work_in_it(place, beginnings):
+    beginnings.make(attempt(place, 1))
+    beginnings.leave(attempt(place, 1), again=True)
+    Path(attempt(place, 2).begins).mkdir()
+    there = inode(attempt(place, 2).begins)
+    assert inode(beginnings.make(attempt(place, 2))) == there
+
+
+def test_spare_ones_go_with_the_server_and_those_of_a_killed_one_with_the_next(place, beginnings):
+    for last in (beginnings.close, lambda: Beginnings(place)):
+        beginnings.make(attempt(place, 1))
+        beginnings.leave(attempt(place, 1), again=True)
+        assert len(steps(place)) == 1
+        last()
+        assert steps(place) == []
+
+
+def test_a_spare_one_that_somebody_removed_is_made_anew(place, beginnings):
+    beginnings.make(attempt(place, 1))
+    beginnings.leave(attempt(place, 1), again=True)
+    for name in steps(place):
+        (Path(place.steps) / name).rmdir()
+    assert Path(beginnings.make(attempt(place, 2))).is_dir()

@@ -1,0 +1,351 @@
+"""What is said of a run: of several troubles the deepest, of several units the one that says most, and each in its state."""
+
+import msgspec
+import pytest
+
+from dayfly.plan import words
+from dayfly.plan.decide import decide
+from dayfly.plan.desk import Desk
+from dayfly.plan.phases import of_resource, phase, troubled
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import seal, sensitive_inputs
+from dayfly.plan.status import describe, limited
+from dayfly.plan.world import Ended, Running, Wish
+from dayfly.spec.lifecycle import Input, Output, Ref
+from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.run import Phase, Result
+from plan.worlds import (
+    after,
+    born,
+    claim,
+    close,
+    document,
+    done,
+    doubt,
+    failed,
+    fork,
+    plan_of,
+    record,
+    succeeded,
+    unit,
+    void,
+    world,
+)
+
+APP = "fork:shop/app"
+NOW = 1000
+PLAN = plan_of(
+    document(
+        pre_start=(unit("a"), unit("b")),
+        post_start=(unit("c"), unit("d")),
+        pre_stop=(unit("y"),),
+        post_stop=(unit("z"),),
+    )
+)
+FORKED = plan_of(PLAN.documents[0], forks=(fork(),))
+GENERATION = FORKED.kept[APP].generation
+
+
+def told(run, plan=PLAN, now=NOW, **fields) -> Report:
+    """What is said of a run at that moment."""
+    where = world(run, **fields)
+    return describe(plan, where, decide(plan, where, now), now)
+
+
+def made(plan=PLAN, *names):
+    return done(plan, born(plan), *(f"db/{name}" for name in names))
+
+
+def one(report: Report, name: str) -> UnitReport:
+    [found] = [unit for unit in report.units if unit.id == name]
+    return found
+
+
+def states(report: Report) -> dict[str, str]:
+    return {unit.name: unit.state for unit in report.units}
+
+
+def with_fork(*moves):
+    run = made(FORKED, "a", "b")
+    return after(FORKED, run, claim(APP, at=5, generation=GENERATION), *moves)
+
+
+class TestOpen:
+    def test_what_comes_before_the_forks_is_counted_alone(self):
+        report = told(after(PLAN, born(PLAN), claim("db/b")))
+        assert (report.reason, report.about, report.others) == (Reason.RESOURCES_PENDING, "db/b", 1)
+        assert (report.done, report.total) == (0, 4)
+
+    def test_what_comes_after_them_that_is_done_is_not_said(self):
+        run = made(PLAN, "a", "b", "c")
+        report = told(run)
+        assert (report.reason, report.about, report.others) == (Reason.HOOKS_PENDING, "db/d", 0)
+        assert (report.done, report.total) == (3, 4)
+
+    def test_all_that_is_done_is_ready(self):
+        report = told(made(PLAN, "a", "b", "c", "d"))
+        assert (report.ready, report.reason, report.about) == (True, Reason.READY, "")
+        assert (report.done, report.total) == (4, 4)
+        assert states(report) == {**dict.fromkeys("abcd", "succeeded"), "y": "waiting", "z": "waiting"}
+
+    def test_steps_without_a_resource_are_hooks(self):
+        plan = plan_of(document("", pre_start=(unit("a"),)))
+        assert told(born(plan), plan).reason is Reason.HOOKS_PENDING
+
+    @pytest.mark.parametrize(
+        ("names", "at", "reason"),
+        [
+            ((), "db/a", Reason.RESOURCE_FAILED),
+            (("a", "b"), "db/c", Reason.HOOK_FAILED),
+        ],
+    )
+    def test_a_failure_is_the_runs_own(self, names, at, reason):
+        report = told(after(PLAN, made(PLAN, *names), claim(at), record(at, failed(at=5))))
+        assert (report.reason, report.about, report.others) == (reason, at, 0)
+
+    def test_a_failure_before_the_forks_comes_before_a_doubt(self):
+        run = after(PLAN, born(PLAN), claim("db/a"), doubt("db/a"), claim("db/b"))
+        assert told(run).reason is Reason.OUTCOME_UNKNOWN
+        assert told(after(PLAN, run, record("db/b", failed()))).reason is Reason.RESOURCE_FAILED
+
+    def test_what_is_under_way_is_said_before_what_waits(self):
+        run = after(PLAN, made(PLAN, "a", "b"), claim("db/d"))
+        assert told(run).about == "db/d"
+
+
+class TestForks:
+    @pytest.mark.parametrize(
+        ("fact", "state", "ready"),
+        [
+            (Running(since=7), "running", False),
+            (Running(since=7, ready=False), "waiting", False),
+            (None, "waiting", False),
+        ],
+    )
+    def test_it_runs_once_it_answers(self, fact, state, ready):
+        report = told(with_fork(), FORKED, facts={(APP, 1): fact} if fact else {})
+        found = one(report, APP)
+        assert (found.state, report.ready) == (state, ready)
+        assert report.reason is (Reason.HOOKS_PENDING if state == "running" else Reason.FORKS_PENDING)
+        assert found.started_at == (7 if fact else 0)
+        assert (found.kind, found.event, found.name) == ("fork", "start", "app")
+        assert (report.done, report.total) == (2 + (state == "running"), 5)
+
+    def test_nothing_is_to_come_of_one_that_runs(self):
+        found = one(told(with_fork(), FORKED, facts={(APP, 1): Running(since=7)}), APP)
+        assert (found.since, found.until, found.waits_on, found.reason) == (5, 0, (), "")
+
+    def test_one_in_an_old_form_does_not_run(self):
+        run = after(FORKED, made(FORKED, "a", "b"), claim(APP, generation="old"))
+        assert one(told(run, FORKED, facts={(APP, 1): Running(since=7)}), APP).state == "waiting"
+
+    def test_one_whose_end_is_unknown(self):
+        assert one(told(with_fork(doubt(APP)), FORKED), APP).state == "unknown"
+
+    @pytest.mark.parametrize("end", [record(APP, failed(at=NOW)), void(APP, at=NOW)], ids=["ended", "void"])
+    def test_one_that_ended_is_tried_again_and_with_the_run_it_stops(self, end):
+        run = with_fork(end)
+        found = one(told(run, FORKED), APP)
+        assert found.state == "retrying"
+        assert found.until > NOW
+        assert one(told(after(FORKED, run, close()), FORKED), APP).state == "stopped"
+
+    def test_one_that_still_ends_is_said_to(self):
+        run = with_fork(record(APP, failed(at=NOW)))
+        found = one(told(run, FORKED, facts={(APP, 1): Running(since=7)}), APP)
+        assert found.reason == Reason.STOPPING
+
+
+class TestClosed:
+    def test_what_was_never_begun_is_passed_over(self):
+        run = after(PLAN, made(PLAN, "a"), close())
+        report = told(run)
+        assert states(report) == {"a": "succeeded", **dict.fromkeys("bcd", "skipped"), "y": "waiting", "z": "waiting"}
+        assert (report.done, report.total, report.reason) == (0, 2, Reason.DELETING)
+        assert report.about in ("db/y", "db/z")
+
+    def test_what_works_is_said_and_not_what_waits(self):
+        run = after(PLAN, made(PLAN, "a"), close(), claim("db/z"))
+        report = told(run)
+        assert (report.about, report.others) == ("db/z", 0)
+
+    def test_only_what_waits_is_said_where_nothing_works(self):
+        run = done(PLAN, after(PLAN, made(PLAN, "a"), close()), "db/y")
+        report = told(run)
+        assert (report.about, report.others, report.done) == ("db/z", 0, 1)
+
+    def test_a_create_step_that_was_to_be_tried_again_stops(self):
+        run = after(PLAN, born(PLAN), claim("db/a"), void("db/a"))
+        assert states(told(run))["a"] == "retrying"
+        assert states(told(after(PLAN, run, close())))["a"] == "stopped"
+
+    def test_what_was_cancelled_has_stopped_and_what_failed_has_failed(self):
+        run = after(PLAN, born(PLAN), claim("db/a"), claim("db/b"))
+        cancelled = Result(outcome="failed", reason=Reason.CANCELLED)
+        run = after(PLAN, run, record("db/a", cancelled), record("db/b", failed()))
+        assert states(told(run))["a"] == "failed"
+        found = states(told(after(PLAN, run, close())))
+        assert (found["a"], found["b"]) == ("stopped", "failed")
+
+    def test_a_doubt_is_said_before_all_else(self):
+        run = after(PLAN, born(PLAN), claim("db/a"), doubt("db/a"), close())
+        assert told(run).reason is Reason.OUTCOME_UNKNOWN
+        forked = after(FORKED, with_fork(doubt(APP)), close())
+        assert told(forked, FORKED).reason is Reason.OUTCOME_UNKNOWN
+
+    @pytest.mark.parametrize(("tries", "reason"), [(4, Reason.DELETING), (5, Reason.CLEANUP_STUCK)])
+    def test_a_cleanup_is_stuck_after_five_tries(self, tries, reason):
+        run = done(PLAN, after(PLAN, made(PLAN, "a"), close()), "db/y")
+        for number in range(1, tries + 1):
+            run = after(PLAN, run, claim("db/z", number), record("db/z", failed(at=NOW), number))
+        assert told(run).reason is reason
+
+    def test_nothing_left_to_say_is_that_it_ends(self):
+        empty = plan_of(document(pre_start=(unit("a"),)))
+        run = after(empty, born(empty), close())
+        assert told(run, empty).message == "is being cleaned up: deleted by ada"
+
+
+class TestBeside:
+    def test_a_wish_that_is_not_served_is_said_of_what_is_open(self):
+        ready = told(made(PLAN, "a", "b", "c", "d"))
+        assert limited(ready, ()) is ready
+        found = limited(ready, ("virtual",))
+        assert found.message.endswith("available. Not supported here: virtual.")
+        assert found.unserved == ("virtual",)
+        pending = told(born(PLAN))
+        assert limited(pending, ("virtual",)).message == pending.message
+        closed = told(after(PLAN, made(PLAN, "a"), close()))
+        assert limited(closed, ("virtual",)) is closed
+
+    def test_a_resource_counts_what_is_of_its_own_and_of_its_part(self):
+        report = told(after(PLAN, made(PLAN, "a"), close()))
+        assert of_resource(report.units, "db", closed=True)[:3] == ("Deleting", 0, 2)
+        assert of_resource(report.units, "db", closed=False)[:3] == ("Ready", 1, 1)
+        assert of_resource(report.units, "other", closed=True)[:3] == ("Deleting", 0, 0)
+
+    def test_a_resource_fails_by_its_worst_step(self):
+        run = after(PLAN, born(PLAN), claim("db/a"), claim("db/b"), record("db/b", failed()))
+        found = of_resource(told(run).units, "db", closed=False)
+        assert (found.phase, found.done, found.total, found.worst.id, found.troubled) == ("Failed", 0, 4, "db/b", True)
+        fresh = of_resource(told(born(PLAN)).units, "db", closed=False)
+        assert (fresh.phase, fresh.troubled) == ("Creating", False)
+
+    @pytest.mark.parametrize(
+        ("closed", "ready", "reason", "begun", "word"),
+        [
+            (True, True, "", True, "Deleting"),
+            (False, True, "", True, "Ready"),
+            (False, False, Reason.RESOURCE_FAILED, True, "Failed"),
+            (False, False, Reason.RESOURCES_PENDING, True, "Creating"),
+            (False, False, Reason.RESOURCES_PENDING, False, "Pending"),
+        ],
+    )
+    def test_one_word_for_a_part_of_life(self, closed, ready, reason, begun, word):
+        assert phase(begun=begun, closed=closed, ready=ready, reason=reason) == word
+
+    @pytest.mark.parametrize(
+        ("state", "reason", "said"),
+        [
+            ("failed", "", True),
+            ("unknown", "", True),
+            ("retrying", "", True),
+            ("waiting", Reason.WAITING_FOR_INPUT, False),
+            ("waiting", Reason.NAME_TAKEN, True),
+            ("running", Reason.RUNNING, False),
+            ("succeeded", Reason.NAME_TAKEN, False),
+        ],
+    )
+    def test_what_stands_in_the_way_is_trouble(self, state, reason, said):
+        found = UnitReport(id="a", name="a", event="preStart", kind="exec", state=state, reason=reason)
+        assert troubled([found]) is said
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("milliseconds", "said"),
+        [
+            (-5, "0 ms"),
+            (999, "999 ms"),
+            (1000, "1 s"),
+            (59_999, "59 s"),
+            (60_000, "1 min"),
+            (3_600_000, "1 h"),
+            (86_400_000, "1 d"),
+            (86_399_000, "23 h 59 min"),
+            (90_061_000, "1 d 1 h"),
+            (200_000, "3 min 20 s"),
+        ],
+    )
+    def test_a_span_has_its_two_largest_units(self, milliseconds, said):
+        assert words.span(milliseconds) == said
+
+    @pytest.mark.parametrize(
+        ("units", "said"),
+        [
+            ((), "nothing"),
+            (("a",), "a"),
+            (("a", "b"), "a and b"),
+            (("a", "b", "c", "d"), "a, b, c and d"),
+            (("a", "b", "c", "d", "e", "f"), "a, b, c, d and 2 more"),
+        ],
+    )
+    def test_names_are_listed_and_their_tail_is_counted(self, units, said):
+        assert words.names(units) == said
+
+
+class TestSealed:
+    def test_who_reads_its_own_resource_by_name_waits_for_no_reader_of_it(self):
+        """It would be cleaned up after itself."""
+        own = Input(name="a", from_=Ref(unit="a", output="out", resource="db"))
+        reads = msgspec.structs.replace(unit("b"), inputs=(own,))
+        plan = seal((document(pre_start=(unit("a"), reads)),))
+        assert plan.readers == {"db": frozenset()}
+        assert plan.steps["db/b"].reads == ("db/a",)
+
+    def test_a_reader_of_another_resource_is_one(self):
+        documents = (document("db", pre_start=(unit("a"),)), document("app", pre_start=(unit("b", "db/a"),)))
+        assert seal(documents).readers == {"db": frozenset({"app"}), "app": frozenset()}
+
+    @pytest.mark.parametrize(
+        ("ref", "found"),
+        [
+            (Ref(unit="a", output="key", resource="db"), {"in"}),
+            (Ref(unit="a", output="key"), {"in"}),
+            (Ref(unit="a", output="url", resource="db"), set()),
+            (Ref(unit="a", output="key", resource="other"), set()),
+            (None, set()),
+        ],
+    )
+    def test_what_was_declared_sensitive_is_so_for_whoever_reads_it(self, ref, found):
+        outputs = (Output(name="key", path="/k", sensitive=True), Output(name="url", path="/u"))
+        plan = seal(
+            (
+                document("db", pre_start=(unit("a", outputs=outputs),)),
+                document("other", pre_start=(unit("a", outputs=outputs[1:]),)),
+            )
+        )
+        reads = msgspec.structs.replace(unit("b"), inputs=(Input(name="in", from_=ref),))
+        assert sensitive_inputs(plan, reads, "db") == found
+
+
+@pytest.mark.parametrize("wish", [Wish(expires_at=1), Wish(lease_until=1)])
+def test_a_time_that_was_over_long_ago_is_over(wish):
+    found = decide(PLAN, world(born(PLAN), wish=wish), NOW)
+    assert found.moves[0].request.reason in (Reason.EXPIRED, Reason.LEASE_LAPSED)
+
+
+def test_an_end_that_is_told_counts_once_the_run_has_it():
+    ended = Ended(result=succeeded(9))
+    report = told(after(PLAN, born(PLAN), claim("db/a")), facts={("db/a", 1): ended})
+    assert report.phase is Phase.OPEN
+    assert states(report)["a"] == "running", "the report is of the ledger"
+
+
+def test_only_what_ran_may_linger():
+    """Of an attempt that never ran nothing is left, whatever is still heard of it."""
+    facts = {("db/a", 1): Running(since=1)}
+    ran = after(PLAN, born(PLAN), claim("db/a"), record("db/a", failed()))
+    never = after(PLAN, born(PLAN), claim("db/a"), void("db/a"))
+    assert Desk(PLAN, world(ran, facts=facts), NOW).lingers("db/a")
+    assert not Desk(PLAN, world(never, facts=facts), NOW).lingers("db/a")

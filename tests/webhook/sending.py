@@ -1,0 +1,67 @@
+"""Webhooks as documents have them, and their sender in this process: with a resolver and a clock of the test's own."""
+
+import json
+from types import SimpleNamespace
+
+from dayfly.execute.order import built_in
+from dayfly.execute.webhook.ends import ORDER
+from dayfly.execute.webhook.exchange import resolve
+from dayfly.execute.webhook.read import meaning
+from dayfly.execute.webhook.render import Place, as_exec
+from dayfly.execute.webhook.sender import Sender
+from dayfly.spec.lifecycle import As, Input, Output, Retry, Timeouts, Unit, Webhook
+from dayfly.spec.run import NEVER
+
+
+def unit(url, method="POST", *, inputs=None, outputs=(), idempotent=False, run_ms=60_000, name="make", **request):
+    """A unit of kind webhook; `outputs` by name, each a dictionary of what `Output` says of where it comes from."""
+    return Unit(
+        name=name,
+        kind="webhook",
+        inputs=tuple(
+            Input(name=key, value=value, as_=As(env=f"DAYFLY_INPUT_{key.upper()}"))
+            for key, value in (inputs or {}).items()
+        ),
+        outputs=tuple(Output(name=key, **where) for key, where in dict(outputs).items()),
+        retry=Retry(idempotent=idempotent, limit=3 if idempotent else 1, backoff_ms=50),
+        timeouts=Timeouts(run_ms=run_ms, grace_ms=run_ms),
+        webhook=Webhook(request={"method": method, "url": url, **request}, env={"DAYFLY_SANDBOX_NAME": "box"}),
+    )
+
+
+class Sent(SimpleNamespace):
+    """How it ended: `code`, `reason`, `log`, `outputs` by name."""
+
+
+def send(folder, made, *, allowed=(), record=NEVER, resolver=resolve, sensitive=(), secrets=None, cancel=False):
+    """Run the unit's sender to its end; its pauses take no time, and are told."""
+    place = Place(command=("python",), folder=str(folder), allowed=frozenset(allowed))
+    absent = [item.name for item in made.inputs if item.value is None]
+    running = as_exec(made, place, run="u", name="db/make", record=record, absent=absent, sensitive=sensitive)
+    told = built_in(running, run="u", resource="db", name="db/make", number=1, absent=absent, complete=True)
+    environment = {name.encode(): value.encode() for name, value in {**told, **(secrets or {})}.items()}
+    environment |= {item.as_.env.encode(): (item.value or "").encode() for item in made.inputs}
+    lines = []
+    order = json.loads(environment.pop(ORDER.encode()))
+    pauses = []
+    sender = Sender(
+        order,
+        environment,
+        say=lines.append,
+        resolver=resolver,
+        pause=pauses.append,
+        clock=lambda: sum(pauses),
+    )
+    if cancel:
+        sender.cancel()
+    code = sender.run()
+    log = b"\n".join(lines).decode()
+    outputs = {}
+    for output in running.outputs:
+        path = folder / output.path.rpartition("/")[2]
+        if path.exists():
+            outputs[output.name] = path.read_text()
+            path.unlink()
+    return Sent(
+        code=code, reason=meaning(code, made)[0] if code else "", log=log, outputs=outputs, order=order, pauses=pauses
+    )

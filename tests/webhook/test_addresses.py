@@ -1,0 +1,161 @@
+"""Nothing is sent to an address that is not everybody's, however it is written and whatever a resolver says."""
+
+import errno
+import socket
+
+import pytest
+
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.webhook import guard
+from dayfly.spec import webhook
+from dayfly.spec.errors import SpecError
+from webhook.sending import send, unit
+from webhook.server import Server, answer
+
+# Forms of 127.0.0.1, of 169.254.169.254 and of 10.0.0.1, as programs read them.
+QUADS = {
+    "127.0.0.1": 0x7F000001,
+    "169.254.169.254": 0xA9FEA9FE,
+    "10.0.0.1": 0x0A000001,
+    "192.168.0.1": 0xC0A80001,
+    "0.0.0.0": 0,
+}
+
+
+def _forms(quad, number):
+    parts = [int(part) for part in quad.split(".")]
+    yield quad
+    yield f"{quad}."
+    yield str(number)
+    yield f"0x{number:x}"
+    yield f"0X{number:X}"
+    yield f"0{number:o}"
+    yield ".".join(f"0{part:o}" for part in parts)
+    yield ".".join(f"0x{part:x}" for part in parts)
+    if parts[0] != 10:  # 010 is 8, and that is somebody's
+        yield ".".join(f"{part:03d}" for part in parts)
+    yield f"{parts[0]}.{number & 0xFFFFFF}"
+    yield f"{parts[0]}.{parts[1]}.{number & 0xFFFF}"
+    yield f"0x{parts[0]:x}.{parts[1]}.0{parts[2]:o}.{parts[3]}"
+    high, low = number >> 16, number & 0xFFFF
+    for prefix in ("::ffff:", "::ffff:0:", "::", "64:ff9b::", "64:ff9b:1::", "64:ff9b:1:ffff::"):
+        yield f"[{prefix}{high:x}:{low:x}]"
+        yield f"[{prefix}{quad}]"
+    yield f"[2002:{high:x}:{low:x}::1]"
+    yield f"[2001:0:{0x01010101 >> 16:x}:{0x0101:x}::{~high & 0xFFFF:x}:{~low & 0xFFFF:x}]"
+    yield f"[2001:0:{high:x}:{low:x}::1]"
+    yield f"public.example@{quad}"
+    yield f"{quad}#@public.example"
+    yield f"{quad}\\@public.example"
+    yield f"{quad}%2f@public.example"
+    yield "".join(chr(0xFF10 + int(char)) if char.isdigit() else "。" for char in quad)
+    yield "".join(chr(0x2460 + int(char) - 1) if char in "123456789" else char for char in quad)
+
+
+HOSTS = (
+    *(host for quad, number in QUADS.items() for host in _forms(quad, number)),
+    *("0", "0.0.0.0", "0x0", "127.1", "127.0.1", "127.127.127.127", "0.0.0.1", "localhost", "localhost.", "LOCALHOST"),
+    *("[::]", "[::1]", "[0:0:0:0:0:0:0:1]", "[fe80::1]", "[fe80::1%25lo]", "[fc00::1]", "[fd00:ec2::254]", "[ff02::1]"),
+    *("100.100.100.200", "168.63.129.16", "192.0.0.192", "100.64.0.1", "172.16.0.1", "172.31.255.255", "198.18.0.1"),
+    *("224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255", "192.0.2.1", "198.51.100.1", "203.0.113.1"),
+    *("[2001:db8::1]", "[100::1]", "[fec0::1]", "[5f00::1]", "[3fff::1]", "192.88.99.1"),
+    *(" 127.0.0.1", "127.0.0.1 ", "127.0.0.1\t", "127.0.0.1\n", "127.0.0.1\r\nHost: x", "user:pass@127.0.0.1", ""),
+    *("[::ffff:7f00:1%25x]", "127.0.0.1:0", "[", "]", "[127.0.0.1]", "127.0.0.1:99999", "127.0.0.1:-1"),
+)
+URLS = (
+    *(f"https://{host}/" for host in HOSTS),
+    *(f"{scheme}://127.0.0.1/" for scheme in ("http", "ftp", "file", "gopher", "dict", "ldap", "jar", "ws", "HTTPS")),
+    *(
+        "file:///etc/passwd",
+        "//127.0.0.1/",
+        "https:127.0.0.1",
+        "https:///127.0.0.1/",
+        "https:/\\127.0.0.1",
+        "127.0.0.1",
+    ),
+)
+
+
+@pytest.fixture
+def no_connection(monkeypatch):
+    made = []
+
+    def connect(_self, address):
+        made.append(address)
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    return made
+
+
+def _names(host, port):
+    """The system's own reading of numbers, and nobody's server for names."""
+    if host.rstrip(".").lower() == "localhost":
+        host = "127.0.0.1"
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError) as fault:
+        raise OSError(str(fault)) from None
+    return [(family, address) for family, _, _, _, address in found]
+
+
+def test_no_way_of_writing_an_address_leads_to_one_that_is_not_everybodys(tmp_path, no_connection):
+    assert len(set(URLS)) >= 200
+    passed = []
+    for url in URLS:
+        try:
+            webhook.check_url(url)
+        except SpecError:
+            pass
+        else:
+            passed.append(url)
+        # Whoever brought the document past `spec` meets the sender.
+        try:
+            sent = send(tmp_path, unit(url), resolver=_names)
+        except CannotRenderError:
+            continue
+        assert sent.reason in ("AddressRefused", "NotSent", "InputUnfit"), (url, sent.log)
+    assert no_connection == []
+    # What only the sender can refuse: plain addresses and names.
+    assert all(url.startswith(("https://", "http://127.0.0.1/")) for url in passed), passed
+
+
+def test_each_connection_goes_to_an_address_that_was_judged_and_all_its_addresses_are_judged(tmp_path, no_connection):
+    told = []
+    answers = [["93.184.216.34"], ["127.0.0.1"]]
+
+    def rebinding(host, port):
+        told.append(host)
+        return [(socket.AF_INET, (each, port)) for each in answers[min(len(told), 2) - 1]]
+
+    # The first connection is refused; by the second try the name leads elsewhere.
+    assert send(tmp_path, unit("https://api.example/"), resolver=rebinding).reason == "AddressRefused"
+    assert (told, no_connection) == (["api.example"] * 2, [("93.184.216.34", 443)])
+    answers[0] = ["93.184.216.34", "10.0.0.1"]
+    told.clear()
+    no_connection.clear()
+    assert send(tmp_path, unit("https://api.example/"), resolver=rebinding).reason == "AddressRefused"
+    assert no_connection == []
+
+
+def test_nothing_is_sent_in_the_clear_but_to_whom_an_administrator_allows(tmp_path, no_connection):
+    def public(_host, port):
+        return [(socket.AF_INET, ("93.184.216.34", port))]
+
+    sent = send(tmp_path, unit("http://api.example/"), resolver=public)
+    assert (sent.reason, no_connection) == ("AddressRefused", [])
+    assert "--allow-webhook api.example:80" in sent.log
+
+
+def test_what_an_administrator_allows_is_that_host_at_that_port_alone(tmp_path):
+    with Server(lambda *_: answer(200)) as server:
+        assert send(tmp_path, unit(server.url)).reason == "AddressRefused"
+        assert send(tmp_path, unit(server.url), allowed=["127.0.0.1:1"]).reason == "AddressRefused"
+        assert send(tmp_path, unit(server.url), allowed=[f"localhost:{server.port}"]).reason == "AddressRefused"
+        assert server.connections == 0
+        assert send(tmp_path, unit(server.url), allowed=[server.name]).code == 0
+
+
+@pytest.mark.parametrize("public", ["93.184.216.34", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"])
+def test_what_is_everybodys_may_be_sent_to(public):
+    assert guard.refusal(public) == ""

@@ -1,0 +1,259 @@
+"""The sender against a real server: what it sends, what it makes of each answer, and of none."""
+
+import subprocess
+import time
+
+import pytest
+
+from dayfly.spec.run import OutputRecord, UnitRecord
+from webhook.sending import send, unit
+from webhook.server import Server, answer
+
+CREATED = answer(201, {"id": "r-1", "size": 3, "tags": ["a", "b"], "secret": "s3cr3t-value"}, etag='"7"')
+
+
+def test_a_request_is_sent_with_whole_values_and_its_answer_is_taken_apart(tmp_path):
+    with Server(lambda *_: CREATED) as server:
+        made = unit(
+            f"{server.url}/v1",
+            path=("records", {"$input": "zone"}),
+            query={"dry": "no", "who": {"$env": "DAYFLY_SANDBOX_NAME"}, "gone": {"$input": "gone"}},
+            headers={
+                "X-Zone": {"$input": "zone"},
+                "Authorization": {"$secret": {"name": "dns", "key": "token"}, "prefix": "Bearer "},
+            },
+            body={"name": {"$input": "name"}, "port": {"$input": "port", "json": True}, "absent": {"$input": "gone"}},
+            inputs={"zone": "a/b c", "name": 'x"},{"y', "port": "5432", "gone": None},
+            outputs={
+                "id": {"json_path": "$.id"},
+                "tag": {"json_path": "$.tags[?@ == 'b']"},
+                "size": {"json_path": "$.size"},
+                "etag": {"header": "ETag"},
+                "status": {"status": True},
+                "secret": {"json_path": "$.secret", "sensitive": True},
+            },
+        )
+        sent = send(tmp_path, made, allowed=[server.name], secrets={"DNS_TOKEN": "t0ken-of-dns\n"})
+    [seen] = server.seen
+    assert sent.code == 0, sent.log
+    assert (seen.method, seen.target) == ("POST", "/v1/records/a%2Fb%20c?dry=no&who=box")
+    assert seen.headers["authorization"] == "Bearer t0ken-of-dns"
+    assert seen.headers["x-zone"] == "a/b c"
+    assert seen.json == {"name": 'x"},{"y', "port": 5432, "absent": None}
+    assert sent.outputs == {
+        "id": "r-1",
+        "tag": "b",
+        "size": "3",
+        "etag": '"7"',
+        "status": "201",
+        "secret": "s3cr3t-value",
+    }
+    assert "t0ken-of-dns" not in sent.log
+    assert "s3cr3t-value" not in sent.log
+    assert "answered 201" in sent.log
+
+
+def _slow_body(_request, stream):
+    stream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+    try:
+        while True:
+            stream.sendall(b"x")
+            time.sleep(0.02)  # the server's pace is what is tried
+    except OSError:
+        return
+
+
+FAULTS = {
+    "closed": (lambda *_: None, "AnswerLost"),
+    "no HTTP": (lambda *_: b"SSH-2.0-x\r\n", "AnswerLost"),
+    "an interim answer alone": (lambda *_: b"HTTP/1.1 103 Early Hints\r\n\r\n", "AnswerLost"),
+    "cut": (lambda *_: CREATED[:-5], "AnswerCut"),
+    "cut within chunks": (
+        lambda *_: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nabc",
+        "AnswerCut",
+    ),
+    "slow": (_slow_body, "AnswerSlow"),
+    "huge": (lambda *_: answer(200, b"x" * ((1 << 20) + 1)), "AnswerTooLarge"),
+    "not JSON": (lambda *_: answer(200, b"<html>"), "AnswerNotJSON"),
+    "nothing found": (lambda *_: answer(200, {"no": 1}), "AnswerUnfit"),
+    "redirect": (lambda *_: answer(302, b"", location="http://127.0.0.1:1/"), "Redirected"),
+    "no": (lambda *_: answer(422, {"error": "no"}), "UnexpectedStatus"),
+    "too many": (lambda *_: answer(429), "AnswerLost"),
+    "unavailable": (lambda *_: answer(503), "AnswerLost"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_has_its_reason_and_nothing_is_sent_twice(tmp_path, fault):
+    reply, reason = FAULTS[fault]
+    with Server(reply) as server:
+        made = unit(
+            server.url, idempotent=True, outputs={"id": {"json_path": "$.id"}}, timeouts={"answer": "1s"}, body={}
+        )
+        sent = send(tmp_path, made, allowed=[server.name])
+    assert sent.reason == reason, sent.log
+    assert len(server.seen) == 1
+    definite = reason in ("UnexpectedStatus", "Redirected", "AnswerTooLarge", "AnswerNotJSON", "AnswerUnfit")
+    assert ("definite-answer" in sent.outputs) is definite
+
+
+def test_an_expected_status_is_none_that_leaves_anything_open(tmp_path):
+    with Server(lambda request, _: answer(503 if request.target == "/busy" else 404)) as server:
+        gone = send(tmp_path, unit(server.url, "DELETE", expect={"status": [200, 404]}), allowed=[server.name])
+        busy = send(tmp_path, unit(f"{server.url}/busy", expect={"failed": [503]}), allowed=[server.name])
+    assert (gone.code, busy.reason) == (0, "UnexpectedStatus")
+    assert "definite-answer" in busy.outputs
+
+
+def test_the_key_changes_with_a_certain_no_and_with_nothing_else(tmp_path):
+    said = OutputRecord(digest="sha256:" + "ab" * 32, size=1)
+    with Server(lambda *_: CREATED) as server:
+        for record in (
+            UnitRecord(),
+            UnitRecord(attempt=2, failures=1),
+            UnitRecord(attempt=3, outputs={"definite-answer": said}),
+            UnitRecord(attempt=4, outputs={"definite-answer": said, "location": said}),
+        ):
+            assert send(tmp_path, unit(server.url), allowed=[server.name], record=record).code == 0
+    first, second, third, fourth = (seen.key for seen in server.seen)
+    assert first == second != third == fourth
+
+
+def test_what_cannot_be_sent_is_tried_again_and_then_said(tmp_path):
+    with Server(lambda *_: CREATED) as server:
+        name = server.name
+    sent = send(tmp_path, unit(f"http://{name}/"), allowed=[name])
+    assert (sent.reason, sent.pauses) == ("NotSent", [0.5, 1.0, 2.0])
+    assert "definite-answer" not in sent.outputs
+
+    def unknown(*_):
+        raise OSError("no such name")
+
+    sent = send(tmp_path, unit("https://nowhere.example/"), resolver=unknown)
+    assert sent.reason == "NotSent"
+    assert "nowhere.example cannot be resolved" in sent.log
+
+
+def test_nothing_is_sent_once_it_was_asked_to_end(tmp_path):
+    with Server(lambda *_: CREATED) as server:
+        sent = send(tmp_path, unit(server.url), allowed=[server.name], cancel=True)
+    assert (sent.reason, server.connections) == ("Cancelled", 0)
+
+
+@pytest.mark.parametrize("value", ["a\nInjected: 1", "é", "a\x00"])
+def test_a_value_that_a_header_cannot_hold_sends_nothing(tmp_path, value):
+    with Server(lambda *_: CREATED) as server:
+        made = unit(server.url, headers={"X": {"$input": "x"}}, inputs={"x": value})
+        sent = send(tmp_path, made, allowed=[server.name])
+    assert (sent.reason, server.connections) == ("InputUnfit", 0)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A server's own, for 127.0.0.1, with its key in the same file."""
+    file, key = (tmp_path_factory.mktemp("tls") / name for name in ("certificate.pem", "key.pem"))
+    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=own -addext subjectAltName=IP:127.0.0.1"
+    command = ["openssl", *made.split(), "-keyout", str(key), "-out", str(file)]
+    subprocess.run(command, check=True, capture_output=True)
+    file.write_text(file.read_text() + key.read_text())
+    return file
+
+
+def test_a_private_ca_is_believed_where_it_is_named_and_nowhere_else(tmp_path, certificate):
+    ca = certificate.read_text().partition("-----BEGIN PRIVATE")[0]
+    with Server(lambda *_: CREATED, certificate=certificate) as server:
+        other = send(tmp_path, unit(server.url), allowed=[server.name])
+        assert server.seen == []
+        own = send(tmp_path, unit(server.url, tls={"ca": ca}), allowed=[server.name])
+    assert (other.reason, other.pauses) == ("NotSent", [])
+    assert "the certificate of 127.0.0.1" in other.log
+    assert own.code == 0, own.log
+
+
+# --- lost answers, and how it is found out ---------------------------------------------------------------------------
+
+
+def test_find_tells_that_a_lost_request_was_carried_out(tmp_path):
+    asked = []
+
+    def reply(request, _):
+        if request.method == "POST":
+            return None
+        asked.append(request.target)
+        return answer(404) if len(asked) < 3 else answer(200, {"id": "r-1", "state": "ok"})
+
+    with Server(reply) as server:
+        made = unit(
+            f"{server.url}/records",
+            body={"name": "x"},
+            find={
+                "path": ["by-owner"],
+                "query": {"owner": {"$env": "DAYFLY_RESOURCE_ID"}},
+                "when": {"path": "$.state", "in": ["ok"]},
+            },
+            outputs={"id": {"json_path": "$.id"}},
+        )
+        sent = send(tmp_path, made, allowed=[server.name])
+    assert (sent.code, sent.outputs) == (0, {"id": "r-1"}), sent.log
+    assert [seen.method for seen in server.seen] == ["POST", "GET", "GET", "GET"]
+    assert asked[0].startswith("/records/by-owner?owner=")
+
+
+def test_without_find_the_time_is_waited_out_in_which_it_might_be_carried_out(tmp_path):
+    with Server(lambda *_: None) as server:
+        sent = send(tmp_path, unit(server.url, run_ms=300_000), allowed=[server.name])
+    assert (sent.reason, sum(sent.pauses), len(server.seen)) == ("AnswerLost", 298, 1)
+
+
+# --- long jobs --------------------------------------------------------------------------------------------------------
+
+POLL = {"until": {"path": "$.state", "in": ["done"]}, "failed": {"path": "$.state", "in": ["failed"]}}
+
+
+def _job(states, begun):
+    left = list(states)
+
+    def reply(request, _):
+        if request.method == "POST":
+            return begun
+        state = left.pop(0) if len(left) > 1 else left[0]
+        return answer(state) if isinstance(state, int) else answer(200, {"state": state, "host": "h"})
+
+    return reply
+
+
+def test_a_long_job_is_followed_until_it_is_done(tmp_path):
+    begun = answer(202, {"id": "r-1"}, location="/jobs/1?x=y")
+    with Server(_job(["running", 503, "running", "done"], begun)) as server:
+        outputs = {"id": {"json_path": "$.id"}, "host": {"json_path": "$.host"}}
+        sent = send(tmp_path, unit(server.url, poll=POLL, outputs=outputs), allowed=[server.name])
+    assert sent.code == 0, sent.log
+    assert sent.outputs == {"id": "r-1", "host": "h", "location": f"{server.url}/jobs/1?x=y"}
+    assert [seen.target for seen in server.seen] == ["/", *["/jobs/1?x=y"] * 4]
+    assert all("idempotency-key" not in seen.headers for seen in server.seen[1:])
+
+
+@pytest.mark.parametrize(
+    ("begun", "states", "reason"),
+    [
+        (answer(202, {"href": "/jobs/1"}), ["failed"], "JobFailed"),
+        (answer(202, {"href": "/jobs/1"}), [404], "JobFailed"),
+        (answer(202, {"href": "https://elsewhere.example/jobs/1"}), ["done"], "AnswerUnfit"),
+        (answer(202, {"href": "//elsewhere.example/"}), ["done"], "AnswerUnfit"),
+        (answer(202, {}), ["done"], "AnswerUnfit"),
+        (answer(202, {"href": "/jobs/1"}), ["running"], "JobUnfinished"),
+    ],
+)
+def test_a_job_that_comes_to_nothing_says_why(tmp_path, begun, states, reason):
+    with Server(_job(states, begun)) as server:
+        made = unit(server.url, poll={**POLL, "location": "$.href"}, run_ms=60_000)
+        sent = send(tmp_path, made, allowed=[server.name])
+    assert sent.reason == reason, sent.log
+    assert sum(seen.method == "POST" for seen in server.seen) == 1
+
+
+def test_an_answer_that_is_no_job_is_the_end(tmp_path):
+    with Server(lambda *_: CREATED) as server:
+        made = unit(server.url, poll=POLL, outputs={"id": {"json_path": "$.id"}})
+        sent = send(tmp_path, made, allowed=[server.name])
+    assert (sent.code, sent.outputs) == (0, {"id": "r-1"})

@@ -1,0 +1,296 @@
+"""How a webhook is written: what it becomes, and every mistake with its place."""
+
+import pytest
+
+from compile.wishes import run
+from dayfly.cli import options
+from dayfly.cli.exits import CliError
+from dayfly.compile import preview
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.webhook.render import Place, as_exec
+from dayfly.spec import documents
+from dayfly.spec.errors import SpecError
+from dayfly.spec.lifecycle import Timeouts
+from dayfly.spec.run import NEVER
+from spec.places import load, refusal
+
+STEP = """\
+name: p
+spec:
+  create:
+  - name: make
+    inputs:
+    - {name: zone, valueFromSandbox: true}
+    webhook:
+"""
+GOOD = """\
+      method: POST
+      url: https://dns.example.com/v1/records
+"""
+
+
+def step(more="", webhook=GOOD):
+    """A plugin with one webhook, of which `webhook` is the request, and `more` stands beside it."""
+    return STEP + webhook + more
+
+
+def field(line):
+    """A webhook of which one more line is wrong."""
+    return step(webhook=GOOD + f"      {line}\n")
+
+
+HERE = "spec.create[0].webhook"
+REFUSED = {
+    "a script too": (
+        step("    script: |\n      #!/bin/sh\n").replace("- name: make", "- §name: make"),
+        "spec.create[0]",
+        "needs exactly one of script and webhook; both are given",
+    ),
+    "an unknown field": (field("§retries: 3"), f"{HERE}.retries", 'unknown field "retries"; known here: method, url'),
+    "no url": (
+        step(webhook="      method: POST\n").replace("webhook:", "§webhook:"),
+        HERE,
+        'missing required field "url"',
+    ),
+    "method": (step(webhook=GOOD.replace("method: POST", "§method: FETCH")), f"{HERE}.method", "is none of GET"),
+    "a body of a GET": (
+        step(webhook=GOOD.replace("POST", "GET") + "      §body: {}\n"),
+        f"{HERE}.body",
+        "a GET has no body",
+    ),
+    "an input that is none": (
+        field("body: {name: {§$input: zones}}"),
+        f'{HERE}.body.name["$input"]',
+        'this step has no input "zones"; it has "zone"',
+    ),
+    "a variable that is none": (field("query: {a: {§$env: HOME}}"), f'{HERE}.query.a["$env"]', "is none of DAYFLY_"),
+    "a number in a query": (field("query: {§a: 1}"), f"{HERE}.query.a", "must be a string"),
+    "another sign": (field("body: {§a: {$secret: x}}"), f"{HERE}.body.a", "write {$input: name} or {$env: NAME}"),
+    "text around an input": (
+        field("query: {§a: {$input: zone, prefix: x}}"),
+        f"{HERE}.query.a",
+        "write {$input: name} or {$env: NAME}",
+    ),
+    "an empty segment": (field("path: [§'']"), f"{HERE}.path[0]", "is no segment of a path"),
+    "a way up": (field("path: [a, §..]"), f"{HERE}.path[1]", "is no segment of a path"),
+    "a header of ours": (field("headers: {§host: other}"), f"{HERE}.headers.host", "is written by the sender itself"),
+    "the key": (field("headers: {§idempotency-key: x}"), f"{HERE}.headers.idempotency-key", "sends it by itself"),
+    "a header twice": (field("headers: {X-A: a, §x-a: b}"), f"{HERE}.headers.x-a", "appears twice"),
+    "a header's name": (field("headers: {§'a b': c}"), f'{HERE}.headers["a b"]', "is not the name of a header"),
+    "two lines": (field('headers: {§X: "a\\nb"}'), f"{HERE}.headers.X", "ASCII characters on one line"),
+    "a Secret without key": (
+        field("headers: {§X: {$secret: {name: a}}}"),
+        f"{HERE}.headers.X",
+        "write {$secret: {name: ..., key: ...}}",
+    ),
+    "a Secret's name": (
+        field("headers: {X: {$secret: {§name: A_b, key: c}}}"),
+        f'{HERE}.headers.X["$secret"].name',
+        "names no Secret",
+    ),
+    "a status": (field("expect: {status: [§99]}"), f"{HERE}.expect.status[0]", "99 is no status of an answer"),
+    "both": (
+        field("expect: {status: [500], failed: [§500]}"),
+        f"{HERE}.expect.failed[0]",
+        "500 is a success too",
+    ),
+    "poll without until": (field("§poll: {}"), f"{HERE}.poll", 'missing required field "until"'),
+    "a path that is none": (
+        field("poll: {until: {§path: '$.a[', in: [b]}}"),
+        f"{HERE}.poll.until.path",
+        "is not a JSONPath query",
+    ),
+    "a path without a root": (
+        field("poll: {until: {§path: status, in: [b]}}"),
+        f"{HERE}.poll.until.path",
+        'begin it with "$"',
+    ),
+    "no value to compare with": (
+        field("poll: {until: {path: $.a, §in: []}}"),
+        f"{HERE}.poll.until.in",
+        "names no value",
+    ),
+    "no certificate": (field("tls: {§ca: x}"), f"{HERE}.tls.ca", "holds no certificate"),
+    "a time": (field("timeouts: {§connect: 5}").replace("5}", "'5'}"), f"{HERE}.timeouts.connect", "is not a duration"),
+    "find of what may run twice": (
+        step("    retry: {idempotent: true}\n", webhook=GOOD + "      §find: {}\n"),
+        f"{HERE}.find",
+        "is sent again instead",
+    ),
+    "grace": (step("    timeouts: {§grace: 5s}\n"), "spec.create[0].timeouts.grace", "cannot be called back"),
+    "an input's variable": (
+        step().replace("valueFromSandbox: true}", "valueFromSandbox: true, §as: {env: ZONE}}"),
+        "spec.create[0].inputs[0].as",
+        "leave as out",
+    ),
+    "an output's file": (
+        step("    outputs: [{name: id, §valueFromPath: /tmp/id}]\n"),
+        "spec.create[0].outputs[0].valueFromPath",
+        "this step is a webhook; write valueFromJSONPath or valueFromHeader or valueFromStatus",
+    ),
+    "an output of nothing": (
+        step("    outputs:\n    - §name: id\n"),
+        "spec.create[0].outputs[0]",
+        "needs exactly one of valueFromJSONPath, valueFromHeader, valueFromStatus; 0 are given",
+    ),
+    "an output's query": (
+        step("    outputs: [{name: id, §valueFromJSONPath: id}]\n"),
+        "spec.create[0].outputs[0].valueFromJSONPath",
+        "is not a JSONPath query",
+    ),
+    "an output of ours": (
+        step("    outputs: [{§name: location, valueFromHeader: X}]\n"),
+        "spec.create[0].outputs[0].name",
+        "every webhook tells this",
+    ),
+    "a script's output from an answer": (
+        (
+            "name: p\nspec:\n  create:\n  - name: a\n    script: '#!/bin/sh'\n"
+            "    outputs: [{name: id, §valueFromStatus: true}]\n"
+        ),
+        "spec.create[0].outputs[0].valueFromStatus",
+        "this step is a script; write valueFromPath",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_each_mistake_has_its_place(case):
+    source, path, words = REFUSED[case]
+    error = refusal(source)
+    assert error.path == path
+    assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "dns.example.com/v1",
+        "ftp://dns.example.com/",
+        "https://user@dns.example.com/",
+        "https://dns.example.com/?a=b",
+        "https://dns.example.com/#a",
+        "https://dns.example.com/a/../b",
+        "https://dns.example.com/%2e%2e/b",
+        "https://dns.example.com/%zz",
+        "https://dns.example.com:0/",
+        "https://dns.example.com:65536/",
+        "https://2130706433/",
+        "https://0x7f.1/",
+        "https://010.0.0.1/",
+        "https://dns_example/",
+        "https://-/",
+        "https://dns.example.com\\@other/",
+        "https://{zone}.example.com/",
+        "https://" + "a" * 2048,
+    ],
+)
+def test_a_url_that_can_be_read_in_two_ways_is_refused(url):
+    error = refusal(step(webhook=f"      method: POST\n      §url: {url!r}\n"))
+    assert error.path == f"{HERE}.url"
+
+
+def test_all_mistakes_are_told_at_once():
+    with pytest.raises(SpecError) as caught:
+        load(step(webhook="      method: X\n      url: x\n      query: {a: 1}\n      tls: {ca: x}\n"))
+    found = [caught.value, *caught.value.others]
+    assert [each.path for each in found] == [f"{HERE}.{each}" for each in ("method", "url", "query.a", "tls.ca")]
+
+
+PLUGIN = """\
+name: dns
+spec:
+  create:
+  - name: make
+    inputs:
+    - {name: zone, valueFromSandbox: true}
+    outputs:
+    - {name: id, valueFromJSONPath: $.id}
+    - {name: tag, valueFromHeader: ETag}
+    webhook:
+      method: POST
+      url: https://dns.example.com/v1/records
+      path: [{$input: zone}]
+      headers:
+        Authorization: {$secret: {name: dns, key: token}, prefix: "Bearer "}
+      body: {owner: {$env: DAYFLY_RESOURCE_ID}}
+  - name: wait
+    inputs:
+    - {name: at, valueFromStep: {name: make, output: location}}
+    webhook:
+      method: GET
+      url: https://dns.example.com/
+      query: {at: {$input: at}}
+      poll: {until: {path: $.done, in: [true]}}
+  delete:
+  - name: drop
+    inputs:
+    - {name: id, valueFromStep: {name: make, output: id}}
+    timeouts: {run: 1m}
+    webhook: {method: DELETE, url: "https://dns.example.com/v1/records", path: [{$input: id}]}
+"""
+BOX = "name: box\nspec:\n  cluster: local\n  resources:\n  - {name: db, plugin: dns, params: {zone: a}}\n"
+
+
+def test_it_becomes_a_unit_with_its_request_and_clocks():
+    document = run(BOX, PLUGIN).documents[0]
+    make, wait = document.pre_start
+    (drop,) = document.post_stop
+    assert {unit.kind for unit in (make, wait, drop)} == {"webhook"}
+    assert make.exec is None
+    assert make.webhook.request["path"] == [{"$input": "zone"}]
+    assert make.webhook.env["DAYFLY_SANDBOX_NAME"] == "box"
+    assert make.inputs[0].as_.env == "DAYFLY_INPUT_ZONE"
+    assert [(output.json_path, output.header) for output in make.outputs] == [("$.id", ""), ("", "ETag")]
+    # It cannot be called back, so whoever wants it to end waits for as long as it may take.
+    assert make.timeouts == Timeouts(run_ms=300_000, grace_ms=300_000)
+    assert (wait.timeouts.run_ms, drop.timeouts.grace_ms) == (3_600_000, 60_000)
+    assert drop.retry.idempotent
+
+
+def test_a_plan_shows_what_is_sent_where_and_what_comes_of_it():
+    (event, _) = preview(run(BOX, PLUGIN)).events
+    line = event.waves[0][0]
+    assert line.request == "POST https://dns.example.com/v1/records"
+    assert [(each.name, each.env) for each in line.inputs] == [("zone", "")]
+    assert [each.path for each in line.outputs] == ["$.id of the answer", "header ETag of the answer"]
+
+
+def test_a_plugin_comes_back_as_it_was_written():
+    wish = load(PLUGIN)
+    assert documents.from_wire(documents.export(wish), "ResourcePlugin") == wish
+
+
+def test_its_sender_is_told_all_but_secrets_and_needs_no_library_for_plain_paths():
+    make = run(BOX, PLUGIN).documents[0].pre_start[0]
+    place = Place(command=("python3",), folder="/f", image="own", allowed=frozenset({"dns.example.com:443"}))
+    running = as_exec(make, place, run="u", name="db/make", record=NEVER, absent=[], sensitive=[])
+    assert (running.kind, running.exec.command, running.exec.image) == ("webhook", ("python3",), "own")
+    [variable] = running.exec.pod_template["spec"]["containers"][0]["env"]
+    assert variable == {"name": "DNS_TOKEN", "valueFrom": {"secretKeyRef": {"name": "dns", "key": "token"}}}
+    assert '"steps":{"$.id":["id"]}' in running.exec.env["DAYFLY_WEBHOOK"]
+    assert '"allowed":true' in running.exec.env["DAYFLY_WEBHOOK"]
+    assert [output.path for output in running.outputs] == [
+        "/f/webhook.out.id",
+        "/f/webhook.out.tag",
+        "/f/webhook.location",
+        "/f/webhook.definite-answer",
+    ]
+
+
+def test_a_document_that_nobody_checked_cannot_lead_elsewhere():
+    make = run(BOX, PLUGIN.replace("https://dns.example.com/v1/records", "https://dns.example.com/"))
+    unit = make.documents[0].pre_start[0]
+    unit.webhook.request["url"] = "https://user@dns.example.com/"
+    with pytest.raises(CannotRenderError, match="is no plain URL"):
+        as_exec(unit, Place(command=("p",), folder="/f"), run="u", name="n", record=NEVER, absent=[], sensitive=[])
+
+
+@pytest.mark.parametrize("wrong", ["dns", "dns:", ":80", "dns:0", "dns:65536", "https://dns:443", "*.dns:443", "a b:1"])
+def test_a_server_that_is_allowed_is_a_host_and_a_port(wrong):
+    with pytest.raises(CliError, match="write --allow-webhook HOST:PORT"):
+        options.webhook_servers(("dns:443", wrong))
+
+
+def test_servers_are_allowed_whatever_their_letters():
+    assert options.webhook_servers(("DNS.Internal:443", "[::1]:80")) == {"dns.internal:443", "[::1]:80"}
