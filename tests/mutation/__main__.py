@@ -1,21 +1,26 @@
 """Play the two lists; the exit code tells whether something is held by no test.
 
 python -m mutation guards [NAME...]
-python -m mutation mutants [--part N/M] [--least N] ROOM...    a room or a file of the package: plan, operator/effects.py
+python -m mutation mutants [--sample N] [--seed S] [--least N] ROOM...    a room or a file: plan, operator/effects.py
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import multiprocessing
 import sys
 from collections import Counter
+from collections.abc import Sequence
 
 from mutation.equivalent import EQUIVALENT
-from mutation.guards import GUARDS, Guard
+from mutation.guard import Guard
+from mutation.guards import GUARDS
 from mutation.mutants import Mutant
-from mutation.plant import End, RunnerError, StaleError, edited, folder, play
-from mutation.played import Figures, Memory, notice, of
+from mutation.plant import SOURCE, End, RunnerError, StaleError, edited, folder, play
+from mutation.played import TESTS, Anew, Figures, Hunt, Memory, fingerprint, of, sample
+from mutation.player import Player, serve
+from share import SHARE
 
 SECONDS = 300.0
 # Loaded once, before any process is forked for a play: none of them knows the package, or is a plugin of pytest.
@@ -45,19 +50,45 @@ def _unsound(tests: list[str]) -> list[str]:
     return [] if played.end is End.SURVIVED else [f"the tests do not pass with everything in its place: {played.said}"]
 
 
-def survivors(every: list[Mutant], part: tuple[int, int]) -> Figures:
-    """Play the mutants of that part: every so manieth, so that a part holds some of each function."""
-    memory, figures = Memory(), Figures()
-    for mutant in every[part[0] - 1 :: part[1]]:
-        if mutant.name in EQUIVALENT:
-            figures.count(mutant, "equivalent")
-            continue
-        noticed = memory.noticed(mutant)
-        if not noticed and (noticed := notice(mutant)):
-            memory.note(mutant, noticed)
-        figures.count(mutant, "noticed" if noticed else "survived")
-        if not noticed:
-            print(f"not noticed: line {mutant.line} of {mutant.name}", flush=True)
+def anew(mutant: Mutant, tests: Sequence[str]) -> str:
+    """The file of tests that notices it in a package that is loaded with it; empty if none does."""
+    with folder() as home:
+        try:
+            played = play({mutant.file: mutant.text}, tests, home, seconds=SECONDS)
+        except RunnerError as fault:
+            return f"loading ({fault!s:.80})"
+    return "" if played.end is End.SURVIVED else f"{tests[0]} ({played.end.value})"
+
+
+def hunt(every: list[Mutant], chosen: list[Mutant]) -> Figures:
+    """Play these of all mutants; what is not noticed is printed with its line."""
+    import coverage
+
+    loading = coverage.Coverage(data_file=None, config_file=False, source=[str(SOURCE)])
+    figures = Figures()
+
+    def work(player: Player) -> None:
+        from mutation.reach import learnt
+
+        memory = Memory(fingerprint())
+        seeker = Hunt(player, learnt(player, loading), memory, patiently)
+        for mutant in chosen:
+            if mutant.name in EQUIVALENT:
+                figures.count(mutant, "equivalent")
+                continue
+            noticed = memory.noticed(mutant)
+            if noticed is None:
+                noticed = seeker.notice(mutant)
+                memory.note(mutant, noticed)
+            figures.count(mutant, "noticed" if noticed else "survived")
+            if not noticed:
+                print(f"not noticed: line {mutant.line} of {mutant.name}", flush=True)
+
+    # Forked here, where nothing of the package is loaded yet.
+    with multiprocessing.get_context("fork").Pool(1) as fresh:
+        patiently: Anew = lambda mutant, tests: fresh.apply(anew, (mutant, list(tests)))  # noqa: E731 - has a type
+        loading.start()
+        serve(TESTS, Player(work))
     whole = Counter(mutant.file.split("/")[0] for mutant in every)
     print("\n".join(figures.sentences(whole)), flush=True)
     return figures
@@ -69,7 +100,8 @@ def main(arguments: list[str]) -> int:
     lists = parser.add_subparsers(dest="list", required=True)
     lists.add_parser("guards").add_argument("names", nargs="*")
     played = lists.add_parser("mutants")
-    played.add_argument("--part", default="1/1", help="N/M: the Nth of M parts")
+    played.add_argument("--sample", type=int, default=0, help="so many of each room, at random; 0: all")
+    played.add_argument("--seed", default=SHARE.seed, help="of what is random: the commit, if nothing is said")
     played.add_argument("--least", type=float, default=100.0, help="so many in a hundred must be noticed")
     played.add_argument("rooms", nargs="+")
     options = parser.parse_args(arguments)
@@ -79,10 +111,10 @@ def main(arguments: list[str]) -> int:
         guards = [guard for guard in GUARDS if not options.names or guard.name in options.names]
         found = missed(guards) if options.names else _unsound(sorted({g.test for g in guards})) or missed(guards)
         print("\n".join(found))
-    else:
-        which, _, parts = options.part.partition("/")
-        found = survivors(list(of(options.rooms)), (int(which), int(parts))).below(options.least)
-    return bool(found)
+        return bool(found)
+    rooms = [list(of([room])) for room in options.rooms]
+    chosen = [mutant for room in rooms for mutant in sample(room, options.sample, options.seed)]
+    return bool(hunt([mutant for room in rooms for mutant in room], chosen).below(options.least))
 
 
 if __name__ == "__main__":

@@ -2,4 +2,9 @@
 
 from __future__ import annotations
 
-EQUIVALENT: dict[str, str] = {}
+EQUIVALENT: dict[str, str] = {
+    "plan/closing.py _kept_rest: _rest(desk, going) and len(going) == len(desk.run.kept) -> (_rest(desk, going))": (
+        "what waits does so for another that is there and comes later; as `after` has no circle the last of them is "
+        "among those that go, and does not rest"
+    ),
+}

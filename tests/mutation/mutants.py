@@ -1,7 +1,7 @@
 """Small changes for the worse, made by rule in a file's syntax tree: each one changes what the code does in one place.
 
 What is left out would tell nothing: texts for people (tests hold them by their own means), annotations, log lines, and
-numbers of a module that only tune it.
+what a module or a class declares outside of its functions: numbers that tune it, and the defaults of fields.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class Mutant(NamedTuple):
     new: str
     number: int  # of those of a function that read the same
     line: int
+    span: tuple[int, int]  # first and last line of its statement, bodies not counted
+    function: int  # the first line of the outermost function that it is in, decorators counted; 0: of none
     text: str  # the whole file
+    body: str  # the function alone
 
     @property
     def name(self) -> str:
@@ -55,8 +58,8 @@ class Mutant(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Of this very change in this very text."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:24]
+        """Of this very change in this very function."""
+        return hashlib.sha256(f"{self.name}\n{self.body}".encode()).hexdigest()[:24]
 
 
 def mutants(file: str, source: str) -> list[Mutant]:
@@ -68,13 +71,15 @@ def mutants(file: str, source: str) -> list[Mutant]:
     raw = source.encode()
     found: list[Mutant] = []
     seen: Counter[tuple[str, str, str]] = Counter()
-    for where, node, new in _changes(ast.parse(source)):
+    for place, node, new in _changes(ast.parse(source)):
         begin = starts[node.lineno - 1] + node.col_offset
         end = starts[node.end_lineno - 1] + node.end_col_offset
         old = raw[begin:end].decode()
         text = (raw[:begin] + new.encode() + raw[end:]).decode()
-        short = where, _line(old), _line(new)
-        found.append(Mutant(file, *short, seen[short], node.lineno, text))
+        short = ".".join(place.path), _line(old), _line(new)
+        first, last = place.function
+        body = "".join(lines[first - 1 : last]) if first else source
+        found.append(Mutant(file, *short, seen[short], node.lineno, place.span, first, text, body))
         seen[short] += 1
     return sorted(found, key=lambda mutant: mutant.line)
 
@@ -84,21 +89,45 @@ def _line(text: str) -> str:
     return plain if len(plain) <= 90 else f"{plain[:60]} ... {plain[-25:]}"
 
 
-def _changes(tree: ast.Module) -> Iterator[tuple[str, ast.AST, str]]:
+class _Place(NamedTuple):
+    """Where a node stands: in which class and function, in which statement, and in which outermost function."""
+
+    path: tuple[str, ...] = ()
+    span: tuple[int, int] = (0, 0)
+    function: tuple[int, int] = (0, 0)
+
+    def inside(self, node: ast.AST) -> _Place:
+        """The place of what stands in this node."""
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not self.function[0]:
+            first = min((each.lineno for each in node.decorator_list), default=node.lineno)
+            return self._replace(path=(*self.path, node.name), function=(first, node.end_lineno or 0))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            return self._replace(path=(*self.path, node.name))
+        return self
+
+
+def _span(node: ast.AST) -> tuple[int, int]:
+    body = getattr(node, "body", None)
+    last = body[0].lineno - 1 if isinstance(body, list) else node.end_lineno
+    return node.lineno, max(node.lineno, last)
+
+
+def _changes(tree: ast.Module) -> Iterator[tuple[_Place, ast.AST, str]]:
     """Where, what, and the text that takes its place."""
-    for where, node, parent in _walk(tree, (), tree):
-        if where:
-            yield from ((where, *change) for change in _expression(node))
-            yield from ((where, *change) for change in _statement(node, parent))
+    for place, node, parent in _walk(tree, _Place(), tree):
+        if place.function[0]:
+            yield from ((place, *change) for change in _expression(node))
+            yield from ((place, *change) for change in _statement(node, parent))
 
 
-def _walk(node: ast.AST, path: tuple[str, ...], parent: ast.AST) -> Iterator[tuple[str, ast.AST, ast.AST]]:
+def _walk(node: ast.AST, place: _Place, parent: ast.AST) -> Iterator[tuple[_Place, ast.AST, ast.AST]]:
     """Every node that counts, with the function that it is in."""
     if isinstance(node, ast.JoinedStr) or _is_talk(node):
         return  # positions in texts with values in them are not told
-    yield ".".join(path), node, parent
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        path = (*path, node.name)
+    if isinstance(node, ast.stmt):
+        place = place._replace(span=_span(node))
+    yield place, node, parent
+    place = place.inside(node)
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "decorator_list", "type_params", "bases"):
             continue
@@ -106,7 +135,7 @@ def _walk(node: ast.AST, path: tuple[str, ...], parent: ast.AST) -> Iterator[tup
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
-                yield from _walk(child, path, node)
+                yield from _walk(child, place, node)
 
 
 def _is_talk(node: ast.AST) -> bool:

@@ -1,43 +1,67 @@
-"""Mutants played: which tests noticed each, remembered as long as its file is the same."""
+"""Mutants played: which test noticed each, remembered as long as its function is the same."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from mutation.equivalent import EQUIVALENT
+from mutation.inplace import Functions, NotInPlaceError
 from mutation.mutants import Mutant, mutants
-from mutation.plant import ROOT, SOURCE, End, folder, play
-from mutation.watch import stages
+from mutation.plant import ROOT, SOURCE, End, plant
+from mutation.player import Player
+from mutation.reach import Reach
 
-MEMORY = ROOT / ".cache" / "mutation.jsonl"
-SECONDS = 120.0  # for each stage
+MEMORY = ROOT / ".cache" / "mutation" / "noticed.jsonl"
+SECONDS = 15.0  # of tests, for each mutant
+# Whatever else reaches a line, a package that is loaded anew for one mutant is asked by so many.
+ANEW = 40
+SCHEDULES = "tests/mutation/schedules.py"
+TESTS = (
+    *(f"tests/{room}" for room in ("plan", "execute", "operator", "embedded")),
+    *(f"tests/{room}" for room in ("simulator", "policy", "conformance", "work")),
+    SCHEDULES,
+)
+
+# Plays one with a package that is loaded anew: the mutant, and the tests.
+Anew = Callable[[Mutant, Sequence[str]], str]
 
 
 class Memory:
-    """What was noticed, by the text of the whole mutated file. What was not is played again: tests get better."""
+    """What was noticed, by change and function. What was not is played again once a test is another."""
 
-    def __init__(self, path: Path = MEMORY) -> None:
-        self._path = path
+    def __init__(self, tests: str = "", path: Path = MEMORY) -> None:
+        """`tests` tells those that there are from all others."""
+        self._path, self._tests = path, tests
         self._known: dict[str, str] = {}
-        if path.exists():
-            lines = map(json.loads, path.read_text().splitlines())
-            self._known = {line["key"]: line["noticed"] for line in lines}
+        self.by_test: Counter[tuple[str, str]] = Counter()  # how many of a file a test has noticed
+        for line in map(json.loads, path.read_text().splitlines()) if path.exists() else ():
+            self._remember(line["key"], line["noticed"], line["tests"], line["name"].partition(" ")[0])
 
-    def noticed(self, mutant: Mutant) -> str:
-        """The tests that noticed it, if any did."""
-        return self._known.get(mutant.key, "")
+    def noticed(self, mutant: Mutant) -> str | None:
+        """The test that noticed it, empty if none did; None if that is not known."""
+        return self._known.get(mutant.key)
 
     def note(self, mutant: Mutant, noticed: str) -> None:
-        self._known[mutant.key] = noticed
-        self._path.parent.mkdir(exist_ok=True)
+        """Keep it at once: a run may be broken off."""
+        self._remember(mutant.key, noticed, self._tests, mutant.file)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        line = {"key": mutant.key, "name": mutant.name, "noticed": noticed, "tests": self._tests}
         with self._path.open("a") as file:
-            file.write(json.dumps({"key": mutant.key, "name": mutant.name, "noticed": noticed}) + "\n")
+            file.write(json.dumps(line) + "\n")
+
+    def _remember(self, key: str, noticed: str, tests: str, file: str) -> None:
+        if noticed or tests == self._tests:
+            self._known[key] = noticed
+        if noticed:
+            self.by_test[file, noticed.partition(" ")[0]] += 1
 
 
-def of(rooms: list[str]) -> Iterator[Mutant]:
+def of(rooms: Sequence[str]) -> Iterator[Mutant]:
     """All mutants of these rooms, or files."""
     for room in rooms:
         place = SOURCE / room
@@ -46,14 +70,69 @@ def of(rooms: list[str]) -> Iterator[Mutant]:
             yield from mutants(str(file.relative_to(SOURCE)), file.read_text())
 
 
-def notice(mutant: Mutant) -> str:
-    """The first stage of tests that notices it; empty if none does."""
-    for tests in stages(mutant.file):
-        with folder() as home:
-            end = play({mutant.file: mutant.text}, tests, home, seconds=SECONDS).end
-        if end is not End.SURVIVED:
-            return f"{tests[0]} ({end.value})"
-    return ""
+def sample(every: Sequence[Mutant], size: int, seed: str) -> list[Mutant]:
+    """So many of them at random, in the order of the files; a size of nothing is all."""
+    if not size or size >= len(every):
+        return list(every)
+    chosen = random.Random(f"{seed} mutants").sample(range(len(every)), size)
+    return [every[at] for at in sorted(chosen)]
+
+
+def fingerprint() -> str:
+    """Of all tests that are asked, and of what they lean on."""
+    found = hashlib.sha256()
+    for place in TESTS:
+        path = ROOT / place
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            found.update(file.read_bytes())
+    return found.hexdigest()[:16]
+
+
+class Hunt:
+    """Finds for each mutant a test that notices it."""
+
+    def __init__(self, player: Player, reach: Reach, memory: Memory, anew: Anew) -> None:
+        self._player, self._reach, self._memory, self._anew = player, reach, memory, anew
+        self._functions = Functions()
+
+    def notice(self, mutant: Mutant) -> str:
+        """The first test that notices it; empty if none does."""
+        tests = self._likely(mutant)
+        if not tests:
+            return ""
+        try:
+            mutate = self._functions.prepare(mutant)
+        except NotInPlaceError:
+            return self._anew(mutant, tests[:ANEW])
+
+        def before(home: Path) -> None:
+            mutate()
+            plant({mutant.file: mutant.text}, home)  # for the processes that a test starts
+
+        verdict = self._player.play(tests, self._reach.seconds, before)
+        if verdict.end is not End.SURVIVED:
+            return f"{verdict.test} ({verdict.end.value})"
+        return self._anew(mutant, tests[:ANEW]) if self._reach.loaded(mutant) else ""
+
+    def _likely(self, mutant: Mutant) -> list[str]:
+        """Those that come there: who noticed others of this file, and who is quick, goes first; of the cases of one
+
+        test the second after the first of all others.
+        """
+        seconds, by_test = self._reach.seconds, self._memory.by_test
+        cost = {test: (0.02 + seconds[test]) / (1 + by_test[mutant.file, test]) for test in self._reach.tests(mutant)}
+        cases: Counter[str] = Counter()
+        turns: dict[str, float] = {}
+        for test in sorted(cost, key=lambda test: (cost[test], test)):
+            name = test.partition("[")[0]
+            turns[test] = cost[test] * (1 + cases[name])
+            cases[name] += 1
+        left, chosen = SECONDS, []
+        for test in sorted(turns, key=lambda test: (turns[test], test)):
+            if seconds[test] <= left or not chosen:
+                chosen.append(test)
+                left -= seconds[test]
+        return chosen
 
 
 class Figures:

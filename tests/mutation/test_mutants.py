@@ -9,8 +9,7 @@ import pytest
 from mutation.equivalent import EQUIVALENT
 from mutation.mutants import mutants
 from mutation.plant import SOURCE, End, edited, folder
-from mutation.played import Figures, Memory, of, stale
-from mutation.watch import STAGES, stages
+from mutation.played import Figures, Memory, of, sample, stale
 from share import SHARE
 
 CODE = '''"""A file."""
@@ -50,14 +49,21 @@ def test_each_kind_of_change_is_made_in_its_place():
 
 
 @pytest.mark.parametrize("room", ["plan", "execute", "operator", "embedded"])
-def test_every_mutant_of_the_product_can_be_read_and_has_a_name_and_tests(room):
+def test_every_mutant_of_the_product_can_be_read_and_has_a_name(room):
     found = list(of([room]))
     assert len({mutant.name for mutant in found}) == len(found) > 500
     for mutant in SHARE.of(found, 40, f"mutants of {room}"):
         ast.parse(mutant.text)
-    for file in {mutant.file for mutant in found}:
-        for tests in stages(file):
-            assert all((SOURCE.parents[1] / test).exists() for test in tests)
+
+
+def test_a_sample_is_the_same_for_the_same_seed_and_keeps_their_order():
+    every = mutants("a.py", CODE)
+    one = sample(every, 5, "seed")
+    assert one == sample(every, 5, "seed")
+    assert len(one) == 5
+    assert [every.index(each) for each in one] == sorted(every.index(each) for each in one)
+    assert sample(every, 0, "seed") == sample(every, 99, "seed") == every
+    assert any(sample(every, 5, str(seed)) != one for seed in range(9))
 
 
 def test_those_that_nothing_could_notice_are_there_still():
@@ -65,12 +71,22 @@ def test_those_that_nothing_could_notice_are_there_still():
     assert all(len(reason) > 20 for reason in EQUIVALENT.values())
 
 
-def test_a_mutant_that_was_noticed_is_not_played_again_until_its_file_is_another(tmp_path):
+def test_a_mutant_that_was_noticed_is_not_played_again_until_its_function_is_another(tmp_path):
     one, *_ = mutants("a.py", CODE)
-    Memory(tmp_path / "memory").note(one, "tests/x.py (noticed)")
-    assert Memory(tmp_path / "memory").noticed(one) == "tests/x.py (noticed)"
-    other, *_ = mutants("a.py", CODE.replace("LIMIT = 5", "LIMIT = 6"))
-    assert not Memory(tmp_path / "memory").noticed(other)
+    Memory("tests of then", tmp_path / "memory").note(one, "tests/x.py::test (noticed)")
+    memory = Memory("other tests", tmp_path / "memory")
+    elsewhere, *_ = mutants("a.py", CODE.replace("LIMIT = 5", "LIMIT = 6\n\nMORE = 7"))
+    assert memory.noticed(one) == memory.noticed(elsewhere) == "tests/x.py::test (noticed)"
+    assert memory.by_test["a.py", "tests/x.py::test"] == 1
+    other, *_ = mutants("a.py", CODE.replace("return found", "return list(found)"))
+    assert memory.noticed(other) is None
+
+
+def test_a_mutant_that_was_not_noticed_is_played_again_once_there_are_other_tests(tmp_path):
+    one, *_ = mutants("a.py", CODE)
+    Memory("tests of then", tmp_path / "memory").note(one, "")
+    assert Memory("tests of then", tmp_path / "memory").noticed(one) == ""
+    assert Memory("other tests", tmp_path / "memory").noticed(one) is None
 
 
 def test_figures_leave_out_what_nothing_could_notice():
@@ -93,4 +109,25 @@ def test_the_package_is_laid_out_whole_with_one_file_changed():
         assert (there / "operator").is_symlink()
     assert not home.exists()
     assert End.HUNG.value == "hung"
-    assert set(STAGES) >= {"plan/", "execute/", "operator/", "embedded/"}
+
+
+def numbered(first, *, second=1):
+    """A function to be changed below."""
+    return [number for number in range(first) if number > second]
+
+
+def test_the_code_of_a_function_is_changed_where_it_is_held():
+    """Whoever has it under another name calls the mutant, its defaults included."""
+    from dayfly.plan.retry import backoff
+    from mutation.inplace import Functions, NotInPlaceError
+
+    every = mutants("plan/retry.py", (SOURCE / "plan" / "retry.py").read_text())
+    functions, held, before = Functions(), backoff, backoff.__code__
+    [one, *_] = [mutant for mutant in every if mutant.where == "backoff"]
+    try:
+        functions.prepare(one)()
+        assert held.__code__ is not before
+    finally:
+        backoff.__code__ = before
+    with pytest.raises(NotInPlaceError):
+        functions.prepare(one._replace(function=0))

@@ -1,0 +1,258 @@
+"""Guards that are held by a test of their wing alone: forks, births, places, and what one machine begins."""
+
+from __future__ import annotations
+
+from mutation.guard import Guard, guard
+
+FORKS, ON_FORKS = "operator/forks/fork_reconciler.py", "execute/fork/run.py"
+SEEING = "operator/test_fork_guards.py::TestSeeing::test_"
+FOLLOWING = "operator/test_fork_guards.py::TestFollowing::test_"
+TIDYING = "operator/test_fork_guards.py::TestTidying::test_"
+DOING = "operator/test_fork_guards.py::TestDoing::test_"
+BIRTH = "operator/test_birth_guards.py::Test"
+PLACES, PLACED = "operator/pods/places.py", "operator/test_places_alone.py::Test"
+
+ALONE: tuple[Guard, ...] = (
+    # --- forks: what a cache has of them may be gone, replaced or a stranger's, and the wish may be old ---
+    guard(
+        "a fork that nobody claimed does not hold up the end of the claimed one",
+        FORKS,
+        "stray = found is not None and owned(found.metadata, run)",
+        "stray = False",
+        SEEING + "one_of_ours_that_nobody_claimed_holds_up_the_end_of_the_claimed_one",
+    ),
+    guard(
+        "a stranger's Deployment holds up the end of a fork",
+        FORKS,
+        "stray = found is not None and owned(found.metadata, run)",
+        "stray = found is not None",
+        SEEING + "one_of_ours_that_nobody_claimed_holds_up_the_end_of_the_claimed_one",
+    ),
+    guard(
+        "what the cache has in a fork's place is not asked for",
+        FORKS,
+        "if found is None or found.metadata.uid != record.ref:\n            found = await",
+        "if found is None:\n            found = await",
+        SEEING + "what_the_cache_does_not_know_is_asked_for",
+    ),
+    guard(
+        "a fork that is being deleted is held",
+        FORKS,
+        "    if found.metadata.deletion_timestamp:\n        message",
+        "    if found.metadata.deletion_timestamp == 0:\n        message",
+        SEEING + "what_is_being_deleted_is_not_held",
+    ),
+    guard(
+        "a fork whose end is recorded is held for the next attempt",
+        FORKS,
+        "if found is None or found.metadata.uid == record.ref:",
+        "if found is None:",
+        SEEING + "one_whose_end_is_recorded_is_not_held_for_the_next_attempt",
+    ),
+    guard(
+        "a Deployment with pods counts as one that is held",
+        FORKS,
+        "if not found.spec.replicas else",
+        "if found.metadata.uid else",
+        SEEING + "what_was_prepared_is_held_unless_it_has_pods",
+    ),
+    guard(
+        "a Deployment of our label is ours",
+        FORKS,
+        "if owned(item.metadata, run)]",
+        "if item.metadata.name]",
+        SEEING + "a_strangers_of_our_label_is_not_seen",
+    ),
+    guard(
+        "a fork without pods is followed",
+        FORKS,
+        "not isinstance(fact, Held) and not seen",
+        "not seen",
+        FOLLOWING + "one_without_pods_waits_for_its_replicas",
+    ),
+    guard(
+        "a fork that is being deleted is followed",
+        FORKS,
+        "if now is None or now.metadata.uid != seen.metadata.uid or now.metadata.deletion_timestamp:",
+        "if now is None or now.metadata.uid != seen.metadata.uid:",
+        FOLLOWING + "one_that_is_being_deleted_is_left_to_its_end",
+    ),
+    guard(
+        "what took a fork's place is given its form",
+        FORKS,
+        "if now is None or now.metadata.uid != seen.metadata.uid or now.metadata.deletion_timestamp:",
+        "if now is None or now.metadata.deletion_timestamp:",
+        FOLLOWING + "one_that_took_its_place_is_not_given_its_form",
+    ),
+    guard(
+        "a fork follows a wish that is not the newest",
+        FORKS,
+        "if manifest is not None and await self._is_newest(run):",
+        "if manifest is not None:",
+        FOLLOWING + "a_wish_that_is_not_the_newest_is_not_followed",
+    ),
+    guard(
+        "a run that ends changes its forks",
+        FORKS,
+        "wished = _forks(plan) if run.ledger.closed is None else {}",
+        "wished = _forks(plan)",
+        FOLLOWING + "a_run_that_ends_changes_no_fork",
+    ),
+    guard(
+        "forks are tidied up by a wish that is not the newest",
+        FORKS,
+        "if (unwanted or left) and await self._is_newest(run):",
+        "if unwanted or left:",
+        TIDYING + "it_stays_where_the_wish_is_not_the_newest",
+    ),
+    guard(
+        "a fork that is yet to be claimed is tidied up",
+        FORKS,
+        "if found.metadata.name not in coming and found.metadata.uid not in refs",
+        "if found.metadata.uid not in refs",
+        TIDYING + "what_is_to_be_claimed_stays",
+    ),
+    guard(
+        "a fork that is claimed is tidied up",
+        FORKS,
+        "if found.metadata.name not in coming and found.metadata.uid not in refs",
+        "if found.metadata.name not in coming",
+        TIDYING + "what_is_claimed_stays_and_what_bears_its_name_goes",
+    ),
+    guard(
+        "whoever bears a fork's name is let go",
+        ON_FORKS,
+        "meta.namespace, replicas, uid=meta.uid)",
+        "meta.namespace, replicas)",
+        DOING + "what_took_its_place_is_left_alone",
+    ),
+    guard(
+        "a form is given to any version of a fork",
+        ON_FORKS,
+        """        identity = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        # Its""",
+        """        identity = {"uid": meta.uid}
+        # Its""",
+        DOING + "a_form_is_given_to_the_version_that_was_seen",
+    ),
+    guard(
+        "whoever bears the name of a fork's Service gets its ports",
+        ON_FORKS,
+        """        identity = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        patch""",
+        """        identity = {"name": meta.name}
+        patch""",
+        DOING + "a_service_gets_ports_as_the_one_that_was_seen",
+    ),
+    guard(
+        "any namespace's workloads may be forked",
+        "operator/forks/namespaces.py",
+        "if namespace != home and home not in listed(notes, SOURCES_ANNOTATION):",
+        "if not home:",
+        "operator/test_fork_guards.py::TestLeave::test_another_namespace_has_to_name_the_sandboxes",
+    ),
+    # --- births ---
+    guard(
+        "documents of a target that lives are swept away before its run is there",
+        "operator/sweeper.py",
+        "if not await self._targets.wants_run(document.spec.target) and not await",
+        "if not await",
+        BIRTH + "Documents::test_they_go_once_no_run_may_come_any_more",
+    ),
+    guard(
+        "a target that is on its way out is held",
+        "operator/targets/targets.py",
+        "return not meta.deletion_timestamp and not finalized(meta, TARGET_FINALIZER)",
+        "return not finalized(meta, TARGET_FINALIZER)",
+        BIRTH + "Birth::test_a_target_that_is_on_its_way_out_is_not_held",
+    ),
+    guard(
+        "a run that a peer has begun is taken away as never born",
+        "operator/targets/targets.py",
+        "meta.name, uid=meta.uid, resource_version=meta.resource_version)",
+        "meta.name, uid=meta.uid)",
+        BIRTH + "Birth::test_a_run_that_a_peer_has_begun_is_not_taken_away",
+    ),
+    # --- places: the share of each namespace ---
+    guard(
+        "who comes later passes by those that wait",
+        PLACES,
+        "return self._free(bucket) - before",
+        "return self._free(bucket)",
+        PLACED + "Sharing::test_of_those_that_wait_the_first_is_next",
+    ),
+    guard(
+        "steps that clean up wait for those that make",
+        PLACES,
+        "if record.state in ALIVE and late is cleaning and",
+        "if record.state in ALIVE and",
+        PLACED + "Counting::test_what_was_claimed_after_the_close_cleans_up",
+    ),
+    guard(
+        "more is claimed than there are places",
+        PLACES,
+        "if len(wanted) > max(self._room(bucket, name) + ended, 0):",
+        "if len(wanted) > 256:",
+        PLACED + "Claiming::test_as_many_as_there_are_places",
+    ),
+    guard(
+        "any number of steps may wait for their images",
+        PLACES,
+        "        if (lacking := self._lacking(bucket)) >= IMAGES:\n            return 0",
+        "        if (lacking := self._lacking(bucket)) < 0:\n            return 0",
+        PLACED + "Counting::test_too_many_that_lack_it_end_all_beginning",
+    ),
+    guard(
+        "a place is held for a unit that something hinders",
+        PLACES,
+        "record.state not in ALIVE and unit not in hindered and",
+        "record.state not in ALIVE and",
+        PLACED + "Holding::test_it_is_held_as_long_as_its_pod_may_come",
+    ),
+    guard(
+        "a place is held by a run that is gone",
+        PLACES,
+        "            self._taken[bucket].pop(name, None)\n            self._waiting[bucket].pop(name, None)\n",
+        "            self._waiting[bucket].pop(name, None)\n",
+        PLACED + "Settling::test_one_that_is_gone_leaves_its_places_and_its_turn",
+    ),
+    # --- one machine, and the plan ---
+    guard(
+        "an attempt that has an order already is started",
+        "embedded/attempts.py",
+        "        except (FileExistsError, UnansweredError):",
+        "        except UnansweredError:",
+        "embedded/test_attempts.py::test_an_attempt_with_an_order_is_looked_at_and_not_started",
+    ),
+    guard(
+        "the lease of a sandbox that ends is renewed",
+        "control/sandboxes.py",
+        """                raise ApiError(404, SANDBOX_NOT_FOUND)
+            await self._refuse_if_ending(record)
+""",
+        """                raise ApiError(404, SANDBOX_NOT_FOUND)
+""",
+        "control/test_host_sync.py::test_the_lease_of_one_that_ends_is_not_renewed_before_its_host_knows",
+    ),
+    guard(
+        "what never ran may linger",
+        "plan/desk.py",
+        "self.unit(name).state is State.DONE and lingers(",
+        "lingers(",
+        "plan/test_status.py::test_only_what_ran_may_linger",
+    ),
+    guard(
+        "a result is an end while another container of its pod lives",
+        "execute/pod/read.py",
+        "if isinstance(fact, Ended) and not _all_ended(seen):",
+        "if isinstance(fact, Ended) and not fact:",
+        "execute/test_pod_read.py::test_a_result_is_no_end_while_another_container_of_its_pod_lives",
+    ),
+    guard(
+        "who reads its own resource waits for itself",
+        "plan/sealed.py",
+        "if ref.resource and ref.resource != document.resource:",
+        "if ref.resource:",
+        "plan/test_status.py::TestSealed::test_who_reads_its_own_resource_by_name_waits_for_no_reader_of_it",
+    ),
+)

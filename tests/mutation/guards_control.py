@@ -1,0 +1,148 @@
+"""Guards of the second line in the control plane, and where Kubernetes is spoken to."""
+
+from __future__ import annotations
+
+from mutation.guard import Guard, guard
+from mutation.tenants import TENANTS
+
+CONTROL: tuple[Guard, ...] = (
+    # --- between it and its hosts ---
+    guard(
+        "orders of a process that has died are carried out",
+        "execute/host_end.py",
+        "if not self._session or message.session != self._session:",
+        "if not self._session:",
+        "control/test_link.py::test_orders_of_a_process_that_has_died_are_not_carried_out_under_the_next",
+    ),
+    guard(
+        "orders of a process that has died are carried out when their turn comes",
+        "execute/host_end.py",
+        "if order.session != self._session:",
+        "if False:",
+        "control/test_link.py::test_orders_of_a_process_that_has_died_are_not_carried_out_under_the_next",
+    ),
+    guard(
+        "a birth is taken that may be of a run that is forgotten",
+        "execute/host_end.py",
+        "and order.number <= self._floor",
+        "and order.number < 0",
+        "control/test_link.py::test_a_birth_that_was_sent_before_an_end_was_forgotten_is_too_late",
+    ),
+    guard(
+        "what was sent before replaces what was sent after it",
+        "execute/host_end.py",
+        "if key and order.number < self._newest.get(key, 0):",
+        "if key and order.number < 0:",
+        "control/test_link.py::test_what_replaces_is_not_replaced_by_what_was_sent_before",
+    ),
+    # --- the control plane ---
+    guard(
+        "an end is acknowledged before the sandbox has left the store",
+        "control/host_sync.py",
+        "each.acknowledge(over - living)",
+        "each.acknowledge(over)",
+        "control/test_host_sync.py::test_an_end_is_acknowledged_once_the_sandbox_has_left_the_store",
+    ),
+    guard(
+        "a report that comes late is taken for the newest",
+        "control/picture.py",
+        "if known is None or run.seq > known.seq:",
+        "if True:",
+        "control/test_link.py::test_a_report_that_comes_late_changes_nothing",
+    ),
+    guard(
+        "what was not heard is never asked for",
+        "control/link.py",
+        "if self._greeted or self.picture.lacks_something:",
+        "if self._greeted:",
+        "control/test_link.py::test_a_gap_is_noticed_by_what_comes_after_it",
+    ),
+    guard(
+        "what an earlier session was told counts in the next",
+        "control/host_sync.py",
+        "self._confirmed.get(uid) == link.session",
+        "uid in self._confirmed",
+        "control/test_host_sync.py::test_a_host_that_has_begun_anew_is_told_everything_again",
+    ),
+    guard(
+        "whoever gives a cleanup up last is recorded",
+        "control/sandboxes.py",
+        "abandon=record.abandon or give_up)",
+        "abandon=give_up or record.abandon)",
+        "control/test_sandboxes.py::test_who_gives_the_cleanup_up_first_is_recorded",
+    ),
+    guard(
+        "a change may fork what nobody has declared",
+        "control/sandboxes.py",
+        """                wishes.check_baselines(connection, self._org, spec)
+                return wishes.compiled""",
+        "                return wishes.compiled",
+        "control/test_sandboxes.py::test_a_change_may_not_fork_what_nobody_has_declared",
+    ),
+    # --- speaking Kubernetes ---
+    guard(
+        "two take the same Lease",
+        "kube/lease.py",
+        'metadata |= {"resourceVersion": lease.metadata.resource_version}',
+        "pass",
+        "kube/test_lease.py::TestElection::test_of_two_who_find_it_free_in_the_same_moment_one_leads",
+    ),
+    guard(
+        "whoever ends releases the Lease of another",
+        "kube/lease.py",
+        "            if lease.spec.holder_identity == self.identity:\n",
+        "            if lease:\n",
+        "kube/test_lease.py::TestElection::test_who_was_overtaken_does_not_release_the_others",
+    ),
+    *(guard(*each) for each in TENANTS),
+    # --- where webhooks may go, and that none is sent twice ---
+    guard(
+        "a webhook goes wherever its name leads",
+        "execute/webhook/exchange.py",
+        "if refused and not way.allowed:",
+        "if refused and False:",
+        "webhook/test_addresses.py::test_no_way_of_writing_an_address_leads_to_one_that_is_not_everybodys",
+    ),
+    guard(
+        "one good address of a name is enough",
+        "execute/webhook/exchange.py",
+        "for _, address in found if (problem",
+        "for _, address in found[:1] if (problem",
+        "webhook/test_addresses.py::test_each_connection_goes_to_an_address_that_was_judged_and_all_its_addresses_are_judged",
+    ),
+    guard(
+        "an IPv4 address within an IPv6 one is not looked at",
+        "execute/webhook/guard.py",
+        "for each in (address, *_inside(address)):",
+        "for each in (address,):",
+        "webhook/test_addresses.py::test_no_way_of_writing_an_address_leads_to_one_that_is_not_everybodys",
+    ),
+    guard(
+        "a job is asked for at whatever server an answer names",
+        "execute/webhook/request.py",
+        "if origin_of(url) != sent.origin:",
+        "if False:",
+        "webhook/test_sender.py::test_a_job_that_comes_to_nothing_says_why",
+    ),
+    guard(
+        "what may have been carried out counts as failed at once",
+        "execute/webhook/sender.py",
+        "            self._wait(self._left())\n",
+        "",
+        "webhook/test_sender.py::test_without_find_the_time_is_waited_out_in_which_it_might_be_carried_out",
+    ),
+    guard(
+        "a lost answer changes the key",
+        "execute/webhook/sender.py",
+        "if over.definite and over.code:",
+        "if over.code:",
+        "embedded/test_webhooks.py::test_what_is_lost_is_sent_again_under_the_same_key_and_a_no_ends_that",
+    ),
+    guard(
+        "a header may have a line's end",
+        "execute/webhook/request.py",
+        "if not text.isascii() or not text.isprintable():",
+        "if False:",
+        "webhook/test_sender.py::test_a_value_that_a_header_cannot_hold_sends_nothing",
+    ),
+)
