@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from dayfly.cli import runner
+from dayfly.control.link import Link
 from dayfly.embedded.host import EmbeddedHost
 from dayfly.execute.process.place import open_place
 from dayfly.plan.reasons import Reason
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def host(home: Path, *, parallel: int = 16) -> AsyncIterator[EmbeddedHost]:
-    """An embedded host in a home of its own, which is wiped out at the end. It takes no turns before its `start`."""
+    """An embedded host in a home of its own, which is wiped out at the end. It takes no turns before its `start`.
+
+    A control plane hears all its news, as in a server.
+    """
     opened = await EmbeddedHost.open(home, runner=runner.find(), parallel=parallel)
+    Link(opened.end)
     try:
         yield opened
     finally:

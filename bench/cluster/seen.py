@@ -28,13 +28,23 @@ class Seen(Generic[T]):
         self._news = asyncio.Event()
         cache.listen(lambda _: self._news.set())
 
-    async def until(self, name: str, true: Callable[[T | None], bool], namespace: str = "") -> float:
+    async def until(
+        self, name: str, true: Callable[[T | None], bool], namespace: str = "", *, patience: float | None = PATIENCE_S
+    ) -> float:
         """When (by `time.perf_counter`) that object, None if it is gone, was first seen so.
 
         Raises:
             TimeoutError: it did not come to that.
         """
-        return await self._until(lambda: true(self.cache.get(name, namespace)))
+        return await self._until(lambda: true(self.cache.get(name, namespace)), patience)
+
+    async def until_many(self, true: Callable[[T], bool], count: int) -> float:
+        """When so many of them were so.
+
+        Raises:
+            TimeoutError: it did not come to that.
+        """
+        return await self._until(lambda: sum(map(true, self.cache)) >= count)
 
     async def until_none(self) -> float:
         """When there were none at all.
@@ -44,8 +54,8 @@ class Seen(Generic[T]):
         """
         return await self._until(lambda: not len(self.cache))
 
-    async def _until(self, true: Callable[[], bool]) -> float:
-        async with asyncio.timeout(PATIENCE_S):
+    async def _until(self, true: Callable[[], bool], patience: float | None = PATIENCE_S) -> float:
+        async with asyncio.timeout(patience):
             while not true():
                 self._news.clear()
                 await self._news.wait()

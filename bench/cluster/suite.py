@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.cluster import bulk, idle, steps, timeline, writes
+from bench.cluster import bulk, idle, neighbours, steps, timeline, writes
 from bench.cluster.audit import Audit
 from bench.cluster.place import operator, place
 from bench.rows import Table
@@ -24,5 +24,6 @@ def measure() -> Iterator[Row | Table]:
     yield from writes.rows(counted)
     yield from bulk.measure()
     yield from idle.measure()
+    yield from neighbours.measure()
     yield Table("Between the two steps of (b), in milliseconds; medians:", moments)
     yield Table("What (c) has counted, by writer and object:", writes.table(counted))

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 FIRST, SECOND = "db/s0", "db/s1"
+# Names of the audit log's own.
+ASKED, ANSWERED = "requestReceivedTimestamp", "stageTimestamp"
 
 
 class Moment(enum.StrEnum):
@@ -54,21 +56,26 @@ def table(events: Iterable[dict[str, Any]]) -> str:
     return "".join(lines)
 
 
-def lives(events: Iterable[dict[str, Any]]) -> list[dict[Moment, float]]:
-    """Of each run with two chained steps, when each moment came first, in unix seconds."""
+def lives(events: Iterable[dict[str, Any]], *, by: str = ANSWERED) -> list[dict[Moment, float]]:
+    """
+    Of each run with two chained steps, when each moment came first, in unix seconds.
+
+    A request counts `by` when it was ANSWERED, or, where only the order matters, by when it was ASKED: one that
+    another brought about is asked later, yet may be answered sooner.
+    """
     found: defaultdict[str, dict[Moment, float]] = defaultdict(dict)
     pods: dict[str, tuple[str, str]] = {}
-    for event in sorted(events, key=lambda event: event["requestReceivedTimestamp"]):
+    for event in sorted(events, key=lambda event: event[ASKED]):
         if event["responseStatus"]["code"] < FIRST_REFUSAL:
-            for run, moment, at in _told(event, pods):
+            for run, moment, at in _told(event, pods, by):
                 found[run].setdefault(moment, at)
     return [life for life in found.values() if len(life) == len(Moment)]
 
 
-def _told(event: dict[str, Any], pods: dict[str, tuple[str, str]]) -> Iterator[tuple[str, Moment, float]]:
+def _told(event: dict[str, Any], pods: dict[str, tuple[str, str]], by: str) -> Iterator[tuple[str, Moment, float]]:
     """What one event tells of which run; `pods` are the pods known so far by name, as run and unit."""
     what, of, answer = named(event), event["objectRef"], event.get("responseObject") or {}
-    at = dt.datetime.fromisoformat(event["stageTimestamp"]).timestamp()
+    at = dt.datetime.fromisoformat(event[by]).timestamp()
     meta = answer.get("metadata") or {}
     run = (meta.get("labels") or {}).get(RUN_LABEL, "")
     if what == "create pods" and run:

@@ -36,11 +36,11 @@ def _step(number: int, *, reads: bool) -> Object:
     return step
 
 
-def sandbox(name: str, plugin: str = "") -> Object:
+def sandbox(name: str, plugin: str = "", namespace: str = HOME) -> Object:
     """A sandbox with one resource, `db`, of that plugin; with none it is idle from its birth."""
     resources = [{"name": "db", "plugin": f"{plugin}@1.0.0"}] if plugin else []
     spec = {"cluster": "local", "resources": resources} if resources else {"cluster": "local"}
-    return _object("Sandbox", name, namespace=HOME, spec=spec)
+    return _object("Sandbox", name, namespace=namespace, spec=spec)
 
 
 def _object(kind: str, name: str, *, namespace: str = "", spec: Object) -> Object:

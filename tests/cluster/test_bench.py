@@ -60,7 +60,7 @@ def test_steps_and_bare_pods_are_timed(real):
     rows = steps.measure(real, rounds=1)
     assert [row.what[:3] for row in rows] == ["(a)", "(b)"]
     assert all(float(row.value.split()[0]) > 0 for row in rows)
-    lives = timeline.lives(Audit(real.cluster.audit_log).events())
+    lives = timeline.lives(Audit(real.cluster.audit_log).events(), by=timeline.ASKED)
     assert len(lives) == 2  # one to warm up, one that counts
     for life in lives:
         told = [life[moment] for moment in (Moment.SEALED, Moment.RECORDED, Moment.STARTED, Moment.RECORDED_TOO)]
