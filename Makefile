@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 export PYTHONPATH := src
+# Compiled modules are kept, whatever the shell says: else each of the processes that the tests start compiles its own.
+unexport PYTHONDONTWRITEBYTECODE
 # Where Debian keeps what only root calls: ip, iptables, conntrack. A plain `su` leaves them out.
 export PATH := $(PATH):/usr/sbin:/sbin
 

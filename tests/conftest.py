@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from minutes import Minutes, Processor
-from proof import PLAYED, Proof
+from proof import PLAYED, SAID, Proof
 from scopes import Scopes
 from share import SHARE
 
@@ -45,15 +45,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def played(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
-    """Notes that a test plays so many of what is exhaustive, for the end of the run and for docs/reliability.md."""
-    return lambda what, count: request.node.user_properties.append((PLAYED, json.dumps({what: count})))
+def played(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Notes that a test plays so many of what is exhaustive, for the end of the run and for docs/reliability.md.
+
+    A third argument is the figure that it comes to, where there is more to say than that nothing failed.
+    """
+
+    def note(what: str, count: int, said: str = "") -> None:
+        request.node.user_properties.append((PLAYED, json.dumps({what: count})))
+        if said:
+            request.node.user_properties.append((SAID, f"{what}\n{said}"))
+
+    return note
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Nothing of the proof, unless it is asked for. Files with many slow tests begin first, so that at the end no worker
 
-    waits for another; those of clusters last, for a Kubernetes may be built while there is other work.
+    waits for another; those of clusters last, for a Kubernetes may be built while there is other work (`Scopes` knows).
     """
     if not SHARE.everything and "proof" not in config.option.markexpr:
         proof = [item for item in items if item.get_closest_marker("proof")]

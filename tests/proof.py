@@ -11,7 +11,8 @@ import pytest
 
 from share import commit
 
-PLAYED = "played"  # the name of what a report carries to the process that sums up
+# The names of what a report carries to the process that sums up.
+PLAYED, SAID = "played", "said"
 BEGIN, END = "<!-- the proof's own table: `make proof` writes it -->\n", "<!-- end of the table -->\n"
 HEAD = ("| what | played | found | took | at |", "|---|---|---|---|---|")
 ALL = "every test"
@@ -24,9 +25,10 @@ class Row:
     played: int = 0
     found: int = 0
     seconds: float = 0.0
+    said: str = ""  # a figure that says more than that nothing failed
 
     def line(self, what: str, at: str) -> str:
-        found = f"**{self.found} failed**" if self.found else "nothing"
+        found = f"**{self.found} failed**" if self.found else self.said or "nothing"
         return f"| {what} | {self.played:,} | {found} | {_time(self.seconds)} | `{at}` |"
 
 
@@ -44,8 +46,10 @@ class Proof:
             for name, value in report.user_properties:
                 if name == PLAYED:
                     kinds |= json.loads(value)
+        said = dict(value.split("\n") for name, value in report.user_properties if name == SAID)
         for what, count in kinds.items():
             row = self.rows.setdefault(what, Row())
+            row.said = said.get(what, row.said)
             row.played += count
             row.found += report.failed
             row.seconds += report.duration

@@ -17,9 +17,10 @@ PAGE = f"before\n{proof.BEGIN}{proof.END}after\n"
 class Report:
     """As pytest's."""
 
-    def __init__(self, *, when: str = "call", failed: bool = False, played: str = "") -> None:
+    def __init__(self, *, when: str = "call", failed: bool = False, played: str = "", said: str = "") -> None:
         self.when, self.failed, self.duration = when, failed, 70.0
         self.user_properties = [("other", "1"), *([(proof.PLAYED, played)] if played else [])]
+        self.user_properties += [(proof.SAID, said)] if said else []
 
 
 def test_kinds_are_summed_up_over_their_tests():
@@ -28,6 +29,14 @@ def test_kinds_are_summed_up_over_their_tests():
         for when in ("setup", "call", "teardown"):
             told.pytest_runtest_logreport(Report(when=when, failed=failed and when == "call", played=played))
     assert told.rows == {"lives": Row(7, 1, 140.0), "guards": Row(1, 1, 70.0)}
+
+
+def test_a_figure_stands_where_nothing_failed():
+    told = Proof(None, whole=False)
+    told.pytest_runtest_logreport(Report(played='{"mutants": 100}', said="mutants\n97.0 % noticed"))
+    assert told.rows["mutants"].line("mutants", "aaa") == "| mutants | 100 | 97.0 % noticed | 70 s | `aaa` |"
+    told.pytest_runtest_logreport(Report(failed=True, played='{"mutants": 100}', said="mutants\n90.0 % noticed"))
+    assert told.rows["mutants"].line("mutants", "aaa") == "| mutants | 200 | **1 failed** | 2 min | `aaa` |"
 
 
 def test_a_run_of_everything_has_a_line_of_its_own():
@@ -83,6 +92,7 @@ def test_the_page_has_its_marks():
 
 
 def test_what_a_test_plays_reaches_its_report(request: pytest.FixtureRequest, played):
-    played("nothing of the exhaustive", 0)
+    played("nothing of the exhaustive", 0, "of none")
     assert (proof.PLAYED, '{"nothing of the exhaustive": 0}') in request.node.user_properties
+    assert (proof.SAID, "nothing of the exhaustive\nof none") in request.node.user_properties
     request.node.user_properties.clear()

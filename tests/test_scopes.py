@@ -36,22 +36,41 @@ def test_every_file_that_is_named_is_there():
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
+@pytest.mark.parametrize(
+    ("waiting", "has_cluster", "built", "chosen"),
+    [
+        (["tests/spec/a.py", "tests/cluster/b.py", "tests/cluster/c.py"], True, True, "tests/cluster/b.py"),
+        (["tests/spec/a.py", "tests/cluster/b.py"], True, False, "tests/spec/a.py"),
+        (["tests/cluster/b.py"], True, False, "tests/cluster/b.py"),
+        (["tests/spec/a.py", "tests/spec/b.py"], True, True, "tests/spec/a.py"),
+        (["tests/cluster/b.py", "tests/spec/a.py"], False, True, "tests/spec/a.py"),
+        (["tests/cluster/b.py"], False, True, None),
+        ([], True, True, None),
+    ],
+)
+def test_who_plays_what_needs_a_cluster(waiting: list[str], has_cluster: bool, built: bool, chosen: str | None):
+    assert scopes.choose(waiting, has_cluster=has_cluster, built=built) == chosen
+
+
 PROBE = """
-import time, pytest, tools
+import signal, pytest, tools
+
+def ticks():
+    return signal.getitimer(signal.ITIMER_REAL)[0] > 0
 
 @pytest.mark.builds("slowly")
-@pytest.mark.timeout(1)
+@pytest.mark.timeout(60)
 def test_that_needs_it():
-    assert built == [1]
+    assert built == [False] and ticks()
 
 built = []
-tools.TOOLS["slowly"] = lambda: (time.sleep(1.5), built.append(1))
+tools.TOOLS["slowly"] = lambda: built.append(ticks())
 """
 
 
 @pytest.mark.slow
 def test_what_is_built_is_waited_for_before_the_clock_runs(tmp_path: Path):
-    """Its second is its own."""
+    """Its time is its own."""
     probe = tmp_path / "test_probe.py"
     probe.write_text(PROBE)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]
