@@ -1,4 +1,4 @@
-"""Nothing is sent to an address that is not everybody's, however it is written and whatever a resolver says."""
+"""Nothing is sent to an address that is not public, however it is written and whatever a resolver says."""
 
 import errno
 import socket

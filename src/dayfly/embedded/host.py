@@ -96,7 +96,7 @@ class EmbeddedHost:
                 processes of this machine.
             hook: Called with the name of each write of the ledger, before and after it.
             environment: The machine's, as steps are to find it.
-            webhooks: Servers (`host:port`) that webhooks may be sent to though they are not everybody's.
+            webhooks: Servers (`host:port`) that webhooks may be sent to though they are not public.
 
         Raises:
             HomeBusyError: another server has it.

@@ -138,6 +138,7 @@ class Of(enum.StrEnum):
     HOLD = "A step or fork that cannot be made as it was asked for"
     IMAGE = "A step or fork whose image or container is being fetched or made, in Kubernetes' words"
     RESULT = "An attempt that has failed, or may have run"
+    WEBHOOK = "A webhook that has failed, or whose outcome is not known"
     VOID = "An attempt that never ran"
     END = "Why a sandbox closes"
     OBJECT = "A plugin or a resource"
@@ -281,11 +282,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.BEYOND_BASELINE, Tone.TROUBLE, "The fork would have more rights than its baseline.", _FORK),
         Entry(Reason.NO_SUCH_CONTAINER, Tone.TROUBLE, "The baseline has no container of the name that a change gives."),
         Entry(Reason.FORK_WITHOUT_SERVICE, Tone.TROUBLE, "No Service leads to a fork whose address is asked for."),
-        Entry(
-            Reason.FORK_WITHOUT_PORT,
-            Tone.TROUBLE,
-            "A fork whose address is asked for has no port.",
-        ),
+        Entry(Reason.FORK_WITHOUT_PORT, Tone.TROUBLE, "A fork whose address is asked for has no port."),
         Entry(Reason.NAMESPACE_NOT_GRANTED, Tone.TROUBLE, "The namespace does not allow it.", _GRANT),
         Entry(Reason.NAMESPACE_MISSING, Tone.TROUBLE, "The namespace does not exist."),
         Entry(
@@ -328,49 +325,10 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
     Of.RESULT: (
         Entry(Reason.EXIT_CODE, Tone.TROUBLE, "Its script ended with an exit code other than 0."),
         Entry(Reason.SIGNAL, Tone.TROUBLE, "Its script was killed by a signal."),
-        Entry(
-            Reason.OOM_KILLED,
-            Tone.TROUBLE,
-            "The kernel killed it because memory ran out.",
-        ),
+        Entry(Reason.OOM_KILLED, Tone.TROUBLE, "The kernel killed it because memory ran out."),
         Entry(Reason.RUN_DEADLINE, Tone.TROUBLE, "It ran longer than its limit: see its log, or raise `timeouts.run`."),
         Entry(Reason.CANCELLED, Tone.TROUBLE, "It was asked to end."),
-        Entry(
-            Reason.NOT_EXECUTABLE,
-            Tone.TROUBLE,
-            "Its script could not be executed: is its interpreter there?",
-        ),
-        Entry(Reason.NOT_SENT, Tone.TROUBLE, "Of a webhook: name, connection or handshake failed; nothing was sent."),
-        Entry(
-            Reason.ADDRESS_REFUSED,
-            Tone.TROUBLE,
-            "Of a webhook: it leads to an address that is not everybody's, or is sent in the clear.",
-            "use a public https:// address, or have the administrator allow that server: `--allow-webhook HOST:PORT`",
-        ),
-        Entry(
-            Reason.ANSWER_LOST,
-            Tone.TROUBLE,
-            "Of a webhook: it was sent, and what has become of it is not known. It is cleaned up, or sent again under "
-            "the same key where it may be.",
-        ),
-        Entry(
-            Reason.UNEXPECTED_STATUS,
-            Tone.TROUBLE,
-            "Of a webhook: the server answered with a status that is no success.",
-        ),
-        Entry(Reason.REDIRECTED, Tone.TROUBLE, "Of a webhook: the server points elsewhere, and nobody follows."),
-        Entry(Reason.ANSWER_TOO_LARGE, Tone.TROUBLE, "Of a webhook: its answer is larger than 1 MiB."),
-        Entry(
-            Reason.ANSWER_NOT_JSON, Tone.TROUBLE, "Of a webhook: its answer is not JSON, and something is sought in it."
-        ),
-        Entry(Reason.ANSWER_CUT, Tone.TROUBLE, "Of a webhook: its answer ended too early."),
-        Entry(Reason.ANSWER_SLOW, Tone.TROUBLE, "Of a webhook: its answer began, and did not end in time."),
-        Entry(
-            Reason.ANSWER_UNFIT, Tone.TROUBLE, "Of a webhook: its answer lacks what an output or `poll` takes from it."
-        ),
-        Entry(Reason.JOB_FAILED, Tone.TROUBLE, "Of a webhook: the long job that it began has failed."),
-        Entry(Reason.JOB_UNFINISHED, Tone.TROUBLE, "Of a webhook: the job has not ended within `timeouts.run`."),
-        Entry(Reason.INPUT_UNFIT, Tone.TROUBLE, "Of a webhook: an input cannot stand where the request has it."),
+        Entry(Reason.NOT_EXECUTABLE, Tone.TROUBLE, "Its script could not be executed: is its interpreter there?"),
         Entry(Reason.OUTPUT_MISSING, Tone.TROUBLE, "It succeeded but left no file where `valueFromPath` says."),
         Entry(Reason.OUTPUT_TOO_LARGE, Tone.TROUBLE, "Its outputs are larger than a step's, or a run's, may be."),
         Entry(Reason.OUTPUT_REFUSED, Tone.TROUBLE, "An output is not a plain file."),
@@ -381,34 +339,47 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.NODE_SILENT, Tone.TROUBLE, "Its deadline passed long ago, but its node has not reported its end."),
         Entry(Reason.POD_GONE, Tone.TROUBLE, "Its pod was removed, and with it the proof of how it ended."),
         Entry(Reason.POD_OVER, Tone.TROUBLE, "Its pod has ended, and how its container ended is not known."),
-        Entry(
-            Reason.MACHINE_RESTARTED,
-            Tone.TROUBLE,
-            "The machine was restarted while it ran.",
-        ),
-        Entry(
-            Reason.FOLDER_LOST,
-            Tone.TROUBLE,
-            "Its folder was removed while it may have been running.",
-        ),
+        Entry(Reason.MACHINE_RESTARTED, Tone.TROUBLE, "The machine was restarted while it ran."),
+        Entry(Reason.FOLDER_LOST, Tone.TROUBLE, "Its folder was removed while it may have been running."),
         Entry(Reason.REPLACED, Tone.TROUBLE, "The fork is replaced by a new form of it, or is no longer wanted."),
+    ),
+    Of.WEBHOOK: (
+        Entry(
+            Reason.NOT_SENT,
+            Tone.TROUBLE,
+            "Its name was not found, or connection or handshake failed; nothing was sent.",
+        ),
+        Entry(
+            Reason.ADDRESS_REFUSED,
+            Tone.TROUBLE,
+            "It leads to an address that is not public, or would be sent unencrypted.",
+            "use a public https:// address, or have the administrator allow that server: `--allow-webhook HOST:PORT`",
+        ),
+        Entry(
+            Reason.ANSWER_LOST,
+            Tone.TROUBLE,
+            "It was sent, and what has become of it is not known. It is cleaned up, or sent again under "
+            "the same key where it may be.",
+        ),
+        Entry(Reason.UNEXPECTED_STATUS, Tone.TROUBLE, "The server answered with a status that is no success."),
+        Entry(Reason.REDIRECTED, Tone.TROUBLE, "The server points elsewhere, and nobody follows."),
+        Entry(Reason.ANSWER_TOO_LARGE, Tone.TROUBLE, "Its answer is larger than 1 MiB."),
+        Entry(Reason.ANSWER_NOT_JSON, Tone.TROUBLE, "Its answer is not JSON, and something is sought in it."),
+        Entry(Reason.ANSWER_CUT, Tone.TROUBLE, "Its answer ended too early."),
+        Entry(Reason.ANSWER_SLOW, Tone.TROUBLE, "Its answer began, and did not end in time."),
+        Entry(Reason.ANSWER_UNFIT, Tone.TROUBLE, "Its answer lacks what an output or `poll` takes from it."),
+        Entry(Reason.JOB_FAILED, Tone.TROUBLE, "The long job that it began has failed."),
+        Entry(Reason.JOB_UNFINISHED, Tone.TROUBLE, "The job has not ended within `timeouts.run`."),
+        Entry(Reason.INPUT_UNFIT, Tone.TROUBLE, "An input cannot stand where the request has it."),
     ),
     Of.VOID: (
         Entry(Reason.START_DEADLINE, Tone.TROUBLE, "It did not start in time (`timeouts.schedule`, `timeouts.pull`)."),
         Entry(Reason.CANNOT_START, Tone.TROUBLE, "It could not be started; the message says why. Tried again."),
-        Entry(
-            Reason.CANNOT_PREPARE,
-            Tone.TROUBLE,
-            "The runner could not prepare what the step needs.",
-        ),
+        Entry(Reason.CANNOT_PREPARE, Tone.TROUBLE, "The runner could not prepare what the step needs."),
         Entry(Reason.VOID, Tone.TROUBLE, "It was kept from starting; tried again where that is safe."),
     ),
     Of.END: (
-        Entry(
-            Reason.DELETED,
-            Tone.TROUBLE,
-            "Somebody deleted it: the sandbox, a step's pod, or a fork's workload.",
-        ),
+        Entry(Reason.DELETED, Tone.TROUBLE, "Somebody deleted it: the sandbox, a step's pod, or a fork's workload."),
         Entry(Reason.EXPIRED, Tone.PROGRESS, "Its time to live is over; apply it again with a longer `ttl`."),
         Entry(Reason.LEASE_LAPSED, Tone.PROGRESS, "Whoever used it (`dayfly with`) is gone."),
     ),

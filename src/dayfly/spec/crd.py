@@ -1,8 +1,8 @@
 """CustomResourceDefinitions of our kinds, generated from the types.
 
-What types cannot say stands in `crd_fields` and `crd_written`; a class's docstring becomes its description. Structural
-schemas: unknown fields are refused (or pruned, where a client does not ask for strictness), and every string and list
-is bounded, so that the API server can price the rules.
+What types cannot say stands in the tables that `crd_schema` names; a class's docstring becomes its description.
+Structural schemas: unknown fields are refused (or pruned, where a client does not ask for strictness), and every string
+and list is bounded, so that the API server can price the rules.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
-from dayfly.spec import crd_fields, crd_written, kinds
+from dayfly.spec import crd_plugin, crd_sandbox, crd_webhook, crd_written, kinds
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Struct
 from dayfly.spec.sandbox import SandboxSpec
 
@@ -23,13 +23,13 @@ CATEGORY = "dayfly"
 
 _LONGEST_STRING = 1024
 _MOST_ITEMS = 64
-_STRUCTS = crd_fields.STRUCTS | crd_written.STRUCTS
-_FIELDS = crd_fields.FIELDS | crd_written.FIELDS
+_STRUCTS = crd_plugin.STRUCTS | crd_sandbox.STRUCTS | crd_written.STRUCTS
+_FIELDS = crd_plugin.FIELDS | crd_webhook.FIELDS | crd_sandbox.FIELDS | crd_written.FIELDS
 _Schema = dict[str, Any]
 
 
 class _Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind: the types of its top-level fields and how it is kinds."""
+    """One kind: the types of its top-level fields and how kubectl shows it."""
 
     kind: str
     plural: str
@@ -65,7 +65,7 @@ KINDS = (
         namespaced=True,
         fields={"spec": SandboxSpec, "status": kinds.SandboxStatus},
         columns=(_PHASE, *_STANDING, _PROGRESS, _AGE),
-        rules=crd_fields.SANDBOX_RULES,
+        rules=crd_sandbox.SANDBOX_RULES,
     ),
     _Kind(
         kind="ResourcePlugin",
@@ -79,7 +79,7 @@ KINDS = (
             ("IN-USE", "string", r".metadata.labels.dayfly\.dev/in-use", "Whether sandboxes use it."),
             _AGE,
         ),
-        rules=crd_fields.PLUGIN_RULES,
+        rules=crd_plugin.PLUGIN_RULES,
     ),
     _Kind(
         kind="Resource",
@@ -227,7 +227,7 @@ def _of(type_: Any) -> _Schema:  # noqa: C901 - one row for each kind of type
     match type_:
         case types.UnionType(types=alternatives):
             some = [each for each in alternatives if not isinstance(each, types.NoneType)]
-            # A param is a string or an object, which no structural type can say: `crd_fields` guards it by a rule.
+            # A param is a string or an object, which no structural type can say; reading it refuses the rest.
             return _of(some[0]) if len(some) == 1 else {"x-kubernetes-preserve-unknown-fields": True}
         case types.AnyType():
             return {"x-kubernetes-preserve-unknown-fields": True}

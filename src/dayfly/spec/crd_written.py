@@ -1,4 +1,4 @@
-"""As `crd_fields`, for what Dayfly writes itself: documents, the ledger, resources and every status.
+"""As `crd_schema` says, for what Dayfly writes itself: documents, the ledger, resources and every status.
 
 Bounds are wide: a ledger that could not be written would be worse than a long message in it.
 """
@@ -6,9 +6,7 @@ Bounds are wide: a ledger that could not be written would be worse than a long m
 from typing import Any
 
 from dayfly.spec import kinds, lifecycle, run
-
-_Schema = dict[str, Any]
-_Row = dict[str, _Schema]
+from dayfly.spec.crd_schema import Row, Schema, many, rule, text
 
 _MANY = 512
 _LONG = 65_536
@@ -17,37 +15,29 @@ _TIME = "RFC 3339, empty for not yet."
 _MILLISECONDS = "unix milliseconds, 0 for not yet."
 
 
-def _text(about: str, longest: int | None = None, **more: Any) -> _Schema:
-    """A field's description, its bound and more words of its schema."""
-    bound = {} if longest is None else {"maxLength": longest}
-    return {"description": about, **bound, **more}
+def _many(about: str, *, key: str = "") -> Schema:
+    return many(about, _MANY, key)
 
 
-def _many(about: str, *, key: str = "") -> _Schema:
-    """A list; with a key no two of its items share that key."""
-    keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]} if key else {}
-    return {"description": about, "maxItems": _MANY, **keyed}
-
-
-def _never(cel: str, message: str, **more: Any) -> list[_Schema]:
-    return [{"rule": cel, "message": message, **more}]
+def _never(cel: str, message: str, **more: Any) -> list[Schema]:
+    return [rule(cel, message, **more)]
 
 
 _CONDITIONS = _many("What holds of the object; Ready above all.", key="type")
 _UNITS = _many("Every step and fork, in the order of the document.", key="id")
-_SPOKEN: _Row = {
-    "observed_generation": _text("The generation that this status speaks of."),
-    "phase": _text("The part of its life it is in: Pending, Creating, Ready, Failed or Deleting."),
-    "ready": _text("Whether it can be used; the condition Ready says the same."),
-    "reason": _text("The reason for its state, in one word."),
-    "message": _text("The reason in one sentence.", _LONG),
-    "progress": _text("Steps done, out of all in this part of its life, like 2/5."),
-    "run": _text("Name of the Run, its ledger."),
+_SPOKEN: Row = {
+    "observed_generation": text("The generation that this status speaks of."),
+    "phase": text("The part of its life it is in: Pending, Creating, Ready, Failed or Deleting."),
+    "ready": text("Whether it can be used; the condition Ready says the same."),
+    "reason": text("The reason for its state, in one word."),
+    "message": text("The reason in one sentence.", _LONG),
+    "progress": text("Steps done, out of all in this part of its life, like 2/5."),
+    "run": text("Name of the Run, its ledger."),
     "conditions": _CONDITIONS,
     "units": _UNITS,
 }
 
-STRUCTS: dict[type, _Schema] = {
+STRUCTS: dict[type, Schema] = {
     lifecycle.Lifecycle: {"x-kubernetes-validations": _never("self == oldSelf", "a compiled document never changes")},
     kinds.ResourceSpec: {
         "x-kubernetes-validations": _never(
@@ -63,58 +53,58 @@ STRUCTS: dict[type, _Schema] = {
     },
 }
 
-FIELDS: dict[type, _Row] = {
+FIELDS: dict[type, Row] = {
     # --- documents ---------------------------------------------------------------------------------------------------
     lifecycle.Target: {
-        "api_version": _text("API version of the target object."),
-        "kind": _text("Kind of the target object."),
-        "namespace": _text("Its namespace; empty for cluster-wide kinds.", 63),
-        "name": _text("Its name.", 253),
-        "uid": _text("Its UID; an object of the same name made later is another one.", 128),
+        "api_version": text("API version of the target object."),
+        "kind": text("Kind of the target object."),
+        "namespace": text("Its namespace; empty for cluster-wide kinds.", 63),
+        "name": text("Its name.", 253),
+        "uid": text("Its UID; an object of the same name made later is another one.", 128),
     },
     lifecycle.Origin: {
-        "publisher": _text("Who has published the plugin; empty: whoever wrote the target has written the steps.", 253),
-        "plugin": _text("Name of the plugin, without its version.", 253),
+        "publisher": text("Who has published the plugin; empty: whoever wrote the target has written the steps.", 253),
+        "plugin": text("Name of the plugin, without its version.", 253),
     },
     lifecycle.Ref: {
-        "unit": _text("Name of the other unit.", 253),
-        "output": _text("Name of its output.", 253),
-        "resource": _text("The resource whose unit it is; empty: this document's.", 253),
+        "unit": text("Name of the other unit.", 253),
+        "output": text("Name of its output.", 253),
+        "resource": text("The resource whose unit it is; empty: this document's.", 253),
     },
     lifecycle.As: {
-        "env": _text("Environment variable; empty for none.", 253),
-        "path": _text("File; empty for none.", 4096),
+        "env": text("Environment variable; empty for none.", 253),
+        "path": text("File; empty for none.", 4096),
     },
     lifecycle.Input: {
-        "name": _text("Name of the input.", 253),
-        "value": _text("A constant.", lifecycle.MAX_DOCUMENT_BYTES),
-        "from_": _text("Another unit's output."),
-        "as_": _text("Where the value appears."),
+        "name": text("Name of the input.", 253),
+        "value": text("A constant.", lifecycle.MAX_DOCUMENT_BYTES),
+        "from_": text("Another unit's output."),
+        "as_": text("Where the value appears."),
     },
     lifecycle.Output: {
-        "name": _text("Name of the output.", 253),
-        "path": _text("File whose bytes are the value.", 4096),
-        "json_path": _text("Of a webhook: what finds the value in the answer.", 1024),
-        "header": _text("Of a webhook: the answer's header that is the value.", 128),
-        "status": _text("Of a webhook: whether the value is the answer's status."),
-        "sensitive": _text("Never shown; it is kept in Secrets only."),
+        "name": text("Name of the output.", 253),
+        "path": text("File whose bytes are the value.", 4096),
+        "json_path": text("Of a webhook: what finds the value in the answer.", 1024),
+        "header": text("Of a webhook: the answer's header that is the value.", 128),
+        "status": text("Of a webhook: whether the value is the answer's status."),
+        "sensitive": text("Never shown; it is kept in Secrets only."),
     },
     lifecycle.Retry: {
-        "idempotent": _text("Whether the unit may start again after a failed attempt."),
-        "limit": _text("How often it may start; 0 is without end.", minimum=0),
-        "backoff_ms": _text("Milliseconds before the second start; doubled each time.", minimum=0),
+        "idempotent": text("Whether the unit may start again after a failed attempt."),
+        "limit": text("How often it may start; 0 is without end.", minimum=0),
+        "backoff_ms": text("Milliseconds before the second start; doubled each time.", minimum=0),
     },
     lifecycle.Timeouts: {
-        "schedule_ms": _text("Longest time to be placed, in milliseconds.", minimum=0),
-        "pull_ms": _text("Longest time to fetch the image, in milliseconds.", minimum=0),
-        "run_ms": _text("Longest time to run, in milliseconds.", minimum=0),
-        "grace_ms": _text("Time between asking the script to end and ending it, in milliseconds.", minimum=0),
+        "schedule_ms": text("Longest time to be placed, in milliseconds.", minimum=0),
+        "pull_ms": text("Longest time to fetch the image, in milliseconds.", minimum=0),
+        "run_ms": text("Longest time to run, in milliseconds.", minimum=0),
+        "grace_ms": text("Time between asking the script to end and ending it, in milliseconds.", minimum=0),
     },
     lifecycle.Exec: {
-        "script": _text("Program text that begins with #!.", lifecycle.MAX_DOCUMENT_BYTES),
-        "image": _text("Image of the pod."),
-        "namespace": _text("Namespace of the pod.", 63),
-        "pod_template": _text("Partial pod template, merged into the pod as Kubernetes merges."),
+        "script": text("Program text that begins with #!.", lifecycle.MAX_DOCUMENT_BYTES),
+        "image": text("Image of the pod."),
+        "namespace": text("Namespace of the pod.", 63),
+        "pod_template": text("Partial pod template, merged into the pod as Kubernetes merges."),
         "env": {
             "description": "Environment that Dayfly gives to the script.",
             "maxProperties": _MANY,
@@ -122,8 +112,8 @@ FIELDS: dict[type, _Row] = {
         },
     },
     lifecycle.Webhook: {
-        "request": _text("The request, as it was written."),
-        "namespace": _text("Namespace of the pod that sends it.", 63),
+        "request": text("The request, as it was written."),
+        "namespace": text("Namespace of the pod that sends it.", 63),
         "env": {
             "description": "What Dayfly tells of the run, for those of its values that name it.",
             "maxProperties": _MANY,
@@ -131,41 +121,41 @@ FIELDS: dict[type, _Row] = {
         },
     },
     lifecycle.Baseline: {
-        "kind": _text("Kind of the baseline workload."),
-        "namespace": _text("Its namespace.", 63),
-        "name": _text("Its name.", 253),
+        "kind": text("Kind of the baseline workload."),
+        "namespace": text("Its namespace.", 63),
+        "name": text("Its name.", 253),
     },
     lifecycle.EnvChange: {
-        "name": _text("Name of the variable."),
-        "value": _text("A constant.", lifecycle.MAX_DOCUMENT_BYTES),
-        "input": _text("The input whose value it is."),
-        "source": _text("What only the host can look up: configMap, secret or fork."),
-        "container": _text("Name of the container; empty means the main one."),
-        "delete": _text("Remove the variable."),
+        "name": text("Name of the variable."),
+        "value": text("A constant.", lifecycle.MAX_DOCUMENT_BYTES),
+        "input": text("The input whose value it is."),
+        "source": text("What only the host can look up: configMap, secret or fork."),
+        "container": text("Name of the container; empty means the main one."),
+        "delete": text("Remove the variable."),
     },
     lifecycle.Fork: {
-        "baseline": _text("The workload from which it derives."),
+        "baseline": text("The workload from which it derives."),
         "env": _many("Changes to the environment, in this order."),
         "images": _many("Other images."),
-        "patch": _text("A patch to the whole workload, laid over it last."),
+        "patch": text("A patch to the whole workload, laid over it last."),
     },
     lifecycle.Unit: {
-        "name": _text("Name of the unit, unique in its document.", 253),
-        "kind": _text("What its work is. Of a kind that it does not know the operator says so, and runs nothing.", 63),
+        "name": text("Name of the unit, unique in its document.", 253),
+        "kind": text("What its work is. Of a kind that it does not know the operator says so, and runs nothing.", 63),
         "inputs": _many("Values it is given."),
         "outputs": _many("Values it makes."),
-        "retry": _text("What follows a failure."),
-        "timeouts": _text("The clocks of an attempt."),
-        "exec": _text("A script in a pod."),
-        "webhook": _text("A call to a server."),
-        "object": _text("A Kubernetes object."),
-        "fork": _text("An object derived from a baseline."),
+        "retry": text("What follows a failure."),
+        "timeouts": text("The clocks of an attempt."),
+        "exec": text("A script in a pod."),
+        "webhook": text("A call to a server."),
+        "object": text("A Kubernetes object."),
+        "fork": text("An object derived from a baseline."),
         "after": _many("Of a kept unit: those that answer before it begins, and outlive it."),
     },
     lifecycle.Lifecycle: {
-        "target": _text("The object to whose life the units are tied."),
-        "resource": _text("The resource that this document makes; empty: the target's own hooks.", 253),
-        "origin": _text("Who wrote these steps; grants name it."),
+        "target": text("The object to whose life the units are tied."),
+        "resource": text("The resource that this document makes; empty: the target's own hooks.", 253),
+        "origin": text("Who wrote these steps; grants name it."),
         "pre_start": _many("Before the target starts."),
         "post_start": _many("Once it is ready."),
         "pre_stop": _many("Before it stops."),
@@ -173,125 +163,125 @@ FIELDS: dict[type, _Row] = {
     },
     # --- the ledger --------------------------------------------------------------------------------------------------
     run.OutputRecord: {
-        "digest": _text("SHA-256 of the value."),
-        "size": _text("Its bytes."),
-        "sensitive": _text("Never shown."),
-        "attempt": _text("The attempt that made it."),
-        "text": _text("Whether a variable can hold it: it has no zero byte."),
+        "digest": text("SHA-256 of the value."),
+        "size": text("Its bytes."),
+        "sensitive": text("Never shown."),
+        "attempt": text("The attempt that made it."),
+        "text": text("Whether a variable can hold it: it has no zero byte."),
     },
     run.UnitRecord: {
-        "attempt": _text("Number of the latest attempt, from 1."),
-        "state": _text("Of the latest attempt. unknown is not final."),
-        "outcome": _text("How it ended."),
-        "reason": _text("The reason for that end, in one word."),
-        "message": _text("What there is to say of that end, in one sentence.", _LONG),
-        "kind": _text("The kind of its work."),
-        "ref": _text("What was allowed to start: UID of a pod or fork."),
-        "generation": _text("Of a kept unit: digest of the wish it was started from."),
-        "claimed_at": _text("When it was allowed to start, " + _MILLISECONDS),
-        "started_at": _text("When it began, " + _MILLISECONDS),
-        "ended_at": _text("When it ended, " + _MILLISECONDS),
-        "failures": _text("Failed attempts."),
-        "voids": _text("Attempts that never ran."),
+        "attempt": text("Number of the latest attempt, from 1."),
+        "state": text("Of the latest attempt. unknown is not final."),
+        "outcome": text("How it ended."),
+        "reason": text("The reason for that end, in one word."),
+        "message": text("What there is to say of that end, in one sentence.", _LONG),
+        "kind": text("The kind of its work."),
+        "ref": text("What was allowed to start: UID of a pod or fork."),
+        "generation": text("Of a kept unit: digest of the wish it was started from."),
+        "claimed_at": text("When it was allowed to start, " + _MILLISECONDS),
+        "started_at": text("When it began, " + _MILLISECONDS),
+        "ended_at": text("When it ended, " + _MILLISECONDS),
+        "failures": text("Failed attempts."),
+        "voids": text("Attempts that never ran."),
         "outputs": {"description": "What it made: digests, never values.", "maxProperties": _MANY},
     },
     run.Request: {
-        "at": _text("When, in unix milliseconds."),
-        "reason": _text("One word."),
-        "message": _text("One sentence.", _LONG),
-        "by": _text("Who asked."),
+        "at": text("When, in unix milliseconds."),
+        "reason": text("One word."),
+        "message": text("One sentence.", _LONG),
+        "by": text("Who asked."),
     },
     run.Run: {
-        "uid": _text("Identity of this ledger: the target's UID."),
-        "target": _text("The object whose life it records."),
-        "plan": _text("Digest of the sealed documents."),
-        "seq": _text("Rises by one with each commit.", minimum=0),
-        "phase": _text("Closing is the moment after which no create unit can start.", default="open"),
-        "born_at": _text("When it was made, " + _MILLISECONDS),
-        "started_at": _text("When its target was seen to have started by itself, " + _MILLISECONDS),
-        "stopped_at": _text("When its target was seen to have stopped for good, " + _MILLISECONDS),
+        "uid": text("Identity of this ledger: the target's UID."),
+        "target": text("The object whose life it records."),
+        "plan": text("Digest of the sealed documents."),
+        "seq": text("Rises by one with each commit.", minimum=0),
+        "phase": text("Closing is the moment after which no create unit can start.", default="open"),
+        "born_at": text("When it was made, " + _MILLISECONDS),
+        "started_at": text("When its target was seen to have started by itself, " + _MILLISECONDS),
+        "stopped_at": text("When its target was seen to have stopped for good, " + _MILLISECONDS),
         "units": {"description": "A line for each unit that was ever allowed to start.", "maxProperties": _MANY},
-        "closed": _text("Who closed it, when and why."),
-        "abandon": _text("Who abandoned the cleanup, when and why."),
-        "ended_at": _text("When all was cleaned up, " + _MILLISECONDS),
+        "closed": text("Who closed it, when and why."),
+        "abandon": text("Who abandoned the cleanup, when and why."),
+        "ended_at": text("When all was cleaned up, " + _MILLISECONDS),
     },
     kinds.Pin: {
-        "name": _text("Name of the ObjectLifecycleMethods.", 253),
-        "uid": _text("Its UID.", 128),
-        "digest": _text("Digest of its spec.", 71, pattern=_DIGEST),
+        "name": text("Name of the ObjectLifecycleMethods.", 253),
+        "uid": text("Its UID.", 128),
+        "digest": text("Digest of its spec.", 71, pattern=_DIGEST),
     },
     kinds.RunSpec: {
         "documents": _many("The sealed documents."),
         "forks": _many("The target's forks, in their newest revision."),
-        "plural": _text("The target's kind, as in its address.", 63),
-        "generation": _text("The newest generation of the target that it goes by.", minimum=0),
-        "updated_at": _text("When that was, if it is not the first one, " + _MILLISECONDS),
+        "plural": text("The target's kind, as in its address.", 63),
+        "generation": text("The newest generation of the target that it goes by.", minimum=0),
+        "updated_at": text("When that was, if it is not the first one, " + _MILLISECONDS),
     },
     # --- resources and what is said ----------------------------------------------------------------------------------
     kinds.Condition: {
-        "type": _text("Type of the condition.", 316),
-        "status": _text("Whether it holds.", enum=["True", "False", "Unknown"]),
-        "observed_generation": _text("The generation it speaks of."),
-        "last_transition_time": _text("Since when.", None, format="date-time", maxLength=None),
-        "reason": _text("Why, in one word.", 1024),
-        "message": _text("Why, in one sentence.", _LONG),
+        "type": text("Type of the condition.", 316),
+        "status": text("Whether it holds.", enum=["True", "False", "Unknown"]),
+        "observed_generation": text("The generation it speaks of."),
+        "last_transition_time": text("Since when.", None, format="date-time", maxLength=None),
+        "reason": text("Why, in one word.", 1024),
+        "message": text("Why, in one sentence.", _LONG),
     },
     kinds.UnitStatus: {
-        "id": _text("Name of the unit in its run: resource/step, or fork:namespace/name.", 600),
-        "event": _text("When it is its turn: preStart, postStart, preStop or postStop."),
-        "kind": _text("exec, webhook, object or fork."),
-        "state": _text("waiting, running, succeeded, failed, retrying, unknown, stopped or skipped."),
-        "attempt": _text("Number of the latest attempt."),
-        "reason": _text("The reason in one word."),
-        "message": _text("What there is to say of it, in one sentence.", _LONG),
-        "template": _text("The message with {since} and {until} in its clocks' places; empty if it has none.", _LONG),
-        "pod": _text("Its pod, as namespace/name."),
-        "since": _text("Since when it has been in this state, " + _TIME),
-        "until": _text("When that changes by itself: it is retried, or is certain to have ended; empty for never."),
-        "started_at": _text("When it began, " + _TIME),
-        "ended_at": _text("When it ended, " + _TIME),
+        "id": text("Name of the unit in its run: resource/step, or fork:namespace/name.", 600),
+        "event": text("When it is its turn: preStart, postStart, preStop or postStop."),
+        "kind": text("exec, webhook, object or fork."),
+        "state": text("waiting, running, succeeded, failed, retrying, unknown, stopped or skipped."),
+        "attempt": text("Number of the latest attempt."),
+        "reason": text("The reason in one word."),
+        "message": text("What there is to say of it, in one sentence.", _LONG),
+        "template": text("The message with {since} and {until} in its clocks' places; empty if it has none.", _LONG),
+        "pod": text("Its pod, as namespace/name."),
+        "since": text("Since when it has been in this state, " + _TIME),
+        "until": text("When that changes by itself: it is retried, or is certain to have ended; empty for never."),
+        "started_at": text("When it began, " + _TIME),
+        "ended_at": text("When it ended, " + _TIME),
         "reads": _many("Units whose outputs it is given."),
         "waits_on": _many("Units it is waiting for now."),
     },
-    kinds.Binding: {"name": _text("Name of the Secret.", 253)},
+    kinds.Binding: {"name": text("Name of the Secret.", 253)},
     kinds.EndpointStatus: {
-        "name": _text("Name of the endpoint."),
-        "url": _text("Where it answers.", 4096),
+        "name": text("Name of the endpoint."),
+        "url": text("Where it answers.", 4096),
     },
     kinds.SandboxRef: {
-        "namespace": _text("Namespace of the sandbox.", 63),
-        "name": _text("Its name.", 253),
-        "uid": _text("Its UID.", 128),
+        "namespace": text("Namespace of the sandbox.", 63),
+        "name": text("Its name.", 253),
+        "uid": text("Its UID.", 128),
     },
     kinds.ResourceSpec: {
-        "name": _text("Name of the resource in its sandbox.", 253),
-        "sandbox": _text("The sandbox it belongs to."),
-        "plugin": _text("The plugin as name@version; empty for one written in place."),
-        "document": _text("Name of the ObjectLifecycleMethods that make and remove it.", 253),
+        "name": text("Name of the resource in its sandbox.", 253),
+        "sandbox": text("The sandbox it belongs to."),
+        "plugin": text("The plugin as name@version; empty for one written in place."),
+        "document": text("Name of the ObjectLifecycleMethods that make and remove it.", 253),
         "output_namespaces": _many("Namespaces in which a Secret with the outputs lies."),
     },
     kinds.PluginStatus: {
         **{field: _SPOKEN[field] for field in ("observed_generation", "reason", "message", "conditions")},
-        "accepted": _text("Whether sandboxes can use it; the condition Accepted says the same."),
+        "accepted": text("Whether sandboxes can use it; the condition Accepted says the same."),
     },
     kinds.SandboxStatus: {
         **_SPOKEN,
-        "about": _text("The unit that the message is about; empty if there is none.", 600),
-        "others": _text("How many more units the same applies to.", minimum=0),
-        "routing_key": _text("Key by which requests find the sandbox."),
-        "expires_at": _text("When it will be deleted, " + _TIME),
+        "about": text("The unit that the message is about; empty if there is none.", 600),
+        "others": text("How many more units the same applies to.", minimum=0),
+        "routing_key": text("Key by which requests find the sandbox."),
+        "expires_at": text("When it will be deleted, " + _TIME),
         "endpoints": _many("Ways in."),
     },
-    kinds.ResourceStatus: {**_SPOKEN, "binding": _text("The Secret with the outputs.")},
+    kinds.ResourceStatus: {**_SPOKEN, "binding": text("The Secret with the outputs.")},
     kinds.StepLog: {
-        "unit": _text("Name of the unit in its run: resource/step, or the name of a hook.", 600),
-        "attempt": _text("Which of its attempts, from 1."),
-        "size": _text("Bytes that it printed in all, of which the text holds the end; 0 if that is not known."),
-        "encoding": _text("How the text is to be read.", enum=["utf-8", "base64"]),
-        "text": _text("The end of what it printed.", 131_072),
+        "unit": text("Name of the unit in its run: resource/step, or the name of a hook.", 600),
+        "attempt": text("Which of its attempts, from 1."),
+        "size": text("Bytes that it printed in all, of which the text holds the end; 0 if that is not known."),
+        "encoding": text("How the text is to be read.", enum=["utf-8", "base64"]),
+        "text": text("The end of what it printed.", 131_072),
     },
     kinds.StepLogsSpec: {
-        "sandbox": _text("The sandbox whose steps they are: that very object."),
+        "sandbox": text("The sandbox whose steps they are: that very object."),
         "logs": _many("One for each attempt."),
     },
 }

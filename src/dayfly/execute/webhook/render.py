@@ -55,25 +55,15 @@ def as_exec(
         CannotRenderError: it cannot be sent, whatever happens.
     """
     assert unit.webhook is not None, "only webhooks are sent"
-    written = unit.webhook.request
-    named = [
-        (key, value, secret_variable(key, value)) for key, value in dict.fromkeys(secrets(written.get("headers") or {}))
-    ]
+    headers = unit.webhook.request.get("headers") or {}
+    named = [(key, value, secret_variable(key, value)) for key, value in dict.fromkeys(secrets(headers))]
     outputs = [_output(output, place) for output in unit.outputs]
     files = {each: f"{place.folder}/webhook.{each}" for each in (*BUILT_IN_OUTPUTS, DEFINITE)}
-    order = {
-        "request": written,
-        "allowed": _is_allowed(written["url"], place.allowed),
+    order = _order(unit, place.allowed, sensitive=set(sensitive)) | {
         "key": key_of(run, name, record),
-        "idempotent": unit.retry.idempotent,
-        "seconds": _seconds(unit.timeouts.run_ms),
-        "limits": _limits(written.get("timeouts") or {}),
-        "inputs": {item.name: item.as_.env for item in unit.inputs},
         "absent": sorted(absent),
-        "sensitive": [item.as_.env for item in unit.inputs if item.name in set(sensitive)],
         "secrets": named,
         "outputs": outputs,
-        "steps": {query: jsonpath.steps(query) for query in _queries(unit)},
         "location": files["location"],
         "definite": files[DEFINITE],
     }
@@ -105,6 +95,22 @@ def variables(unit: Unit) -> list[str]:
     """The variables in which its sender finds values of Secrets."""
     headers = unit.webhook.request.get("headers") or {} if unit.webhook else {}
     return [secret_variable(*each) for each in dict.fromkeys(secrets(headers))]
+
+
+def _order(unit: Unit, allowed: frozenset[str], *, sensitive: set[str]) -> dict[str, Any]:
+    """What its sender is told of the webhook as it was written."""
+    assert unit.webhook is not None
+    written = unit.webhook.request
+    return {
+        "request": written,
+        "allowed": _is_allowed(written["url"], allowed),
+        "idempotent": unit.retry.idempotent,
+        "seconds": _seconds(unit.timeouts.run_ms),
+        "limits": _limits(written.get("timeouts") or {}),
+        "inputs": {item.name: item.as_.env for item in unit.inputs},
+        "sensitive": [item.as_.env for item in unit.inputs if item.name in sensitive],
+        "steps": {query: jsonpath.steps(query) for query in _queries(unit)},
+    }
 
 
 def _output(output: Output, place: Place) -> dict[str, Any]:

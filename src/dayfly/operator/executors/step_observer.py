@@ -60,7 +60,7 @@ class StepObserver:
                 await self._read(sight, name, attempt, pod), run.ledger.unit(name), sight.now
             )
         await self._missing(sight, facts)
-        facts = within_limit(run.ledger, facts)
+        facts = within_limit(run.ledger, facts)  # as the scene will have them: the ledger is foreseen from these
         _pass_over(sight, facts)
         return Known(facts=facts, objections=await self._altered(sight, facts), outputs=sight.outputs)
 

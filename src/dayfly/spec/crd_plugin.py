@@ -1,0 +1,207 @@
+"""As `crd_schema` says, for plugins and the steps that a sandbox's hooks share with them."""
+
+from dayfly.spec import kinds, names, plugin
+from dayfly.spec.crd_schema import NAME, VALUES, Row, Schema, exactly_one, many, name, rule, rules, text
+
+_VERSION = (
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
+)
+_PART = r"([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+)"
+_STEPS = 32  # of one list; with the bounds of resources and values it keeps the rules within what the API server spends
+
+
+def _path(about: str) -> Schema:
+    folders = " && ".join(f"self != '{folder}' && !self.startsWith('{folder}/')" for folder in names.FORBIDDEN_FOLDERS)
+    return text(
+        about,
+        names.LONGEST_PATH,
+        pattern=f"^(/{_PART})+$",
+        **rules(
+            rule("self.startsWith('/')", 'is not an absolute path: begin it with "/"'),
+            rule(folders, "lies where no step may write (/proc, /sys, /dev, /run/secrets): choose a path like /tmp/x"),
+        ),
+    )
+
+
+def _optional_path(about: str) -> Schema:
+    field = _path(about)
+    field["pattern"] = f"^((/{_PART})+)?$"
+    field["x-kubernetes-validations"][0]["rule"] = "self == '' || self.startsWith('/')"
+    return field
+
+
+def steps(about: str, source: Schema, *, repeats: bool) -> Schema:
+    """A list of steps whose inputs obey one rule; those that are tried until they succeed have no limit."""
+    step: Schema = {"properties": {"inputs": {"items": {"x-kubernetes-validations": [source]}}}}
+    if repeats:
+        cel = "!has(self.limit)"
+        limitless = rule(cel, "a cleanup is tried until it succeeds; leave the limit out", fieldPath=".limit")
+        step["properties"]["retry"] = {"x-kubernetes-validations": [limitless]}
+    return many(about, _STEPS, key="name", items=step)
+
+
+_FROM_PLUGIN = rule(
+    "!has(self.value) && !has(self.valueFrom) && "
+    "((has(self.valueFromSandbox) && self.valueFromSandbox) != has(self.valueFromStep)) && "
+    "(!has(self.valueFromStep) || !(has(self.required) && self.required) && !has(self.default))",
+    "a plugin's input needs exactly one of valueFromSandbox and valueFromStep, and no value or valueFrom; "
+    "required and default belong to valueFromSandbox",
+)
+FROM_HOOK = rule(
+    "!(has(self.valueFromSandbox) && self.valueFromSandbox) && !(has(self.required) && self.required) && "
+    "!has(self.default) && (" + exactly_one("value valueFromStep valueFrom") + ")",
+    "a hook's input needs exactly one of value, valueFromStep and valueFrom, and neither valueFromSandbox, required "
+    "nor default",
+)
+
+PLUGIN_RULES = (
+    rule(
+        "self.metadata.name == self.spec.name.lowerAscii().replace('+', '-').replace('@', '.')"
+        " + (self.spec.name.contains('@') ? '' : '.0.0.0')",
+        "metadata.name must be spec.name in lower case with . for @ and - for +",
+        messageExpression="'metadata.name must be \"' + self.spec.name.lowerAscii().replace('+', '-').replace('@', '.')"
+        " + (self.spec.name.contains('@') ? '' : '.0.0.0') + '\", which is spec.name in lower case with . for @'",
+    ),
+)
+
+STRUCTS: dict[type, Schema] = {
+    plugin.Step: {
+        "x-kubernetes-validations": [
+            rule(exactly_one("script webhook"), "needs exactly one of script and webhook"),
+            rule(
+                "!has(self.script) || self.script.startsWith('#!')",
+                "must begin with #!, e.g. #!/bin/sh",
+                fieldPath=".script",
+            ),
+            rule(
+                "has(self.webhook) || !has(self.outputs) || self.outputs.all(o, has(o.valueFromPath))",
+                "an output of a script has valueFromPath",
+                fieldPath=".outputs",
+            ),
+            rule(
+                "!has(self.webhook) || !has(self.outputs) || self.outputs.all(o, !has(o.valueFromPath))",
+                "an output of a webhook has valueFromJSONPath, valueFromHeader or valueFromStatus",
+                fieldPath=".outputs",
+            ),
+        ]
+    },
+    plugin.Output: {
+        "x-kubernetes-validations": [
+            rule(
+                "(has(self.valueFromStatus) && self.valueFromStatus ? 1 : 0) + "
+                + exactly_one("valueFromPath valueFromJSONPath valueFromHeader"),
+                "needs exactly one of valueFromPath, valueFromJSONPath, valueFromHeader and valueFromStatus",
+            )
+        ]
+    },
+    plugin.Retry: {
+        "x-kubernetes-validations": [
+            rule(
+                "!has(self.limit) || self.limit <= 1 || (has(self.idempotent) && self.idempotent)",
+                "only a step that may run twice can be retried; add idempotent: true",
+                fieldPath=".limit",
+            )
+        ]
+    },
+    plugin.PluginSpec: {
+        "x-kubernetes-validations": (
+            _PLUGIN_SPEC := [
+                rule(
+                    "size(self.?create.orValue([])) + size(self.?delete.orValue([])) > 0",
+                    "has neither create nor delete steps: write at least one",
+                ),
+                rule(
+                    "!has(self.create) || !has(self.delete) || "
+                    "!self.create.exists(a, self.delete.exists(b, a.name == b.name))",
+                    "a create and a delete step have the same name; give each step of a plugin a name of its own",
+                ),
+            ]
+        )
+    },
+    kinds.NamedPluginSpec: {
+        "x-kubernetes-validations": [
+            *_PLUGIN_SPEC,
+            rule("self == oldSelf", "a published plugin never changes; publish another version beside it"),
+        ]
+    },
+}
+
+FIELDS: dict[type, Row] = {
+    plugin.Runner: {
+        "image": text("Image in which the steps run."),
+        "namespace": text("Namespace of the steps' pods; empty means dayfly-runners.", 63),
+        "pod_template_overlay": text("Partial pod template as YAML text, merged into each step's pod.", 65_536),
+    },
+    plugin.StepOutput: {
+        "name": name("step", "Name of the other step."),
+        "output": name("output", "Name of its output."),
+    },
+    plugin.ResourceOutput: {
+        "name": name("resource", "Name of the resource in this sandbox."),
+        "output_key": text("The output, as <step>.<output>.", 61, pattern=f"{NAME[:-1]}\\.{NAME[1:]}"),
+    },
+    plugin.ValueFrom: {"resource": text("The resource and its output.")},
+    plugin.Injection: {
+        "env": text("Environment variable that carries the value.", 253, pattern="^([A-Za-z_][A-Za-z0-9_]*)?$"),
+        "path": _optional_path("File whose bytes are the value."),
+    },
+    plugin.Input: {
+        "name": name("input", "Name of the input, unique in its step; for valueFromSandbox also the param's name."),
+        "type": text("A note for readers.", 64),
+        "value": text("A constant; only in a sandbox's hooks.", 131_072),
+        "value_from_sandbox": text("Taken from the sandbox's param of the same name."),
+        "required": text("Whether the sandbox must give the param; it holds for all steps that take it."),
+        "default": text("What the param is if the sandbox does not give it; for all steps that take it.", 65_536),
+        "value_from_step": text("Taken from another step."),
+        "value_from": text("Taken from a resource; only in a sandbox's hooks."),
+        "as_": text("Where the value appears; the input's name in capitals, as a variable, if left out."),
+    },
+    plugin.Output: {
+        "name": name("output", "Name of the output, unique in its step."),
+        "value_from_path": _path("Of a script: the file whose bytes are the value once it has ended."),
+        "value_from_json_path": text(
+            "Of a webhook: a JSONPath (RFC 9535) that finds the value in its answer.", 1024, pattern=r"^\$"
+        ),
+        "value_from_header": text("Of a webhook: the header of its answer that is the value.", 128, minLength=1),
+        "value_from_status": text("Of a webhook: the value is its answer's status."),
+        "description": text("For readers.", 4096),
+        "type": text("A note for readers.", 64),
+        "sensitive": text("Never shown; it is kept in Secrets only."),
+    },
+    plugin.Retry: {
+        "idempotent": text("Whether the step may run again after a failure. Create steps: false, delete steps: true."),
+        "limit": text("How often the step may start.", minimum=1, maximum=1_000_000),
+        "backoff": text("Wait before the second start, like 5s; it doubles each time.", 16, pattern="^([0-9]+[smh])?$"),
+    },
+    plugin.Timeouts: {
+        field: text(f"{about}, like 10s, 5m or 1h.", 16, pattern="^([0-9]{1,9}[smh])?$")
+        for field, about in {
+            "schedule": "Longest time to be placed on a node",
+            "pull": "Longest time to fetch the image",
+            "run": "Longest time to run",
+            "grace": "Time between asking the script to end and ending it",
+        }.items()
+    },
+    plugin.Step: {
+        "name": name("step", "Name of the step, unique in its document."),
+        "inputs": many("Values the script is given.", VALUES, key="name"),
+        "outputs": many("Values the script makes.", VALUES, key="name"),
+        "script": text("A program text that begins with #!; at most 128 KiB.", plugin.MAX_SCRIPT_BYTES, minLength=1),
+        "webhook": text("A request to a server, instead of a script."),
+        "retry": text("What follows a failure."),
+        "timeouts": text("The three clocks of an attempt, and the grace at its end."),
+    },
+    plugin.PluginSpec: {
+        "description": text("For readers.", 4096),
+        "runner": text("Where the steps run."),
+        "create": steps("Steps that make the resource, each as soon as its inputs exist.", _FROM_PLUGIN, repeats=False),
+        "delete": steps("Steps that remove it; tried until they succeed.", _FROM_PLUGIN, repeats=True),
+    },
+    kinds.NamedPluginSpec: {
+        "name": text(
+            "Name and version as sandboxes write them: name@1.2.3, or the bare name for an unversioned plugin.",
+            253,
+            pattern=f"{NAME[:-1]}(@{_VERSION})?$",
+        ),
+    },
+}
