@@ -287,6 +287,7 @@ exec env -i sleep 300
 def test_when_it_is_killed_its_command_goes_with_it(served: Cli, plugin: str):
     """Else it works on beside a database that is removed."""
     other = subprocess.Popen(["sleep", "304"], env={"DAYFLY_WITH": "with-notes-other"})
+    served.started.append(other)
     process = served.start("with", "-f", plugin, "--", "sh", "-c", BROOD)
     until((served.folder / "started").exists)
     pids = [int(line) for line in (served.folder / "pids").read_text().split()]
@@ -295,8 +296,6 @@ def test_when_it_is_killed_its_command_goes_with_it(served: Cli, plugin: str):
     process.wait(10)
     until(lambda: not any(map(_runs, pids)))
     assert _runs(other.pid)
-    other.kill()
-    other.wait()
 
 
 def test_what_does_not_obey_is_killed_and_who_only_has_its_number_is_not(tmp_path: Path):

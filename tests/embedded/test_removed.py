@@ -4,6 +4,7 @@ import shutil
 
 from dayfly.execute.process import run as process
 from embedded import documents as doc
+from embedded.conftest import processes
 from embedded.machine import until
 
 SLOW = 'echo "+ $DAYFLY_ATTEMPT" >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
@@ -66,6 +67,7 @@ async def test_the_folder_of_a_step_whose_runner_was_killed(machine, monkeypatch
     attempts._ended(key)  # as whenever it looks again
     assert "folder was removed" in (await machine.reason("OutcomeUnknown")).message
     await goes_on(machine)
+    await until(lambda: not processes(str(machine.journal)))  # which nobody tells the host
 
 
 async def test_the_work_folder_and_all_logs_under_a_living_server(machine):

@@ -28,11 +28,16 @@ def main() -> None:
     pipe = sys.stdin.buffer
     first = pipe.readline()
     root = int(first) if first.endswith(b"\n") else 0
-    began = _stat(root)[2:] if root else ()
+    began = born(root)
     if first and pipe.readline() == DONE:
         return
     # The number may be another process's by now.
-    end(mark, root if root and began == _stat(root)[2:] else 0, _GRACE_S)
+    end(mark, root if began and began == born(root) else 0, _GRACE_S)
+
+
+def born(process: int) -> str:
+    """When a process began, in ticks since the machine did; empty if it is not there. Whatever it does, that stays."""
+    return "".join(_stat(process)[2:3])
 
 
 def end(mark: str, root: int, grace: float) -> None:
