@@ -1,5 +1,6 @@
 """Every example, whatever happens to it: afterwards nothing is left in the outside world."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,11 @@ from examples.home import Home, until
 from examples.kinds import FOLDER, STEPS, Example, failing, waiting
 
 EACH_STEP = [pytest.param(name, step, id=f"{name}-{step}") for name, steps in STEPS.items() for step in steps]
-each_step = pytest.mark.parametrize(("example", "step"), EACH_STEP, indirect=["example"])
+
+
+def each_step(test: Callable[..., None]) -> Callable[..., None]:
+    """Played with each step of each example: together they take their time."""
+    return pytest.mark.slow(pytest.mark.parametrize(("example", "step"), EACH_STEP, indirect=["example"])(test))
 
 
 def test_every_example_is_tested():

@@ -22,6 +22,7 @@ ROOMS = ("plan", "execute", "operator", "embedded")
 SAMPLE = 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guard", SHARE.of(GUARDS, PARTS, "guards"), ids=lambda guard: guard.name.replace(" ", "-"))
 def test_a_guard_that_is_taken_out_is_noticed(guard: Guard, played):
     played("guards of the second line taken out, each to be missed by its test", 1)
