@@ -11,7 +11,7 @@ from rig.kubelet import Script
 from rig.world import API, Unit, World, live
 
 from conformance.tales import Tale
-from conformance.telling import EVENTS, said, settled, tells
+from conformance.telling import EVENTS, line, said, settled, tells
 from conformance.toys import Toys
 from dayfly.execute.pod import names
 from dayfly.execute.webhook.ends import End, of_status
@@ -44,13 +44,7 @@ class _Moves(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         members: dict[str, Any] = getattr(record, "members", {})
         if (event := members.get("event")) in EVENTS.values():
-            self.lines.append(_line(event, members))
-
-
-def _line(event: str, members: dict[str, Any]) -> str:
-    unit = f" {members['unit']}#{members['attempt']}" if "unit" in members else ""
-    why = members.get("reason") or members.get("outcome") or ""
-    return f"{event}{unit} {why}".rstrip()
+            self.lines.append(line(event, members))
 
 
 class Leased(Plain):

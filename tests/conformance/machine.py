@@ -1,12 +1,11 @@
 """A story on the embedded host: its scripts are processes, its time is real."""
 
-import base64
 from contextlib import ExitStack
 from typing import Any
 
 import msgspec
 
-from conformance.tales import APP, FORK, READY, SHOP, Behaviour, Tale
+from conformance.tales import APP, FORK, READY, SHOP, Behaviour, Tale, behaves
 from conformance.telling import EVENTS, said, settled, tells
 from conformance.toys import Toys
 from dayfly.spec.lifecycle import Event, Lifecycle, Unit, unit_id
@@ -48,16 +47,7 @@ def _with_script(resource: str, unit: Unit, scripts: dict[str, Behaviour]) -> Un
     if unit.exec is None:
         return unit
     how = scripts.get(unit_id(resource, unit.name), Behaviour())
-    lines = ["#!/bin/sh", f'[ "$DAYFLY_ATTEMPT" -gt {how.fails} ] || exit 1']
-    for output in unit.outputs:
-        value = how.outputs.get(output.name, b"")
-        if len(set(value)) == 1 and len(value) > 1:
-            lines.append(f"head -c {len(value)} /dev/zero | tr '\\0' {chr(value[0])} > {output.path}")
-        else:
-            lines.append(f"echo {base64.b64encode(value).decode()} | base64 -d > {output.path}")
-    if how.endless:
-        lines += [f': > "$JOURNAL.{unit.name}"', "exec sleep 7200"]
-    work = msgspec.structs.replace(unit.exec, script="\n".join((*lines, "")))
+    work = msgspec.structs.replace(unit.exec, script=behaves(unit, how, f': > "$JOURNAL.{unit.name}"'))
     return msgspec.structs.replace(unit, exec=work)
 
 

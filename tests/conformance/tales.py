@@ -1,5 +1,6 @@
 """Stories that mean the same wherever they happen: documents, how their scripts behave, and what their owner does."""
 
+import base64
 from typing import Any, NamedTuple
 
 import msgspec
@@ -56,6 +57,20 @@ def step(name: str, *, reads: tuple[str, ...] = (), outputs: tuple[str, ...] = (
     return doc.step(
         name, image="busybox:1", inputs=[f"{each.split('.')[1]}={each}" for each in reads], outputs=places, **limits
     )
+
+
+def behaves(unit: Unit, how: Behaviour, begun: str) -> str:
+    """A shell script that does so; one that goes on for ever first says that it has `begun`."""
+    lines = ["#!/bin/sh", f'[ "$DAYFLY_ATTEMPT" -gt {how.fails} ] || exit 1']
+    for output in unit.outputs:
+        value = how.outputs.get(output.name, b"")
+        if len(set(value)) == 1 and len(value) > 1:
+            lines.append(f"head -c {len(value)} /dev/zero | tr '\\0' {chr(value[0])} > {output.path}")
+        else:
+            lines.append(f"echo {base64.b64encode(value).decode()} | base64 -d > {output.path}")
+    if how.endless:
+        lines += [begun, "exec sleep 7200"]
+    return "\n".join((*lines, ""))
 
 
 def call(name: str, *, reads: tuple[str, ...] = (), outputs: tuple[str, ...] = (), **more: Any) -> Unit:
@@ -183,7 +198,7 @@ TALES = {
     "a fork between its hooks": Tale(
         (
             *_life(MAKE),
-            doc.hooks(post_start=[step("warm", reads=("make.url",))], pre_stop=[step("drain")]),
+            doc.hooks(post_start=[step("warm", reads=("db:make.url",))], pre_stop=[step("drain")]),
         ),
         (READY, DELETE, GONE),
         {"db/make": Behaviour(outputs=URL)},

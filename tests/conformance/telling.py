@@ -1,10 +1,14 @@
 """How a story is told: what was written to the ledger, and what was said each time somebody looked."""
 
+from pathlib import Path
+from typing import Any
+
 from dayfly.execute.turn import Scene
 from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
 from dayfly.spec.report import Report
 
+GOLDEN = Path(__file__).parent / "stories"
 EVENTS = {
     "Claim": "claimed",
     "Record": "recorded",
@@ -16,6 +20,13 @@ EVENTS = {
     "GiveUp": "given-up",
     "Finish": "ended",
 }
+
+
+def line(event: str, members: dict[str, Any]) -> str:
+    """A move as a story has it, of the members of its line in the log."""
+    unit = f" {members['unit']}#{members['attempt']}" if "unit" in members else ""
+    why = members.get("reason") or members.get("outcome") or ""
+    return f"{event}{unit} {why}".rstrip()
 
 
 def settled(scene: Scene | None) -> Report | None:

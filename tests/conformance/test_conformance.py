@@ -10,7 +10,7 @@ import pytest
 from conformance import cluster
 from conformance import machine as embedded
 from conformance.tales import TALES, toy
-from conformance.telling import text
+from conformance.telling import GOLDEN, text
 from conformance.toys import Toys
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Timeouts
@@ -56,7 +56,6 @@ CLUSTER_ONLY = {
     "Unserved",
 }
 
-GOLDEN = Path(__file__).parent / "stories"
 SOURCE = Path(__file__).parents[2] / "src" / "dayfly"
 
 
