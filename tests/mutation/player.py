@@ -7,6 +7,7 @@ children. A child runs tests to the first that fails, and ends; nothing of it co
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import resource
@@ -24,6 +25,8 @@ import pytest
 
 from mutation.plant import MEMORY, ROOT, End
 
+# Of the kernel: for unshare(2), and for mount(2).
+_NEW_MOUNTS, _REC, _PRIVATE = 0x20000, 0x4000, 0x40000
 BROKEN = 70  # the exit code of a child that could not play at all
 
 
@@ -122,7 +125,12 @@ class Player:
 
 
 def _alone(home: Path, config: pytest.Config) -> None:
-    """What a child says and writes is its own affair."""
+    """What a child says and writes is its own affair; so is the memory in which hosts have their work folders.
+
+    A mutant may take somebody else's folder for one that was left behind.
+    """
+    if os.geteuid() == 0:
+        _own_mounts()
     descriptor = os.open(home / "said", os.O_WRONLY | os.O_CREAT)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
@@ -131,6 +139,13 @@ def _alone(home: Path, config: pytest.Config) -> None:
     scratch._given_basetemp, scratch._basetemp = home / "scratch", None
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.environ["PYTHONPATH"] = os.pathsep.join((str(home), str(ROOT / "tests"), str(ROOT / "src")))
+
+
+def _own_mounts() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    private = ((None, b"/", None, _REC | _PRIVATE, None), (b"tmpfs", b"/dev/shm", b"tmpfs", 0, None))
+    if libc.unshare(_NEW_MOUNTS) or any(libc.mount(*each) for each in private):
+        raise OSError(ctypes.get_errno(), "no mounts of its own")
 
 
 def _bound(seconds: float) -> None:
