@@ -33,6 +33,8 @@ struct host {
     struct log log;
     struct mask mask;
     off_t log_begin; /* the log may hold other things before ours */
+    int log_folder;  /* the folder two above a log that lies elsewhere: the last two names lead from there to it */
+    char *log_tail;  /* these two names */
     struct watch watch;
     int log_writer, control_peer;
     bool isolated;
@@ -136,14 +138,47 @@ static int seal_unstarted(struct host *host, const char *outcome) {
     return seal(host);
 }
 
+/* Makes the log when the step says its first word, for most say none and a disk is slow to make files. What is private
+ * to the step by then is not looked into: the way there begins at a folder that was opened before. */
+static int make_log(void *state) {
+    struct host *host = state;
+    const int flags = O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
+    int log = openat(host->log_folder, host->log_tail, flags, 0600);
+    if (log >= 0 || errno != ENOENT) return log;
+    char *slash = strrchr(host->log_tail, '/');
+    if (slash == NULL) return -1;
+    *slash = '\0';
+    mkdirat(host->log_folder, host->log_tail, 0700);
+    *slash = '/';
+    return openat(host->log_folder, host->log_tail, flags, 0600);
+}
+
+/* Opens a log that is there, and else whence it can be made. */
+static int find_log(struct host *host, struct fault *fault) {
+    if (host->order.log == NULL) {
+        host->log.fd = openat(host->dir, "log", O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+        return host->log.fd < 0 ? fail(fault, "The log cannot be opened: %s.", strerror(errno)) : 0;
+    }
+    host->log.fd = open(host->order.log, O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+    if (host->log.fd < 0 && errno != ENOENT) return fail(fault, "The log cannot be opened: %s.", strerror(errno));
+    if (host->log.fd >= 0) return 0;
+    char *path = strdup(host->order.log), *name = path == NULL ? NULL : strrchr(path, '/');
+    if (path == NULL) return fail(fault, "There is no memory for the log's path.");
+    char *above = memrchr(path, '/', (size_t)(name - path));
+    char *tail = above == NULL ? name : above;
+    *tail = '\0';
+    host->log_tail = tail + 1;
+    host->log_folder = open(tail == path ? "/" : path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return host->log_folder < 0 ? fail(fault, "The log cannot be made: %s: %s.", path, strerror(errno)) : 0;
+}
+
 static int open_channels(struct host *host, struct fault *fault) {
     int pipes[2], sockets[2];
-    const char *path = host->order.log == NULL ? "log" : host->order.log;
-    int log = openat(host->dir, path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (log < 0) return fail(fault, "The log cannot be opened: %s.", strerror(errno));
-    host->log_begin = lseek(log, 0, SEEK_END);
     mask_begin(&host->mask, &host->order);
-    host->log = (struct log){.fd = log, .limit = host->order.log_limit, .mask = &host->mask};
+    host->log = (struct log){
+        .fd = -1, .open = make_log, .state = host, .limit = host->order.log_limit, .mask = &host->mask};
+    if (find_log(host, fault) < 0) return -1;
+    host->log_begin = host->log.fd < 0 ? 0 : lseek(host->log.fd, 0, SEEK_END);
     if (pipe2(pipes, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) {
         return fail(fault, "The step's channels cannot be opened: %s.", strerror(errno));
     }
@@ -198,7 +233,7 @@ static int fork_init(struct host *host, const char *program, struct fault *fault
     if (host->watch.child == 0) {
         close(host->watch.control);
         close(host->watch.log_pipe);
-        close(host->log.fd);
+        if (host->log.fd >= 0) close(host->log.fd);
         step_init(&step);
     }
     close(host->control_peer);
@@ -259,10 +294,12 @@ static int run(struct host *host) {
     if (!host->isolated) sweep_away();
     watch_drain(&host->watch, &end);
     log_finish(&host->log);
-    /* What is written into its middle must not be appended. */
-    fcntl(host->log.fd, F_SETFL, 0);
-    mask_file(&host->mask, host->log.fd, host->log_begin);
-    close(host->log.fd);
+    if (host->log.fd >= 0) {
+        /* What is written into its middle must not be appended. */
+        fcntl(host->log.fd, F_SETFL, 0);
+        mask_file(&host->mask, host->log.fd, host->log_begin);
+        close(host->log.fd);
+    }
     host->receipt.log_bytes = host->log.kept;
     host->receipt.log_truncated = host->log.cut;
     watch_report(&end, host->order.run_ms, &host->receipt);

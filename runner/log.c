@@ -36,7 +36,8 @@ static void keep(void *state, const char *bytes, size_t length) {
     log->cut = taken < length;
     if (taken == 0) return;
     /* A full disk ends the log, never the step. */
-    if ((log->marked ? write_marked(log, bytes, taken) : write_all(log->fd, bytes, taken)) < 0) {
+    if (log->fd < 0) log->fd = log->open(log->state);
+    if (log->fd < 0 || (log->marked ? write_marked(log, bytes, taken) : write_all(log->fd, bytes, taken)) < 0) {
         log->cut = true;
         return;
     }
@@ -52,7 +53,7 @@ void log_write(struct log *log, const char *bytes, size_t length) {
 void log_finish(struct log *log) {
     char line[80];
     if (log->mask != NULL) mask_end(log->mask, keep, log);
-    if (log->cut) {
+    if (log->cut && log->fd >= 0) {
         snprintf(line, sizeof line, "%s[dayfly: log cut at %lld bytes]\n", log_at_line_start(log) ? "" : "\n",
                  (long long)log->kept);
         write_all(log->fd, line, strlen(line));

@@ -9,7 +9,9 @@
 #define LOG_MARK '\x1e'
 
 struct log {
-    int fd;
+    int fd;                   /* -1: none yet */
+    int (*open)(void *state); /* makes it when the first byte comes; -1 where that fails */
+    void *state;
     int64_t limit, kept;
     bool marked; /* a line of the step that begins with the mark gets one more mark in front */
     struct mask *mask; /* NULL: all goes in as it is printed */

@@ -22,8 +22,8 @@ from embedded.machine import until
 SLOW = 'echo "+ $DAYFLY_ATTEMPT" >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done; printf v > /tmp/v'
 
 
-def slow(**limits):
-    script = SLOW + '; echo "- $DAYFLY_ATTEMPT" >> "$JOURNAL"'
+def slow(then="true", **limits):
+    script = SLOW + f'; echo "- $DAYFLY_ATTEMPT" >> "$JOURNAL"; {then}'
     step = doc.step("a", script, outputs=[("v", "/tmp/v")], **limits)
     return doc.resource("r", [step], [doc.step("z", 'echo "z [$V]" >> "$JOURNAL"', inputs=["v=a.v"])])
 
@@ -337,12 +337,12 @@ async def test_a_look_at_an_attempt_changes_nothing(machine):
 
 
 async def test_an_idle_run_is_not_kept_in_memory_and_logs_stay_a_week(machine, monkeypatch):
-    await machine.host.offer(doc.offer(slow()))
+    await machine.host.offer(doc.offer(slow("echo said")))
     go(machine)
     await machine.ready()
     await until(lambda: machine.host._engine.runs.count() == 0, "an empty memory")
     await machine.finish()
-    assert machine.log("r/a") == b""
+    assert machine.log("r/a") == b"said\n"
     await machine.host.acknowledge(("u",))
     await machine.down()
     week = 7 * 24 * 3_600_000

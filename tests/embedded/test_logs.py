@@ -17,6 +17,20 @@ async def test_what_people_leave_beside_logs_is_no_log(machine, name):
     assert [(info.unit, info.attempt, info.size) for info in machine.host.logs("u")] == [("r/a", 1, 5)]
 
 
+async def test_a_step_that_says_nothing_has_an_empty_log_and_no_file(machine):
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "true"), doc.step("b", "echo said")])))
+    await machine.ready()
+    logs = machine.home / "logs"
+    assert [entry.name for entry in (logs / "u").iterdir()] == ["r.b.1.log"]
+    assert [(info.unit, info.size, info.sealed) for info in machine.host.logs("u")] == [
+        ("r/a", 0, True),
+        ("r/b", 5, True),
+    ]
+    await machine.finish()
+    assert [info.unit for info in machine.host.logs("u")] == ["r/a", "r/b"], "also once it is over"
+    assert [entry.name for entry in (logs / ".begun").iterdir()] == ["none"], "no trace of an attempt outlives it"
+
+
 async def test_what_people_leave_in_the_work_folder_keeps_no_server_from_starting(machine):
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "echo said")])))
     await machine.ready()

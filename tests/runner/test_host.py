@@ -210,6 +210,40 @@ def test_the_log_may_lie_elsewhere_and_is_appended_to(attempt, isolation, place)
     assert attempt().run("#!/bin/sh\n", isolation=isolation, log=str(link)).outcome == "refused"
 
 
+def test_a_log_elsewhere_is_made_when_there_is_something_to_say(attempt, isolation, place):
+    logs = place / "logs"
+    logs.mkdir()
+    log = logs / "run" / "a.log"
+    assert attempt().run("#!/bin/sh\n", isolation=isolation, log=str(log)).outcome == "exited"
+    assert list(logs.iterdir()) == []
+    assert attempt().run("#!/bin/sh\necho said\n", isolation=isolation, log=str(log)).fields["log-bytes"] == "5"
+    assert log.read_text() == "said\n"
+    assert (logs / "run").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_log_is_the_hosts_even_where_new_files_are_the_steps_own(attempt, isolated, place):
+    log = place / "run" / "a.log"
+    one = attempt()
+    one.run(f"#!/bin/sh\ntouch {place}/new; echo said\n", isolation=isolated, private=str(place), log=str(log))
+    assert log.read_text() == "said\n"
+    assert not (place / "new").exists()
+
+
+def test_a_step_without_a_place_for_its_log_is_not_started(attempt, isolation, place):
+    receipt = attempt().run(f"#!/bin/sh\ntouch {place}/ran\n", isolation=isolation, log=f"{place}/no/run/a.log")
+    assert (receipt.outcome, receipt.detail) == (
+        "refused",
+        f"The log cannot be made: {place}/no: No such file or directory.",
+    )
+    assert not (place / "ran").exists()
+
+
+def test_a_step_whose_log_cannot_be_opened_is_not_started(attempt, isolation, place):
+    (place / "run").write_text("no folder")
+    receipt = attempt().run("#!/bin/sh\necho said\n", isolation=isolation, log=f"{place}/run/a.log")
+    assert (receipt.outcome, receipt.detail) == ("refused", "The log cannot be opened: Not a directory.")
+
+
 def test_bytes_pass_through_the_log_unchanged(attempt):
     one = attempt()
     one.run(b"#!/bin/sh\nprintf '\\000\\377\\033[31m'\n")

@@ -23,9 +23,9 @@ from dayfly.embedded.scene import Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.host_end import HostEnd
 from dayfly.execute.process.place import leave_place, open_place, sweep_places
-from dayfly.execute.process.run import Folder, forget, logged
+from dayfly.execute.process.run import Folder, forget, kept_logs, logged
 from dayfly.execute.process.start import Containers, Processes
-from dayfly.plan.actions import Decision
+from dayfly.plan.actions import Decision, Record
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import describe, limited
@@ -346,17 +346,27 @@ class EmbeddedHost:
     def logs(self, uid: str) -> tuple[LogInfo, ...]:
         """The logs there are, also after the run's end, in the order of units and attempts."""
         alive = self._engine.attempts.facts(uid)
-        found = []
-        for unit, number in logged(self._place, uid):
-            size = Folder(self._place, uid, unit, number).log_size()
-            if size is not None:
-                running = isinstance(alive.get((unit, number)), Running)
-                found.append(LogInfo(unit=unit, attempt=number, size=size, sealed=not running))
-        return tuple(found)
+        running = {key for key, fact in alive.items() if isinstance(fact, Running)}
+        sizes = dict.fromkeys(self._silent(uid) | running, 0)
+        for key in logged(self._place, uid):
+            if (size := Folder(self._place, uid, *key).log_size()) is not None:
+                sizes[key] = size
+        return tuple(
+            LogInfo(unit=unit, attempt=number, size=size, sealed=(unit, number) not in running)
+            for (unit, number), size in sorted(sizes.items())
+        )
 
     def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
         """Bytes of one log from `offset`; None if there is no such log."""
-        return Folder(self._place, uid, unit, attempt).read_log(offset, limit)
+        data = Folder(self._place, uid, unit, attempt).read_log(offset, limit)
+        return b"" if data is None and (unit, attempt) in self._silent(uid) else data
+
+    def _silent(self, uid: str) -> set[tuple[str, int]]:
+        """Attempts that have run and whose logs were not dropped: of one that said nothing there is no file."""
+        entries = self._engine.reader.history(uid)
+        newest = dict(sorted((entry.unit, entry.attempt) for entry in entries))
+        ended = {(entry.unit, entry.attempt) for entry in entries if entry.move == Record.__name__}
+        return {(unit, number) for unit, number in ended if number in kept_logs(newest[unit])}
 
     async def forget_old(self) -> None:
         """Forget runs that ended long ago, with their logs."""

@@ -30,6 +30,11 @@ class Place(NamedTuple):
     steps: str
     """Where steps begin, each in a folder of its own: on the disk, since what they fetch and build may be large."""
 
+    @property
+    def traces(self) -> str:
+        """Where it is noted of which attempts there is a folder. No run is named like this."""
+        return f"{self.logs}/.begun"
+
     def note(self, name: str, number: int) -> None:
         """Remember a number as long as this boot lasts."""
         self.keep()

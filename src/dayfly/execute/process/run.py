@@ -36,6 +36,8 @@ class Folder:
         self.path = f"{place.work}/{run}.{name}"
         self.logs = f"{place.logs}/{run}"
         self.log = f"{self.logs}/{name}.log"
+        # That there has been a folder: on the disk, where who clears the work folder away does not come.
+        self._trace = f"{place.traces}/{run}.{name}"
         self.begins = f"{place.steps}/{run}.{name}"
         self._place = place
         self._run, self._unit, self._number = run, unit, number
@@ -52,8 +54,7 @@ class Folder:
             OSError: the disk refuses; nothing can start from what was written.
         """
         self._make()
-        if not os.path.isdir(self.logs):
-            self._make_logs()
+        self._leave_trace()
         make(f"{self.path}/order", order)
 
     def exists(self) -> bool:
@@ -62,20 +63,20 @@ class Folder:
 
     def say(self, sentence: str) -> None:
         """Begin the log with a line of our own."""
-        self._make_logs()
+        self.make_logs()
         with open(self.log, "a", encoding="utf-8", opener=private) as file:
             file.write(f"[dayfly: {sentence}]\n")
 
     def drop_older_logs(self) -> None:
         """Keep the newest logs of the unit, this attempt's among them, and let this one say that others are gone."""
-        first = self._number - KEPT_LOGS + 1
-        if first <= 1:
+        kept = kept_logs(self._number)
+        if kept.start <= 1:
             return
         for unit, number in logged(self._place, self._run):
-            if unit == self._unit and number < first:
+            if unit == self._unit and number not in kept:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(Folder(self._place, self._run, unit, number).log)
-        self.say(f"the last {KEPT_LOGS} logs are kept; those before attempt {first} are gone")
+        self.say(f"the last {KEPT_LOGS} logs are kept; those before attempt {kept.start} are gone")
 
     def complaint(self) -> str:
         """The last line of what the starter said, or nothing."""
@@ -101,11 +102,19 @@ class Folder:
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.path, 0o700)
 
-    def _make_logs(self) -> None:
-        # All logs may have been removed to make room. The home is not made anew: with it the ledger is gone.
-        for path in (self._place.logs, self.logs):
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o700)
+    def _leave_trace(self) -> None:
+        # One more name of one empty file: a disk is slow to make files, and quick to name them.
+        with contextlib.suppress(FileExistsError):
+            try:
+                os.link(f"{self._place.traces}/none", self._trace)
+            except FileNotFoundError:
+                _make_all(self._place.logs, self._place.traces)
+                os.close(private(f"{self._place.traces}/none", os.O_WRONLY | os.O_CREAT))
+                os.link(f"{self._place.traces}/none", self._trace)
+
+    def make_logs(self) -> None:
+        """Make the folder of the run's logs: a runner makes it with its log, where it sees more than this folder."""
+        _make_all(self._place.logs, self.logs)
 
     def observe(self, record: UnitRecord, *, unit: Unit, nonce: str, now: int) -> Seen:
         """Look at an attempt that the ledger believes alive, whoever started it."""
@@ -126,9 +135,9 @@ class Folder:
         if record.ref.split()[0] != self._place.boot:
             message = "the machine was restarted; what ran then has ended"
             return Unclear(since=record.claimed_at, reason=Reason.MACHINE_RESTARTED, message=message, dead_by=now)
-        # A runner opens its log before it marks, and a step has none before that: a log without a folder is what
-        # somebody who removed the folder left.
-        was_removed = not record.kept and not self.exists() and self.log_size() is not None
+        # The folder comes before its trace and goes before it: a trace without a folder is what somebody who removed
+        # the folder left. So is a log.
+        was_removed = not record.kept and not self.exists() and (os.path.lexists(self._trace) or self._has_log())
         if record.ref == self._place.ref and not was_removed:
             return Stalled(since=record.claimed_at)
         return self.removed(record, unit)
@@ -226,6 +235,7 @@ class Folder:
         try:
             descriptor = os.open(f"{self.path}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
+            self._wipe_trace()
             return True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -233,6 +243,7 @@ class Folder:
             for name in sorted(names, key=lambda name: name == "lock"):
                 os.unlink(f"{self.path}/{name}")
             os.rmdir(self.path)
+            self._wipe_trace()
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.ENOTEMPTY):
                 raise
@@ -240,6 +251,13 @@ class Folder:
         finally:
             os.close(descriptor)
         return True
+
+    def _wipe_trace(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._trace)
+
+    def _has_log(self) -> bool:
+        return self.log_size() is not None
 
     def log_size(self) -> int | None:
         """Bytes in the log; None if there is none."""
@@ -259,8 +277,10 @@ class Folder:
 
 
 def folders(place: Place) -> list[tuple[str, str, int]]:
-    """Run, unit and number of each attempt of which there is a folder, its own or the one in which it began."""
+    """Run, unit and number of each attempt that has left a folder, its own or the one in which it began, or a trace."""
     names = {entry.name for path in (place.work, place.steps) for entry in os.scandir(path) if entry.is_dir()}
+    with contextlib.suppress(FileNotFoundError):
+        names |= {entry.name for entry in os.scandir(place.traces)}
     found = filter(None, map(_FOLDER.fullmatch, sorted(names)))
     return [(match["run"], unslug(match["unit"]), int(match["number"])) for match in found]
 
@@ -286,6 +306,11 @@ def logged(place: Place, run: str) -> list[tuple[str, int]]:
     return sorted((unslug(match["unit"]), int(match["number"])) for match in found)
 
 
+def kept_logs(newest: int) -> range:
+    """The attempts of a unit whose logs are kept, when the newest is this one."""
+    return range(newest - KEPT_LOGS + 1, newest + 1)
+
+
 def forget(place: Place, run: str) -> None:
     """Remove the logs of a run."""
     shutil.rmtree(f"{place.logs}/{run}", ignore_errors=True)
@@ -309,6 +334,13 @@ def declared_paths(unit: Unit) -> frozenset[str]:
     """Absolute paths that the unit writes or is given: without isolation two steps cannot share one at once."""
     places = [output.path for output in unit.outputs] + [item.as_.path for item in unit.inputs]
     return frozenset(filter(None, places))
+
+
+def _make_all(*paths: str) -> None:
+    # All may have been removed to make room. The home is not made anew: with it the ledger is gone.
+    for path in paths:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
 
 
 def _opens(process: str, file: os.stat_result) -> bool:

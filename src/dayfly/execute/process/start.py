@@ -90,6 +90,8 @@ class Containers:
         return self._run(folder, unit.exec.image)
 
     def _run(self, folder: Folder, image: str) -> int:
+        # An engine would make it root's.
+        folder.make_logs()
         # In podman without root, the container's root is ourselves outside; in docker it never is.
         user = "0:0" if self._is_podman else f"{os.geteuid()}:{os.getegid()}"
         command = [
