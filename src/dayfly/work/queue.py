@@ -44,6 +44,9 @@ class _Line(Generic[K]):
     def __len__(self) -> int:
         return len(self._owners)
 
+    def __bool__(self) -> bool:
+        return bool(self._owners)
+
     def __contains__(self, key: K) -> bool:
         return key in self._owners
 
@@ -128,7 +131,7 @@ class WorkQueue(Generic[K]):
         Raises:
             QueueClosedError: there will be no more.
         """
-        while not self._closed and not len(self):
+        while not self._closed and not any(self._lines.values()):
             turn = asyncio.get_running_loop().create_future()
             self._workers.append(turn)
             try:
@@ -208,6 +211,8 @@ class WorkQueue(Generic[K]):
         return self._lines[chosen].next()
 
     def _wake(self) -> None:
+        if not self._workers:
+            return
         free = len(self)
         while free and self._workers:
             turn = self._workers.popleft()

@@ -32,20 +32,35 @@ class Folder:
     """One attempt's folder. Names are derived, so finding it again needs no index."""
 
     def __init__(self, place: Place, run: str, unit: str, number: int) -> None:
-        name = f"{slug(unit)}.{number}"
-        self.path = f"{place.work}/{run}.{name}"
-        self.logs = f"{place.logs}/{run}"
-        self.log = f"{self.logs}/{name}.log"
-        # That there has been a folder: on the disk, where who clears the work folder away does not come.
-        self._trace = f"{place.traces}/{run}.{name}"
-        self.begins = f"{place.steps}/{run}.{name}"
+        self._name = f"{slug(unit)}.{number}"
+        self.path = f"{place.work}/{run}.{self._name}"
         self._place = place
         self._run, self._unit, self._number = run, unit, number
+
+    @property
+    def logs(self) -> str:
+        """The folder of the run's logs."""
+        return f"{self._place.logs}/{self._run}"
+
+    @property
+    def log(self) -> str:
+        """The attempt's log, if it has said anything."""
+        return f"{self._place.logs}/{self._run}/{self._name}.log"
+
+    @property
+    def begins(self) -> str:
+        """The folder in which its step begins."""
+        return f"{self._place.steps}/{self._run}.{self._name}"
 
     @property
     def said(self) -> str:
         """Where the starter's own words go, if it has any."""
         return f"{self.path}/said"
+
+    @property
+    def _trace(self) -> str:
+        """That there has been a folder: on the disk, where who clears the work folder away does not come."""
+        return f"{self._place.traces}/{self._run}.{self._name}"
 
     def write_order(self, order: bytes) -> None:
         """Make the folder with its work order.
