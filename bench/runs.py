@@ -57,16 +57,24 @@ def _step(name: str, script: str, inputs: tuple[Input, ...], outputs: tuple[Outp
 
 
 async def all_ready(opened: EmbeddedHost, offers: list[Offer]) -> None:
-    """Wait until every run is ready, looking seldom: what is measured is the host, not who watches it.
+    """Wait until every run is ready, looking seldom and at runs at rest: what is measured is the host, not its watcher.
 
     Raises:
         RuntimeError: one of them failed; then nothing was measured.
     """
     for offer in offers:
-        while (report := opened.report(offer.uid)) is None or not report.ready:
-            if report is None or report.reason == Reason.RESOURCE_FAILED:
-                raise RuntimeError(f"{offer.uid}: {report.message if report else 'is not known'}")
-            await asyncio.sleep(0.05)
+        while not _is_ready(opened, offer.uid):
+            seen, version = -1, opened.version(offer.uid)
+            while version != seen:
+                await asyncio.sleep(0.05)
+                seen, version = version, opened.version(offer.uid)
+
+
+def _is_ready(opened: EmbeddedHost, uid: str) -> bool:
+    report = opened.report(uid)
+    if report is None or report.reason == Reason.RESOURCE_FAILED:
+        raise RuntimeError(f"{uid}: {report.message if report else 'is not known'}")
+    return report.ready
 
 
 def times(opened: EmbeddedHost, offers: list[Offer]) -> tuple[int, int]:
