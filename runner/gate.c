@@ -74,12 +74,12 @@ static unsigned long long began(int proc, int pid) {
     return state == 'Z' || state == 'X' ? 0 : ticks;
 }
 
-enum gate gate_start(int dir, int proc, pid_t init, int64_t started_ms, struct fault *fault) {
+enum gate gate_start(int dir, int proc, pid_t launcher, pid_t init, int64_t started_ms, struct fault *fault) {
     char text[256], boot[64];
     struct stat space;
     read_boot_id(proc, boot, sizeof boot);
     if (fstatat(proc, "self/ns/pid_for_children", &space, 0) < 0) space.st_ino = 0;
-    snprintf(text, sizeof text, "started\n%d\n%d\n%s\n%lld\n%llu\n%llu\n", (int)getpid(), (int)init, boot,
+    snprintf(text, sizeof text, "started\n%d\n%d\n%s\n%lld\n%llu\n%llu\n", (int)launcher, (int)init, boot,
              (long long)started_ms, (unsigned long long)space.st_ino, began(proc, init));
     return put(dir, text, fault);
 }

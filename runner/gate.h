@@ -27,7 +27,7 @@ enum gate gate_void(int dir, struct fault *fault);
 /* Links `started`: launcher's and init's process ids, boot id, start time, PID namespace, init's beginning by the
  * kernel's clock, one to a line.
  * GATE_OPEN when ours is in place: the step may run. PROC is the caller's /proc. */
-enum gate gate_start(int dir, int proc, pid_t init, int64_t started_ms, struct fault *fault);
+enum gate gate_start(int dir, int proc, pid_t launcher, pid_t init, int64_t started_ms, struct fault *fault);
 
 /* With the lock ours: waits until nothing lives of the step that an earlier launcher started. A killed init lets go of
  * the lock before the kernel kills those of its namespace that had closed theirs; it is itself dead only after them. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -37,7 +38,10 @@ struct host {
     char *log_tail;  /* these two names */
     struct watch watch;
     int log_writer, control_peer;
-    bool isolated;
+    bool isolated; /* then we are the first process of a PID namespace from `enter` on */
+    struct inside inside;
+    struct step step;
+    pid_t pid; /* as our caller sees us */
     char image_folder[4096]; /* empty if there is none */
 };
 
@@ -187,6 +191,7 @@ static int open_channels(struct host *host, struct fault *fault) {
     host->watch.log_pipe = pipes[0];
     host->log_writer = pipes[1];
     host->watch.control = sockets[0];
+    host->watch.first = host->isolated;
     host->control_peer = sockets[1];
     return watch_open(&host->watch, fault);
 }
@@ -202,18 +207,30 @@ static int write_script(struct host *host, char *path, size_t size, struct fault
     return 0;
 }
 
+/* The process id that the caller's /proc knows us by. */
+static pid_t seen_from(int proc) {
+    char text[32];
+    ssize_t length = readlinkat(proc, "self", text, sizeof text - 1);
+    text[length > 0 ? length : 0] = '\0';
+    return length > 0 ? (pid_t)atoi(text) : getpid();
+}
+
 /* All that must be in order before the gate. Nothing of the user's runs in here. */
 static int prepare(struct host *host, char *program, size_t size, struct fault *fault) {
     if (fchdir(host->dir) < 0 || getcwd(host->spaces.attempt_dir, sizeof host->spaces.attempt_dir) == NULL ||
         chdir("/") < 0) {
         return fail(fault, "The attempt's directory has no path: %s.", strerror(errno));
     }
+    if (host->isolated && spaces_enter(&host->inside, host->order.isolation, fault) < 0) return -1;
+    host->pid = seen_from(host->proc);
     if (reserve_receipt(host, fault) < 0 || open_channels(host, fault) < 0) return -1;
     if (write_script(host, program, size, fault) < 0) return -1;
     if (host->isolated) {
-        if (spaces_enter(host->order.isolation, fault) < 0) return -1;
         if (spaces_make_private(&host->spaces, &host->order, fault) < 0) return -1;
-        return inputs_place(&host->order, &host->spaces, fault);
+        if (inputs_place(&host->order, &host->spaces, fault) < 0) return -1;
+        /* Refused where parts of /proc are masked; then the step sees the caller's, which also knows it. */
+        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+        return step_enter_folder(&host->order, fault);
     }
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
         return fail(fault, "The step's processes cannot be adopted: %s.", strerror(errno));
@@ -224,17 +241,15 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
     return inputs_plan(&host->order, &host->traces, fault);
 }
 
-/* Forks the step's first process and waits until it stands before the gate. */
-static int fork_init(struct host *host, const char *program, struct fault *fault) {
+/* Without a namespace, forks the process that stands for it and waits until it stands before the gate. */
+static int fork_init(struct host *host, struct fault *fault) {
     struct message message;
-    struct step step = {&host->order,     program[0] != '\0' ? program : NULL, host->control_peer, host->log_writer,
-                        host->isolated, &host->traces};
     host->watch.child = fork();
     if (host->watch.child == 0) {
         close(host->watch.control);
         close(host->watch.log_pipe);
         if (host->log.fd >= 0) close(host->log.fd);
-        step_init(&step);
+        step_init(&host->step);
     }
     close(host->control_peer);
     close(host->log_writer);
@@ -248,6 +263,7 @@ static int fork_init(struct host *host, const char *program, struct fault *fault
 
 /* Lets the waiting init go without running anything; it removes what it created. */
 static void dismiss_init(struct host *host) {
+    if (host->isolated) return;
     close(host->watch.control);
     while (waitpid(host->watch.child, NULL, 0) < 0 && errno == EINTR) {}
 }
@@ -259,13 +275,14 @@ static void on_print(void *state, const char *bytes, size_t length) {
 
 static void on_terminate(void *state) {
     struct host *host = state;
-    message_send(host->watch.control, WORD_TERMINATE, 0, NULL);
+    if (host->isolated) kill(-1, SIGTERM);
+    else message_send(host->watch.control, WORD_TERMINATE, 0, NULL);
 }
 
-/* The init's death is the namespace's; without one, its children become ours and are swept away after. */
+/* Without a namespace the children of its stand-in become ours, and are swept away after. */
 static void on_kill(void *state) {
     struct host *host = state;
-    kill(host->watch.child, SIGKILL);
+    kill(host->isolated ? -1 : host->watch.child, SIGKILL);
 }
 
 static int keep_output(void *state, const char *name, const char *bytes, size_t length) {
@@ -282,16 +299,31 @@ static int keep_output(void *state, const char *name, const char *bytes, size_t 
     return -1;
 }
 
-static int run(struct host *host) {
-    struct end end = {.cause = BY_ITSELF};
-    message_send(host->watch.control, WORD_GO, 0, NULL);
+/* Past the gate: starts the program, and returns once nothing of the step lives. */
+static void run_program(struct host *host, struct end *end) {
     if (!host->isolated) {
+        message_send(host->watch.control, WORD_GO, 0, NULL);
         /* From here on what the init created is ours to remove. */
         host->traces.input_count = host->order.input_count;
         host->traces.outputs = true;
+        watch_run(&host->watch, false, end);
+        sweep_away();
+        return;
     }
-    watch_run(&host->watch, false, &end);
-    if (!host->isolated) sweep_away();
+    host->watch.child = step_start(&host->step);
+    if (host->watch.child < 0) {
+        end->not_executable = true;
+        fail(&end->fault, "The step's process cannot be created: %s.", strerror(errno));
+    }
+    close(host->control_peer);
+    close(host->log_writer);
+    if (host->watch.child > 0) watch_run(&host->watch, true, end);
+    sweep_space();
+}
+
+static int run(struct host *host) {
+    struct end end = {.cause = BY_ITSELF};
+    run_program(host, &end);
     watch_drain(&host->watch, &end);
     log_finish(&host->log);
     if (host->log.fd >= 0) {
@@ -329,6 +361,11 @@ static int seal_at_gate(struct host *host, enum gate gate) {
     return seal_unstarted(host, gate == GATE_FAULT ? "refused" : "void");
 }
 
+static int seal_cancelled(struct host *host) {
+    fail(&host->receipt.detail, "The step was cancelled before it started.");
+    return seal_at_gate(host, gate_void(host->dir, &host->receipt.detail));
+}
+
 static int attempt(struct host *host) {
     struct fault *fault = &host->receipt.detail;
     char program[sizeof host->spaces.attempt_dir + 8] = "";
@@ -340,24 +377,26 @@ static int attempt(struct host *host) {
              (long long)host->order.start_before_ms);
         return seal_at_gate(host, gate_void(host->dir, fault));
     }
-    if (prepare(host, program, sizeof program, fault) < 0 || fork_init(host, program, fault) < 0) {
-        return seal_unstarted(host, "refused");
-    }
+    if (watch_cancelled()) return seal_cancelled(host);
+    if (prepare(host, program, sizeof program, fault) < 0) return seal_unstarted(host, "refused");
+    host->step = (struct step){&host->order, program[0] != '\0' ? program : NULL, host->control_peer,
+                               host->log_writer, &host->traces};
+    if (!host->isolated && fork_init(host, fault) < 0) return seal_unstarted(host, "refused");
     if (watch_cancelled()) {
         dismiss_init(host);
-        fail(fault, "The step was cancelled before it started.");
-        return seal_at_gate(host, gate_void(host->dir, fault));
+        return seal_cancelled(host);
     }
     host->receipt.started_ms = now_ms();
-    enum gate gate = gate_start(host->dir, host->proc, host->watch.child, host->receipt.started_ms, fault);
+    pid_t init = host->isolated ? host->pid : host->watch.child;
+    enum gate gate = gate_start(host->dir, host->proc, host->pid, init, host->receipt.started_ms, fault);
     if (gate == GATE_OPEN) return run(host);
     host->receipt.started_ms = 0;
     dismiss_init(host);
     return seal_at_gate(host, gate);
 }
 
-int host_main(const char *attempt_dir) {
-    struct host host = {.dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+int host_main(const char *attempt_dir, const struct inside *inside) {
+    struct host host = {.dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .inside = *inside};
     if (host.dir < 0) {
         fprintf(stderr, "dayfly-runner: %s: %s\n", attempt_dir, strerror(errno));
         return EXIT_NO_DIRECTORY;

@@ -2,8 +2,12 @@
 #ifndef DAYFLY_HOST_H
 #define DAYFLY_HOST_H
 
-/* Returns the exit code: 0 a receipt is there, 2 no such directory, 3 another launcher is at it, 4 no receipt could
+#include "spaces.h"
+
+/* INSIDE tells where we stand: in the namespaces that the order asks for, or in our caller's; then a child runs the
+ * attempt in them, and we pass on what we hear.
+ * Returns the exit code: 0 a receipt is there, 2 no such directory, 3 another launcher is at it, 4 no receipt could
  * be written. */
-int host_main(const char *attempt_dir);
+int host_main(const char *attempt_dir, const struct inside *inside);
 
 #endif

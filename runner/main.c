@@ -9,7 +9,10 @@
 #include "spaces.h"
 
 int main(int count, char **arguments) {
-    if (count == 3 && strcmp(arguments[1], "host") == 0) return host_main(arguments[2]);
+    if (count == 3 && strcmp(arguments[1], "host") == 0) {
+        struct inside inside = spaces_outside();
+        return host_main(arguments[2], &inside);
+    }
     if (count == 2 && strcmp(arguments[1], "serve") == 0) return serve_main();
     if (count == 2 && strcmp(arguments[1], "pod") == 0) return pod_main();
     if (count == 2 && strcmp(arguments[1], "probe") == 0) {

@@ -176,19 +176,10 @@ static void on_kill(void *state) {
     signal_step(state, SIGKILL);
 }
 
-/* Kills whatever else lives in the PID namespace, children of ours or not, and waits until it is gone. */
+/* Kills whatever else lives in the PID namespace, and waits until it is gone. */
 static void end_all(const struct pod *pod) {
-    if (!pod->first) {
-        sweep_away();
-        return;
-    }
-    for (useconds_t pause = 200;;) {
-        kill(-1, SIGKILL);
-        while (waitpid(-1, NULL, WNOHANG) > 0) {}
-        if (kill(-1, 0) < 0 && errno == ESRCH) return;
-        usleep(pause);
-        if (pause < 100000) pause *= 2;
-    }
+    if (pod->first) sweep_space();
+    else sweep_away();
 }
 
 static int keep_output(void *state, const char *name, const char *bytes, size_t length) {

@@ -3,12 +3,11 @@
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "host.h"
@@ -17,17 +16,30 @@ enum { EXIT_USAGE = 64 };
 
 /* A launcher is our caller's child, not ours: the caller reaps it and may hold a descriptor of it, and our own end
  * means nothing to it. */
-static pid_t fork_for_caller(void) {
-    return (pid_t)syscall(SYS_clone, (unsigned long)CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
+static pid_t fork_for_caller(enum isolation isolation) {
+    return spaces_fork(isolation, CLONE_PARENT);
 }
 
-/* True while there may be more to serve. A child comes back from here with `directory` set. */
-static bool serve_once(char *directory, size_t size, bool *is_launcher) {
-    ssize_t got = recv(STDIN_FILENO, directory, size - 1, 0);
+/* What the packet asks for: `root ` or `user ` before the path, or the path alone. */
+static enum isolation read_isolation(const char **path) {
+    static const char *const words[] = {[ISOLATION_USER] = "user ", [ISOLATION_ROOT] = "root "};
+    for (int each = ISOLATION_USER; each <= ISOLATION_ROOT; each++) {
+        if (strncmp(*path, words[each], 5) != 0) continue;
+        *path += 5;
+        return (enum isolation)each;
+    }
+    return ISOLATION_NONE;
+}
+
+/* True while there may be more to serve. A child comes back from here with `path` set, and stands inside. */
+static bool serve_once(char *packet, size_t size, const char **path, struct inside *inside, bool *is_launcher) {
+    ssize_t got = recv(STDIN_FILENO, packet, size - 1, 0);
     if (got < 0 && errno == EINTR) return true;
     if (got <= 0) return false;
-    directory[got] = '\0';
-    pid_t launcher = fork_for_caller();
+    packet[got] = '\0';
+    *path = packet;
+    inside->isolation = read_isolation(path);
+    pid_t launcher = fork_for_caller(inside->isolation);
     *is_launcher = launcher == 0;
     if (*is_launcher) return false;
     int32_t answer = launcher > 0 ? (int32_t)launcher : (int32_t)-errno;
@@ -35,7 +47,9 @@ static bool serve_once(char *directory, size_t size, bool *is_launcher) {
 }
 
 int serve_main(void) {
-    char directory[PATH_MAX];
+    char packet[PATH_MAX];
+    const char *path = packet;
+    struct inside inside = spaces_outside();
     bool is_launcher = false;
     int type = 0;
     socklen_t size = sizeof type;
@@ -45,6 +59,6 @@ int serve_main(void) {
     }
     /* It may stay for months: it must hold no folder of its caller's. */
     if (chdir("/") < 0) return EXIT_USAGE;
-    while (serve_once(directory, sizeof directory, &is_launcher)) {}
-    return is_launcher ? host_main(directory) : 0;
+    while (serve_once(packet, sizeof packet, &path, &inside, &is_launcher)) {}
+    return is_launcher ? host_main(path, &inside) : 0;
 }

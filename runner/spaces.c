@@ -3,11 +3,15 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,21 +33,63 @@ static int map_ids(uid_t uid, gid_t gid) {
     return write_map("/proc/self/gid_map", text);
 }
 
-int spaces_enter(enum isolation isolation, struct fault *fault) {
-    uid_t uid = geteuid();
-    gid_t gid = getegid();
-    int flags = CLONE_NEWNS | CLONE_NEWPID | (isolation == ISOLATION_USER ? CLONE_NEWUSER : 0);
-    if (unshare(flags) < 0) {
-        return fail(fault, "The kernel refuses the step's namespaces: %s. Ask `dayfly-runner probe` what it grants.",
-                    strerror(errno));
-    }
-    if (isolation == ISOLATION_USER && map_ids(uid, gid) < 0) {
+struct inside spaces_outside(void) {
+    return (struct inside){ISOLATION_NONE, geteuid(), getegid()};
+}
+
+pid_t spaces_fork(enum isolation isolation, unsigned long flags) {
+    flags |= SIGCHLD;
+    if (isolation != ISOLATION_NONE) flags |= CLONE_NEWNS | CLONE_NEWPID;
+    if (isolation == ISOLATION_USER) flags |= CLONE_NEWUSER;
+    return (pid_t)syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);
+}
+
+static int settle(const struct inside *inside, struct fault *fault) {
+    if (inside->isolation == ISOLATION_USER && map_ids(inside->uid, inside->gid) < 0) {
         return fail(fault, "The kernel refuses the step's user mapping: %s.", strerror(errno));
     }
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
         return fail(fault, "The step's mounts cannot be made private: %s.", strerror(errno));
     }
     return 0;
+}
+
+/* Stands by while the child runs the attempt: passes on a request to end, and how it ended. */
+static _Noreturn void stand_by(pid_t child) {
+    sigset_t heard;
+    sigemptyset(&heard);
+    sigaddset(&heard, SIGTERM);
+    sigaddset(&heard, SIGINT);
+    sigaddset(&heard, SIGCHLD);
+    for (int status;;) {
+        int number = sigwaitinfo(&heard, NULL);
+        if (number == SIGTERM || number == SIGINT) kill(child, SIGTERM);
+        if (number == SIGCHLD && waitpid(child, &status, WNOHANG) == child) {
+            _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+        }
+    }
+}
+
+int spaces_enter(struct inside *inside, enum isolation wanted, struct fault *fault) {
+    if (inside->isolation == wanted) return settle(inside, fault);
+    if (inside->isolation != ISOLATION_NONE) {
+        return fail(fault, "The work order asks for another isolation than the launcher was started in.");
+    }
+    int alive[2];
+    pid_t child = pipe2(alive, O_CLOEXEC) < 0 ? -1 : spaces_fork(wanted, 0);
+    if (child < 0) {
+        return fail(fault, "The kernel refuses the step's namespaces: %s. Ask `dayfly-runner probe` what it grants.",
+                    strerror(errno));
+    }
+    if (child > 0) stand_by(child);
+    /* Had our parent died before this call, the pipe would be at its end, which is seen before anything is started. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return fail(fault, "No parent-death signal: %s.", strerror(errno));
+    close(alive[1]);
+    struct pollfd parent = {alive[0], POLLIN, 0};
+    if (poll(&parent, 1, 0) != 0) _exit(1);
+    close(alive[0]);
+    inside->isolation = wanted;
+    return settle(inside, fault);
 }
 
 /* One directory on its way to being private: the host's own, and the fresh one laid over it. */
@@ -179,15 +225,17 @@ bool spaces_owns(const struct spaces *spaces, const struct stat *status) {
 }
 
 static bool grants(enum isolation isolation) {
-    pid_t child = fork();
+    struct inside inside = spaces_outside();
+    inside.isolation = isolation;
+    pid_t child = spaces_fork(isolation, 0);
     if (child == 0) {
         struct fault fault;
-        if (spaces_enter(isolation, &fault) < 0) _exit(1);
+        if (settle(&inside, &fault) < 0) _exit(1);
         /* Some kernels grant the namespace and then refuse every mount in it, or any child. */
         if (mount("dayfly", "/", "tmpfs", 0, NULL) < 0) _exit(1);
-        pid_t init = fork();
-        if (init == 0) _exit(0);
-        _exit(init < 0 || waitpid(init, NULL, 0) < 0);
+        pid_t other = fork();
+        if (other == 0) _exit(0);
+        _exit(other < 0 || waitpid(other, NULL, 0) < 0);
     }
     int status;
     return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;

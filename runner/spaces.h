@@ -3,6 +3,7 @@
 #define DAYFLY_SPACES_H
 
 #include <sys/stat.h>
+#include <sys/types.h>
 
 #include "order.h"
 
@@ -15,8 +16,23 @@ struct spaces {
     char attempt_dir[4096]; /* absolute path of ATTEMPT_DIR, valid before and after the move */
 };
 
-/* Moves this process into namespaces of its own: mounts now, process ids for its next children. */
-int spaces_enter(enum isolation isolation, struct fault *fault);
+/* Where a process stands: in which namespaces, and who it was before it was put into them. */
+struct inside {
+    enum isolation isolation; /* ISOLATION_NONE: in its caller's */
+    uid_t uid;
+    gid_t gid;
+};
+
+/* A process in the namespaces of its caller. */
+struct inside spaces_outside(void);
+
+/* Forks, as `fork` does but with FLAGS of `clone`: the child is the first process of namespaces of its own, and enters
+ * them before it mounts anything. */
+pid_t spaces_fork(enum isolation isolation, unsigned long flags);
+
+/* Returns as the first process of the namespaces WANTED. Whoever has forked us into them has spared us a process; else
+ * a child returns, and dies with us. SIGTERM, SIGINT and SIGCHLD are blocked. */
+int spaces_enter(struct inside *inside, enum isolation wanted, struct fault *fault);
 
 /* Gives each private directory of the order a memory file system that shows the host's entries as they are,
  * except the order's own inputs and outputs, and keeps whatever is new. */

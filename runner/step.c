@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -113,33 +112,24 @@ pid_t step_start(const struct step *step) {
     return program;
 }
 
-static int prepare(const struct step *step, struct fault *fault) {
-    if (step->own_pids) {
-        /* Should the launcher die, the kernel kills us, and with us the namespace. Had it died before this call, its
-         * end of the socket would be closed, which we see before anything is started. */
-        if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return fail(fault, "No parent-death signal: %s.", strerror(errno));
-        /* Refused where parts of /proc are masked; then the step sees the caller's, which also knows it. */
-        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
-    } else if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
-        return fail(fault, "The step's processes cannot be adopted: %s.", strerror(errno));
-    }
-    const char *cwd = step->order->cwd != NULL ? step->order->cwd : "/";
-    if (chdir(cwd) < 0) return fail(fault, "The working directory %s cannot be entered: %s.", cwd, strerror(errno));
-    /* Here and not in the launcher: we outlive its violent death and can remove them. */
-    return step->own_pids ? 0 : inputs_create(step->order, step->traces, fault);
+int step_enter_folder(const struct order *order, struct fault *fault) {
+    const char *cwd = order->cwd != NULL ? order->cwd : "/";
+    return chdir(cwd) < 0 ? fail(fault, "The working directory %s cannot be entered: %s.", cwd, strerror(errno)) : 0;
 }
 
-static void terminate(const struct step *step) {
-    if (step->own_pids) kill(-1, SIGTERM);
-    else sweep_signal(SIGTERM);
+static int prepare(const struct step *step, struct fault *fault) {
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
+        return fail(fault, "The step's processes cannot be adopted: %s.", strerror(errno));
+    }
+    if (step_enter_folder(step->order, fault) < 0) return -1;
+    /* Here and not in the launcher: we outlive its violent death and can remove them. */
+    return inputs_create(step->order, step->traces, fault);
 }
 
 /* The launcher is gone, or lets us go before the gate. What the step left on the host must not outlive it. */
 static _Noreturn void abandon(const struct step *step) {
-    if (!step->own_pids) {
-        sweep_away();
-        inputs_remove(step->order, step->traces);
-    }
+    sweep_away();
+    inputs_remove(step->order, step->traces);
     _exit(1);
 }
 
@@ -183,15 +173,14 @@ _Noreturn void step_init(const struct step *step) {
         if (watched[1].revents != 0) {
             int got = message_receive(step->control, &message, MSG_DONTWAIT);
             if (got < 0) abandon(step);
-            if (got > 0 && message.word == WORD_TERMINATE) terminate(step);
+            if (got > 0 && message.word == WORD_TERMINATE) sweep_signal(SIGTERM);
         }
         if (watched[0].revents != 0) {
             while (read(signals, &ignored, sizeof ignored) > 0) {}
             if (reap(program, &status)) break;
         }
     }
-    /* In a PID namespace our exit kills and reaps all that is left, before the launcher sees us gone. */
-    if (!step->own_pids) sweep_away();
+    sweep_away();
     message_send(step->control, WORD_ENDED, status, NULL);
     _exit(0);
 }

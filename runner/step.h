@@ -1,4 +1,4 @@
-/* The step's own first process, and the exec of the user's program. */
+/* The exec of the user's program, and the process that stands over it where there is no PID namespace. */
 #ifndef DAYFLY_STEP_H
 #define DAYFLY_STEP_H
 
@@ -28,8 +28,7 @@ struct step {
     const char *program; /* absolute path of the script file, NULL for a service */
     int control;         /* the step's end of the socket */
     int log;             /* write end of the log pipe */
-    bool own_pids;       /* first process of a PID namespace */
-    struct traces *traces; /* what to create on the host, without a mount namespace */
+    struct traces *traces; /* what to create on the host */
 };
 
 /* False when the peer is gone. */
@@ -37,7 +36,11 @@ bool message_send(int socket, int word, int value, const struct fault *fault);
 /* 1: a message; 0: none is waiting (with MSG_DONTWAIT in FLAGS); -1: the peer is gone. */
 int message_receive(int socket, struct message *message, int flags);
 
-/* Life of the step's first process: prepare, wait for the gate, run the program, outlive its children. */
+/* Moves to where the step begins. */
+int step_enter_folder(const struct order *order, struct fault *fault);
+
+/* Life of the process that stands for a PID namespace: prepare, wait for the gate, run the program, outlive its
+ * children. */
 _Noreturn void step_init(const struct step *step);
 
 /* Forks the program: a session of its own, default signals, standard input empty, output into the log pipe.

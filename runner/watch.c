@@ -129,6 +129,8 @@ void watch_run(struct watch *watch, bool child_is_program, struct end *end) {
         }
         while (read(watch->signals, &caught, sizeof caught) == (ssize_t)sizeof caught) {
             if (caught.ssi_signo == SIGCHLD || asked) continue;
+            /* The kernel tells 0 of a sender outside. */
+            if (watch->first && caught.ssi_pid != 0) continue;
             end->cause = BY_CANCEL;
             stop(watch, &asked);
         }

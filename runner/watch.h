@@ -12,6 +12,7 @@ struct watch {
     int control;     /* our end of the socket to the step */
     int log_pipe;    /* read end; -1 once it is at its end */
     int signals, timer;
+    bool first;      /* we are the first process of a PID namespace: what the step itself sends us is no request */
     int64_t run_ms;  /* 0: no deadline */
     int64_t grace_ms;
     void (*print)(void *state, const char *bytes, size_t length);

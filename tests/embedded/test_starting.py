@@ -79,10 +79,10 @@ async def test_it_begins_in_a_session_of_its_own_without_what_steers_us(tmp_path
 async def test_one_that_ends_before_it_is_asked_is_unanswered_and_the_next_one_is_asked(tmp_path, folder, runner):
     resident = Hasty(stand_in(tmp_path, "exit 0"), {})
     with pytest.raises(UnansweredError, match="before it could be asked"):
-        await resident.fork(folder.path)
+        await resident.fork(folder.path, "none")
     assert resident.begun == 2, "what could not be sent was not read, so it is sent once more"
     resident._runner = runner
-    assert reaped(await resident.fork(folder.path)) == 0
+    assert reaped(await resident.fork(folder.path, "none")) == 0
     resident.close()
 
 
@@ -129,11 +129,11 @@ async def test_many_at_once_are_all_answered_and_in_their_order(runner, tmp_path
 
 async def test_a_resident_runner_that_was_killed_is_replaced(runner, folder):
     resident = Resident(runner, {})
-    first = await resident.fork(folder.path)
+    first = await resident.fork(folder.path, "none")
     os.kill(resident._child, signal.SIGKILL)
     await until(lambda: resident._socket is None, "its end to be noticed")
     assert reaped(first) == 0
-    assert reaped(await resident.fork(folder.path)) == 0
+    assert reaped(await resident.fork(folder.path, "none")) == 0
     resident.close()
 
 

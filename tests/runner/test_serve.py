@@ -20,8 +20,8 @@ def serving(runner):
     with theirs:
         resident = subprocess.Popen([runner, "serve"], stdin=theirs, cwd="/var/tmp")
 
-    def fork(folder: Path) -> int:
-        ours.send(bytes(folder))
+    def fork(folder: Path, into: str = "") -> int:
+        ours.send(into.encode() + bytes(folder))
         return int.from_bytes(ours.recv(4), sys.byteorder, signed=True)
 
     with ours:
@@ -41,7 +41,42 @@ def test_a_launcher_is_its_callers_child_and_runs_the_order(attempt, isolation, 
     assert parent(launcher) == os.getpid()
     assert os.waitpid(launcher, 0) == (launcher, 0)
     assert (one.receipt().outcome, one.receipt().code) == ("exited", 0)
-    assert one.marker[1] == str(launcher)
+    assert isolation != "none" or one.marker[1] == str(launcher)
+
+
+def test_a_launcher_is_forked_into_the_namespaces_of_its_order(attempt, isolated, serving):
+    one = attempt().write("#!/bin/sh\necho $$ $PPID\n", isolation=isolated)
+    _, fork, _ = serving
+    launcher = fork(one.dir, f"{isolated} ")
+    assert parent(launcher) == os.getpid()
+    assert os.waitpid(launcher, 0) == (launcher, 0)
+    assert (one.receipt().outcome, one.receipt().code, one.log) == ("exited", 0, "2 1\n"), "one process less"
+    assert one.marker[1:3] == [str(launcher)] * 2
+
+
+def test_an_order_of_another_isolation_than_the_launchers_is_refused(attempt, isolated, serving):
+    one = attempt().write("#!/bin/sh\n", isolation="user" if isolated == "root" else "root")
+    _, fork, _ = serving
+    os.waitpid(fork(one.dir, f"{isolated} "), 0)
+    assert (one.receipt().outcome, "another isolation" in one.receipt().detail) == ("refused", True)
+
+
+def test_what_a_step_sends_to_its_first_process_is_no_request_to_end(attempt, isolated, serving):
+    one = attempt().write("#!/bin/sh\nkill -TERM $PPID; kill -9 $PPID; sleep 0.1; exit 4\n", isolation=isolated)
+    _, fork, _ = serving
+    os.waitpid(fork(one.dir, f"{isolated} "), 0)
+    assert (one.receipt().outcome, one.receipt().code) == ("exited", 4)
+
+
+def test_a_launcher_that_is_killed_takes_its_namespace_with_it(attempt, isolated, serving, mark):
+    one = attempt().write("#!/bin/sh\nexec sleep 600\n", isolation=isolated, env=[f"M={mark}"])
+    _, fork, _ = serving
+    launcher = fork(one.dir, f"{isolated} ")
+    wait_until(lambda: processes_with(mark), 30)
+    os.kill(launcher, signal.SIGKILL)
+    os.waitpid(launcher, 0)
+    assert processes_with(mark) == []
+    assert one.is_free()
 
 
 def test_steps_outlive_the_resident_runner_however_it_ends(attempt, isolation, serving, place, mark):

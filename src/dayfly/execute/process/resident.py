@@ -35,8 +35,9 @@ class Resident:
         self._child = 0
         self._answers: deque[asyncio.Future[int]] = deque()
 
-    async def fork(self, folder: str) -> int:
-        """Fork a launcher for the folder; returns our new child's process id.
+    async def fork(self, folder: str, isolation: str) -> int:
+        """Fork a launcher for the folder, at once into the namespaces of the order's isolation; returns our new child's
+        process id.
 
         Raises:
             OSError: it cannot be forked, and will not be.
@@ -45,7 +46,7 @@ class Resident:
         while len(self._answers) >= _MOST_AT_ONCE:
             await asyncio.wait([self._answers[-1]])
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._tell(os.fsencode(folder))
+        self._tell(os.fsencode(folder if isolation == "none" else f"{isolation} {folder}"))
         self._answers.append(answer)
         return await answer
 
@@ -64,16 +65,16 @@ class Resident:
             if not answer.done():
                 answer.set_exception(UnansweredError("the resident runner ended before it answered"))
 
-    def _tell(self, folder: bytes) -> None:
+    def _tell(self, packet: bytes) -> None:
         try:
-            self._send(folder)
+            self._send(packet)
         except UnansweredError:
             # It has ended since the last time. What cannot be sent was not read.
-            self._send(folder)
+            self._send(packet)
 
-    def _send(self, folder: bytes) -> None:
+    def _send(self, packet: bytes) -> None:
         try:
-            self._opened().send(folder)
+            self._opened().send(packet)
         except (BrokenPipeError, ConnectionResetError) as fault:
             self.close()
             raise UnansweredError("the resident runner ended before it could be asked") from fault

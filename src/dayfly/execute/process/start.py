@@ -56,7 +56,7 @@ class Processes:
         self.apart = isolation != "none"
 
     async def start(self, folder: Folder, _unit: Unit) -> int:
-        return await self._resident.fork(folder.path)
+        return await self._resident.fork(folder.path, self.isolation)
 
     def clear(self, folder: Folder) -> None:
         pass
