@@ -40,8 +40,8 @@ class Writer:
         """
         future: asyncio.Future[Any] = self._loop.create_future()
         self._jobs.put((job, future))
-        # The transaction goes on even if whoever waits for it is cancelled.
-        return cast("T", await asyncio.shield(future))
+        # The transaction goes on even if whoever waits for it is cancelled: then nobody is answered.
+        return cast("T", await future)
 
     async def close(self) -> None:
         """Finish what was asked for, then end the thread."""
