@@ -212,7 +212,7 @@ static pid_t seen_from(int proc) {
     char text[32];
     ssize_t length = readlinkat(proc, "self", text, sizeof text - 1);
     text[length > 0 ? length : 0] = '\0';
-    return length > 0 ? (pid_t)atoi(text) : getpid();
+    return length > 0 ? (pid_t)atoi(text) : -1;
 }
 
 /* All that must be in order before the gate. Nothing of the user's runs in here. */
@@ -222,7 +222,8 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
         return fail(fault, "The attempt's directory has no path: %s.", strerror(errno));
     }
     if (host->isolated && spaces_enter(&host->inside, host->order.isolation, fault) < 0) return -1;
-    host->pid = seen_from(host->proc);
+    host->pid = host->isolated ? seen_from(host->proc) : getpid();
+    if (host->pid < 0) return fail(fault, "Without /proc nobody could find the step again; mount it.");
     if (reserve_receipt(host, fault) < 0 || open_channels(host, fault) < 0) return -1;
     if (write_script(host, program, size, fault) < 0) return -1;
     if (host->isolated) {

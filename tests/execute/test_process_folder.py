@@ -1,5 +1,6 @@
 """The attempt's folder: whoever links the marker first wins, and the other one is told so."""
 
+import errno
 import hashlib
 from pathlib import Path
 
@@ -25,6 +26,21 @@ def test_what_is_fenced_stays_so(folder):
     assert folder.fence()
     assert folder.fence(), "done twice it is done once"
     assert Path(folder.path, "marker").read_bytes() == b"void\n"
+
+
+@pytest.mark.parametrize("fault", [0, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])
+def test_there_is_a_trace_of_a_folder_as_long_as_it_is_there_on_any_disk(folder, monkeypatch, fault):
+    def refuse(*_):
+        raise OSError(fault, "no second name")
+
+    if fault:
+        monkeypatch.setattr("os.link", refuse)
+    traces = Path(folder.logs).parent / ".begun"
+    folder.write_order(b"order")
+    assert "run.a.1" in {entry.name for entry in traces.iterdir()}
+    Path(folder.path, "order").unlink()
+    assert folder.release()
+    assert "run.a.1" not in {entry.name for entry in traces.iterdir()}
 
 
 def test_what_has_started_is_not_fenced(folder):

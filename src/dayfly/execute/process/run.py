@@ -118,14 +118,22 @@ class Folder:
             os.mkdir(self.path, 0o700)
 
     def _leave_trace(self) -> None:
-        # One more name of one empty file: a disk is slow to make files, and quick to name them.
         with contextlib.suppress(FileExistsError):
             try:
-                os.link(f"{self._place.traces}/none", self._trace)
+                self._name_none()
             except FileNotFoundError:
                 _make_all(self._place.logs, self._place.traces)
                 os.close(private(f"{self._place.traces}/none", os.O_WRONLY | os.O_CREAT))
-                os.link(f"{self._place.traces}/none", self._trace)
+                self._name_none()
+
+    def _name_none(self) -> None:
+        """One more name of one empty file: a disk is slow to make files and quick to name them, where it can."""
+        try:
+            os.link(f"{self._place.traces}/none", self._trace)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+                raise
+            make(self._trace, b"")
 
     def make_logs(self) -> None:
         """Make the folder of the run's logs: a runner makes it with its log, where it sees more than this folder."""
