@@ -296,6 +296,13 @@ GUARDS: tuple[Guard, ...] = (
         "execute/test_process_folder.py::test_what_has_started_is_not_fenced",
     ),
     guard(
+        "an attempt whose folder was removed never began",
+        "execute/process/run.py",
+        "(os.path.lexists(self._trace) or self._has_log())",
+        "self._has_log()",
+        "embedded/test_removed.py::test_the_folder_of_a_step_while_there_is_no_server",
+    ),
+    guard(
         "altered bytes are an output",
         "execute/process/run.py",
         'if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:',
