@@ -89,7 +89,24 @@ REFUSED = [
         "spec: Invalid value: a create and a delete step have the same name",
     ),
     (plugin({"create": [{"name": "a", "script": SCRIPT}] * 2}), 'spec.create[1]: Duplicate value: {"name":"a"}'),
-    (plugin({"create": [{"name": "a"}]}), "spec.create[0]: Invalid value: needs exactly one of script and webhook"),
+    (
+        plugin({"create": [{"name": "a"}]}),
+        "spec.create[0]: Invalid value: needs exactly one of script, webhook and object",
+    ),
+    (step(script=None, object={}), "spec.create[0].object: Invalid value: needs exactly one of manifest and remove"),
+    (step(script=None, object={"remove": "b"}), "spec.create[0].object: Invalid value: a create step makes an object"),
+    (
+        plugin({"delete": [{"name": "a", "object": {"manifest": {"kind": "Job"}}}]}),
+        "spec.delete[0].object: Invalid value: a delete step removes the object of a create step: write remove",
+    ),
+    (
+        step(script=None, object={"manifest": {}, "ready": {"condition": "A", "contract": True}}),
+        "spec.create[0].object.ready: Invalid value: needs exactly one of condition, when and contract",
+    ),
+    (
+        step(script=None, object={"manifest": {}}, outputs=[{"name": "a", "valueFromPath": "/a"}]),
+        "spec.create[0].outputs: Invalid value: an output of an object has valueFromJSONPath or valueFromSecret",
+    ),
     (step(script="echo"), "spec.create[0].script: Invalid value: must begin with #!"),
     (step(name="1a"), "spec.create[0].name in body should match"),
     (step(name="a" * 31), "spec.create[0].name: Too long: may not be more than 30"),

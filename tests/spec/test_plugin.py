@@ -26,7 +26,7 @@ REFUSED = {
     "a step is text": ("name: p\nspec:\n  create:\n  - §x", "spec.create[0]", "must be a mapping, not a string"),
     "a step is null": ("name: p\nspec:\n  create:\n  - §~", "spec.create[0]", "must be a mapping, not null"),
     "no step name": ("name: p\nspec:\n  create:\n  - §script: x", "spec.create[0]", 'missing required field "name"'),
-    "no script": (create("    inputs: []").replace("name: a", "§name: a"), "spec.create[0]", "neither is given"),
+    "no script": (create("    inputs: []").replace("name: a", "§name: a"), "spec.create[0]", "none is given"),
     "step name": (create(STEP).replace("name: a", "§name: a_b"), "spec.create[0].name", "a step name"),
     "64 characters": (
         create(STEP).replace("name: a", "§name: " + "a" * 64),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dayfly.compile import forks, references, resources, units
+from dayfly.compile import forks, objects, references, resources, units
 from dayfly.compile.references import Workflow
 from dayfly.spec import plugin as written
 from dayfly.spec.errors import Path, SpecError
@@ -151,6 +151,7 @@ def _check_instance(instance: Instance, sources: Mapping[Key, Document]) -> None
 
 def _check_workflows(workflows: tuple[Workflow, ...]) -> None:
     references.check(workflows)
+    objects.check(workflows)
     for workflow in workflows:
         units.check_retry(workflow)
 
@@ -201,13 +202,14 @@ def _document(target: Target, workflows: tuple[Workflow, ...], shared: units.Set
         pre_start=by_event.get(Event.PRE_START, ()),
         post_start=by_event.get(Event.POST_START, ()),
         pre_stop=by_event.get(Event.PRE_STOP, ()),
-        post_stop=by_event.get(Event.POST_STOP, ()),
+        post_stop=(*by_event.get(Event.POST_STOP, ()), *objects.removals(workflows, shared.work.namespace)),
     )
 
 
 def _check_count(documents: list[tuple[Workflow, ...]], kept: int = 0) -> None:
     """Refuse too many units before any is built: a few lines can ask for a big plugin very often."""
     count = kept + sum(len(workflow.steps) for workflows in documents for workflow in workflows)
+    count += sum(objects.count_missing(workflows) for workflows in documents)
     if count > MAX_UNITS_PER_RUN:
         problem = f"{count} steps, hooks and forks are too many; one sandbox has at most {MAX_UNITS_PER_RUN}"
         raise SpecError(problem, ("spec",))

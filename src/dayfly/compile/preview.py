@@ -16,7 +16,6 @@ from dayfly.spec.lifecycle import (
     Output,
     Ref,
     Retry,
-    Timeouts,
     Unit,
     fork_id,
     unit_id,
@@ -54,7 +53,7 @@ class OutputLine(Struct, frozen=True, kw_only=True):
 class StepLine(Struct, frozen=True, kw_only=True):
     """One unit; clocks and tries in words. `image` is empty where the host or the pod template chooses.
 
-    `request` is what a webhook sends, and to whom.
+    `request` is what a webhook sends and to whom, or what becomes of which object.
     """
 
     id: str
@@ -172,8 +171,8 @@ class _Index:
             image=unit.exec.image if unit.exec else "",
             request=_request(unit),
             inputs=tuple(self.input(document, item, unit) for item in unit.inputs),
-            outputs=tuple(OutputLine(name=o.name, path=_origin(o), sensitive=o.sensitive) for o in unit.outputs),
-            clocks=_clocks(unit.timeouts),
+            outputs=tuple(OutputLine(name=o.name, path=_origin(o, unit), sensitive=o.sensitive) for o in unit.outputs),
+            clocks=_clocks(unit),
             tries=_tries(unit.retry, creates=event in CREATING),
         )
 
@@ -220,10 +219,17 @@ class _Index:
 
 
 def _request(unit: Unit) -> str:
+    if unit.object is not None:
+        manifest = unit.object.written.get("manifest", {})
+        return f"removes the object of {unit.object.remove}" if unit.object.remove else f"makes a {manifest['kind']}"
     return f"{unit.webhook.request['method']} {unit.webhook.request['url']}" if unit.webhook else ""
 
 
-def _origin(output: Output) -> str:
+def _origin(output: Output, unit: Unit) -> str:
+    if output.secret is not None:
+        return f"{output.secret.key} of Secret {output.secret.name or output.secret.json_path}"
+    if unit.object is not None:
+        return f"{output.json_path} of the object" if output.json_path else "once it is gone"
     if output.json_path:
         return f"{output.json_path} of the answer"
     if output.header:
@@ -264,7 +270,10 @@ def _looked_up(source: dict[str, Any]) -> str:
     return f"fork {of['namespace']}/{of['name']}: {source['fork']['expression']}"
 
 
-def _clocks(timeouts: Timeouts) -> str:
+def _clocks(unit: Unit) -> str:
+    timeouts = unit.timeouts
+    if unit.object is not None:
+        return f"is ready within {_span(timeouts.run_ms)}" if timeouts.run_ms else "is waited for until it is gone"
     return (
         f"starts within {_span(timeouts.schedule_ms)}, fetches its image within {_span(timeouts.pull_ms)}, "
         f"runs at most {_span(timeouts.run_ms)}, then has {_span(timeouts.grace_ms)} to end"

@@ -9,6 +9,7 @@ import msgspec
 
 from dayfly.compile import graph
 from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.kube_object import GONE
 from dayfly.spec.lifecycle import Event
 from dayfly.spec.plugin import PluginSpec, Step
 from dayfly.spec.webhook import BUILT_IN_OUTPUTS
@@ -81,6 +82,8 @@ def check_output(producer: Step, output: str, keys: Path) -> None:
     known = [item.name for item in producer.outputs]
     if producer.webhook is not None:
         known += BUILT_IN_OUTPUTS
+    if producer.object is not None and producer.object.remove:
+        known.append(GONE)
     if output not in known:
         problem = f"the step {quote(producer.name)} has no output {quote(output)}; {nearest(output, known)}"
         raise SpecError(problem, keys)

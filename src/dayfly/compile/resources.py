@@ -182,5 +182,10 @@ def _cleanup_edges(instance: Instance, instances: Mapping[str, Instance]) -> Ite
     taken = dict(instance.taking())
     for param, wanted, keys in instance.given():
         # In a cycle everyone is read, so it is enough to ask whoever is read for a cleanup.
-        if param in taken and instances[wanted.name].spec.delete and wanted.name != instance.name:
+        if param in taken and _cleans(instances[wanted.name]) and wanted.name != instance.name:
             yield Edge(instance.name, wanted.name, wanted.output_key, keys)
+
+
+def _cleans(instance: Instance) -> bool:
+    """Whether it has delete steps, written or added."""
+    return bool(instance.spec.delete) or any(step.object is not None for step in instance.spec.create)

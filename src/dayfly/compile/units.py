@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dayfly.spec import kube_object, webhook
 from dayfly.spec import plugin as written
-from dayfly.spec import webhook
 from dayfly.spec.duration import milliseconds
 from dayfly.spec.errors import Path, SpecError
 from dayfly.spec.lifecycle import (
@@ -18,10 +18,12 @@ from dayfly.spec.lifecycle import (
     Exec,
     Input,
     Kind,
+    Object,
     Origin,
     Output,
     Ref,
     Retry,
+    SecretKey,
     Timeouts,
     Unit,
     Webhook,
@@ -31,6 +33,7 @@ from dayfly.spec.sandbox import Param
 
 if TYPE_CHECKING:
     from dayfly.compile.references import Workflow
+    from dayfly.spec.kube_object import KubeObject
 
 CREATE_TRIES = 3
 ENDLESS = 0
@@ -111,13 +114,14 @@ def _unit(shared: Setting, step: written.Step, event: Event, keys: Path) -> Unit
     common: dict[str, Any] = {
         "name": step.name,
         "inputs": tuple(
-            _input(shared, item, (*keys, "inputs", index), sent=step.webhook is not None)
-            for index, item in enumerate(step.inputs)
+            _input(shared, item, (*keys, "inputs", index), _place(item, step)) for index, item in enumerate(step.inputs)
         ),
         "outputs": tuple(_output(item) for item in step.outputs),
         "retry": _retry(step.retry or written.Retry(), event),
     }
     timeouts = _timeouts(step.timeouts or written.Timeouts())
+    if step.object is not None:
+        return _object(shared, step.object, timeouts, common)
     if step.webhook is None:
         work = msgspec.structs.replace(shared.work, script=step.script or "")
         return Unit(kind=Kind.EXEC, timeouts=timeouts, exec=work, **common)
@@ -133,14 +137,32 @@ def _unit(shared: Setting, step: written.Step, event: Event, keys: Path) -> Unit
     )
 
 
+def _object(shared: Setting, item: KubeObject, timeouts: Timeouts, common: dict[str, Any]) -> Unit:
+    """An object's one clock runs until it is ready; its removal has none."""
+    if item.remove:
+        common["outputs"] = (Output(name=kube_object.GONE),)
+    return Unit(
+        kind=Kind.OBJECT,
+        timeouts=msgspec.structs.replace(timeouts, run_ms=0 if item.remove else timeouts.run_ms, grace_ms=0),
+        object=Object(
+            written={} if item.remove else msgspec.json.decode(msgspec.json.encode(item)),
+            remove=item.remove,
+            namespace=shared.work.namespace,
+        ),
+        **common,
+    )
+
+
 def _output(item: written.Output) -> Output:
+    secret = item.value_from_secret
     return Output(
         name=item.name,
         path=item.value_from_path or "",
         json_path=item.value_from_json_path or "",
         header=item.value_from_header or "",
         status=item.value_from_status,
-        sensitive=item.sensitive,
+        secret=SecretKey(key=secret.key, name=secret.name, json_path=secret.name_from_json_path) if secret else None,
+        sensitive=item.sensitive or secret is not None,
     )
 
 
@@ -152,9 +174,14 @@ def _unhurried(timeouts: Timeouts, step: written.Step) -> Timeouts:
     return msgspec.structs.replace(timeouts, run_ms=run_ms, grace_ms=run_ms)
 
 
-def _input(shared: Setting, item: written.Input, keys: Path, *, sent: bool) -> Input:
+def _place(item: written.Input, step: written.Step) -> As:
+    if step.object is not None:
+        return As()  # its manifest says where
     # A sender is a program of ours: no input's name may be that of a variable which it heeds.
-    place = As(env=f"DAYFLY_INPUT_{item.env}") if sent else As(env=item.env, path=item.path)
+    return As(env=f"DAYFLY_INPUT_{item.env}") if step.webhook is not None else As(env=item.env, path=item.path)
+
+
+def _input(shared: Setting, item: written.Input, keys: Path, place: As) -> Input:
     if item.value_from_step is not None:
         ref = Ref(unit=item.value_from_step.name, output=item.value_from_step.output)
         return Input(name=item.name, from_=ref, as_=place)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
-from dayfly.spec import crd_plugin, crd_sandbox, crd_webhook, crd_written, kinds
+from dayfly.spec import crd_object, crd_plugin, crd_sandbox, crd_webhook, crd_written, kinds
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Struct
 from dayfly.spec.sandbox import SandboxSpec
 
@@ -23,8 +23,8 @@ CATEGORY = "dayfly"
 
 _LONGEST_STRING = 1024
 _MOST_ITEMS = 64
-_STRUCTS = crd_plugin.STRUCTS | crd_sandbox.STRUCTS | crd_written.STRUCTS
-_FIELDS = crd_plugin.FIELDS | crd_webhook.FIELDS | crd_sandbox.FIELDS | crd_written.FIELDS
+_STRUCTS = crd_plugin.STRUCTS | crd_object.STRUCTS | crd_sandbox.STRUCTS | crd_written.STRUCTS
+_FIELDS = crd_plugin.FIELDS | crd_webhook.FIELDS | crd_object.FIELDS | crd_sandbox.FIELDS | crd_written.FIELDS
 _Schema = dict[str, Any]
 
 

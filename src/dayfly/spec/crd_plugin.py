@@ -30,9 +30,18 @@ def _optional_path(about: str) -> Schema:
     return field
 
 
-def steps(about: str, source: Schema, *, repeats: bool) -> Schema:
-    """A list of steps whose inputs obey one rule; those that are tried until they succeed have no limit."""
+_MAKES = rule("has(self.manifest)", "a create step makes an object: write manifest")
+_REMOVES = rule("has(self.remove)", "a delete step removes the object of a create step: write remove")
+
+
+def steps(about: str, source: Schema, *, repeats: bool, stops: bool = False) -> Schema:
+    """A list of steps whose inputs obey one rule; those that are tried until they succeed have no limit.
+
+    `stops` says that they clean up, which those that are tried until they succeed always do.
+    """
     step: Schema = {"properties": {"inputs": {"items": {"x-kubernetes-validations": [source]}}}}
+    does = _REMOVES if repeats or stops else _MAKES
+    step["properties"]["object"] = {"x-kubernetes-validations": [does]}
     if repeats:
         cel = "!has(self.limit)"
         limitless = rule(cel, "a cleanup is tried until it succeeds; leave the limit out", fieldPath=".limit")
@@ -67,20 +76,27 @@ PLUGIN_RULES = (
 STRUCTS: dict[type, Schema] = {
     plugin.Step: {
         "x-kubernetes-validations": [
-            rule(exactly_one("script webhook"), "needs exactly one of script and webhook"),
+            rule(exactly_one("script webhook object"), "needs exactly one of script, webhook and object"),
             rule(
                 "!has(self.script) || self.script.startsWith('#!')",
                 "must begin with #!, e.g. #!/bin/sh",
                 fieldPath=".script",
             ),
             rule(
-                "has(self.webhook) || !has(self.outputs) || self.outputs.all(o, has(o.valueFromPath))",
+                "!has(self.script) || !has(self.outputs) || self.outputs.all(o, has(o.valueFromPath))",
                 "an output of a script has valueFromPath",
                 fieldPath=".outputs",
             ),
             rule(
-                "!has(self.webhook) || !has(self.outputs) || self.outputs.all(o, !has(o.valueFromPath))",
+                "!has(self.webhook) || !has(self.outputs) || "
+                "self.outputs.all(o, !has(o.valueFromPath) && !has(o.valueFromSecret))",
                 "an output of a webhook has valueFromJSONPath, valueFromHeader or valueFromStatus",
+                fieldPath=".outputs",
+            ),
+            rule(
+                "!has(self.object) || !has(self.outputs) || "
+                "self.outputs.all(o, has(o.valueFromJSONPath) || has(o.valueFromSecret))",
+                "an output of an object has valueFromJSONPath or valueFromSecret",
                 fieldPath=".outputs",
             ),
         ]
@@ -89,8 +105,9 @@ STRUCTS: dict[type, Schema] = {
         "x-kubernetes-validations": [
             rule(
                 "(has(self.valueFromStatus) && self.valueFromStatus ? 1 : 0) + "
-                + exactly_one("valueFromPath valueFromJSONPath valueFromHeader"),
-                "needs exactly one of valueFromPath, valueFromJSONPath, valueFromHeader and valueFromStatus",
+                + exactly_one("valueFromPath valueFromJSONPath valueFromHeader valueFromSecret"),
+                "needs exactly one of valueFromPath, valueFromJSONPath, valueFromHeader, valueFromStatus and "
+                "valueFromSecret",
             )
         ]
     },
@@ -160,10 +177,13 @@ FIELDS: dict[type, Row] = {
         "name": name("output", "Name of the output, unique in its step."),
         "value_from_path": _path("Of a script: the file whose bytes are the value once it has ended."),
         "value_from_json_path": text(
-            "Of a webhook: a JSONPath (RFC 9535) that finds the value in its answer.", 1024, pattern=r"^\$"
+            "A JSONPath (RFC 9535) that finds the value: of a webhook in its answer, of an object in it.",
+            1024,
+            pattern=r"^\$",
         ),
         "value_from_header": text("Of a webhook: the header of its answer that is the value.", 128, minLength=1),
         "value_from_status": text("Of a webhook: the value is its answer's status."),
+        "value_from_secret": text("Of an object: a key of a Secret in its namespace. Always sensitive."),
         "description": text("For readers.", 4096),
         "type": text("A note for readers.", 64),
         "sensitive": text("Never shown; it is kept in Secrets only."),
@@ -188,6 +208,7 @@ FIELDS: dict[type, Row] = {
         "outputs": many("Values the script makes.", VALUES, key="name"),
         "script": text("A program text that begins with #!; at most 128 KiB.", plugin.MAX_SCRIPT_BYTES, minLength=1),
         "webhook": text("A request to a server, instead of a script."),
+        "object": text("A Kubernetes object, instead of a script."),
         "retry": text("What follows a failure."),
         "timeouts": text("The three clocks of an attempt, and the grace at its end."),
     },

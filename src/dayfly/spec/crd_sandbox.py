@@ -154,7 +154,7 @@ FIELDS: dict[type, Row] = {
     sandbox.Hooks: {
         "pre_start": steps("Before any workload starts.", FROM_HOOK, repeats=False),
         "post_start": steps("Once all workloads are ready.", FROM_HOOK, repeats=False),
-        "pre_stop": steps("Before the workloads stop.", FROM_HOOK, repeats=False),
+        "pre_stop": steps("Before the workloads stop.", FROM_HOOK, repeats=False, stops=True),
         "post_stop": steps("After they have stopped; tried until they succeed.", FROM_HOOK, repeats=True),
     },
     sandbox.SandboxSpec: {

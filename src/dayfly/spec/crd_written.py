@@ -84,9 +84,10 @@ FIELDS: dict[type, Row] = {
     lifecycle.Output: {
         "name": text("Name of the output.", 253),
         "path": text("File whose bytes are the value.", 4096),
-        "json_path": text("Of a webhook: what finds the value in the answer.", 1024),
+        "json_path": text("What finds the value in a webhook's answer, or in an object.", 1024),
         "header": text("Of a webhook: the answer's header that is the value.", 128),
         "status": text("Of a webhook: whether the value is the answer's status."),
+        "secret": text("Of an object: a key of a Secret beside it."),
         "sensitive": text("Never shown; it is kept in Secrets only."),
     },
     lifecycle.Retry: {
@@ -119,6 +120,16 @@ FIELDS: dict[type, Row] = {
             "maxProperties": _MANY,
             "additionalProperties": {"maxLength": _LONG},
         },
+    },
+    lifecycle.SecretKey: {
+        "key": text("The key.", 253),
+        "name": text("Name of the Secret.", 253),
+        "json_path": text("What finds its name in the object.", 1024),
+    },
+    lifecycle.Object: {
+        "written": text("The object, as it was written."),
+        "remove": text("Of a unit that removes: the unit whose object goes.", 253),
+        "namespace": text("Where what it tells is kept.", 63),
     },
     lifecycle.Baseline: {
         "kind": text("Kind of the baseline workload."),
@@ -176,7 +187,7 @@ FIELDS: dict[type, Row] = {
         "reason": text("The reason for that end, in one word."),
         "message": text("What there is to say of that end, in one sentence.", _LONG),
         "kind": text("The kind of its work."),
-        "ref": text("What was allowed to start: UID of a pod or fork."),
+        "ref": text("What was allowed to start: UID of a pod, a fork or an object."),
         "generation": text("Of a kept unit: digest of the wish it was started from."),
         "claimed_at": text("When it was allowed to start, " + _MILLISECONDS),
         "started_at": text("When it began, " + _MILLISECONDS),

@@ -98,10 +98,19 @@ class Input(Struct, frozen=True, kw_only=True):
     as_: As = msgspec.field(name="as", default=As())
 
 
+class SecretKey(Struct, frozen=True, kw_only=True):
+    """A key of a Secret whose name is constant, or what `json_path` finds in the object beside which it lies."""
+
+    key: str
+    name: str = ""
+    json_path: str = ""
+
+
 class Output(Struct, frozen=True, kw_only=True):
     """One named output: of a script the file at `path`, byte for byte, once its work has ended.
 
-    Of a webhook it is what `json_path` or `header` finds in its answer, or the answer's `status`.
+    Of a webhook it is what `json_path` or `header` finds in its answer, or the answer's `status`. Of an object it is
+    what `json_path` finds in it, or a key of a `secret` beside it.
     """
 
     name: str
@@ -109,6 +118,7 @@ class Output(Struct, frozen=True, kw_only=True):
     json_path: str = ""
     header: str = ""
     status: bool = False
+    secret: SecretKey | None = None
     sensitive: bool = False
 
 
@@ -145,6 +155,17 @@ class Webhook(Struct, frozen=True, kw_only=True):
     request: dict[str, Any]
     namespace: str = ""
     env: dict[str, str] = {}
+
+
+class Object(Struct, frozen=True, kw_only=True):
+    """A Kubernetes object in the target's namespace, as it was written; or the unit whose object is removed.
+
+    What it tells is kept in `namespace`, for the other units of its document.
+    """
+
+    written: dict[str, Any] = {}
+    remove: str = ""
+    namespace: str = ""
 
 
 class Baseline(Struct, frozen=True, kw_only=True):
@@ -190,7 +211,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     timeouts: Timeouts = Timeouts()
     exec: Exec | None = None
     webhook: Webhook | None = None
-    object: dict[str, Any] | None = None
+    object: Object | None = None
     fork: Fork | None = None
     # Of a kept unit: the kept units, by their names within the run, that answer before it is begun and outlive it.
     after: tuple[str, ...] = ()

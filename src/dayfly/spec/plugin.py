@@ -5,13 +5,14 @@ Unknown references and cycles between steps are found by `compile`, where hooks 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from dayfly.spec import names, semver, webhook
+from dayfly.spec import kube_object, names, script, semver, step_output, webhook
 from dayfly.spec.duration import milliseconds
 from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.kube_object import FromSecret, KubeObject
 from dayfly.spec.lifecycle import Struct
 from dayfly.spec.overlay import check_overlay
 from dayfly.spec.webhook import Webhook
@@ -19,7 +20,9 @@ from dayfly.spec.webhook import Webhook
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAX_SCRIPT_BYTES = 128 * 1024
+_WORKS = ("script", "webhook", "object")
+_CLOCKS = ("schedule", "pull", "run", "grace")
+MAX_SCRIPT_BYTES = script.MAX_BYTES
 MAX_DEFAULT_BYTES = 64 * 1024
 
 
@@ -95,7 +98,8 @@ class Input(Struct, frozen=True, kw_only=True):
 class Output(Struct, frozen=True, kw_only=True):
     """One output of a step: of a script the bytes of a file once it has ended, of a webhook a part of its answer.
 
-    A sensitive one is never shown.
+    Of an object it is a field of it, or a key of a Secret beside it. A sensitive one is never shown; what comes from a
+    Secret always is.
     """
 
     name: str
@@ -103,6 +107,7 @@ class Output(Struct, frozen=True, kw_only=True):
     value_from_json_path: str | None = msgspec.field(name="valueFromJSONPath", default=None)
     value_from_header: str | None = None
     value_from_status: bool = False
+    value_from_secret: FromSecret | None = None
     description: str = ""
     type: str = ""
     sensitive: bool = False
@@ -126,13 +131,14 @@ class Timeouts(Struct, frozen=True, kw_only=True):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One script or one webhook, with its inputs and outputs."""
+    """One script, webhook or Kubernetes object, with its inputs and outputs."""
 
     name: str
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
     script: str | None = None
     webhook: Webhook | None = None
+    object: KubeObject | None = None
     retry: Retry | None = None
     timeouts: Timeouts | None = None
 
@@ -270,24 +276,29 @@ def check_step(step: Step, keys: Path, *, repeats: bool) -> None:
         with named:
             names.check("output", output.name, (*keys, "outputs", index, "name"))
         with named:
-            webhook.check_output(output, (*keys, "outputs", index), sent=step.webhook is not None)
+            step_output.check(output, (*keys, "outputs", index), _work_of(step))
     with named:
         names.check_unique("the input", [(i.name, (*keys, "inputs", n, "name")) for n, i in enumerate(step.inputs)])
     with named:
         names.check_unique("the output", [(o.name, (*keys, "outputs", n, "name")) for n, o in enumerate(step.outputs)])
     with faults:
         named.settle()
-        if step.webhook is not None:
-            _check_no_injections(step.inputs, (*keys, "inputs"))
+        if step.script is None:
+            _check_no_injections(step, (*keys, "inputs"))
         _check_injections(step.inputs, (*keys, "inputs"))
     with faults:
         _check_retry(step.retry or Retry(), (*keys, "retry"), repeats=repeats)
     timeouts = step.timeouts or Timeouts()
     with faults:
+        if step.object is not None:
+            clocks = [field for field in _CLOCKS if getattr(timeouts, field)]
+            again = bool(step.retry and step.retry.idempotent)
+            kube_object.check_settings(step.object, clocks, again=again, keys=keys)
+    with faults:
         if step.webhook is not None and timeouts.grace:
             problem = "a request that was sent cannot be called back: it goes on until timeouts.run; leave grace out"
             raise SpecError(problem, (*keys, "timeouts", "grace"))
-    for field in ("schedule", "pull", "run", "grace"):
+    for field in _CLOCKS:
         with faults:
             if duration := getattr(timeouts, field):
                 milliseconds(duration, (*keys, "timeouts", field))
@@ -296,32 +307,34 @@ def check_step(step: Step, keys: Path, *, repeats: bool) -> None:
 
 def _check_work(step: Step, keys: Path, *, repeats: bool) -> None:
     """A step does exactly one thing."""
-    if (step.script is None) == (step.webhook is None):
-        found = "neither is" if step.script is None else "both are"
-        raise SpecError(f"needs exactly one of script and webhook; {found} given", keys)
+    given = [field for field in _WORKS if getattr(step, field) is not None]
+    if len(given) != 1:
+        found = f"{' and '.join(given)} are" if given else "none is"
+        raise SpecError(f"needs exactly one of script, webhook and object; {found} given", keys)
     if step.script is not None:
-        _check_script(step.script, (*keys, "script"))
+        script.check(step.script, (*keys, "script"))
     if step.webhook is not None:
         again = repeats or bool(step.retry and step.retry.idempotent)
         webhook.check(step.webhook, [item.name for item in step.inputs], (*keys, "webhook"), repeats=again)
+    if step.object is not None:
+        kube_object.check(step.object, [item.name for item in step.inputs], (*keys, "object"))
+        if step.object.remove and step.outputs:
+            problem = f"a step that removes tells {kube_object.GONE} by itself, and nothing else; leave outputs out"
+            raise SpecError(problem, (*keys, "outputs"))
 
 
-def _check_script(script: str, keys: Path) -> None:
-    first = script.partition("\n")[0]
-    if not first.startswith("#!"):
-        raise SpecError('must begin with #!; add e.g. "#!/bin/sh" as its first line', keys)
-    if first.endswith("\r"):
-        raise SpecError("its first line ends in a carriage return; save the script with Unix line ends", keys)
-    if not first[2:].strip().startswith("/"):
-        raise SpecError(f'{quote(first)} names no interpreter by its absolute path; write e.g. "#!/bin/sh"', keys)
-    if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
-        raise SpecError(f"has {size} bytes; a script has at most {MAX_SCRIPT_BYTES}: put the rest into the image", keys)
+def _work_of(step: Step) -> Literal["script", "webhook", "object"]:
+    """What the step does; of one that does not say so, a script."""
+    if step.object is not None:
+        return "object"
+    return "webhook" if step.webhook is not None else "script"
 
 
-def _check_no_injections(inputs: tuple[Input, ...], keys: Path) -> None:
-    for index, wanted in enumerate(inputs):
+def _check_no_injections(step: Step, keys: Path) -> None:
+    how = "an object places its inputs with set" if step.object else "a webhook places its inputs with {$input: name}"
+    for index, wanted in enumerate(step.inputs):
         if wanted.as_ is not None:
-            raise SpecError("a webhook places its inputs with {$input: name}; leave as out", (*keys, index, "as"))
+            raise SpecError(f"{how}; leave as out", (*keys, index, "as"))
 
 
 def _check_injections(inputs: tuple[Input, ...], keys: Path) -> None:

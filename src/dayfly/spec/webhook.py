@@ -12,28 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.spec import jsonpath, names
+from dayfly.spec import jsonpath
 from dayfly.spec.duration import milliseconds
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
-    from typing import Protocol
-
-    class Output(Protocol):
-        """What an output of a step says of where it comes from."""
-
-        @property
-        def name(self) -> str: ...
-        @property
-        def value_from_path(self) -> str | None: ...
-        @property
-        def value_from_json_path(self) -> str | None: ...
-        @property
-        def value_from_header(self) -> str | None: ...
-        @property
-        def value_from_status(self) -> bool: ...
 
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -171,7 +156,7 @@ def check(webhook: Webhook, inputs: Collection[str], keys: Path, *, repeats: boo
         places.segments(webhook.find.path, (*keys, "find", "path"))
         places.members(webhook.find.query, (*keys, "find", "query"))
         if webhook.find.when is not None:
-            _check_comparison(webhook.find.when, (*keys, "find", "when"), faults)
+            check_comparison(webhook.find.when, (*keys, "find", "when"), faults)
     faults.settle()
 
 
@@ -190,33 +175,6 @@ def _check_settings(webhook: Webhook, keys: Path, faults: Faults) -> None:
     with faults:
         if (size := len(msgspec.json.encode(webhook))) > MAX_BYTES:
             raise SpecError(f"has {size} bytes; a webhook has at most {MAX_BYTES}", keys)
-
-
-def check_output(output: Output, keys: Path, *, sent: bool) -> None:
-    """Refuse an output that comes from where its step leaves none; `sent` says that the step is a webhook."""
-    given = {
-        "valueFromPath": output.value_from_path is not None,
-        "valueFromJSONPath": output.value_from_json_path is not None,
-        "valueFromHeader": output.value_from_header is not None,
-        "valueFromStatus": output.value_from_status,
-    }
-    fields = [field for field in given if (field == "valueFromPath") is not sent]
-    for field, is_given in given.items():
-        if is_given and field not in fields:
-            whose = "webhook" if sent else "script"
-            raise SpecError(f"this step is a {whose}; write {' or '.join(fields)} instead", (*keys, field))
-    if sum(given.values()) != 1:
-        if not sent:
-            raise SpecError('missing required field "valueFromPath"', keys)
-        raise SpecError(f"needs exactly one of {', '.join(fields)}; {sum(given.values())} are given", keys)
-    if sent and output.name in (*BUILT_IN_OUTPUTS, DEFINITE):
-        raise SpecError("every webhook tells this by itself; take another name", (*keys, "name"))
-    if output.value_from_path is not None:
-        names.check_path(output.value_from_path, (*keys, "valueFromPath"))
-    if output.value_from_json_path is not None:
-        jsonpath.check(output.value_from_json_path, (*keys, "valueFromJSONPath"))
-    if output.value_from_header is not None and not is_header(output.value_from_header):
-        raise SpecError("is not the name of a header", (*keys, "valueFromHeader"))
 
 
 def check_url(url: str, keys: Path = ()) -> None:
@@ -256,6 +214,11 @@ def _check_host(host: str, keys: Path) -> None:
 def is_header(name: str) -> bool:
     """Whether it can be the name of a header."""
     return _TOKEN.fullmatch(name) is not None
+
+
+def is_secret_key(key: str) -> bool:
+    """Whether it can be a key of a Secret."""
+    return _KEY.fullmatch(key) is not None
 
 
 def secret_variable(name: str, key: str) -> str:
@@ -345,7 +308,7 @@ def _check_secret(value: dict[str, Any], keys: Path) -> None:
         raise SpecError("write {$secret: {name: ..., key: ...}}, and prefix beside it", keys)
     if not isinstance(named["name"], str) or not _OBJECT.fullmatch(named["name"]):
         raise SpecError("names no Secret", (*keys, "$secret", "name"))
-    if not isinstance(named["key"], str) or not _KEY.fullmatch(named["key"]):
+    if not isinstance(named["key"], str) or not is_secret_key(named["key"]):
         raise SpecError("names no key of a Secret", (*keys, "$secret", "key"))
     prefix = value.get("prefix", "")
     if not (isinstance(prefix, str) and prefix.isascii() and prefix.isprintable()):
@@ -370,12 +333,13 @@ def _check_poll(poll: Poll, keys: Path, faults: Faults) -> None:
     with faults:
         if poll.location:
             jsonpath.check(poll.location, (*keys, "location"))
-    _check_comparison(poll.until, (*keys, "until"), faults)
+    check_comparison(poll.until, (*keys, "until"), faults)
     if poll.failed is not None:
-        _check_comparison(poll.failed, (*keys, "failed"), faults)
+        check_comparison(poll.failed, (*keys, "failed"), faults)
 
 
-def _check_comparison(comparison: Comparison, keys: Path, faults: Faults) -> None:
+def check_comparison(comparison: Comparison, keys: Path, faults: Faults) -> None:
+    """The rules of one comparison; what is wrong goes to `faults`."""
     with faults:
         jsonpath.check(comparison.path, (*keys, "path"))
     with faults:

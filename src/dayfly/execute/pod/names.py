@@ -57,6 +57,6 @@ def outputs_name(run: str, unit: str, attempt: int) -> str:
 
 def namespace_of(unit: Unit) -> str:
     """`signadot` is the name that existing plugins know our runners' namespace by."""
-    work = unit.exec or unit.webhook
+    work = unit.exec or unit.webhook or unit.object
     wished = work.namespace if work else ""
     return RUNNERS if wished in ("", "signadot") else wished

@@ -1,0 +1,141 @@
+"""Objects that steps make, and the steps that remove them: each is removed once, and last of all that goes with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dayfly.compile.references import nearest
+from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.kube_object import GONE
+from dayfly.spec.lifecycle import CREATING, Event, Input, Kind, Object, Ref, Retry, Timeouts, Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dayfly.compile.references import Workflow
+    from dayfly.spec.plugin import Step
+
+
+def check(workflows: tuple[Workflow, ...]) -> None:
+    """Objects are made by steps that create and removed by steps that stop, each by one.
+
+    Raises:
+        SpecError: whatever is wrong, at the step's own place.
+    """
+    made = {step.name: step for step, _, _ in _making(workflows)}
+    removed: dict[str, str] = {}
+    names = {step.name for workflow in workflows for step in workflow.steps}
+    faults = Faults()
+    for workflow in workflows:
+        for step, here in workflow.places():
+            if step.object is None:
+                continue
+            with faults:
+                _check_event(step, workflow, (*here, "object"))
+                if step.object.remove:
+                    _check_removal(step, made, removed, (*here, "object", "remove"))
+    for step, _, here in _making(workflows):
+        with faults:
+            if step.name not in removed and (ours := _name(step.name)) in names:
+                problem = f"its removal would be called {quote(ours)}, as another step is: rename one, or write a"
+                raise SpecError(f"{problem} delete step with object: {{remove: {step.name}}}", (*here, "name"))
+    faults.settle()
+
+
+def count_missing(workflows: tuple[Workflow, ...]) -> int:
+    """How many removals are added, since nobody has written them."""
+    return len(list(_unremoved(workflows)))
+
+
+def removals(workflows: tuple[Workflow, ...], namespace: str) -> tuple[Unit, ...]:
+    """The postStop units that remove what no written step removes.
+
+    Each comes after the removal of whatever was made with its object's help, and after each delete step that reads of
+    it: what is written to clean up may need it.
+    """
+    written = {step.object.remove: step.name for step in _stopping(workflows) if step.object and step.object.remove}
+    readers = _readers(workflows)
+    remover = {step.name: written.get(step.name, _name(step.name)) for step, _, _ in _making(workflows)}
+    last = {step.name for workflow in workflows if workflow.event is Event.POST_STOP for step in workflow.steps}
+    last |= set(remover.values()) - set(written.values())
+    made: list[Unit] = []
+    for step, _, _ in _unremoved(workflows):
+        after = _reach(step.name, readers)
+        first = {remover.get(name, name) for name in after} & last
+        made.append(_removal(step.name, sorted(first), namespace))
+    return tuple(made)
+
+
+def _removal(name: str, after: list[str], namespace: str) -> Unit:
+    """Its inputs are there for the order alone."""
+    return Unit(
+        name=_name(name),
+        kind=Kind.OBJECT,
+        inputs=tuple(
+            Input(name=f"after-{number}", from_=Ref(unit=other, output=GONE)) for number, other in enumerate(after)
+        ),
+        retry=Retry(idempotent=True, limit=0),
+        timeouts=Timeouts(run_ms=0, grace_ms=0),
+        object=Object(remove=name, namespace=namespace),
+    )
+
+
+def _name(step: str) -> str:
+    return f"remove-{step}"
+
+
+def _making(workflows: tuple[Workflow, ...]) -> Iterator[tuple[Step, Workflow, Path]]:
+    for workflow in workflows:
+        if workflow.event in CREATING:
+            for step, here in workflow.places():
+                if step.object is not None and step.object.manifest is not None:
+                    yield step, workflow, here
+
+
+def _stopping(workflows: tuple[Workflow, ...]) -> Iterator[Step]:
+    return (step for workflow in workflows if workflow.event not in CREATING for step in workflow.steps)
+
+
+def _unremoved(workflows: tuple[Workflow, ...]) -> Iterator[tuple[Step, Workflow, Path]]:
+    removed = {step.object.remove for step in _stopping(workflows) if step.object is not None}
+    return (each for each in _making(workflows) if each[0].name not in removed)
+
+
+def _check_event(step: Step, workflow: Workflow, keys: Path) -> None:
+    assert step.object is not None, "asked of objects alone"
+    if workflow.event in CREATING and step.object.manifest is None:
+        raise SpecError(f"a {workflow.word} makes an object: write manifest", (*keys, "remove"))
+    if workflow.event not in CREATING and step.object.manifest is not None:
+        problem = f"a {workflow.word} makes no object, which nobody would remove: write remove, or a script"
+        raise SpecError(problem, (*keys, "manifest"))
+
+
+def _check_removal(step: Step, made: dict[str, Step], removed: dict[str, str], keys: Path) -> None:
+    assert step.object is not None, "asked of objects alone"
+    wanted = step.object.remove
+    if wanted not in made:
+        raise SpecError(f"no step {quote(wanted)} makes an object; {nearest(wanted, made)}", keys)
+    if wanted in removed:
+        raise SpecError(f"{quote(removed[wanted])} removes it already; leave one of the two out", keys)
+    removed[wanted] = step.name
+
+
+def _readers(workflows: tuple[Workflow, ...]) -> dict[str, set[str]]:
+    """Which steps read each step."""
+    found: dict[str, set[str]] = {}
+    for workflow in workflows:
+        for step in workflow.steps:
+            for item in step.inputs:
+                if item.value_from_step is not None:
+                    found.setdefault(item.value_from_step.name, set()).add(step.name)
+    return found
+
+
+def _reach(start: str, readers: dict[str, set[str]]) -> set[str]:
+    """All that read of it, by whatever detour."""
+    found: set[str] = set()
+    waiting: Iterable[str] = readers.get(start, ())
+    while waiting := [name for name in waiting if name not in found]:
+        found.update(waiting)
+        waiting = [other for name in waiting for other in readers.get(name, ())]
+    return found

@@ -1,0 +1,281 @@
+"""What a step that makes a Kubernetes object is written like, and the delete step that removes it again.
+
+A manifest is what `kubectl apply` takes, but for what Dayfly writes itself. Inputs come in whole, at places that exist
+in the manifest: nothing is spliced into text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dayfly.spec import jsonpath, names, webhook
+from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.lifecycle import Struct
+from dayfly.spec.object_kinds import TOKEN_SECRETS, why_refused
+from dayfly.spec.webhook import Comparison
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+MAX_BYTES = 128 * 1024
+MAX_POINTER_CHARACTERS = 512
+GONE = "gone"
+"""The one output of a step that removes: it says no more than that it is done, for whoever comes after it."""
+OUR_PREFIX = "dayfly.dev/"
+DENIED_META = {
+    "namespace": "the object lies in the sandbox's namespace",
+    "generateName": "without a name Dayfly derives one, the same for each try",
+    "ownerReferences": "Dayfly makes the sandbox's ledger its owner",
+    "finalizers": "they would keep the object beyond its deletion",
+    "managedFields": "the server writes them",
+    "uid": "the server gives it",
+    "resourceVersion": "the server gives it",
+    "generation": "the server counts it",
+    "creationTimestamp": "the server writes it",
+    "deletionTimestamp": "the server writes it",
+    "deletionGracePeriodSeconds": "the server writes it",
+    "selfLink": "the server writes it",
+}
+SETTABLE_META = ("name", "labels", "annotations")
+
+_VERSION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?v[0-9]+((alpha|beta)[0-9]+)?")
+_KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_TYPE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,314}[A-Za-z0-9])?")
+_POINTER = re.compile(r"(/([^~/]|~[01])+)+")
+
+FORMS = ("string", "integer", "number", "boolean")
+STATUSES = ("True", "False", "Unknown")
+
+
+class Placed(Struct, frozen=True, kw_only=True):
+    """The input that is the value of a field, and what it is read as."""
+
+    input: str
+    as_: str = msgspec.field(name="as", default="string")
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What tells that an object is ready, or has failed: exactly one of `condition`, `when` and `contract`.
+
+    `condition` is the type of one of its conditions, which has this `status`. `when` compares what a JSONPath finds.
+    `contract` goes by `status.ready` or the condition Ready, and by `status.failureReason`.
+    """
+
+    condition: str = ""
+    status: str = "True"
+    when: Comparison | None = None
+    contract: bool = False
+
+
+class FromSecret(Struct, frozen=True, kw_only=True):
+    """A key of a Secret beside the object; its name is constant, or what a JSONPath finds in the object."""
+
+    key: str
+    name: str = ""
+    name_from_json_path: str = msgspec.field(name="nameFromJSONPath", default="")
+
+
+class KubeObject(Struct, frozen=True, kw_only=True):
+    """One Kubernetes object to be made, or (`remove`) the create step whose object is to be removed.
+
+    `set` places inputs at fields, by JSON Pointer. Without `ready` it is ready once it exists.
+    """
+
+    manifest: dict[str, Any] | None = None
+    set: dict[str, Placed] = {}
+    ready: Verdict | None = None
+    failed: Verdict | None = None
+    remove: str = ""
+
+
+def check(item: KubeObject, inputs: Collection[str], keys: Path) -> None:
+    """The rules of one object, but for what the rest of its document says.
+
+    Args:
+        item: As written.
+        inputs: The names of its step's inputs.
+        keys: The way to it.
+
+    Raises:
+        SpecError: whatever is wrong.
+    """
+    if (item.manifest is None) == (not item.remove):
+        raise SpecError(f"needs exactly one of manifest and remove; {'both' if item.remove else 'neither'} given", keys)
+    if item.manifest is None:
+        for field in ("set", "ready", "failed"):
+            if getattr(item, field):
+                raise SpecError("belongs to a step that makes an object; leave it out", (*keys, field))
+        names.check("step", item.remove, (*keys, "remove"))
+        return
+    faults = Faults()
+    with faults:
+        _check_manifest(item.manifest, (*keys, "manifest"))
+    for pointer, placed in item.set.items():
+        with faults:
+            _check_place(item.manifest, pointer, (*keys, "set", pointer))
+        with faults:
+            if placed.as_ not in FORMS:
+                raise SpecError(f"{quote(placed.as_)} is none of {', '.join(FORMS)}", (*keys, "set", pointer, "as"))
+        with faults:
+            if placed.input not in inputs:
+                known = ", ".join(map(quote, sorted(inputs))) or "none"
+                problem = f"this step has no input {quote(placed.input)}; it has {known}"
+                raise SpecError(problem, (*keys, "set", pointer, "input"))
+    for field in ("ready", "failed"):
+        if (verdict := getattr(item, field)) is not None:
+            with faults:
+                _check_verdict(verdict, (*keys, field))
+    faults.settle()
+
+
+def check_settings(item: KubeObject, clocks: Collection[str], *, again: bool, keys: Path) -> None:
+    """An object has one clock, until it is ready, and is made once: whoever carries it out tries again by itself.
+
+    Args:
+        item: As written.
+        clocks: The time limits that its step gives.
+        again: Whether its step says that it may run again after a failure.
+        keys: The way to the step.
+
+    Raises:
+        SpecError: a setting that would be ignored.
+    """
+    if again and item.manifest is not None:
+        problem = "an object is made once, and whoever carries it out tries again by itself; leave it out"
+        raise SpecError(problem, (*keys, "retry", "idempotent"))
+    for field in clocks:
+        if field != "run":
+            problem = "an object has only timeouts.run, the time until it is ready; leave it out"
+            raise SpecError(problem, (*keys, "timeouts", field))
+        if item.remove:
+            problem = "the removal of an object is waited for as long as it takes; leave it out"
+            raise SpecError(problem, (*keys, "timeouts", "run"))
+
+
+def check_secret(source: FromSecret, keys: Path) -> None:
+    """The rules of an output that lies in a Secret."""
+    if bool(source.name) == bool(source.name_from_json_path):
+        given = "both are" if source.name else "neither is"
+        raise SpecError(f"needs exactly one of name and nameFromJSONPath; {given} given", keys)
+    if source.name and not _NAME.fullmatch(source.name):
+        raise SpecError("names no Secret", (*keys, "name"))
+    if source.name_from_json_path:
+        jsonpath.check(source.name_from_json_path, (*keys, "nameFromJSONPath"))
+    if not webhook.is_secret_key(source.key):
+        raise SpecError("names no key of a Secret", (*keys, "key"))
+
+
+def refusal(manifest: dict[str, Any]) -> tuple[str, str]:
+    """Why no step may make this object, whoever grants it: the field at fault and a sentence; empty if one may.
+
+    It is asked when a step is written, and again of what is about to be sent.
+    """
+    version, kind = manifest.get("apiVersion", ""), manifest.get("kind", "")
+    if reason := why_refused(version, kind):
+        return "kind", f"no step may make a {kind}: {reason}"
+    if (version, kind) == ("v1", "Secret") and manifest.get("type") in TOKEN_SECRETS:
+        return (
+            "type",
+            f"no step may make a Secret of type {manifest['type']}: Dayfly or the cluster trusts what it holds",
+        )
+    return "", ""
+
+
+def _check_manifest(manifest: dict[str, Any], keys: Path) -> None:
+    for field, form, like in (("apiVersion", _VERSION, "batch/v1"), ("kind", _KIND, "Job")):
+        value = manifest.get(field)
+        if not isinstance(value, str) or not form.fullmatch(value):
+            raise SpecError(f"needs {field}, like {like}", (*keys, field) if field in manifest else keys)
+    field, problem = refusal(manifest)
+    if problem:
+        raise SpecError(problem, (*keys, field))
+    if "status" in manifest:
+        raise SpecError("whoever carries the object out writes its status; leave it out", (*keys, "status"))
+    _check_meta(manifest.get("metadata", {}), (*keys, "metadata"))
+    if (size := len(msgspec.json.encode(manifest))) > MAX_BYTES:
+        raise SpecError(f"has {size} bytes; a manifest has at most {MAX_BYTES}", keys)
+
+
+def _check_meta(meta: Any, keys: Path) -> None:
+    if not isinstance(meta, dict):
+        raise SpecError("must be a mapping", keys)
+    for field, value in meta.items():
+        if field in DENIED_META:
+            raise SpecError(f"{DENIED_META[field]}; leave it out", (*keys, field))
+        if field not in SETTABLE_META:
+            raise SpecError(f"is none of {', '.join(SETTABLE_META)}", (*keys, field))
+        if field == "name" and not (isinstance(value, str) and _NAME.fullmatch(value)):
+            raise SpecError("is not the name of an object: lower-case letters, digits, - and .", (*keys, field))
+        if field != "name":
+            _check_notes(value, (*keys, field))
+
+
+def _check_notes(notes: Any, keys: Path) -> None:
+    if not isinstance(notes, dict):
+        raise SpecError("must be a mapping", keys)
+    for name, text in notes.items():
+        if is_ours(name):
+            raise SpecError(f"keys with {OUR_PREFIX} are Dayfly's own; take another", (*keys, name))
+        if not isinstance(text, str):
+            raise SpecError("must be a string (in quotes)", (*keys, name))
+
+
+def is_ours(key: str) -> bool:
+    """Whether a label or annotation is Dayfly's own: its domain, or one below it."""
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and (domain == OUR_PREFIX[:-1] or domain.endswith(f".{OUR_PREFIX[:-1]}"))
+
+
+def parts(pointer: str) -> tuple[str, ...]:
+    """The keys and indexes of a JSON Pointer."""
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/"))
+
+
+def _check_place(manifest: dict[str, Any], pointer: str, keys: Path) -> None:
+    if len(pointer) > MAX_POINTER_CHARACTERS or not _POINTER.fullmatch(pointer):
+        raise SpecError(f"{quote(pointer)} is not a JSON Pointer like /spec/replicas", keys)
+    way = parts(pointer)
+    if way[0] in ("apiVersion", "kind", "status"):
+        raise SpecError(f"{way[0]} cannot come from an input", keys)
+    if (manifest.get("kind"), way[0]) == ("Secret", "type"):
+        raise SpecError("the type of a Secret cannot come from an input", keys)
+    if way[0] == "metadata" and (len(way) == 1 or way[1] not in SETTABLE_META):
+        raise SpecError("of metadata only name, labels and annotations can come from an input", keys)
+    if way[0] == "metadata" and (len(way) != (2 if way[1] == "name" else 3) or is_ours(way[-1])):
+        raise SpecError("write /metadata/name, or /metadata/labels/KEY with a key that is not Dayfly's own", keys)
+    value: Any = manifest
+    for depth, part in enumerate(way[:-1]):
+        value = _member(value, part)
+        if not isinstance(value, dict | list):
+            there = "/" + "/".join(pointer[1:].split("/")[: depth + 1])
+            raise SpecError(f"the manifest has no mapping or list at {there}; write it there", keys)
+    if isinstance(value, list) and _member(value, way[-1]) is None:
+        raise SpecError(f"the list has no item {way[-1]}; write one, which the input replaces", keys)
+
+
+def _member(value: Any, part: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(part)
+    if isinstance(value, list) and part.isascii() and part.isdigit() and len(part) < 5 and int(part) < len(value):
+        return value[int(part)]
+    return None
+
+
+def _check_verdict(verdict: Verdict, keys: Path) -> None:
+    given = [bool(verdict.condition), verdict.when is not None, verdict.contract]
+    if sum(given) != 1:
+        raise SpecError(f"needs exactly one of condition, when and contract; {sum(given)} are given", keys)
+    if verdict.condition and not _TYPE.fullmatch(verdict.condition):
+        raise SpecError("is not the type of a condition", (*keys, "condition"))
+    if verdict.status not in STATUSES:
+        raise SpecError(f"{quote(verdict.status)} is none of {', '.join(STATUSES)}, in quotes", (*keys, "status"))
+    if verdict.status != "True" and not verdict.condition:
+        raise SpecError("belongs to a condition; leave it out", (*keys, "status"))
+    if verdict.when is not None:
+        faults = Faults()
+        webhook.check_comparison(verdict.when, (*keys, "when"), faults)
+        faults.settle()

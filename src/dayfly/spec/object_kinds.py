@@ -1,0 +1,120 @@
+"""Which kinds no step may make, whatever rights somebody has bound: one table.
+
+What is here could give its author more than the namespace (rights, tokens, admission, the API itself), is the work of
+the cluster's own controllers, or is Dayfly's. A kind that is cluster-scoped and not in the table is refused when the
+cluster says so.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_RIGHTS = "it gives rights"
+_CREDENTIAL = "it hands out a token or a certificate"
+_ADMISSION = "it decides what the cluster admits"
+_API = "it changes what the API serves"
+_CLUSTER = "it belongs to no namespace"
+_REVIEW = "it asks something, and nothing is stored"
+_CONTROLLER = "the cluster's own controllers write it"
+_PODS = "it is a pod, which a Job or a Deployment makes under the cluster's rules"
+_OURS = "it is one of Dayfly's own kinds"
+ANY: Final = "*"
+
+_TABLE: Final[dict[str, dict[str, str]]] = {
+    "": {
+        "Pod": _PODS,
+        "Binding": "it places pods",
+        "Node": _CLUSTER,
+        "Namespace": _CLUSTER,
+        "PersistentVolume": _CLUSTER,
+        "ComponentStatus": _CLUSTER,
+        "ServiceAccount": "pods that name it have its token",
+        "Endpoints": _CONTROLLER,
+        "Event": _CONTROLLER,
+        "ResourceQuota": "an administrator bounds a namespace with it",
+        "LimitRange": "an administrator bounds a namespace with it",
+    },
+    "rbac.authorization.k8s.io": dict.fromkeys(("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"), _RIGHTS),
+    "authentication.k8s.io": dict.fromkeys(("TokenRequest", "TokenReview", "SelfSubjectReview"), _CREDENTIAL),
+    "authorization.k8s.io": dict.fromkeys(
+        ("SubjectAccessReview", "LocalSubjectAccessReview", "SelfSubjectAccessReview", "SelfSubjectRulesReview"),
+        _REVIEW,
+    ),
+    "certificates.k8s.io": dict.fromkeys(
+        ("CertificateSigningRequest", "ClusterTrustBundle", "PodCertificateRequest"), _CREDENTIAL
+    ),
+    "admissionregistration.k8s.io": dict.fromkeys(
+        (
+            "ValidatingWebhookConfiguration",
+            "MutatingWebhookConfiguration",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+            "MutatingAdmissionPolicy",
+            "MutatingAdmissionPolicyBinding",
+        ),
+        _ADMISSION,
+    ),
+    "apiextensions.k8s.io": {"CustomResourceDefinition": _API},
+    "apiregistration.k8s.io": {"APIService": _API},
+    "apps": {"ControllerRevision": _CONTROLLER, "DaemonSet": "it runs on every node"},
+    "coordination.k8s.io": dict.fromkeys(("Lease", "LeaseCandidate"), _CONTROLLER),
+    "discovery.k8s.io": {"EndpointSlice": _CONTROLLER},
+    "events.k8s.io": {"Event": _CONTROLLER},
+    "flowcontrol.apiserver.k8s.io": dict.fromkeys(("FlowSchema", "PriorityLevelConfiguration"), _CLUSTER),
+    "internal.apiserver.k8s.io": {"StorageVersion": _API},
+    "metrics.k8s.io": dict.fromkeys(("NodeMetrics", "PodMetrics"), _REVIEW),
+    "networking.k8s.io": {
+        "IngressClass": _CLUSTER,
+        "IPAddress": _CLUSTER,
+        "ServiceCIDR": _CLUSTER,
+        "NetworkPolicy": "it opens or closes the namespace's network",
+    },
+    "node.k8s.io": {"RuntimeClass": _CLUSTER},
+    "policy": {"Eviction": "it ends pods", "PodDisruptionBudget": "it keeps nodes from being drained"},
+    "resource.k8s.io": dict.fromkeys(("ResourceSlice", "DeviceClass", "DeviceTaintRule"), _CLUSTER),
+    "scheduling.k8s.io": {"PriorityClass": _CLUSTER},
+    "storage.k8s.io": dict.fromkeys(
+        (
+            "StorageClass",
+            "VolumeAttachment",
+            "CSIDriver",
+            "CSINode",
+            "CSIStorageCapacity",
+            "VolumeAttributesClass",
+        ),
+        _CLUSTER,
+    ),
+    "storagemigration.k8s.io": {"StorageVersionMigration": _API},
+    "gateway.networking.k8s.io": {
+        "GatewayClass": _CLUSTER,
+        "ReferenceGrant": "it lets other namespaces refer into this one",
+    },
+    "snapshot.storage.k8s.io": dict.fromkeys(("VolumeSnapshotContent", "VolumeSnapshotClass"), _CLUSTER),
+    "kubernetes.crossplane.io": {ANY: "it makes other objects with rights that are not this namespace's"},
+    "kubernetes.m.crossplane.io": {ANY: "it makes other objects with rights that are not this namespace's"},
+    "argoproj.io": {"Application": "it makes other objects with rights that are not this namespace's"},
+    "dayfly.dev": {ANY: _OURS},
+}
+
+TOKEN_SECRETS: Final = (
+    "kubernetes.io/service-account-token",
+    "bootstrap.kubernetes.io/token",
+    "dayfly.dev/outputs",
+)
+"""Types of Secrets that no step may make: the cluster writes a token into them, or Dayfly trusts what is in them."""
+
+
+def group_of(api_version: str) -> str:
+    """`batch` of `batch/v1`; empty for `v1`."""
+    return api_version.rpartition("/")[0]
+
+
+def refused() -> list[tuple[str, str]]:
+    """Every group and kind of the table; the kind is `*` where it is all of them."""
+    return [(group, kind) for group, kinds in _TABLE.items() for kind in kinds]
+
+
+def why_refused(api_version: str, kind: str) -> str:
+    """Why no step may make this kind; empty if the table does not hold it."""
+    kinds = _TABLE.get(group_of(api_version), {})
+    return kinds.get(kind) or kinds.get(ANY, "")

@@ -1,0 +1,74 @@
+"""Where the outputs of a step come from, by what the step does: one rule for each kind of step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dayfly.spec import jsonpath, kube_object, names, webhook
+from dayfly.spec.errors import Path, SpecError
+
+if TYPE_CHECKING:
+    from typing import Literal, Protocol
+
+    from dayfly.spec.kube_object import FromSecret
+
+    Work = Literal["script", "webhook", "object"]
+
+    class Output(Protocol):
+        """What an output of a step says of where it comes from."""
+
+        @property
+        def name(self) -> str: ...
+        @property
+        def value_from_path(self) -> str | None: ...
+        @property
+        def value_from_json_path(self) -> str | None: ...
+        @property
+        def value_from_header(self) -> str | None: ...
+        @property
+        def value_from_status(self) -> bool: ...
+        @property
+        def value_from_secret(self) -> FromSecret | None: ...
+
+
+SOURCES = {
+    "script": ("valueFromPath",),
+    "webhook": ("valueFromJSONPath", "valueFromHeader", "valueFromStatus"),
+    "object": ("valueFromJSONPath", "valueFromSecret"),
+}
+_ARTICLES = {"script": "a", "webhook": "a", "object": "an"}
+
+
+def check(output: Output, keys: Path, work: Work) -> None:
+    """Refuse an output that comes from where its step leaves none; `work` is what the step does.
+
+    Raises:
+        SpecError: with its place.
+    """
+    given = {
+        "valueFromPath": output.value_from_path is not None,
+        "valueFromJSONPath": output.value_from_json_path is not None,
+        "valueFromHeader": output.value_from_header is not None,
+        "valueFromStatus": output.value_from_status,
+        "valueFromSecret": output.value_from_secret is not None,
+    }
+    fields = SOURCES[work]
+    for field, is_given in given.items():
+        if is_given and field not in fields:
+            raise SpecError(
+                f"this step is {_ARTICLES[work]} {work}; write {' or '.join(fields)} instead", (*keys, field)
+            )
+    if sum(given.values()) != 1:
+        if work == "script":
+            raise SpecError('missing required field "valueFromPath"', keys)
+        raise SpecError(f"needs exactly one of {', '.join(fields)}; {sum(given.values())} are given", keys)
+    if work == "webhook" and output.name in (*webhook.BUILT_IN_OUTPUTS, webhook.DEFINITE):
+        raise SpecError("every webhook tells this by itself; take another name", (*keys, "name"))
+    if output.value_from_path is not None:
+        names.check_path(output.value_from_path, (*keys, "valueFromPath"))
+    if output.value_from_json_path is not None:
+        jsonpath.check(output.value_from_json_path, (*keys, "valueFromJSONPath"))
+    if output.value_from_header is not None and not webhook.is_header(output.value_from_header):
+        raise SpecError("is not the name of a header", (*keys, "valueFromHeader"))
+    if output.value_from_secret is not None:
+        kube_object.check_secret(output.value_from_secret, (*keys, "valueFromSecret"))
