@@ -12,6 +12,7 @@ GOLDEN = Path(__file__).parent / "stories"
 EVENTS = {
     "Claim": "claimed",
     "Record": "recorded",
+    "Bind": "bound",
     "Doubt": "doubted",
     "Void": "voided",
     "Close": "closed",

@@ -93,7 +93,10 @@ REFUSED = [
         plugin({"create": [{"name": "a"}]}),
         "spec.create[0]: Invalid value: needs exactly one of script, webhook and object",
     ),
-    (step(script=None, object={}), "spec.create[0].object: Invalid value: needs exactly one of manifest and remove"),
+    (
+        step(script=None, object={"manifest": {}, "remove": "b"}),
+        "spec.create[0].object: Invalid value: needs exactly one of manifest and remove",
+    ),
     (step(script=None, object={"remove": "b"}), "spec.create[0].object: Invalid value: a create step makes an object"),
     (
         plugin({"delete": [{"name": "a", "object": {"manifest": {"kind": "Job"}}}]}),

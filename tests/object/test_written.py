@@ -102,7 +102,7 @@ REFUSED = {
     "the namespace by input": (
         placed("/metadata/namespace"),
         f'{HERE}.set["/metadata/namespace"]',
-        "only name, labels",
+        "only a label",
     ),
     "all labels by input": (placed("/metadata/labels"), f'{HERE}.set["/metadata/labels"]', "/metadata/labels/KEY"),
     "our label by input": (

@@ -1,9 +1,10 @@
 """The ledger's table: every legal move changes the record so, every other one is refused."""
 
+import msgspec
 import pytest
 
 from dayfly.plan import table
-from dayfly.plan.actions import Claim, Close, Doubt, Finish, GiveUp, Record, Started, Stopped, Void
+from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Record, Started, Stopped, Void
 from dayfly.plan.table import RUN_MOVES, UNIT_MOVES, IllegalMoveError
 from dayfly.spec.run import Phase, State, decode
 from plan.worlds import ABANDON, after, born, claim, close, done, doubt, failed, plan_of, record, succeeded, void
@@ -33,12 +34,28 @@ def unit_move(kind, run):
     match kind:
         case _ if kind is Claim:
             return claim("db/make", attempt + 1)
+        case _ if kind is Bind:
+            return Bind(unit="db/make", attempt=attempt, ref="uid-1")
         case _ if kind is Doubt:
             return doubt("db/make", attempt)
         case _ if kind is Record:
             return record("db/make", succeeded(), attempt)
         case _:
             return void("db/make", attempt)
+
+
+def unbound(run):
+    """The same ledger, with claims that name nothing yet."""
+    units = {name: msgspec.structs.replace(unit, ref="") for name, unit in run.units.items()}
+    return msgspec.structs.replace(run, units=units)
+
+
+@pytest.mark.parametrize("ref", ["", "uid-2"])
+def test_what_is_bound_is_never_bound_again_nor_to_nothing(ref):
+    run = after(PLAN, unbound(CLAIMED), Bind(unit="db/make", attempt=1, ref="uid-1")) if ref else unbound(CLAIMED)
+    assert run.unit("db/make").ref == ("uid-1" if ref else "")
+    with pytest.raises(IllegalMoveError):
+        after(PLAN, run, Bind(unit="db/make", attempt=1, ref=ref))
 
 
 def run_move(kind):
@@ -52,9 +69,9 @@ def run_move(kind):
 
 
 @pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("kind", [Claim, Doubt, Record, Void])
+@pytest.mark.parametrize("kind", [Claim, Bind, Doubt, Record, Void])
 def test_unit_moves(state, kind):
-    run = RUNS[state]
+    run = unbound(RUNS[state]) if kind is Bind else RUNS[state]
     move = unit_move(kind, run)
     if (state, kind) in UNIT_MOVES:
         then = after(PLAN, run, move)
@@ -68,6 +85,7 @@ def test_unit_moves(state, kind):
 def test_the_table_holds_these_moves_and_no_others():
     assert {(state, kind.__name__) for state, kind in UNIT_MOVES} == {
         *((state, "Claim") for state in (State.NONE, State.VOID, State.DONE)),
+        *((state, "Bind") for state in (State.CLAIMED, State.UNKNOWN)),
         (State.CLAIMED, "Doubt"),
         *((state, kind) for state in (State.CLAIMED, State.UNKNOWN) for kind in ("Record", "Void")),
     }

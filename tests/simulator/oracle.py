@@ -8,8 +8,23 @@ violations are those of the invariants: 1 AtMostOnce, 2 NoStartWithoutClaim, 3 C
 
 from collections.abc import Iterable
 
+import msgspec
+
 from dayfly.execute.turn import Scene
-from dayfly.plan.actions import Claim, Close, Decision, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
+from dayfly.plan.actions import (
+    Bind,
+    Claim,
+    Close,
+    Decision,
+    Doubt,
+    Finish,
+    GiveUp,
+    Move,
+    Record,
+    Started,
+    Stopped,
+    Void,
+)
 from dayfly.plan.world import Running, Unclear, World
 from dayfly.spec.lifecycle import Event
 from dayfly.spec.run import Phase, Run, State, UnitRecord
@@ -420,7 +435,7 @@ def _begun(record: UnitRecord) -> bool:
     return record.attempt != record.voids
 
 
-def _step(move: Claim | Doubt | Record | Void, before: UnitRecord) -> UnitRecord:
+def _step(move: Claim | Bind | Doubt | Record | Void, before: UnitRecord) -> UnitRecord:
     """The oracle's own reading of a move. Illegal ones are violations."""
     if isinstance(move, Claim):
         return UnitRecord(
@@ -436,6 +451,10 @@ def _step(move: Claim | Doubt | Record | Void, before: UnitRecord) -> UnitRecord
         raise Violation(8, f"{move} of {before.attempt} {before.state}")
     kept = {"attempt": before.attempt, "ref": before.ref, "generation": before.generation}
     match move:
+        case Bind(ref=ref):
+            if before.ref:
+                raise Violation(8, f"{move} of what is bound to {before.ref}")
+            return msgspec.structs.replace(before, ref=ref)
         case Doubt():
             return UnitRecord(state=State.UNKNOWN, failures=before.failures, voids=before.voids, **kept)
         case Void():

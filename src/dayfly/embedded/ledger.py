@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from dayfly.plan import table
-from dayfly.plan.actions import Claim, Close, Doubt, Finish, GiveUp, Move, Record, Void
+from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Move, Record, Void
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import Wish
 from dayfly.spec import run as ledger
@@ -352,6 +352,8 @@ def _lines(run: Run, moves: tuple[Move, ...], at: int) -> Iterator[tuple[str, in
         match move:
             case Claim(unit=unit, attempt=attempt):
                 yield run.uid, run.seq, at, unit, attempt, name, "", ""
+            case Bind(unit=unit, attempt=attempt, ref=ref):
+                yield run.uid, run.seq, at, unit, attempt, name, ref, ""
             case Record(unit=unit, attempt=attempt, result=result):
                 yield run.uid, run.seq, at, unit, attempt, name, result.reason or result.outcome, result.message
             case Doubt(unit=unit, attempt=attempt, reason=reason, message=message):

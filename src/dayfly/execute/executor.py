@@ -26,12 +26,14 @@ OfUnit = Prepare | Launch | Fence | Recall | Cancel | Release
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What an executor knows of a run's units of its kind.
 
-    `objections` are why units cannot be taken at this moment; `outputs` the values that belong to ends among the facts.
+    `objections` are why units cannot be taken at this moment; `outputs` the values that belong to ends among the facts;
+    `made` names what living attempts have made, for kinds of which the claim cannot.
     """
 
     facts: Mapping[AttemptKey, Fact] = {}
     objections: Mapping[str, Objection] = {}
     outputs: Mapping[AttemptKey, Mapping[str, bytes]] = {}
+    made: Mapping[AttemptKey, str] = {}
 
 
 class Executor(Protocol[V_contra]):
@@ -133,6 +135,7 @@ class Registry(Generic[V_contra]):
         """What all of them know. What was sealed elsewhere and cannot be run here waits, and says so."""
         facts: dict[AttemptKey, Fact] = {}
         outputs: dict[AttemptKey, Mapping[str, bytes]] = {}
+        made: dict[AttemptKey, str] = {}
         every: tuple[Step | KeptStep, ...] = (*plan.steps.values(), *plan.kept.values())
         objections = {
             step.id: Objection(reason=Reason.UNSUPPORTED_KIND, message=self._unsupported(step.unit))
@@ -142,8 +145,9 @@ class Registry(Generic[V_contra]):
         for known in [executor.known(view) for executor in self._by_kind.values()]:
             facts |= known.facts
             outputs |= known.outputs
+            made |= known.made
             objections |= known.objections
-        return Known(facts=facts, objections=objections, outputs=outputs)
+        return Known(facts=facts, objections=objections, outputs=outputs, made=made)
 
     async def perform(self, view: V_contra, kind: str, effect: OfUnit) -> None:
         """Bring an effect about, or begin to. Nothing was ever let go of a kind that this host does not know."""

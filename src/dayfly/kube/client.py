@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
 from dayfly.kube import answers, errors
 from dayfly.kube.forms import Propagation, Style, accept, deletion, given, writing
-from dayfly.kube.objects import PODS, ListMeta, Resource
+from dayfly.kube.objects import PODS, ListMeta, Resource, ServedKind, ServedKinds
 from dayfly.kube.transport import JSON, Answer, LostError, NotSentError, Request, Stream, Transport
 from dayfly.work.pace import Pace, Urgency
 
@@ -71,6 +73,20 @@ class Client:
         self._limits = limits or Limits()
         self._pace = Pace(self._limits.rate, self._limits.burst)
         self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
+        self.headers: dict[str, str] = {}
+        """On whose behalf it speaks."""
+
+    def acting_as(self, user: str, extra: Mapping[str, str]) -> Client:
+        """The same connection and pace, with the rights of another user and none of our own.
+
+        Args:
+            user: As the server knows it, such as `system:serviceaccount:NAMESPACE:NAME`.
+            extra: What the server's policies are told beside it. Each key must be one that we may impersonate.
+        """
+        other = copy.copy(self)
+        other.headers = {"Impersonate-User": user}
+        other.headers |= {f"Impersonate-Extra-{quote(key, safe='')}": value for key, value in extra.items()}
+        return other
 
     async def close(self) -> None:
         await self._transport.close()
@@ -92,6 +108,15 @@ class Client:
             return await self.get(resource, name, namespace)
         except errors.NotFound:
             return None
+
+    async def kinds(self, api_version: str) -> list[ServedKind]:
+        """What the server serves under one API version, such as `batch/v1`.
+
+        Raises:
+            errors.NotFound: nothing.
+        """
+        request = self._request("GET", f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}")
+        return answers.decode(ServedKinds, await self._send(request), request).resources
 
     async def page(
         self,
@@ -302,7 +327,7 @@ class Client:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> Request:
-        return Request(method, path, query or {}, body, content_type, accept, self._limits.timeout)
+        return Request(method, path, query or {}, body, content_type, accept, self._limits.timeout, self.headers)
 
     async def _change(
         self,

@@ -269,6 +269,20 @@ class Status(Slim, frozen=True):
     details: StatusDetails | None = None
 
 
+class ServedKind(Slim, frozen=True):
+    """One line of what a server serves: `name` is the plural, with a subresource behind a slash."""
+
+    name: str
+    kind: str
+    namespaced: bool = False
+
+
+class ServedKinds(Slim, frozen=True):
+    """What a server serves under one API version."""
+
+    resources: list[ServedKind]
+
+
 T = TypeVar("T")
 S = TypeVar("S")
 

@@ -30,7 +30,10 @@ class LostError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request to the API server. `timeout` is in seconds, for the whole answer (for a stream: its head)."""
+    """One HTTP request to the API server. `timeout` is in seconds, for the whole answer (for a stream: its head).
+
+    `headers` are those that say on whose behalf it is sent.
+    """
 
     method: str
     path: str
@@ -39,6 +42,7 @@ class Request:
     content_type: str = JSON
     accept: str = JSON
     timeout: float = 30.0
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -145,7 +149,7 @@ class HttpTransport:
 
     @contextlib.asynccontextmanager
     async def _open(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = {"Accept": request.accept}
+        headers = {**request.headers, "Accept": request.accept}
         if authorization := await self._credentials.header():
             headers["Authorization"] = authorization
         if request.body:

@@ -54,6 +54,7 @@ class Observer:
             facts=facts | refused,
             target=await self._targets.of(run).state(run),
             gated=self._executors.gated,
+            made=dict(known.made),
             slots=share.slots,
             objections=share.objections | hindered,
             remarks=remarks(plan, run.ledger),

@@ -15,6 +15,7 @@ from dayfly.kube import errors
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.effects import Effects
 from dayfly.operator.executors.fork_executor import ForkExecutor
+from dayfly.operator.executors.object_executor import ObjectExecutor
 from dayfly.operator.executors.step_executor import StepExecutor
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.executors.webhook_executor import WebhookExecutor
@@ -33,6 +34,7 @@ from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Dissolve, Effect, Move, Record
 from dayfly.plan.reasons import Reason
+from dayfly.spec.lifecycle import STEP_KINDS
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +76,10 @@ class Reconciler:
             "places": self.places,
         }
         self.executors: Registry[Sight] = Registry(
-            StepExecutor(cluster, steps, **common), WebhookExecutor(cluster, steps, **common), ForkExecutor(forks)
+            StepExecutor(cluster, steps, **common),
+            WebhookExecutor(cluster, steps, **common),
+            ObjectExecutor(cluster, self._outputs),
+            ForkExecutor(forks),
         )
         self._observer = Observer(cluster, targets=self.targets, executors=self.executors, places=self.places)
         self._effects = Effects(cluster, targets=self.targets, executors=self.executors)
@@ -175,6 +180,8 @@ class Reconciler:
         sensitive = [values.get(name, b"") for name, output in move.result.outputs.items() if output.sensitive]
         printed = _masked(printed, sensitive)
         step = scene.plan.steps.get(move.unit)
+        if scene.kind(move.unit) not in STEP_KINDS and not move.result.outputs:
+            return True  # no program, no log
         namespace = pod.metadata.namespace if pod is not None else names.namespace_of(step.unit) if step else ""
         if not namespace:
             return True  # its plan and its pod are lost: there is nothing to keep

@@ -5,6 +5,7 @@ own part is, and is handed that part alone.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -13,6 +14,7 @@ from dayfly.execute.turn import Scene
 from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.forks.fork_reconciler import ForkMemory, ForkSight
+from dayfly.operator.objects.object_memory import ObjectMemory
 from dayfly.operator.pods.pod_memory import PodMemory
 from dayfly.operator.refusals import Refusals
 from dayfly.operator.status.resource_status import ResourceMemory
@@ -36,6 +38,8 @@ class Sight(msgspec.Struct):
     """By kind, what its executor has found out."""
     outputs: dict[AttemptKey, dict[str, bytes]] = {}
     pods: dict[AttemptKey, Pod] = {}
+    objects: dict[AttemptKey, dict[str, Any]] = {}
+    """By the attempts that have made them, those that are there."""
     forks: ForkSight = msgspec.field(default_factory=lambda: ForkSight(ForkMemory(Refusals())))
 
 
@@ -63,6 +67,7 @@ class Session:
         self.forks = ForkMemory(self.refusals)
         self.pods: dict[str, PodMemory] = {}
         """By UID, those that are neither released nor gone."""
+        self.objects: dict[AttemptKey, ObjectMemory] = {}
         self.resources: dict[str, ResourceMemory] = {}
         self.logs = LogMemory()
 

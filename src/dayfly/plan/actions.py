@@ -24,6 +24,14 @@ class Claim(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     at: int
 
 
+class Bind(_Action, frozen=True, kw_only=True, gc=False, tag=True):
+    """What an attempt has made was seen for the first time: that very object is meant from here on, and no other."""
+
+    unit: str
+    attempt: int
+    ref: str
+
+
 class Doubt(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     """The attempt's outcome cannot be known now."""
 
@@ -81,7 +89,7 @@ class Finish(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     at: int
 
 
-Move = Claim | Doubt | Record | Void | Close | Started | Stopped | GiveUp | Finish
+Move = Claim | Bind | Doubt | Record | Void | Close | Started | Stopped | GiveUp | Finish
 
 # --- effects: what the host is asked to do ----------------------------------------------------------------------
 

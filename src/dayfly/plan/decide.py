@@ -7,6 +7,7 @@ from it go into one write.
 
 from dayfly.plan import closing, opening, words
 from dayfly.plan.actions import (
+    Bind,
     Cancel,
     Close,
     Decision,
@@ -25,7 +26,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Stalled, Unclear, Waiting, World
 from dayfly.spec.lifecycle import Timeouts
-from dayfly.spec.run import Phase, Request, Result, State, UnitRecord
+from dayfly.spec.run import ALIVE, Phase, Request, Result, State, UnitRecord
 
 # The runner ends a step at its own deadline; the host steps in only when the runner itself hangs.
 BELT_MS = 5_000
@@ -39,6 +40,7 @@ def decide(plan: Plan, world: World, now: int) -> Decision:
         desk.effects.append(Dissolve())
         return desk.decision()
     _settle_wish(desk)
+    _bind(desk)
     _absorb(desk)
     _settle_start(desk)
     if desk.phase is Phase.OPEN:
@@ -49,9 +51,17 @@ def decide(plan: Plan, world: World, now: int) -> Decision:
     return desk.decision()
 
 
+def _bind(desk: Desk) -> None:
+    """Enter what living attempts have made, as soon as it is seen: what bears its name later is another thing."""
+    for (name, attempt), ref in desk.world.made.items():
+        record = desk.unit(name)
+        if record.attempt == attempt and record.state in ALIVE and not record.ref:
+            desk.move(Bind(unit=name, attempt=attempt, ref=ref))
+
+
 def _absorb(desk: Desk) -> None:
     """Read the news of each attempt that the ledger believes alive."""
-    for name, record in desk.world.run.units.items():
+    for name, record in desk.run.units.items():
         if record.state is not State.CLAIMED and record.state is not State.UNKNOWN:
             continue
         fact = desk.world.facts.get((name, record.attempt))

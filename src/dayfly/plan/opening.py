@@ -119,6 +119,8 @@ def tell(desk: Desk, step: Step | KeptStep, at: Standing) -> None:
 
 def _alive(name: str, record: UnitRecord, fact: object, now: int) -> Wait:
     match fact:
+        case Running(since=since, reason=reason, message=message) if message:
+            return Wait(unit=name, reason=reason, message=message, since=since)
         case Running(since=since):
             return Wait(unit=name, reason=Reason.RUNNING, message=words.running(record.attempt), since=since)
         case Waiting(recalled=since, message=message) if since and now < since + RECALL_MS:
@@ -246,4 +248,5 @@ def end(desk: Desk, name: str, record: UnitRecord, reason: str, message: str) ->
         text = words.unknown(record, fact.message)
         desk.wait(Wait(unit=name, reason=Reason.OUTCOME_UNKNOWN, message=text, since=fact.since, until=fact.dead_by))
     else:
-        desk.wait(Wait(unit=name, reason=Reason.STOPPING, message=message, since=record.claimed_at))
+        said = words.remarked(message, fact.message) if isinstance(fact, Running) else message
+        desk.wait(Wait(unit=name, reason=Reason.STOPPING, message=said, since=record.claimed_at))

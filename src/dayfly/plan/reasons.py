@@ -100,6 +100,13 @@ class Reason(enum.StrEnum):
     ANSWER_CUT = "AnswerCut"
     ANSWER_SLOW = "AnswerSlow"
     ANSWER_UNFIT = "AnswerUnfit"
+    OBJECT_NOT_READY = "ObjectNotReady"
+    OBJECT_ENDING = "ObjectEnding"
+    OBJECT_FAILED = "ObjectFailed"
+    OBJECT_GONE = "ObjectGone"
+    OBJECTS_NOT_GRANTED = "ObjectsNotGranted"
+    KIND_REFUSED = "KindRefused"
+    KIND_NOT_SERVED = "KindNotServed"
     JOB_FAILED = "JobFailed"
     JOB_UNFINISHED = "JobUnfinished"
     INPUT_UNFIT = "InputUnfit"
@@ -259,6 +266,18 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             "Its image is missing, and it has been asked to prove that it never began.",
             "wait: it continues by itself, with that proof or without it",
         ),
+        Entry(
+            Reason.OBJECT_NOT_READY,
+            Tone.PROGRESS,
+            "Its object exists and is not ready yet.",
+            "ask whoever carries the object out: kubectl describe it, as the message names it",
+        ),
+        Entry(
+            Reason.OBJECT_ENDING,
+            Tone.PROGRESS,
+            "Its object is being deleted; the message names the finalizers that are still on it.",
+            "see to it that whoever put that finalizer there takes it off; it then continues by itself",
+        ),
         Entry(Reason.OUTPUTS_UNREAD, Tone.TROUBLE, "It has ended; its outputs cannot be read at the moment."),
         Entry(
             Reason.STALLED,
@@ -285,6 +304,19 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.FORK_WITHOUT_PORT, Tone.TROUBLE, "A fork whose address is asked for has no port."),
         Entry(Reason.NAMESPACE_NOT_GRANTED, Tone.TROUBLE, "The namespace does not allow it.", _GRANT),
         Entry(Reason.NAMESPACE_MISSING, Tone.TROUBLE, "The namespace does not exist."),
+        Entry(
+            Reason.OBJECTS_NOT_GRANTED,
+            Tone.TROUBLE,
+            "The account dayfly-objects of the namespace lacks a right that its object needs.",
+            "have the namespace's administrator type the line that the message ends with; it then continues by itself",
+        ),
+        Entry(Reason.KIND_REFUSED, Tone.TROUBLE, "No step may make an object of that kind."),
+        Entry(
+            Reason.KIND_NOT_SERVED,
+            Tone.TROUBLE,
+            "The cluster serves no objects of that kind.",
+            "have its definition installed; the step then continues by itself",
+        ),
         Entry(
             Reason.PLUGIN_NOT_GRANTED,
             Tone.TROUBLE,
@@ -333,6 +365,8 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.OUTPUT_TOO_LARGE, Tone.TROUBLE, "Its outputs are larger than a step's, or a run's, may be."),
         Entry(Reason.OUTPUT_REFUSED, Tone.TROUBLE, "An output is not a plain file."),
         Entry(Reason.OUTPUTS_LOST, Tone.TROUBLE, "Its outputs are gone, altered, or could not be kept."),
+        Entry(Reason.OBJECT_FAILED, Tone.TROUBLE, "Its object says that it has failed (`failed`)."),
+        Entry(Reason.OBJECT_GONE, Tone.TROUBLE, "Somebody deleted its object before it was ready."),
         Entry(Reason.LOST, Tone.TROUBLE, "It has certainly ended, but how it ended was never reported."),
         Entry(Reason.NO_RECORD, Tone.TROUBLE, "Its node has no record of its container."),
         Entry(Reason.NODE_LOST, Tone.TROUBLE, "Its node is lost."),

@@ -15,7 +15,9 @@ from dayfly.spec.run import State, UnitRecord
 STUCK_AFTER: Final = 5
 VOID_LIMIT: Final = 3
 # What a unit would be started with is settled before it is: what cannot be done with it now never can.
-_ALWAYS_SO: Final = frozenset({Reason.INPUT_TOO_LARGE, Reason.INPUT_NOT_TEXT, Reason.ORDER_TOO_LARGE})
+_ALWAYS_SO: Final = frozenset(
+    {Reason.INPUT_TOO_LARGE, Reason.INPUT_NOT_TEXT, Reason.ORDER_TOO_LARGE, Reason.INPUT_UNFIT, Reason.KIND_REFUSED}
+)
 BACKOFF_MAX_MS: Final = 600_000
 # So long an attempt may take to say that it never began: a kubelet notices only once its try at the old image is over.
 RECALL_MS: Final = 120_000

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from dayfly.plan.actions import Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
+from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
 from dayfly.spec.run import OutputRecord, Phase, Run, State, UnitRecord
 
 
@@ -22,6 +22,8 @@ UNIT_MOVES: Final[dict[tuple[State, type[Move]], State]] = {
     (State.NONE, Claim): State.CLAIMED,
     (State.VOID, Claim): State.CLAIMED,  # it never ran: trying again is the first try
     (State.DONE, Claim): State.CLAIMED,  # only after a failure; whether it may is plan.retry's question
+    (State.CLAIMED, Bind): State.CLAIMED,  # once, where the claim named nothing yet
+    (State.UNKNOWN, Bind): State.UNKNOWN,
     (State.CLAIMED, Doubt): State.UNKNOWN,
     (State.CLAIMED, Record): State.DONE,
     (State.UNKNOWN, Record): State.DONE,  # a late receipt, the end of its processes, or its own deadline
@@ -93,7 +95,7 @@ def _run_changes(run: Run, move: Close | Started | Stopped | GiveUp | Finish) ->
             return {"ended_at": at, "phase": Phase.ABANDONED if run.abandon is not None else Phase.CLEANED}
 
 
-def _next_record(before: UnitRecord, move: Claim | Doubt | Record | Void) -> UnitRecord:
+def _next_record(before: UnitRecord, move: Claim | Bind | Doubt | Record | Void) -> UnitRecord:
     state = UNIT_MOVES.get((before.state, type(move)))
     if state is None:
         raise IllegalMoveError(f"{move.unit}: {type(move).__name__} of a unit that is {before.state}")
@@ -104,6 +106,10 @@ def _next_record(before: UnitRecord, move: Claim | Doubt | Record | Void) -> Uni
             f"{move.unit}: {type(move).__name__} of attempt {move.attempt}, the ledger is at {before.attempt}"
         )
     match move:
+        case Bind():
+            if before.ref or not move.ref:
+                raise IllegalMoveError(f"{move.unit}: Bind of an attempt that is bound to {before.ref or 'nothing'}")
+            return msgspec.structs.replace(before, ref=move.ref)
         case Doubt():
             return msgspec.structs.replace(before, state=state, reason=move.reason, message=move.message)
         case Record(result=result):

@@ -37,10 +37,15 @@ class Waiting(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Running(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """Started and not ended. `ready` is meant for forks: it answers."""
+    """Started and not ended. `ready` is meant for forks: it answers.
+
+    `reason` and `message` say what it waits for, where that is known of what is not a program.
+    """
 
     since: int
     ready: bool = True
+    reason: str = ""
+    message: str = ""
 
 
 class Sealed(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
@@ -126,7 +131,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     `target` is None where the target starts and stops with its kept units, and nothing else of it is at work.
 
     `gated` are the kinds of which this host prepares an attempt behind a gate before it is claimed; otherwise the claim
-    comes first and `ref` is what it binds (the boot id). `slots` is how many claims this run may make in this turn.
+    comes first and `ref` is what it binds (the boot id). `made` names what living attempts have made, where the claim
+    could not name it. `slots` is how many claims this run may make in this turn.
     `remarks` are sentences on units that change nothing of what is decided, and belong to what is said of them.
     """
 
@@ -136,6 +142,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     target: TargetState | None = None
     gated: frozenset[str] = frozenset()
     ref: str = ""
+    made: dict[AttemptKey, str] = {}
     slots: int = 1 << 30
     objections: dict[str, Objection] = {}
     remarks: dict[str, str] = {}

@@ -39,7 +39,7 @@ DENIED_META = {
     "deletionGracePeriodSeconds": "the server writes it",
     "selfLink": "the server writes it",
 }
-SETTABLE_META = ("name", "labels", "annotations")
+META = ("name", "labels", "annotations")
 
 _VERSION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?v[0-9]+((alpha|beta)[0-9]+)?")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
@@ -206,8 +206,8 @@ def _check_meta(meta: Any, keys: Path) -> None:
     for field, value in meta.items():
         if field in DENIED_META:
             raise SpecError(f"{DENIED_META[field]}; leave it out", (*keys, field))
-        if field not in SETTABLE_META:
-            raise SpecError(f"is none of {', '.join(SETTABLE_META)}", (*keys, field))
+        if field not in META:
+            raise SpecError(f"is none of {', '.join(META)}", (*keys, field))
         if field == "name" and not (isinstance(value, str) and _NAME.fullmatch(value)):
             raise SpecError("is not the name of an object: lower-case letters, digits, - and .", (*keys, field))
         if field != "name":
@@ -243,10 +243,9 @@ def _check_place(manifest: dict[str, Any], pointer: str, keys: Path) -> None:
         raise SpecError(f"{way[0]} cannot come from an input", keys)
     if (manifest.get("kind"), way[0]) == ("Secret", "type"):
         raise SpecError("the type of a Secret cannot come from an input", keys)
-    if way[0] == "metadata" and (len(way) == 1 or way[1] not in SETTABLE_META):
-        raise SpecError("of metadata only name, labels and annotations can come from an input", keys)
-    if way[0] == "metadata" and (len(way) != (2 if way[1] == "name" else 3) or is_ours(way[-1])):
-        raise SpecError("write /metadata/name, or /metadata/labels/KEY with a key that is not Dayfly's own", keys)
+    if way[0] == "metadata" and (len(way) != 3 or way[1] not in ("labels", "annotations") or is_ours(way[2])):
+        problem = "of metadata only a label or an annotation that is not Dayfly's own can come from an input"
+        raise SpecError(f"{problem}: write /metadata/labels/KEY", keys)
     value: Any = manifest
     for depth, part in enumerate(way[:-1]):
         value = _member(value, part)

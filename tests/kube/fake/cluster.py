@@ -24,6 +24,8 @@ from kube.fake.refusals import Refusal, not_found
 from kube.fake.store import Object, Store
 from kube.fake.writing import Admission, Writer
 
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
 
 @dataclasses.dataclass(frozen=True)
 class _Target:
@@ -67,6 +69,8 @@ class FakeCluster:
         self.calls: list[Call] = []
         self.writes = 0
         self.faults: Hook = lambda _call: None
+        self.rights: set[tuple[str, str, str]] = set()
+        """What users may do who are impersonated: user, verb and resource, as in `jobs.batch`."""
         self.judge: Callable[[Call], None] = lambda _call: None
         """Sees each change before it is made, and harms nothing: for rules of how a client is to write."""
         self._writer = Writer(self.store, self.time, random.Random(seed))
@@ -106,7 +110,10 @@ class FakeCluster:
     def answer(self, request: Request, view: View | None = None, lag: int = 0) -> Answer:
         """Execute a request that is no stream."""
         try:
+            if (served := self._served(request.path)) is not None:
+                return Answer(200, msgspec.json.encode(served))
             target = self._find(request.path)
+            self._authorize(target, request)
             body = self._execute(target, request, view or View(), lag)
             if self._settles:
                 self.controllers.settle()
@@ -115,6 +122,30 @@ class FakeCluster:
             )
         except Refusal as no:
             return no.answer()
+
+    def _served(self, path: str) -> Object | None:
+        """Of a path that ends with an API version: what is served there."""
+        parts = path.strip("/").split("/")
+        if len(parts) != (2 if parts[0] == "api" else 3):
+            return None
+        found = [kind for (prefix, _), kind in self._kinds.items() if prefix == path]
+        if not found:
+            raise Refusal(404, "the server could not find the requested resource")
+        lines = [{"name": kind.plural, "kind": kind.kind, "namespaced": kind.namespaced} for kind in found]
+        lines += [{**line, "name": f"{line['name']}/status"} for line in lines]
+        return {"kind": "APIResourceList", "groupVersion": found[0].api_version, "resources": lines}
+
+    def _authorize(self, target: _Target, request: Request) -> None:
+        """Whoever is impersonated has rights of its own, and in a namespace that is gone nobody has any."""
+        user = request.headers.get("Impersonate-User")
+        verb = _VERBS[request.method] if target.name or request.method != "GET" else "list"
+        there = self.store.get(NAMESPACES, Key("", target.namespace)) is not None
+        if user is None or (there and (user, verb, target.kind.qualified) in self.rights):
+            return
+        kind, name = target.kind, f' "{target.name}"' if target.name else ""
+        place = f'in API group "{kind.group}" in the namespace "{target.namespace}"'
+        message = f'{kind.qualified}{name} is forbidden: User "{user}" cannot {verb} resource "{kind.plural}" {place}'
+        raise Refusal(403, message)
 
     def _execute(self, target: _Target, request: Request, view: View, lag: int) -> Any:
         match request.method:

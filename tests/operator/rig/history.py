@@ -46,6 +46,8 @@ def _compared(name: str, old: Object, new: Object, once: set[str], creates: set[
             continue
         attempt, had = record.get("attempt", 0), was.get("attempt", 0)
         state, held = record.get("state", ""), was.get("state", "")
+        if record == {**was, "ref": record.get("ref")} and not was.get("ref"):
+            continue  # what it has made was seen for the first time
         if attempt == had and _ORDER[state] <= _ORDER[held] and (state, held) != ("claimed", "unknown"):
             yield f"(8) {name}: {unit}#{attempt} {held} -> {state}"
         if attempt > had:
@@ -77,6 +79,33 @@ def _vanished(writes: list[Write]) -> Iterator[str]:
         record = ledger.get("units", {}).get(meta["annotations"]["dayfly.dev/unit"], {})
         if record.get("ref") == meta["uid"] and record.get("state") in ("claimed", "unknown"):
             yield f"(6) pod {meta['name']} vanishes while the ledger says {record.get('state')}"
+
+
+def unclaimed_objects(runs: list[Write], objects: list[Write]) -> Iterator[str]:
+    """An object is made only for an attempt that is claimed and has made none; what comes late is taken back.
+
+    Whether it was taken back is asked by whoever looks at what is left.
+    """
+    ledgers: dict[str, Object] = {}
+    seen: dict[str, str] = {}
+    for write in sorted([*runs, *objects], key=lambda each: each.version):
+        whole = write.new or write.old
+        meta = whole["metadata"]
+        if "ledger" in whole:
+            ledgers[meta["name"]] = whole["ledger"] if write.new else {}
+            continue
+        notes, owners = meta.get("annotations", {}), meta.get("ownerReferences", [])
+        if write.old is not None or not owners or "dayfly.dev/unit" not in notes:
+            continue
+        ledger = ledgers.get(owners[0]["name"], {})
+        record = ledger.get("units", {}).get(notes["dayfly.dev/unit"], {})
+        over = not ledger or ledger.get("phase", "open") != "open"
+        if not over and (str(record.get("attempt")), record.get("state")) != (notes["dayfly.dev/attempt"], "claimed"):
+            yield f"(2) {meta['name']} is made while the ledger holds {record}"
+        if not over and record.get("ref"):
+            yield f"twice: {meta['name']} is made while the ledger holds {record}"
+        if not over and (before := seen.setdefault(notes["dayfly.dev/nonce"], meta["uid"])) != meta["uid"]:
+            yield f"twice: {meta['name']} is made as {meta['uid']}, and was as {before}"
 
 
 def unclaimed_forks(runs: list[Write], deployments: list[Write]) -> Iterator[str]:

@@ -13,6 +13,7 @@ import msgspec
 
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import Key
+from dayfly.kube.transport import Request
 from kube.fake import Call, FakeCluster
 from rig.cloud import Object
 
@@ -66,7 +67,9 @@ class Rules:
         body = msgspec.json.decode(request.body) if request.body else {}
         now = self._cluster.store.get(kind, key)
         change = Change(request.method, kind.plural, subresource, body, request.content_type == JSON_PATCH, now)
-        for sentence in (*_carries(change), *self._owned(change)):
+        user = request.headers.get("Impersonate-User")
+        owned = self._owned(change) if user is None else self._by_account(change, request, key)
+        for sentence in (*_carries(change), *owned):
             self._broken(f"{call.client}: {request.method} {request.path}: {sentence}")
 
     def _owned(self, change: Change) -> Iterator[str]:
@@ -95,6 +98,20 @@ class Rules:
                 yield f"more of it is changed than a label of ours: {change.body}"
         elif change.plural != "runs" and (change.plural, change.method) != ("configmaps", "POST"):
             yield f"an operator has no business with {change.plural}"
+
+    def _by_account(self, change: Change, request: Request, key: Key) -> Iterator[str]:
+        """What is written with the rights of a namespace's account is there, says so, and is a Run's own."""
+        self._note_runs()
+        if request.headers["Impersonate-User"] != f"system:serviceaccount:{key.namespace}:dayfly-objects":
+            yield f"it is written by {request.headers['Impersonate-User']}"
+        if request.headers.get("Impersonate-Extra-dayfly.dev%2Fobjects") != "true":
+            yield "it does not say what it is"
+        item = change.body if change.method == "POST" else change.now
+        if item is None or (change.method != "POST" and item["metadata"]["uid"] != change.uid):
+            return
+        owners = [each["uid"] for each in item["metadata"].get("ownerReferences", []) if each["kind"] == "Run"]
+        if len(owners) != 1 or owners[0] not in self._runs:
+            yield f"it belongs to no Run: owners {owners}"
 
     def _is_run(self, name: str, uid: str) -> bool:
         """Whether there is, or was, such a Run; of one that is gone the name is enough."""

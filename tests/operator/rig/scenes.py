@@ -289,6 +289,62 @@ async def recalled(world: World) -> None:
     assert not world.cloud.log, "no step ever runs, so no cleanup either"
 
 
+async def claimed(world: World) -> None:
+    """A step, an object with what it has told, a step with what the object tells; and back."""
+    world.may("claims.db.example.org")
+    world.may("secrets", verbs="get")
+    await chain(world)
+    assert not world.cluster.objects("claims")
+
+
+async def claimed_midway(world: World) -> None:
+    """Deleted while whoever carries the object out has not yet."""
+    world.may("claims.db.example.org")
+    world.claims.latency = 30.0
+    world.sandbox(wish())
+    await world.until(lambda: world.cluster.objects("claims"), "the object")
+    world.delete()
+    await gone(world)
+    assert not world.cluster.objects("claims")
+
+
+async def job(world: World) -> None:
+    """An object that is born at rest; whoever carries it out is not there, so it is deleted unready."""
+    world.may("jobs.batch")
+    world.sandbox(wish())
+    await world.until(
+        lambda: any(not item["spec"].get("suspend") for item in world.cluster.objects("jobs")), "its release"
+    )
+    world.delete()
+    await gone(world)
+    assert not world.cluster.objects("jobs")
+
+
+CLAIM: Object = {
+    "name": "claim",
+    "inputs": [{"name": "url", "valueFromStep": {"name": "make", "output": "url"}}],
+    "object": {
+        "manifest": {"apiVersion": "db.example.org/v1", "kind": "Claim", "spec": {"url": "", "size": 1}},
+        "set": {"/spec/url": {"input": "url"}},
+        "ready": {"condition": "Ready"},
+    },
+    "outputs": [
+        {"name": "host", "valueFromJSONPath": "$.status.host"},
+        {"name": "password", "valueFromSecret": {"nameFromJSONPath": "$.status.secret", "key": "password"}},
+    ],
+}
+CLAIMED = plugin(
+    [step("make", outputs=("url",)), CLAIM, step("seed", reads=("claim.host", "claim.password"))],
+    [step("drop", reads=("claim.host",))],
+)
+CLAIMED_UNITS = {
+    "db/make": Unit(creates=True, once=True, undone_by="db/drop"),
+    "db/seed": Unit(creates=True, once=True, undone_by="db/drop"),
+    "db/drop": Unit(creates=False),
+}
+_JOB: Object = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"restartPolicy": "Never"}}}}
+JOB = plugin([{"name": "job", "object": {"manifest": _JOB, "ready": {"condition": "Complete"}}}], [])
+
 SCENES = {
     "chain": Scene(CHAIN, CHAIN_UNITS, chain),
     "failing": Scene(CHAIN, CHAIN_UNITS, failing, {"db/seed": Script(fails=9)}),
@@ -300,6 +356,9 @@ SCENES = {
     "abandoned": Scene(RETRY, RETRY_UNITS, abandoned, {"db/drop": Script(fails=99)}, clean=False),
     "expired": Scene(RETRY, RETRY_UNITS, expired),
     "recalled": Scene(CHAIN, CHAIN_UNITS, recalled, {"db/make": Script(image_missing="no such image")}),
+    "object": Scene(CLAIMED, CLAIMED_UNITS, claimed),
+    "object-midway": Scene(CLAIMED, CLAIMED_UNITS, claimed_midway),
+    "object-at-rest": Scene(JOB, {}, job),
     "fork-revised": Scene(RETRY, RETRY_UNITS, revised, baseline=True),
     "fork-midway": Scene(RETRY, RETRY_UNITS, fork_midway, baseline=True),
     "fork-deleted": Scene(RETRY, RETRY_UNITS, fork_deleted, baseline=True),

@@ -21,7 +21,9 @@ from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
 from dayfly.operator.pods.senders import Senders
 from kube.fake import Call, Crash, FakeCluster, FakeTransport, Fault, custom, run
+from kube.fake.kinds import Kind
 from rig import history
+from rig.claims import Claims
 from rig.cloud import Cloud, Object
 from rig.forks import Forks
 from rig.kubelet import EPOCH_MS, Kubelet, Script
@@ -36,6 +38,9 @@ KINDS = (
     custom(GROUP, "v1alpha1", "resourceplugins", "ResourcePlugin", namespaced=False, status=True),
     custom(GROUP, "v1alpha1", "resources", "Resource", namespaced=False),
     custom(GROUP, "v1alpha1", "steplogs", "StepLogs", status=False),
+    custom("db.example.org", "v1", "claims", "Claim"),
+    custom("wide.example.org", "v1", "widgets", "Widget", namespaced=False),
+    Kind("batch", "v1", "jobs", "Job", status=True, generation=True),
 )
 RUNNER = Runner("dayfly-runner-1")
 PATIENCE = 4 * 3600.0
@@ -110,6 +115,7 @@ class World:
         self.cloud = Cloud(self.cluster.time, lambda: self.cluster.objects("runs"))
         self.kubelet = Kubelet(self.cluster, self.cloud)
         self.forks = Forks(self.cluster, self.cloud, self.ask)
+        self.claims = Claims(self.cluster, self.ask)
         self.units = units
         for name, unit in units.items():
             self.kubelet.scripts[name] = scripts.get(name, Script())
@@ -175,6 +181,11 @@ class World:
     def grant(self, name: str, **metadata: dict[str, str]) -> None:
         """As an administrator: give a namespace labels or annotations."""
         self.ask("PATCH", f"/api/v1/namespaces/{name}", {"metadata": metadata}, "application/merge-patch+json")
+
+    def may(self, *resources: str, namespace: str = "shop", verbs: str = "get create patch delete") -> None:
+        """As an administrator: give rights to the account of a namespace that makes objects."""
+        user = f"system:serviceaccount:{namespace}:dayfly-objects"
+        self.cluster.rights |= {(user, verb, resource) for resource in resources for verb in verbs.split()}
 
     def plugin(self, name: str, spec: Object) -> None:
         body = {"apiVersion": API, "kind": "ResourcePlugin", "metadata": {"name": name}, "spec": {"name": name, **spec}}
@@ -291,6 +302,9 @@ class World:
         if not self.cloud.forgiven:
             runs, pods = (self.cluster.store.after(self.cluster.kind(plural), 0) for plural in ("runs", "pods"))
             found += history.violations(runs, pods, once, creates)
+            for plural in ("claims", "jobs"):
+                objects = self.cluster.store.after(self.cluster.kind(plural), 0)
+                found += history.unclaimed_objects(runs, objects)
             found += history.unclaimed_forks(runs, self.cluster.store.after(self.cluster.kind("deployments"), 0))
         assert not found, "\n".join([*found, self.story()])
 
@@ -310,7 +324,7 @@ def live(world: Callable[[], World], story: Callable[[World], Awaitable[None]]) 
             return await play(made)
 
     async def play(made: World) -> World:
-        players = [asyncio.create_task(player.run()) for player in (made.kubelet, made.forks.player)]
+        players = [asyncio.create_task(player.run()) for player in (made.kubelet, made.forks.player, made.claims)]
         try:
             await story(made)
             made.kubelet.raise_faults()

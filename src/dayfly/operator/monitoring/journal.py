@@ -14,7 +14,7 @@ from typing import assert_never
 import msgspec
 
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.plan.actions import Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
+from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +69,10 @@ def moved(run: RunObject, moves: Iterable[Move]) -> None:
 
 def _told(move: Move, *, given_up: bool) -> tuple[str, Members]:
     match move:
-        case Claim(unit=unit, attempt=attempt):
-            return f"{unit}: attempt {attempt} may start", {"event": "claimed", "unit": unit, "attempt": attempt}
+        case Claim(unit=unit, attempt=attempt) | Bind(unit=unit, attempt=attempt):
+            claimed = isinstance(move, Claim)
+            said = f"{unit}: attempt {attempt} " + ("may start" if claimed else f"has made the object {move.ref}")
+            return said, {"event": "claimed" if claimed else "bound", "unit": unit, "attempt": attempt}
         case Record(unit=unit, attempt=attempt, result=result):
             members: Members = {"event": "recorded", "unit": unit, "attempt": attempt, "outcome": result.outcome}
             if result.outcome == "succeeded":

@@ -4,11 +4,13 @@ import base64
 import hashlib
 from typing import Any
 
+from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.objects import RunObject, owned, owner
+from dayfly.plan.reasons import Reason
 from dayfly.spec.run import Result
 
 # Beside the outputs in their Secret: the end of the log. No output can have a name with a dot.
@@ -60,6 +62,22 @@ class Outputs:
         namespace, unit, attempt = place
         found = await self._client.find(SECRETS, names.outputs_name(run.ledger.uid, unit, attempt), namespace)
         return matching(found.data or {}, result) if found is not None else None
+
+    async def read(self, run: RunObject, namespace: str, producer: str, output: str) -> bytes:
+        """One output of a unit that has told it; `namespace` is where that unit's outputs lie.
+
+        Raises:
+            CannotRenderError: it is not there as it was recorded.
+            errors.ApiError: the server cannot be asked.
+        """
+        told = run.ledger.unit(producer).outputs[output]
+        only = Result(outcome="succeeded", outputs={output: told})
+        found = await self.recall(run, (namespace, producer, told.attempt), only)
+        if found is None:
+            raise CannotRenderError(
+                Reason.OUTPUTS_LOST, f"the Secret with the outputs of {producer} is gone or was altered"
+            )
+        return found[output]
 
 
 def outputs_secret(run: RunObject, namespace: str, name: str, values: dict[str, bytes]) -> dict[str, Any]:

@@ -1,0 +1,165 @@
+"""What is done to objects, with the rights of an account of their namespace and never with the operator's own."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from dayfly.execute.object import read
+from dayfly.execute.object.render import FINALIZER
+from dayfly.execute.pod import names
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.forms import Propagation, Style
+from dayfly.kube.objects import NAMESPACES, SECRETS, Resource, anything
+
+ACCOUNT: Final = "dayfly-objects"
+# By this our admission policies know a request: nobody else may say so of himself.
+EXTRA: Final = {f"{names.GROUP}/objects": "true"}
+_BELIEVED_S = 60.0
+
+Manifest = dict[str, Any]
+Kind = Resource[dict[str, Any]]
+
+
+class NotServedError(Exception):
+    """The server has no objects of that kind, or none that lie in a namespace; the text says which."""
+
+    def __init__(self, message: str, *, scope: bool = False) -> None:
+        super().__init__(message)
+        self.scope = scope
+
+
+def account(namespace: str) -> str:
+    """The user that objects of a namespace are made by."""
+    return f"system:serviceaccount:{namespace}:{ACCOUNT}"
+
+
+class Objects:
+    """Objects of any kind. Every read is a quorum read, and every change names the very object."""
+
+    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._clock = clock
+        self._kinds: dict[tuple[str, str], tuple[float, Kind]] = {}
+
+    async def kind(self, api_version: str, kind: str) -> Kind:
+        """How the API serves a kind.
+
+        Raises:
+            NotServedError: it serves none in namespaces.
+            errors.ApiError: the server cannot be asked.
+        """
+        until, known = self._kinds.get((api_version, kind), (0.0, None))
+        if known is not None and self._clock() < until:
+            return known
+        try:
+            every = await self._client.kinds(api_version)
+        except errors.NotFound:
+            every = []
+        served = next((each for each in every if each.kind == kind and "/" not in each.name), None)
+        if served is None:
+            raise NotServedError(f"this cluster serves no {kind} of {api_version}: have its definition installed")
+        if not served.namespaced:
+            raise NotServedError(
+                f"a {kind} of {api_version} lies in no namespace, and no step may make one", scope=True
+            )
+        found = anything(api_version, kind, served.name)
+        self._kinds[api_version, kind] = self._clock() + _BELIEVED_S, found
+        return found
+
+    def _acting(self, namespace: str) -> Client:
+        return self._client.acting_as(account(namespace), EXTRA)
+
+    async def find(self, kind: Kind, name: str, namespace: str) -> Manifest | None:
+        """The object as it is now; None if there is none.
+
+        Raises:
+            errors.Forbidden: the account may not look.
+        """
+        try:
+            return await self._acting(namespace).find(kind, name, namespace)
+        except errors.Forbidden:
+            # With a namespace go the rights in it: nothing is left there to look at.
+            if await self._client.find(NAMESPACES, namespace) is None:
+                return None
+            raise
+
+    async def secret(self, name: str, namespace: str) -> dict[str, bytes] | None:
+        """What a Secret holds; None if there is none.
+
+        Raises:
+            errors.Forbidden: the account may not look.
+        """
+        found = await self._acting(namespace).find(SECRETS, name, namespace)
+        return None if found is None else found.data or {}
+
+    async def try_out(self, kind: Kind, manifest: Manifest) -> None:
+        """Have the server say whether it would take the object; nothing is stored.
+
+        Raises:
+            errors.Refused: it would not.
+        """
+        namespace = manifest["metadata"]["namespace"]
+        try:
+            await self._acting(namespace).create(kind, manifest, namespace, dry_run=True)
+        except errors.Refused as error:
+            if "dry run" not in error.message:  # a webhook that cannot be asked in vain is asked in earnest
+                raise
+
+    async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
+        """Make it.
+
+        Raises:
+            errors.AlreadyExists: its name is taken, perhaps by an earlier try of ours.
+            errors.Refused: the server does not admit it.
+        """
+        namespace = manifest["metadata"]["namespace"]
+        return await self._acting(namespace).create(kind, manifest, namespace)
+
+    async def change(self, kind: Kind, found: Manifest, patch: Manifest) -> None:
+        """Change that very object; the patch names its UID. One that is gone, or another by now, is left alone."""
+        meta = found["metadata"]
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await self._acting(meta["namespace"]).patch(kind, patch, meta["name"], meta["namespace"])
+
+    async def delete(self, kind: Kind, found: Manifest) -> None:
+        """Ask that very object to go, after all that it has made."""
+        meta = found["metadata"]
+        if read.ending(found):
+            return
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await self._acting(meta["namespace"]).delete(
+                kind, meta["name"], meta["namespace"], uid=meta["uid"], propagation=Propagation.FOREGROUND
+            )
+
+    async def let_go(self, kind: Kind, found: Manifest) -> None:
+        """Take our finalizer off that very object; done already, or gone, is as good.
+
+        Raises:
+            errors.ApiError: it may still be there.
+        """
+        for _ in range(3):
+            meta = found["metadata"]
+            finalizers = meta.get("finalizers") or []
+            if FINALIZER not in finalizers:
+                return
+            at = finalizers.index(FINALIZER)
+            operations = [
+                {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
+                {"op": "test", "path": f"/metadata/finalizers/{at}", "value": FINALIZER},
+                {"op": "remove", "path": f"/metadata/finalizers/{at}"},
+            ]
+            acting = self._acting(meta["namespace"])
+            try:
+                await acting.patch(kind, operations, meta["name"], meta["namespace"], style=Style.JSON)
+                return
+            except errors.NotFound:
+                return
+            except (errors.Conflict, errors.Invalid) as fault:
+                refused = fault
+            seen = await self.find(kind, meta["name"], meta["namespace"])
+            if seen is None or seen["metadata"]["uid"] != meta["uid"]:
+                return
+            found = seen
+        raise refused

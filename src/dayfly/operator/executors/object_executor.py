@@ -1,0 +1,234 @@
+"""Objects in a cluster, as the engine meets them: claimed first, then made; let go, removed and forgotten by UID."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from dayfly.execute.executor import Known
+from dayfly.execute.object import read, render
+from dayfly.execute.object.run import Kind as ServedKind
+from dayfly.execute.object.run import NotServedError, Objects
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.outputs import foreseen
+from dayfly.kube import errors
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.objects import grants, object_view
+from dayfly.operator.objects.object_memory import ObjectMemory
+from dayfly.operator.objects.object_observer import ObjectObserver, Turn
+from dayfly.operator.objects.object_view import Place, Views
+from dayfly.operator.outputs.outputs import Outputs
+from dayfly.operator.session import Sight
+from dayfly.plan import words
+from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
+from dayfly.plan.reasons import Reason
+from dayfly.plan.retry import Standing, standing
+from dayfly.plan.sealed import Step
+from dayfly.plan.world import NeverRan, Objection, Running
+from dayfly.spec.kube_object import refusal
+from dayfly.spec.lifecycle import Kind, Unit
+from dayfly.spec.run import ALIVE, Phase, Run
+from dayfly.spec.wire import RefusedError
+
+log = logging.getLogger(__name__)
+
+
+class ObjectExecutor:
+    """Objects of any kind, by an account of the target's namespace."""
+
+    kind: str = Kind.OBJECT
+    gated = False
+
+    def __init__(self, cluster: Cluster, outputs: Outputs) -> None:
+        self._cluster = cluster
+        self._objects = Objects(cluster.client, lambda: cluster.now() / 1000)
+        self._views = Views(self._objects, outputs)
+        self._observer = ObjectObserver(self._objects, self._views)
+
+    def admit(self, name: str, unit: Unit, /) -> None:
+        """A document may come from whoever has not compiled it here."""
+        made = unit.object.written.get("manifest") if unit.object is not None else None
+        if made and (problem := refusal(made)[1]):
+            raise RefusedError(f"{name}: {problem}")
+
+    async def observe(self, sight: Sight) -> None:
+        run, now = sight.run, self._cluster.now()
+        turn = Turn(run, sight.plan, now, closing=sight.closing, abandoned=sight.abandoned)
+        objections: dict[str, Objection] = {}
+        if run.ledger.phase not in (Phase.CLEANED, Phase.ABANDONED):
+            steps = object_view.steps(sight.plan)
+            for step in steps:
+                await self._see(sight, turn, step)
+            if not turn.closing:
+                for step in steps:
+                    await self._foresee(sight, turn, step, objections)
+        sight.objects = turn.found
+        sight.known[self.kind] = Known(facts=turn.facts, objections=objections, outputs=turn.outputs, made=turn.made)
+
+    def known(self, sight: Sight) -> Known:
+        return sight.known[self.kind]
+
+    async def _see(self, sight: Sight, turn: Turn, step: Step) -> None:
+        """What has become of an attempt that was claimed. Nobody tells us of it, so it is looked at again."""
+        record = turn.run.ledger.unit(step.id)
+        if record.state not in ALIVE:
+            return
+        key = step.id, record.attempt
+        memory = sight.session.objects.setdefault(key, ObjectMemory())
+        look = self._observer.removed if object_view.written(step).remove else self._observer.made
+        fact = turn.facts[key] = await look(turn, step, memory)
+        if isinstance(fact, Running):
+            found = turn.found.get(key)
+            version = found["metadata"]["resourceVersion"] if found else fact.message
+            self._cluster.queue.add(sight.run.metadata.name, after=memory.look_again(version))
+
+    async def _foresee(self, sight: Sight, turn: Turn, step: Step, objections: dict[str, Objection]) -> None:
+        """Before an object is claimed the server says whether it would take it: nothing was permitted by then.
+
+        What it is made of can be read only once it is recorded: the turn that records it does not claim what follows.
+        """
+        if object_view.written(step).remove:
+            return
+        facts = {key: fact for known in sight.known.values() for key, fact in known.facts.items()} | turn.facts
+        if not _is_due(foreseen(turn.run.ledger, facts), step):
+            return
+        key = step.id, turn.run.ledger.unit(step.id).attempt + 1
+        memory = sight.session.objects.setdefault(key, ObjectMemory())
+        standing, _ = sight.session.refusals.of(turn.run.ledger, turn.now)
+        if memory.admitted or step.id in standing:
+            return
+        if not _is_due(turn.run.ledger, step):
+            message = words.preparing(key[1])
+            objections[step.id] = Objection(reason=Reason.STARTING, message=message, since=turn.now)
+            self._cluster.queue.add(sight.run.metadata.name)
+        elif said := await self._observer.ask(turn, step, key[1]):
+            sight.session.refusals.put(key, said)
+        else:
+            memory.admitted = True
+
+    async def prepare(self, sight: Sight, effect: Prepare) -> None:
+        """Nothing of an object is made before it is claimed."""
+
+    async def launch(self, sight: Sight, effect: Launch) -> None:
+        step = sight.plan.steps[effect.unit]
+        maker = object_view.target(sight.plan, step) if object_view.written(step).remove else step
+        if maker is None:
+            return
+        where = object_view.place(sight.run, maker, sight.run.ledger.unit(maker.id).attempt)
+        found = sight.objects.get((maker.id, where.identity.attempt))
+        memory = sight.session.objects.setdefault((effect.unit, effect.attempt), ObjectMemory())
+        memory.refused = None
+        with self._hearing(where, memory):
+            kind = await self._objects.kind(where.manifest["apiVersion"], where.manifest["kind"])
+            if maker is not step:
+                await self._remove(sight, kind, where, found)
+            elif found is None:
+                await self._make(sight, step, kind, where)
+            elif patch := render.release(where.manifest, found):
+                await self._objects.change(kind, found, patch)
+        self._cluster.queue.add(sight.run.metadata.name)
+
+    async def _make(self, sight: Sight, step: Step, kind: ServedKind, where: Place) -> None:
+        """Create it, if that is still permitted; and if it no longer was once it was done, take it back.
+
+        The name alone keeps two tries from making two. That the ledger has gone on, while we stood still, must be seen
+        by us: nobody else looks for an object that was never heard of.
+        """
+        if not await self._is_permitted(sight, where, Phase.OPEN):
+            return
+        manifest = await self._views.manifest(sight.run, sight.plan, step, where)
+        try:
+            made = await self._objects.create(kind, manifest)
+        except (errors.AlreadyExists, errors.OutcomeUnknown):
+            return  # what is there now tells, in the next turn
+        if not await self._is_permitted(sight, where, Phase.OPEN, Phase.CLOSED):
+            await self._objects.delete(kind, made)
+            await self._objects.let_go(kind, made)
+
+    async def _is_permitted(self, sight: Sight, where: Place, *phases: Phase) -> bool:
+        """Whether the ledger, as it is now, still waits for the object of this attempt."""
+        run = await self._cluster.ledger.fresh(sight.run.metadata.name)
+        if run is None or run.metadata.uid != sight.run.metadata.uid or run.ledger.phase not in phases:
+            return False
+        record = run.ledger.unit(where.identity.unit)
+        return record.attempt == where.identity.attempt and record.state in ALIVE and not record.ref
+
+    async def _remove(self, sight: Sight, kind: ServedKind, where: Place, found: dict[str, Any] | None) -> None:
+        """Ask it to go. The claim may be a moment old, and the object not looked at yet."""
+        if found is None:
+            seen = await self._objects.find(kind, where.name, where.identity.namespace)
+            ref = sight.run.ledger.unit(where.identity.unit).ref
+            found = seen if seen is not None and read.is_ours(seen, ref=ref, token=where.identity.token) else None
+        if found is not None:
+            await self._objects.delete(kind, found)
+
+    async def fence(self, sight: Sight, effect: Fence) -> None:
+        await self._end(sight, effect)
+
+    async def cancel(self, sight: Sight, effect: Cancel) -> None:
+        await self._end(sight, effect)
+
+    async def _end(self, sight: Sight, effect: Fence | Cancel) -> None:
+        """What is not ready when its time is over goes at once: nothing may be at work when others clean up."""
+        key = effect.unit, effect.attempt
+        found = sight.objects.get(key)
+        if found is None or read.ending(found):
+            return
+        where = object_view.place(sight.run, sight.plan.steps[effect.unit], effect.attempt)
+        with self._hearing(where, sight.session.objects.setdefault(key, ObjectMemory())):
+            kind = await self._objects.kind(where.manifest["apiVersion"], where.manifest["kind"])
+            await self._objects.delete(kind, found)
+        self._cluster.queue.add(sight.run.metadata.name)
+
+    @contextlib.contextmanager
+    def _hearing(self, where: Place, memory: ObjectMemory) -> Iterator[None]:
+        """Remember what was said against a change, for the next turn to tell."""
+        now = self._cluster.now()
+        try:
+            yield
+        except errors.Refused as error:
+            memory.refused = grants.objection(error, where.identity.namespace, now)
+        except NotServedError as error:
+            memory.refused = Objection(reason=Reason.KIND_NOT_SERVED, message=str(error), since=now)
+        except CannotRenderError as error:
+            memory.refused = NeverRan(reason=error.reason, message=str(error))
+
+    async def recall(self, sight: Sight, effect: Recall) -> None:
+        """It is never asked for."""
+
+    async def release(self, sight: Sight, effect: Release) -> None:
+        """Our finalizer stays until the run is over, so that nobody makes the object again under its name."""
+
+    async def keep(self, sight: Sight) -> None:
+        """An object is made once; whoever carries it out keeps it."""
+
+    async def clear(self, sight: Sight) -> None:
+        """The run is over: its objects' names may be taken again. Those of an abandoned one the cluster collects."""
+        for step in object_view.steps(sight.plan):
+            record = sight.run.ledger.unit(step.id)
+            if object_view.written(step).remove or not record.attempt:
+                continue
+            where = object_view.place(sight.run, step, record.attempt)
+            if render.rest(where.manifest) is not None:
+                continue
+            try:
+                await self._let_go(where, record.ref)
+            except (errors.Refused, NotServedError) as error:
+                if sight.run.ledger.phase is not Phase.ABANDONED:
+                    raise errors.ServerTrouble(where.named, f"our finalizer is still on it: {error}") from error
+                log.warning("%s keeps the finalizer %s: %s", where.named, render.FINALIZER, error)
+
+    async def _let_go(self, where: Place, ref: str) -> None:
+        kind = await self._objects.kind(where.manifest["apiVersion"], where.manifest["kind"])
+        found = await self._objects.find(kind, where.name, where.identity.namespace)
+        if found is not None and read.is_ours(found, ref=ref, token=where.identity.token):
+            await self._objects.let_go(kind, found)
+
+    async def close(self) -> None:
+        """Nothing of objects is under way between turns."""
+
+
+def _is_due(ledger: Run, step: Step) -> bool:
+    """Whether all that the step reads has been told, and it may be tried."""
+    needed = all(ledger.unit(name).outcome == "succeeded" for name in step.needs)
+    return needed and standing(step, ledger.unit(step.id)) in (Standing.FRESH, Standing.AGAIN)

@@ -1,0 +1,112 @@
+"""Where the object of a unit is, and how it is there at this moment."""
+
+from typing import Any, NamedTuple
+
+from dayfly.execute.inputs import Told, resolve
+from dayfly.execute.object import render
+from dayfly.execute.object.render import Identity
+from dayfly.execute.object.run import Kind, NotServedError, Objects
+from dayfly.execute.pod import names
+from dayfly.kube import errors
+from dayfly.operator.cluster.objects import RunObject, owner
+from dayfly.operator.objects import grants
+from dayfly.operator.outputs.outputs import Outputs
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import Plan, Step, sensitive_inputs
+from dayfly.plan.world import Objection
+from dayfly.spec.kube_object import KubeObject
+from dayfly.spec.lifecycle import Kind as UnitKind
+from dayfly.spec.lifecycle import Object, unit_id
+
+
+class Place(NamedTuple):
+    """One attempt's object as it is written, and whose it is."""
+
+    item: KubeObject
+    identity: Identity
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return self.item.manifest or {}
+
+    @property
+    def name(self) -> str:
+        return render.name(self.identity, self.manifest)
+
+    @property
+    def named(self) -> str:
+        """`Job shop/db-make-x`, as people look it up."""
+        return f"{self.manifest['kind']} {self.identity.namespace}/{self.name}"
+
+
+class View(NamedTuple):
+    """What a look has found: the kind as it is served, and the object; or what stands in the way of looking."""
+
+    kind: Kind | None = None
+    found: dict[str, Any] | None = None
+    hindered: Objection | None = None
+
+
+def written(step: Step) -> Object:
+    """The step's own part of the document."""
+    assert step.unit.object is not None, "asked of objects alone"
+    return step.unit.object
+
+
+def steps(plan: Plan) -> list[Step]:
+    """The plan's steps that make or remove objects."""
+    return [step for step in plan.steps.values() if step.unit.kind == UnitKind.OBJECT and step.unit.object is not None]
+
+
+def target(plan: Plan, step: Step) -> Step | None:
+    """The step whose object this one removes."""
+    return plan.steps.get(unit_id(step.resource, written(step).remove))
+
+
+def place(run: RunObject, step: Step, attempt: int) -> Place:
+    """The object of one attempt of a step that makes one."""
+    identity = Identity(run.ledger.uid, step.id, attempt, run.ledger.target.namespace, owner(run))
+    return Place(render.written(written(step)), identity)
+
+
+class Views:
+    """Looks at objects, and gathers what they are made of."""
+
+    def __init__(self, objects: Objects, outputs: Outputs) -> None:
+        self._objects = objects
+        self._outputs = outputs
+
+    async def look(self, where: Place, now: int) -> View:
+        """The object as it is now; `now` in unix milliseconds.
+
+        Raises:
+            errors.ApiError: the server cannot be asked.
+        """
+        manifest, namespace = where.manifest, where.identity.namespace
+        try:
+            kind = await self._objects.kind(manifest["apiVersion"], manifest["kind"])
+        except NotServedError as error:
+            reason = Reason.KIND_REFUSED if error.scope else Reason.KIND_NOT_SERVED
+            return View(hindered=Objection(reason=reason, message=str(error), since=now))
+        try:
+            return View(kind, await self._objects.find(kind, where.name, namespace))
+        except errors.Forbidden as error:
+            return View(kind, hindered=grants.objection(error, namespace, now))
+
+    async def manifest(self, run: RunObject, plan: Plan, step: Step, where: Place) -> dict[str, Any]:
+        """What is sent, with the values of the step's inputs.
+
+        Raises:
+            CannotRenderError: a value is not there, or cannot stand where it is to.
+            errors.ApiError: the server cannot be asked.
+        """
+        values: dict[str, bytes | None] = {}
+        sources = resolve(run.ledger, step.unit, step.resource, cleans=False).sources
+        for name, source in sources.items():
+            if isinstance(source, Told):
+                producer = plan.steps[source.unit].unit
+                values[name] = await self._outputs.read(run, names.namespace_of(producer), source.unit, source.output)
+            else:
+                values[name] = source
+        sensitive = sensitive_inputs(plan, step.unit, step.resource)
+        return render.render(where.item, values, sensitive, where.identity)

@@ -1,0 +1,323 @@
+"""Objects in a cluster: made by an account of their namespace, waited for, removed, and left to nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rig.claims import MERGE
+from rig.kubelet import Script
+from rig.scenes import CLAIMED, CLAIMED_UNITS, gone, message, plugin, ready, wish
+from rig.world import World, live
+
+CLAIMS = "/apis/db.example.org/v1/namespaces/shop/claims"
+MANIFEST: dict[str, Any] = {"apiVersion": "db.example.org/v1", "kind": "Claim", "spec": {"url": "", "size": 1}}
+SCRIPTS = {"db/make": Script(outputs={"url": b"db://1"}), "db/seed": Script(), "db/drop": Script()}
+
+
+def play(story, made=None, units=None, *, grants=True, count=1) -> World:
+    def born() -> World:
+        world = World(CLAIMED_UNITS if units is None else units, SCRIPTS)
+        world.plugin("pg", made or CLAIMED)
+        if grants:
+            world.may("claims.db.example.org", "jobs.batch", "configmaps")
+            world.may("secrets", verbs="get")
+        return world
+
+    async def begin(world: World) -> None:
+        world.start(count)
+        await story(world)
+
+    world = live(born, begin)
+    assert not world.cluster.objects("claims")
+    return world
+
+
+def alone(**object_: Any) -> dict[str, Any]:
+    """A plugin of one step, which makes a claim."""
+    return plugin([{"name": "claim", "object": {"manifest": MANIFEST, **object_}}], [])
+
+
+def unit(world: World, name: str) -> dict[str, Any]:
+    return next(each for each in world.status()["units"] if each["id"] == name)
+
+
+def said(world: World, name: str, words: str) -> bool:
+    units = [each for each in world.status().get("units", ()) if each["id"] == name]
+    return any(words in each.get("message", "") for each in units)
+
+
+async def ended(world: World) -> None:
+    await world.until(lambda: not world.cluster.objects("sandboxes"), "its end", 3600)
+    await gone(world)
+
+
+def writes(world: World) -> list[str]:
+    """Changes of claims by operators, each by its method; those that only ask are left out."""
+    return [
+        call.request.method
+        for call in world.cluster.calls
+        if call.write is not None and "/claims" in call.request.path and call.request.query.get("dryRun") is None
+    ]
+
+
+def test_a_claim_lives_its_whole_life_between_steps():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 120)
+        [claim] = world.cluster.objects("claims")
+        assert claim["spec"] == {"url": "db://1", "size": 1}
+        assert claim["metadata"]["finalizers"][0] == "dayfly.dev/object"
+        [owner] = claim["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["blockOwnerDeletion"]) == ("Run", False)
+        assert world.ledger()["units"]["db/claim"]["ref"] == claim["metadata"]["uid"]
+        assert world.ledger()["units"]["db/claim"]["outputs"]["password"]["sensitive"] is True
+        world.delete()
+        await ended(world)
+
+    world = play(story)
+    given = {unit: values for (_, unit, _), values in world.cloud.given.items()}
+    assert given["db/seed"]["CLAIM_PASSWORD"] == b"s3cret"
+    assert given["db/drop"]["CLAIM_HOST"] == given["db/seed"]["CLAIM_HOST"]
+    assert writes(world) == ["POST", "DELETE", "PATCH"]  # and by the last one our finalizer is off
+    names = [line.unit for line in world.cloud.log if line.what == "start"]
+    assert names == ["db/make", "db/seed", "db/drop"]
+
+
+def test_its_removal_waits_for_the_delete_step_that_needs_it():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 120)
+        world.kubelet.scripts["db/drop"] = Script(runs=60)
+        world.delete()
+        await world.until(lambda: world.cloud.starts("db/drop"), "its delete step", 60)
+        await world.until(lambda: said(world, "db/remove-claim", "needs an output of db/drop"), "its reason", 30)
+        assert not world.cluster.objects("claims")[0]["metadata"].get("deletionTimestamp")
+        await ended(world)
+
+    play(story)
+
+
+def test_without_the_right_it_says_the_line_to_type_and_goes_on():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        line = (
+            "kubectl create role dayfly-objects-claims.db.example.org --namespace shop --verb=get,create,patch,delete "
+            "--resource=claims.db.example.org && kubectl create rolebinding dayfly-objects-claims.db.example.org "
+            "--namespace shop --role=dayfly-objects-claims.db.example.org --serviceaccount=shop:dayfly-objects"
+        )
+        await world.until(lambda: said(world, "db/claim", line), "the line", 60)
+        found = unit(world, "db/claim")
+        assert (found["reason"], found["state"]) == ("ObjectsNotGranted", "waiting")
+        world.may("claims.db.example.org")
+        await world.until(lambda: said(world, "db/claim", "may not read Secret creds-db-claim-"), "the Secret's", 60)
+        assert "--verb=get --resource=secrets --resource-name=creds-db-claim-" in unit(world, "db/claim")["message"]
+        world.may("secrets", verbs="get")
+        await world.until(lambda: ready(world), "ready", 120)
+        world.delete()
+        await ended(world)
+
+    play(story, grants=False)
+
+
+def test_a_right_that_is_taken_away_is_waited_for_at_the_end():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 120)
+        rights = set(world.cluster.rights)
+        world.cluster.rights.clear()
+        world.delete()
+        await world.until(lambda: said(world, "db/remove-claim", "may not get claims.db.example.org"), "the lack", 120)
+        await world.rest(1200)
+        world.cluster.rights |= rights
+        await ended(world)
+
+    play(story)
+
+
+def test_a_foreign_object_of_its_name_is_left_alone():
+    manifest = {**MANIFEST, "metadata": {"name": "orders"}}
+
+    async def story(world: World) -> None:
+        world.ask("POST", CLAIMS, {"metadata": {"name": "orders"}, "spec": {"mine": True}})
+        world.sandbox(wish())
+        await world.until(lambda: said(world, "db/claim", "Claim shop/orders exists and is not this step's"), "it", 60)
+        assert unit(world, "db/claim")["reason"] == "NameTaken"
+        world.ask("DELETE", f"{CLAIMS}/orders")
+        await world.until(lambda: ready(world), "ready", 120)
+        assert world.cluster.objects("claims")[0]["metadata"]["name"] == "orders"
+        world.delete()
+        await ended(world)
+
+    play(story, alone(manifest=manifest), {})
+
+
+def test_what_it_waits_for_is_said_in_the_words_of_its_controller():
+    async def story(world: World) -> None:
+        world.claims.latency = 300.0
+        world.sandbox(wish())
+        await world.until(lambda: said(world, "db/claim", "it has no condition Ready yet"), "the wait", 60)
+        assert unit(world, "db/claim")["reason"] == "ObjectNotReady"
+        assert message(world).startswith("db/claim: waits for Claim shop/db-claim-")
+        await world.until(lambda: ready(world), "ready", 600)
+        world.claims.latency, world.claims.releases = 1.0, False
+        world.delete()
+        hold = "still has the finalizer db.example.org/hold"
+        await world.until(lambda: said(world, "db/remove-claim", hold), "what holds it", 60)
+        await world.rest(600)
+        assert said(world, "db/remove-claim", hold)
+        world.claims.releases = True
+        [claim] = world.cluster.objects("claims")
+        world.ask("PATCH", f"{CLAIMS}/{claim['metadata']['name']}", {"metadata": {"labels": {"a": "b"}}}, MERGE)
+        await ended(world)
+
+    play(story, alone(ready={"condition": "Ready"}), {})
+
+
+def test_a_failure_is_told_and_the_object_stays_until_its_sandbox_goes():
+    async def story(world: World) -> None:
+        world.claims.fails = True
+        world.sandbox(wish())
+        await world.until(lambda: world.status().get("reason") == "ResourceFailed", "its failure", 60)
+        assert unit(world, "db/claim")["message"].endswith("has failed: NoRoom")
+        await world.rest(600)
+        assert world.cluster.objects("claims")
+        world.delete()
+        await ended(world)
+
+    play(story, alone(ready={"contract": True}), {})
+
+
+def test_what_is_not_ready_in_time_is_removed():
+    made = alone(ready={"condition": "Nothing"})
+    made["create"][0]["timeouts"] = {"run": "5m"}
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: world.status().get("reason") == "ResourceFailed", "its failure", 600)
+        found = unit(world, "db/claim")
+        assert found["reason"] == "RunDeadlineExceeded"
+        assert "was not ready within 5 min and was deleted" in found["message"]
+        world.delete()
+        await ended(world)
+
+    play(story, made, {})
+
+
+def test_somebody_deletes_it_before_it_is_ready():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: said(world, "db/claim", "condition Nothing"), "it is there", 60)
+        [claim] = world.cluster.objects("claims")
+        world.ask("DELETE", f"{CLAIMS}/{claim['metadata']['name']}")
+        await world.until(lambda: world.status().get("reason") == "ResourceFailed", "its failure", 120)
+        assert unit(world, "db/claim")["reason"] == "ObjectGone"
+        world.delete()
+        await ended(world)
+
+    play(story, alone(ready={"condition": "Nothing"}), {})
+
+
+def test_a_copy_with_its_marks_is_nobodys():
+    """Once the ledger holds its UID, whoever restores or copies it makes another thing."""
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 60)
+        [claim] = world.cluster.objects("claims")
+        path = f"{CLAIMS}/{claim['metadata']['name']}"
+        world.take_away(path)
+        meta = {key: claim["metadata"][key] for key in ("name", "annotations")}
+        world.ask("POST", CLAIMS, {"metadata": meta, "spec": {}})
+        world.delete()
+        await world.until(lambda: not world.cluster.objects("sandboxes"), "its end", 3600)
+        assert [item["spec"] for item in world.cluster.objects("claims")] == [{}]
+        world.take_away(path)
+        await gone(world)
+
+    play(story, alone(), {})
+
+
+def test_given_up_it_waits_for_nothing_and_the_cluster_collects_it():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 60)
+        world.claims.releases = False
+        world.delete()
+        await world.until(lambda: said(world, "db/remove-claim", "db.example.org/hold"), "it hangs", 60)
+        note = {"metadata": {"annotations": {"dayfly.dev/abandon": "its controller is gone"}}}
+        world.change(note)
+        await world.until(lambda: not world.cluster.objects("sandboxes"), "its end", 600)
+        [claim] = world.cluster.objects("claims")
+        assert claim["metadata"]["finalizers"] == ["db.example.org/hold"]
+        world.ask("PATCH", f"{CLAIMS}/{claim['metadata']['name']}", {"metadata": {"finalizers": None}}, MERGE)
+        world.ask("DELETE", f"/api/v1/namespaces/shop/secrets/creds-{claim['metadata']['name']}")
+        await gone(world)
+
+    play(story, alone(ready={"condition": "Ready"}), {})
+
+
+def test_a_job_is_born_at_rest_and_let_go_by_its_uid():
+    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"restartPolicy": "Never"}}}}
+    made = plugin([{"name": "claim", "object": {"manifest": job, "ready": {"condition": "Complete"}}}], [])
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: said(world, "db/claim", "it has no condition Complete yet"), "it is let go", 60)
+        [item] = world.cluster.objects("jobs")
+        assert item["spec"]["suspend"] is False
+        assert "dayfly.dev/release" not in item["metadata"]["annotations"]
+        path = f"/apis/batch/v1/namespaces/shop/jobs/{item['metadata']['name']}"
+        status = {"status": {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}}
+        world.ask("PATCH", f"{path}/status", status, MERGE)
+        await world.until(lambda: ready(world), "ready", 60)
+        world.delete()
+        await ended(world)
+        assert not world.cluster.objects("jobs")
+
+    world = play(story, made, {})
+    born = world.cluster.store.after(world.cluster.kind("jobs"), 0)[0].new
+    assert born["spec"]["suspend"] is True
+    assert "finalizers" not in born["metadata"]
+    sent = [call.request.method for call in world.cluster.calls if call.write and "/jobs" in call.request.path]
+    assert sent == ["POST", "POST", "PATCH", "DELETE"]  # the first only asks
+
+
+def test_a_kind_that_is_not_served_is_said():
+    manifest = {"apiVersion": "no.example.org/v1", "kind": "Nothing"}
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: said(world, "db/claim", "serves no Nothing of no.example.org/v1"), "it", 60)
+        assert unit(world, "db/claim")["reason"] == "KindNotServed"
+        world.delete()
+        await ended(world)
+
+    play(story, plugin([{"name": "claim", "object": {"manifest": manifest}}], []), {})
+
+
+def test_a_cluster_scoped_kind_that_no_table_knows_is_refused():
+    manifest = {"apiVersion": "wide.example.org/v1", "kind": "Widget"}
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: said(world, "db/claim", "lies in no namespace, and no step may make one"), "it", 60)
+        world.delete()
+        await ended(world)
+
+    play(story, plugin([{"name": "claim", "object": {"manifest": manifest}}], []), {})
+
+
+def test_two_operators_make_one_object():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 120)
+        world.delete()
+        await ended(world)
+
+    world = play(story, count=2)
+    uids = {
+        write.new["metadata"]["uid"]
+        for write in world.cluster.store.after(world.cluster.kind("claims"), 0)
+        if write.new
+    }
+    assert len(uids) == 1

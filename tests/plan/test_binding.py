@@ -1,0 +1,46 @@
+"""What an attempt has made is entered when it is first seen; then it may be let go, and it alone."""
+
+import msgspec
+
+from dayfly.plan.actions import Bind, Launch, Record
+from dayfly.plan.decide import decide
+from dayfly.plan.world import Ended, Held, Running
+from dayfly.spec.run import Result
+from plan.rows import CLAIMED, MAKE, NOW, PLAN
+from plan.worlds import after, world
+
+KEY = (MAKE, 1)
+LOOSE = msgspec.structs.replace(
+    CLAIMED, units={**CLAIMED.units, MAKE: msgspec.structs.replace(CLAIMED.unit(MAKE), ref="")}
+)
+BOUND = Bind(unit=MAKE, attempt=1, ref="uid-1")
+
+
+def test_it_is_entered_and_let_go_in_one_turn():
+    found = decide(PLAN, world(LOOSE, facts={KEY: Held(ref="uid-1")}, made={KEY: "uid-1"}), NOW)
+    assert found.moves == (BOUND,)
+    assert found.effects == (Launch(unit=MAKE, attempt=1),)
+
+
+def test_another_of_its_name_is_never_let_go():
+    run = after(PLAN, LOOSE, BOUND)
+    found = decide(PLAN, world(run, facts={KEY: Held(ref="uid-2")}, made={KEY: "uid-2"}), NOW)
+    assert not found.moves
+    assert not found.effects
+
+
+def test_what_has_ended_by_the_first_sight_is_entered_before_it_is_recorded():
+    ended = Ended(result=Result(outcome="failed", reason="ObjectFailed", ended_at=NOW))
+    found = decide(PLAN, world(LOOSE, facts={KEY: ended}, made={KEY: "uid-1"}), NOW)
+    assert [type(move) for move in found.moves] == [Bind, Record]
+    assert after(PLAN, LOOSE, *found.moves).unit(MAKE).ref == "uid-1"
+
+
+def test_news_of_another_attempt_binds_nothing():
+    assert not decide(PLAN, world(LOOSE, made={(MAKE, 2): "uid-1"}), NOW).moves
+
+
+def test_what_it_waits_for_is_said_in_its_own_words():
+    fact = Running(since=NOW, reason="ObjectNotReady", message="waits for Job shop/x: it has no condition Complete yet")
+    [wait] = [each for each in decide(PLAN, world(LOOSE, facts={KEY: fact}), NOW).waits if each.unit == MAKE]
+    assert (wait.reason, wait.message) == ("ObjectNotReady", fact.message)
