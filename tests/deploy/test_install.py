@@ -1,6 +1,7 @@
 """The install manifest: current, the same as kustomize makes it, and as careful as it says."""
 
 import ipaddress
+import json
 import os
 import subprocess
 
@@ -8,6 +9,7 @@ import pytest
 import yaml
 
 from dayfly import __version__
+from dayfly.execute.object.run import ACCOUNT, EXTRA
 from dayfly.kube.client import Client
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.namespaces import Runner
@@ -24,6 +26,7 @@ ClusterRole dayfly-forks: secrets create,delete,get
 ClusterRole dayfly-forks: services create,delete,patch
 ClusterRole dayfly-operator: apps/deployments get,list,watch
 ClusterRole dayfly-operator: apps/replicasets list
+ClusterRole dayfly-operator: authentication.k8s.io/userextras/dayfly.dev/objects impersonate [true]
 ClusterRole dayfly-operator: dayfly.dev/objectlifecyclemethods create,delete,get,list,patch,update,watch
 ClusterRole dayfly-operator: dayfly.dev/resourceplugins get,list,patch,watch
 ClusterRole dayfly-operator: dayfly.dev/resourceplugins/status patch
@@ -36,6 +39,7 @@ ClusterRole dayfly-operator: dayfly.dev/steplogs create,delete,get,list
 ClusterRole dayfly-operator: events.k8s.io/events create,list,patch
 ClusterRole dayfly-operator: namespaces get,list,patch,watch
 ClusterRole dayfly-operator: pods get,list,watch
+ClusterRole dayfly-operator: serviceaccounts impersonate [dayfly-objects]
 ClusterRole dayfly-operator: services get,list,watch
 ClusterRole dayfly-plugin-publisher: dayfly.dev/resourceplugins create,delete,get,list,watch
 ClusterRole dayfly-runners: configmaps create,get
@@ -68,6 +72,7 @@ def test_rights_are_the_ones_we_know():
     """Each right of each role, and who has it: a new one is seen here before it is in a cluster."""
     rights = [
         f"{role['kind']} {role['metadata']['name']}: {'/'.join(filter(None, [group, resource]))} {','.join(sorted(rule['verbs']))}"
+        + (f" {json.dumps(rule['resourceNames']).replace(chr(34), '')}" if "resourceNames" in rule else "")
         for role in of("Role", "ClusterRole")
         for rule in role["rules"]
         for group in rule["apiGroups"]
@@ -92,9 +97,17 @@ def test_each_kind_of_target_has_the_rights_that_follow_from_its_adapter():
     assert [rule for rule in needed if rule not in role["rules"]] == []
 
 
+def test_nobody_is_impersonated_but_the_accounts_for_it():
+    every = [rule for role in of("Role", "ClusterRole") for rule in role["rules"] if "impersonate" in rule["verbs"]]
+    assert [(rule["resources"], rule["resourceNames"], rule["verbs"]) for rule in every] == [
+        (["serviceaccounts"], [ACCOUNT], ["impersonate"]),
+        ([f"userextras/{key}" for key in EXTRA], list(EXTRA.values()), ["impersonate"]),
+    ]
+
+
 def test_no_right_is_a_master_key():
     words = yaml.safe_dump([role["rules"] for role in of("Role", "ClusterRole")])
-    for word in ("*", "escalate", "bind", "impersonate", "nonResourceURLs", "token", "exec", "nodes"):
+    for word in ("*", "escalate", "bind", "nonResourceURLs", "token", "exec", "nodes"):
         assert word not in words
 
 

@@ -1,0 +1,206 @@
+"""Objects that steps make, on a real server: with whose rights, by which grant, and under which policies."""
+
+import asyncio
+import shlex
+import ssl
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from dayfly.execute.object import read
+from dayfly.execute.object.render import Identity, release, render
+from dayfly.execute.object.run import ACCOUNT, EXTRA, NotServedError, Objects, account
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.transport import HttpTransport
+from dayfly.operator.objects import grants
+from dayfly.spec.kube_object import KubeObject
+from deploy.conftest import thing
+from policy.apiserver import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
+
+TEAM = "objects-team"
+OWNER = {"apiVersion": "v1", "kind": "Namespace", "name": TEAM, "uid": "", "blockOwnerDeletion": False}
+CONTAINER = {"name": "a", "image": "x"}
+JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [CONTAINER]}}},
+}
+MAP = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}
+
+
+class Token:
+    """The operator's own account, as its pod has it."""
+
+    proxy = None
+    server_name = None
+
+    def __init__(self, installed, token):
+        self.server = f"https://{installed.cluster.network.node}:6443"
+        self.tls = ssl.create_default_context(cafile=str(installed.cluster.folder / "pki" / "ca.crt"))
+        self.token = token
+
+    async def header(self):
+        return f"Bearer {self.token}"
+
+    async def renew(self):
+        return False
+
+
+@pytest.fixture(scope="module")
+def token(installed):
+    installed.ask("POST", "/api/v1/namespaces", thing("v1", "Namespace", TEAM))
+    return installed.cluster.kubectl("create", "token", "dayfly-operator", "-n", "dayfly-system").strip()
+
+
+@pytest.fixture
+def play(installed, token) -> Callable[[Callable[[Objects, Client], Awaitable[None]]], None]:
+    def played(story):
+        async def main():
+            client = Client(HttpTransport(Token(installed, token)))
+            try:
+                await story(Objects(client), client)
+            finally:
+                await client.close()
+
+        asyncio.run(main())
+
+    return played
+
+
+def sent(installed, manifest, unit):
+    uid = installed.ask("GET", f"/api/v1/namespaces/{TEAM}").body["metadata"]["uid"]
+    identity = Identity("run-uid", unit, 1, TEAM, OWNER | {"uid": uid})
+    return render(KubeObject(manifest=manifest), {}, (), identity)
+
+
+async def refused(doing: Awaitable[object]) -> errors.Forbidden:
+    try:
+        await doing
+    except errors.Forbidden as error:
+        return error
+    raise AssertionError("was not refused")
+
+
+def type_the_line(installed, error):
+    """As the message says, word for word."""
+    said = grants.objection(error, TEAM, 0)
+    assert said.reason == "ObjectsNotGranted"
+    for command in said.message.rpartition("can type: ")[2].split(" && "):
+        kubectl, *words = shlex.split(command)
+        assert kubectl == "kubectl"
+        installed.cluster.kubectl(*words)
+
+
+def test_a_life_by_the_line_that_the_refusal_says(installed, play):
+    """A Job: refused, granted by that line, made at rest, let go, deleted; with the account's rights alone."""
+
+    async def story(objects: Objects, client: Client) -> None:
+        kind = await objects.kind("batch/v1", "Job")
+        manifest = sent(installed, JOB, "db/job")
+        name = manifest["metadata"]["name"]
+        error = await refused(objects.find(kind, name, TEAM))
+        assert f'User "{account(TEAM)}" cannot get resource "jobs"' in error.message
+        type_the_line(installed, error)
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await objects.try_out(kind, manifest)
+                    break
+                except errors.Forbidden:
+                    await asyncio.sleep(0.1)
+        assert await objects.find(kind, name, TEAM) is None
+        made = await objects.create(kind, manifest)
+        assert made["spec"]["suspend"] is True
+        with pytest.raises(errors.AlreadyExists):
+            await objects.create(kind, manifest)
+        patch = release(JOB, made)
+        assert patch is not None
+        stranger = {**made, "metadata": {**made["metadata"], "uid": "another"}}
+        await objects.change(kind, stranger, {**patch, "metadata": {**patch["metadata"], "uid": "another"}})
+        await objects.delete(kind, stranger)
+        await objects.change(kind, made, patch)
+        found = await objects.find(kind, name, TEAM)
+        assert found is not None
+        assert found["spec"]["suspend"] is False
+        assert release(JOB, found) is None
+        await objects.delete(kind, found)
+        assert (await refused(client.find(kind, name, TEAM))).not_granted, "the operator itself may not even look"
+
+    play(story)
+
+
+def test_a_finalizer_of_ours_is_set_and_removed_by_the_account_and_by_nobody_else(installed, play):
+    async def story(objects: Objects, _client: Client) -> None:
+        kind = await objects.kind("v1", "ConfigMap")
+        manifest = sent(installed, MAP, "db/map")
+        name = manifest["metadata"]["name"]
+        type_the_line(installed, await refused(objects.find(kind, name, TEAM)))
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    made = await objects.create(kind, manifest)
+                    break
+                except errors.Forbidden:
+                    await asyncio.sleep(0.1)
+        path = f"/api/v1/namespaces/{TEAM}/configmaps"
+        words = "metadata.finalizers: those of dayfly.dev/ are set and removed by the Dayfly operator alone"
+        merge = "application/merge-patch+json"
+        bare = {"metadata": {"finalizers": None}}
+        for user in ("", account(TEAM)):  # whoever is that account without being the operator
+            answer = installed.ask("PATCH", f"{path}/{name}", bare, user=user, kind=merge)
+            assert (answer.status, words in answer.message) == (403, True), answer.message
+        await objects.delete(kind, made)
+        found = await objects.find(kind, name, TEAM)
+        assert found is not None
+        assert read.ending(found)
+        assert read.hangs_on(found) == []
+        await objects.let_go(kind, found)
+        await objects.let_go(kind, found)
+        assert await objects.find(kind, name, TEAM) is None
+
+    play(story)
+
+
+def test_no_label_of_ours_comes_in_by_that_way(installed, play):
+    async def story(objects: Objects, _client: Client) -> None:
+        kind = await objects.kind("batch/v1", "Job")
+        manifest = sent(installed, JOB, "db/labelled")
+        manifest["spec"]["template"]["metadata"] = {"labels": {"dayfly.dev/run": "r"}}
+        error = await refused(objects.try_out(kind, manifest))
+        assert "the prefix dayfly.dev/ is reserved for the Dayfly operator" in error.message
+
+    play(story)
+
+
+def test_what_is_not_served_in_namespaces_is_told(play):
+    async def story(objects: Objects, _client: Client) -> None:
+        for version, kind, scope in (("v1", "Node", True), ("v1", "Nothing", False), ("no.example.org/v1", "X", False)):
+            with pytest.raises(NotServedError) as caught:
+                await objects.kind(version, kind)
+            assert caught.value.scope is scope
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "allowed"),
+    [
+        ({"resource": "serviceaccounts", "namespace": TEAM}, ACCOUNT, True),
+        ({"resource": "serviceaccounts", "namespace": TEAM}, "default", False),
+        ({"resource": "serviceaccounts", "namespace": "dayfly-system"}, "dayfly-operator", False),
+        ({"resource": "users"}, "admin", False),
+        ({"resource": "groups"}, "system:masters", False),
+        ({"resource": "uids"}, "x", False),
+        ({"resource": "userextras", "subresource": next(iter(EXTRA)), "group": "authentication.k8s.io"}, "true", True),
+        ({"resource": "userextras", "subresource": "scopes", "group": "authentication.k8s.io"}, "true", False),
+    ],
+)
+def test_the_operator_impersonates_those_accounts_and_nobody_else(installed, resource, name, allowed):
+    who = {"user": "system:serviceaccount:dayfly-system:dayfly-operator", "groups": ["system:serviceaccounts"]}
+    asked = {"spec": {**who, "resourceAttributes": {"verb": "impersonate", "name": name, **resource}}}
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", **asked}
+    eventually(lambda: installed.ask("POST", path, body).body["status"]["allowed"] is allowed)
