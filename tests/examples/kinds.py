@@ -21,6 +21,8 @@ STEPS = {
     # Its steps are no scripts: what befalls them is tried in tests/webhook and tests/embedded/test_webhooks.py.
     "webhook-dns": (),
 }
+# What one machine cannot carry out: these live their lives in tests/cluster.
+IN_A_CLUSTER = ("object-job",)
 
 
 @dataclass

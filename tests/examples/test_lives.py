@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from examples.home import Home, until
-from examples.kinds import FOLDER, STEPS, Example, failing, waiting
+from examples.kinds import FOLDER, IN_A_CLUSTER, STEPS, Example, failing, waiting
 
 EACH_STEP = [pytest.param(name, step, id=f"{name}-{step}") for name, steps in STEPS.items() for step in steps]
 
@@ -17,7 +17,7 @@ def each_step(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def test_every_example_is_tested():
-    assert sorted(STEPS) == sorted(entry.name for entry in FOLDER.iterdir() if entry.is_dir())
+    assert sorted([*STEPS, *IN_A_CLUSTER]) == sorted(entry.name for entry in FOLDER.iterdir() if entry.is_dir())
 
 
 @pytest.mark.parametrize("example", STEPS, indirect=True)

@@ -1,0 +1,55 @@
+"""The page on objects: what it says to type is typed, and no field, reason or right is missing."""
+
+import re
+
+import msgspec
+import yaml
+
+from dayfly.execute.object.render import AT_REST, FINALIZER
+from dayfly.execute.object.run import account
+from dayfly.operator.objects import grants
+from dayfly.plan.reasons import Reason
+from dayfly.spec import documents, kube_object, text
+from docs.conftest import ROOT, Person
+
+PAGE = ROOT / "docs" / "objects.md"
+
+
+def test_what_the_page_shows_is_what_one_gets(person: Person):
+    found = person.follow(PAGE)
+    assert not found, "\n".join(found)
+
+
+def test_every_field_is_told():
+    page = PAGE.read_text()
+    told = {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`([\w.]+)", row)}
+    told |= set(re.findall(r"(\w+)[,}]", " ".join(re.findall(r"^\| `valueFromSecret: \{(.*?\})", page, re.MULTILINE))))
+    wanted = {field.encode_name for field in msgspec.structs.fields(kube_object.KubeObject)}
+    wanted |= {f"set.{field.encode_name}" for field in msgspec.structs.fields(kube_object.Placed)}
+    wanted |= {field.encode_name for field in msgspec.structs.fields(kube_object.Verdict)}
+    wanted |= {field.encode_name for field in msgspec.structs.fields(kube_object.FromSecret)}
+    assert wanted - told == set()
+    assert all(f"`{form}`" in page for form in kube_object.FORMS)
+
+
+def test_every_reason_of_an_object_is_told():
+    page = PAGE.read_text()
+    ours = [reason for reason in Reason if reason.startswith(("Object", "Kind"))] + [Reason.FOREIGN, Reason.NAME_TAKEN]
+    assert [reason for reason in ours if f"`{reason}`" not in page and reason != Reason.KIND_NOT_FORKED] == []
+    assert FINALIZER in page
+    assert all(kind in page for _, kind in AT_REST)
+
+
+def test_the_removal_that_it_shows_can_be_read():
+    [shown] = re.findall(r"```yaml\n(  delete:\n.*?)```", PAGE.read_text(), re.DOTALL)
+    documents.load(text.parse_one("name: p\nspec:\n" + shown, file="page"))
+
+
+def test_the_grant_that_it_shows_is_what_the_line_would_make():
+    [shown] = re.findall(r"```yaml\n(apiVersion: rbac.*?)```", PAGE.read_text(), re.DOTALL)
+    role, binding = yaml.safe_load_all(shown)
+    line = grants.line("shop", "jobs.batch")
+    assert f"create role {role['metadata']['name']} --namespace shop" in line
+    assert role["rules"] == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": grants.VERBS.split(",")}]
+    [subject] = binding["subjects"]
+    assert account("shop") == f"system:serviceaccount:{subject['namespace']}:{subject['name']}"

@@ -1,0 +1,162 @@
+"""What an object says: conditions, comparisons and the contract, each of the generation that is meant."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dayfly.execute.object import read
+from dayfly.execute.object.read import Standing
+from dayfly.spec.kube_object import KubeObject, Verdict
+from dayfly.spec.lifecycle import Output, SecretKey
+from dayfly.spec.webhook import Comparison
+
+META = {"name": "x", "namespace": "shop", "uid": "u", "generation": 2}
+
+
+def thing(**status):
+    return {"kind": "Thing", "metadata": META, "status": status}
+
+
+def conditions(*pairs, **more):
+    return thing(conditions=[{"type": kind, "status": status, **more} for kind, status in pairs])
+
+
+def judged(found, ready=None, failed=None):
+    return read.judge(found, KubeObject(manifest={}, ready=ready, failed=failed))
+
+
+COMPLETE = Verdict(condition="Complete")
+CONTRACT = Verdict(contract=True)
+BOUND = Verdict(when=Comparison(path="$.status.phase", in_=("Bound", 1)))
+W, R, F = Standing.WAITING, Standing.READY, Standing.FAILED
+
+ROWS = [
+    ("without ready it is ready once it is there", thing(), None, None, R, ""),
+    ("no condition yet", thing(), COMPLETE, None, W, "waits for Thing shop/x: it has no condition Complete yet"),
+    ("the condition", conditions(("Complete", "True")), COMPLETE, None, R, ""),
+    (
+        "another status",
+        conditions(("Complete", "False"), reason="Busy", message="one\n of two"),
+        COMPLETE,
+        None,
+        W,
+        "waits for Thing shop/x: its condition Complete is to be True and is False (Busy: one of two)",
+    ),
+    (
+        "a status that is asked for",
+        conditions(("Stuck", "False")),
+        Verdict(condition="Stuck", status="False"),
+        None,
+        R,
+        "",
+    ),
+    (
+        "of an earlier generation",
+        conditions(("Complete", "True"), observedGeneration=1),
+        COMPLETE,
+        None,
+        W,
+        "to be True",
+    ),
+    (
+        "all of an earlier generation",
+        thing(observedGeneration=1, conditions=[{"type": "Complete", "status": "True"}]),
+        COMPLETE,
+        None,
+        W,
+        "its controller has seen generation 1 of it, and it is at 2",
+    ),
+    (
+        "a failure of an earlier generation",
+        thing(observedGeneration=1, failureReason="Old"),
+        CONTRACT,
+        None,
+        W,
+        "generation 1",
+    ),
+    ("a comparison", thing(phase="Bound"), BOUND, None, R, ""),
+    ("a comparison of numbers", thing(phase=1), BOUND, None, R, ""),
+    ("a boolean is no number", thing(phase=True), BOUND, None, W, '$.status.phase is to be "Bound" or 1 and is true'),
+    ("nothing to compare", thing(), BOUND, None, W, "is not there"),
+    ("the contract", thing(ready=True), CONTRACT, None, R, ""),
+    ("the contract's no", thing(ready=False), CONTRACT, None, W, "status.ready is to be true and is false"),
+    ("the contract by its condition", conditions(("Ready", "True")), CONTRACT, None, R, ""),
+    (
+        "the contract's failure",
+        thing(ready=True, failureReason="NoRoom", failureMessage="full"),
+        CONTRACT,
+        None,
+        F,
+        "Thing shop/x has failed: NoRoom: full",
+    ),
+    (
+        "failed wins",
+        conditions(("Complete", "True"), ("Failed", "True"), reason="Backoff"),
+        COMPLETE,
+        Verdict(condition="Failed"),
+        F,
+        "its condition Failed is True (Backoff)",
+    ),
+    ("not failed", conditions(("Failed", "False")), None, Verdict(condition="Failed"), R, ""),
+    ("failed by comparison", thing(phase="Bound"), COMPLETE, BOUND, F, '$.status.phase is "Bound"'),
+]
+
+
+@pytest.mark.parametrize(
+    ("found", "ready", "failed", "standing", "words"), [row[1:] for row in ROWS], ids=[r[0] for r in ROWS]
+)
+def test_how_it_stands(found, ready, failed, standing, words):
+    said = judged(found, ready, failed)
+    assert said.standing is standing
+    assert words in said.message
+    assert bool(said.message) is (standing is not R)
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from(["type", "status", "conditions", "ready", "phase"]), inner)
+    ),
+)
+
+
+@given(status=ANY, verdict=st.sampled_from([COMPLETE, CONTRACT, BOUND]))
+def test_whatever_somebody_writes_into_a_status_is_judged_in_few_words(status, verdict):
+    said = judged({"kind": "Thing", "metadata": META, "status": status}, verdict, verdict)
+    assert len(said.message) <= 300
+    assert "\n" not in said.message
+
+
+def test_whose_it_is():
+    mine = {"metadata": {"uid": "u", "annotations": {"dayfly.dev/nonce": "t"}}}
+    assert read.is_ours(mine, ref="", token="t")
+    assert not read.is_ours(mine, ref="", token="other")
+    assert read.is_ours({"metadata": {"uid": "u"}}, ref="u", token="t")
+    assert not read.is_ours(mine, ref="another", token="t"), "a copy with our token is nobody's, once the UID is known"
+    assert not read.is_ours({"metadata": {"uid": "u", "annotations": None}}, ref="", token="t")
+
+
+def test_what_holds_it():
+    held = {"metadata": {"finalizers": ["dayfly.dev/object", "a/b"], "deletionTimestamp": "now"}}
+    assert (read.ending(held), read.hangs_on(held)) == (True, ["a/b"])
+    assert read.hangs_on({"metadata": {}}) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("$.status.a", b"text"), ("$.status.b", b"[1, 2]"), ("$.status.c", b"true"), ("$.status.d", None),
+        ("$.status.b[*]", None), ("$.status.e", b"\xc3\xa9"),
+    ],
+)  # fmt: skip
+def test_an_output_is_one_value(path, value):
+    found = thing(a="text", b=[1, 2], c=True, e="é")
+    assert read.value(found, Output(name="o", json_path=path)) == value
+
+
+def test_the_secret_of_an_output():
+    constant = Output(name="o", secret=SecretKey(key="k", name="s"))
+    told = Output(name="o", secret=SecretKey(key="k", json_path="$.status.secret"))
+    assert read.secret_name(thing(), constant) == "s"
+    assert read.secret_name(thing(secret="t"), told) == "t"
+    assert read.secret_name(thing(secret=1), told) == read.secret_name(thing(), told) == ""

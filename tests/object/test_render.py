@@ -1,0 +1,126 @@
+"""What is sent: inputs at their places, whole; marks of ours; and rest, where a kind knows it."""
+
+import copy
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dayfly.execute.object.render import FINALIZER, Identity, name, release, render, rest
+from dayfly.execute.order import CannotRenderError
+from dayfly.spec.kube_object import KubeObject, Placed
+
+WHO = Identity("run-1", "db/make", 1, "shop", {"kind": "Run", "uid": "u"})
+CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "", "b/~c": "old"}, "list": [1, {"x": 2}]}
+
+
+def made(manifest, values=None, sensitive=(), **placed):
+    item = KubeObject(manifest=manifest, set={at: Placed(input=name, as_=form) for at, (name, form) in placed.items()})
+    return render(item, values or {}, sensitive, WHO)
+
+
+def test_inputs_stand_whole_at_their_places():
+    values = {"text": b'{"not": "parsed"}', "count": b"3", "share": b"0.5", "flag": b"true", "none": None}
+    found = made(
+        CONFIG,
+        values,
+        **{
+            "/data/a": ("text", "string"),
+            "/data/b~1~0c": ("none", "string"),
+            "/list/0": ("count", "integer"),
+            "/list/1/x": ("share", "number"),
+            "/list/1/y": ("flag", "boolean"),
+        },
+    )
+    assert found["data"] == {"a": '{"not": "parsed"}', "b/~c": "old"}
+    assert found["list"] == [3, {"x": 0.5, "y": True}]
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        (b"3.5", "integer"), (b"true", "integer"), (b"", "integer"), (b"1e3", "integer"), (b"9223372036854775808", "integer"),
+        (b"NaN", "number"), (b"Infinity", "number"), (b"x", "number"), (b"1", "boolean"), (b"yes", "boolean"),
+        (b"\xff", "string"), (b"[1]", "integer"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_form_is_unfit(value, form):
+    with pytest.raises(CannotRenderError, match=f"input v is no {form}") as caught:
+        made(CONFIG, {"v": value}, **{"/data/a": ("v", form)})
+    assert caught.value.reason == "InputUnfit"
+
+
+def test_what_is_sensitive_stands_in_a_secret_alone():
+    secret = {"apiVersion": "v1", "kind": "Secret", "stringData": {"a": ""}, "metadata": {"labels": {}}}
+    assert made(secret, {"v": b"x"}, {"v"}, **{"/stringData/a": ("v", "string")})["stringData"] == {"a": "x"}
+    for manifest, at in ((secret, "/metadata/labels/a"), (CONFIG, "/data/a")):
+        with pytest.raises(CannotRenderError, match="input v is sensitive"):
+            made(manifest, {"v": b"x"}, {"v"}, **{at: ("v", "string")})
+
+
+def test_a_kind_that_no_step_may_make_is_refused_here_again():
+    """Whoever wrote the document has not been held to the rules of those who write plugins."""
+    with pytest.raises(CannotRenderError) as caught:
+        made({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"})
+    assert caught.value.reason == "KindRefused"
+
+
+def test_it_is_the_runs_and_of_its_namespace():
+    before = copy.deepcopy(CONFIG)
+    meta = made(CONFIG)["metadata"]
+    assert before == CONFIG
+    assert (meta["namespace"], meta["ownerReferences"]) == ("shop", [{"kind": "Run", "uid": "u"}])
+    assert meta["finalizers"] == [FINALIZER]
+    assert meta["annotations"]["dayfly.dev/nonce"] == WHO.token
+
+
+def test_its_name_is_derived_or_the_authors():
+    assert name(WHO, CONFIG) == name(WHO, CONFIG)
+    others = (WHO._replace(run="run-2"), WHO._replace(unit="db/other"), WHO._replace(attempt=2))
+    assert len({name(each, CONFIG) for each in (WHO, *others)}) == 4
+    assert name(WHO, {**CONFIG, "metadata": {"name": "mine"}}) == "mine"
+
+
+KINDS = [("batch/v1", "Job"), ("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("apps/v1", "ReplicaSet")]
+
+
+@pytest.mark.parametrize(("version", "kind"), KINDS)
+@pytest.mark.parametrize("spec", [{}, None, {"replicas": 3, "suspend": False}])
+def test_what_can_is_born_at_rest_and_let_go_to_what_was_meant(version, kind, spec):
+    manifest = {"apiVersion": version, "kind": kind} | ({} if spec is None else {"spec": dict(spec)})
+    found = made(manifest)
+    field, inert = ("suspend", True) if kind == "Job" else ("replicas", 0)
+    assert found["spec"][field] == inert
+    assert "finalizers" not in found["metadata"], "what comes late does nothing, and the collector has it"
+    stored = {**found, "metadata": {**found["metadata"], "uid": "uid-1"}}
+    patch = release(manifest, stored)
+    meant = False if kind == "Job" else (spec or {}).get("replicas", 1)
+    assert patch["spec"] == {field: meant}
+    assert patch["metadata"]["uid"] == "uid-1"
+    let_go = {**stored, "metadata": {**stored["metadata"], "annotations": {}}}
+    assert release(manifest, let_go) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "spec"), [("batch/v1", "Job", {"suspend": True}), ("apps/v1", "Deployment", {"replicas": 0})]
+)
+def test_what_is_meant_to_rest_is_never_let_go(version, kind, spec):
+    manifest = {"apiVersion": version, "kind": kind, "spec": spec}
+    assert rest(manifest) is None
+    found = made(manifest)
+    assert found["spec"] == spec
+    assert release(manifest, {**found, "metadata": {**found["metadata"], "uid": "u"}}) is None
+
+
+@given(
+    note=st.one_of(
+        st.text(), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists).map(json.dumps)
+    )
+)
+def test_a_note_that_was_edited_lets_nothing_else_happen(note):
+    manifest = {"apiVersion": "apps/v1", "kind": "Deployment"}
+    patch = release(manifest, {"metadata": {"uid": "u", "annotations": {"dayfly.dev/release": note}}})
+    assert patch["spec"].keys() == {"replicas"}
+    assert type(patch["spec"]["replicas"]) is int
+    assert patch["spec"]["replicas"] >= 0
