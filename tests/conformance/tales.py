@@ -168,7 +168,7 @@ TALES = {
         {"db/make": Behaviour(outputs=URL), "db/drop": Behaviour(fails=99)},
     ),
     "a kind that this host has not": Tale(
-        (doc.resource("db", (doc.Unit(name="thing", kind="object"),), ()),),
+        (doc.resource("db", (doc.Unit(name="thing", kind="route"),), ()),),
         (_until("db/thing", "UnsupportedKind"), DELETE, GONE),
     ),
     "created and cleaned up by webhooks": Tale(

@@ -5,7 +5,7 @@ import base64
 
 import pytest
 
-from dayfly.spec.lifecycle import As, EnvChange, Input, Output, Ref
+from dayfly.spec.lifecycle import As, EnvChange, Input, Object, Output, Ref
 from dayfly.spec.run import Request
 from dayfly.spec.wire import RefusedError, Verdict
 from embedded import documents as doc
@@ -410,7 +410,7 @@ async def test_a_cleanup_that_fails_again_and_again_is_called_stuck(machine):
 
 
 async def test_what_this_host_cannot_run_is_refused(machine):
-    document = doc.hooks(pre_start=[doc.Unit(name="thing", kind="object", object={"manifest": {}})])
+    document = doc.hooks(pre_start=[doc.Unit(name="thing", kind="object", object=Object(remove="a"))])
     with pytest.raises(RefusedError, match="thing: this host runs units of kind exec, fork and webhook, not object"):
         machine.host.admit((document,), ())
     entry = {"name": "TOKEN_X", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
