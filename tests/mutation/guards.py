@@ -9,6 +9,7 @@ from __future__ import annotations
 from mutation.guard import Guard, guard
 from mutation.guards_alone import ALONE
 from mutation.guards_control import CONTROL
+from mutation.guards_objects import OBJECTS
 
 LINE = "operator/test_second_line.py::test_"
 STRANGERS = "operator/test_strangers.py::test_"
@@ -395,4 +396,5 @@ GUARDS: tuple[Guard, ...] = (
     ),
     *CONTROL,
     *ALONE,
+    *OBJECTS,
 )

@@ -9,6 +9,9 @@ from rig.kubelet import Script
 from rig.scenes import CLAIMED, CLAIMED_UNITS, gone, message, plugin, ready, wish
 from rig.world import World, live
 
+from dayfly.kube.objects import Key
+
+GONE = (("namespaces", Key("", "shop")),)
 CLAIMS = "/apis/db.example.org/v1/namespaces/shop/claims"
 MANIFEST: dict[str, Any] = {"apiVersion": "db.example.org/v1", "kind": "Claim", "spec": {"url": "", "size": 1}}
 SCRIPTS = {"db/make": Script(outputs={"url": b"db://1"}), "db/seed": Script(), "db/drop": Script()}
@@ -132,6 +135,63 @@ def test_a_right_that_is_taken_away_is_waited_for_at_the_end():
         await ended(world)
 
     play(story)
+
+
+def test_a_namespace_that_is_being_deleted_takes_the_rights_with_it():
+    """Its bindings go first, and none can be made there: the line is one for the whole cluster."""
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 60)
+        rights = set(world.cluster.rights)
+        world.cluster.rights.clear()
+        world.ask("DELETE", "/api/v1/namespaces/shop")
+        line = (
+            "kubectl create clusterrole dayfly-objects-claims.db.example.org-shop --verb=get,create,patch,delete "
+            "--resource=claims.db.example.org && kubectl create clusterrolebinding "
+            "dayfly-objects-claims.db.example.org-shop --clusterrole=dayfly-objects-claims.db.example.org-shop "
+            "--serviceaccount=shop:dayfly-objects"
+        )
+        await world.until(lambda: said(world, "db/remove-claim", line), "the line", 120)
+        world.cluster.rights |= rights
+        await ended(world)
+        assert "shop" not in {item["metadata"]["name"] for item in world.cluster.objects("namespaces")}
+
+    play(story, alone(), {})
+
+
+def test_a_namespace_that_is_gone_is_proof():
+    """With it the rights are gone, by which anybody could look."""
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 60)
+        world.cluster.rights.clear()
+        world.delete()
+        await world.until(lambda: said(world, "db/remove-claim", "may not get"), "the lack", 60)
+        for plural, key in (("claims", Key("shop", world.cluster.objects("claims")[0]["metadata"]["name"])), *GONE):
+            world.cluster.store.put(world.cluster.kind(plural), key, None, world.cluster.time())
+        await ended(world)
+
+    play(story, alone(), {})
+
+
+def test_an_operator_that_stood_still_takes_back_what_it_made_too_late():
+    def late(request):
+        made = request.method == "POST" and request.path.endswith("/claims") and "dryRun" not in request.query
+        return 700.0 if made else 0.0
+
+    async def story(world: World) -> None:
+        world.late += 700
+        world.processes[0].transport.pause = late
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 120)
+        world.delete()
+        await ended(world)
+        born = [each for each in world.cluster.store.after(world.cluster.kind("claims"), 0) if each.old is None]
+        assert len(born) == 2, "the late one was made, and is gone"
+
+    play(story, alone(), {}, count=2)
 
 
 def test_a_foreign_object_of_its_name_is_left_alone():

@@ -85,6 +85,11 @@ class Objects:
                 return None
             raise
 
+    async def is_ending(self, namespace: str) -> bool:
+        """Whether the namespace is being deleted: the rights in it go first, and nobody can give any there."""
+        found = await self._client.find(NAMESPACES, namespace)
+        return found is not None and found.metadata.deletion_timestamp is not None
+
     async def secret(self, name: str, namespace: str) -> dict[str, bytes] | None:
         """What a Secret holds; None if there is none.
 

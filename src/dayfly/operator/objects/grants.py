@@ -14,9 +14,18 @@ VERBS = "get,create,patch,delete"
 _WANTED = re.compile(r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"')
 
 
-def line(namespace: str, resource: str, verbs: str = VERBS) -> str:
-    """What the namespace's administrator types; the account itself need not exist."""
+def line(namespace: str, resource: str, verbs: str = VERBS, *, ending: bool = False) -> str:
+    """What an administrator types; the account itself need not exist.
+
+    In a namespace that is `ending` nothing can be made any more, so there the right is given from outside of it.
+    """
     role = f"{ACCOUNT}-{resource}"
+    if ending:
+        whole = f"{role}-{namespace}"
+        return (
+            f"kubectl create clusterrole {whole} --verb={verbs} --resource={resource} && "
+            f"kubectl create clusterrolebinding {whole} --clusterrole={whole} --serviceaccount={namespace}:{ACCOUNT}"
+        )
     return (
         f"kubectl create role {role} --namespace {namespace} --verb={verbs} --resource={resource} && "
         f"kubectl create rolebinding {role} --namespace {namespace} --role={role} "
@@ -24,7 +33,7 @@ def line(namespace: str, resource: str, verbs: str = VERBS) -> str:
     )
 
 
-def objection(error: errors.Refused, namespace: str, now: int) -> Objection:
+def objection(error: errors.Refused, namespace: str, now: int, *, ending: bool = False) -> Objection:
     """Why the server has not let us, at the moment `now` (unix milliseconds)."""
     wanted = _WANTED.search(error.message)
     if wanted is None or not isinstance(error, errors.Forbidden) or not error.not_granted:
@@ -35,7 +44,14 @@ def objection(error: errors.Refused, namespace: str, now: int) -> Objection:
         return Objection(reason=Reason.OBJECTS_NOT_GRANTED, message=message, since=now)
     resource = f"{plural}.{group}" if group else plural
     message = f"the account {ACCOUNT} of namespace {namespace} may not {verb} {resource}; its administrator can type: "
-    return Objection(reason=Reason.OBJECTS_NOT_GRANTED, message=message + line(namespace, resource), since=now)
+    if ending:
+        message = (
+            f"namespace {namespace} is being deleted, and the rights of its account {ACCOUNT} have gone before the "
+        )
+        message += "objects: the cluster's administrator can type, and take it back afterwards: "
+    return Objection(
+        reason=Reason.OBJECTS_NOT_GRANTED, message=message + line(namespace, resource, ending=ending), since=now
+    )
 
 
 def secrets(namespace: str, name: str, now: int) -> Objection:

@@ -91,7 +91,8 @@ class Views:
         try:
             return View(kind, await self._objects.find(kind, where.name, namespace))
         except errors.Forbidden as error:
-            return View(kind, hindered=grants.objection(error, namespace, now))
+            ending = await self._objects.is_ending(namespace)
+            return View(kind, hindered=grants.objection(error, namespace, now, ending=ending))
 
     async def manifest(self, run: RunObject, plan: Plan, step: Step, where: Place) -> dict[str, Any]:
         """What is sent, with the values of the step's inputs.

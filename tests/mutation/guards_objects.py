@@ -1,0 +1,145 @@
+"""As `guards`, for objects that steps make: with whose rights, which very one, and what may never be made."""
+
+from __future__ import annotations
+
+from mutation.guard import Guard, guard
+
+EXECUTOR, OBSERVER = "operator/executors/object_executor.py", "operator/objects/object_observer.py"
+RUN, RENDER, READ = "execute/object/run.py", "execute/object/render.py", "execute/object/read.py"
+LIFE = "operator/test_objects.py::test_"
+WHOLE = LIFE + "a_claim_lives_its_whole_life_between_steps"
+AT_REST = LIFE + "a_job_is_born_at_rest_and_let_go_by_its_uid"
+PURE = "object/test_render.py::test_"
+
+OBJECTS: tuple[Guard, ...] = (
+    guard(
+        "objects are made with the operator's own rights",
+        RUN,
+        "return self._client.acting_as(account(namespace), EXTRA)",
+        "return self._client",
+        WHOLE,
+    ),
+    guard(
+        "policies are not told who it is that makes objects",
+        RUN,
+        "acting_as(account(namespace), EXTRA)",
+        "acting_as(account(namespace), {})",
+        WHOLE,
+    ),
+    guard(
+        "an object is deleted by its name",
+        RUN,
+        'uid=meta["uid"], propagation=Propagation.FOREGROUND',
+        "propagation=Propagation.FOREGROUND",
+        WHOLE,
+    ),
+    guard(
+        "an object's finalizer is taken off whoever bears the name",
+        RUN,
+        """                {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
+""",
+        "",
+        WHOLE,
+    ),
+    guard(
+        "whatever finalizer of an object is in the place of ours goes",
+        RUN,
+        """                {"op": "test", "path": f"/metadata/finalizers/{at}", "value": FINALIZER},
+""",
+        "",
+        WHOLE,
+    ),
+    guard(
+        "a namespace that is gone proves nothing",
+        RUN,
+        "if await self._client.find(NAMESPACES, namespace) is None:",
+        "if namespace is None:",
+        LIFE + "a_namespace_that_is_gone_is_proof",
+    ),
+    guard(
+        "an object is let go by its name",
+        RENDER,
+        '"metadata": {"uid": meta["uid"], "annotations"',
+        '"metadata": {"annotations"',
+        AT_REST,
+    ),
+    guard(
+        "a Job is at work before its UID is entered",
+        RENDER,
+        "        spec[held.field] = held.value\n",
+        "",
+        AT_REST,
+    ),
+    guard(
+        "the table of kinds is not asked when an object is sent",
+        RENDER,
+        "    if problem:\n        raise CannotRenderError(Reason.KIND_REFUSED",
+        "    if problem is None:\n        raise CannotRenderError(Reason.KIND_REFUSED",
+        PURE + "a_kind_that_no_step_may_make_is_refused_here_again",
+    ),
+    guard(
+        "a sensitive input stands anywhere in an object",
+        RENDER,
+        "if placed.input in sensitive and not",
+        "if placed.input is sensitive and not",
+        PURE + "what_is_sensitive_stands_in_a_secret_alone",
+    ),
+    guard(
+        "a copy with our token is ours although the ledger holds another UID",
+        READ,
+        '        return bool(meta["uid"] == ref)\n',
+        '        ref = ref and "" if meta["uid"] == ref else ref\n',
+        LIFE + "a_copy_with_its_marks_is_nobodys",
+    ),
+    guard(
+        "what a controller said of an earlier generation counts",
+        READ,
+        "if _is_late(observed, generation) and (item.ready or item.failed):",
+        "if observed is Ellipsis and (item.ready or item.failed):",
+        "object/test_read.py::test_how_it_stands",
+    ),
+    guard(
+        "an object is gone although somebody's finalizer is still on it",
+        OBSERVER,
+        "    if not left:\n        return None\n    many",
+        "    if left or not left:\n        return None\n    many",
+        LIFE + "what_it_waits_for_is_said_in_the_words_of_its_controller",
+    ),
+    guard(
+        "what was given up is waited for",
+        OBSERVER,
+        """        if turn.abandoned:
+            return _over(turn, record, Reason.CANCELLED, "its cleanup was given up")
+""",
+        "",
+        LIFE + "given_up_it_waits_for_nothing_and_the_cluster_collects_it",
+    ),
+    guard(
+        "an object is claimed before the server was asked whether it would take it",
+        EXECUTOR,
+        "elif said := await self._observer.ask(turn, step, key[1]):",
+        "elif said := None:",
+        LIFE + "without_the_right_it_says_the_line_to_type_and_goes_on",
+    ),
+    guard(
+        "what was made after its run had ended stays",
+        EXECUTOR,
+        "if not await self._is_permitted(sight, where, Phase.OPEN, Phase.CLOSED):",
+        "if where is None:",
+        LIFE + "an_operator_that_stood_still_takes_back_what_it_made_too_late",
+    ),
+    guard(
+        "our finalizer stays when the run is over",
+        EXECUTOR,
+        "                await self._let_go(where, record.ref)\n",
+        "                pass\n",
+        WHOLE,
+    ),
+    guard(
+        "the first UID that was seen is not entered",
+        OBSERVER,
+        "            turn.made[key] = found",
+        "            _ = found",
+        WHOLE,
+    ),
+)
