@@ -1,6 +1,7 @@
 """Objects that steps make, on a real server: with whose rights, by which grant, and under which policies."""
 
 import asyncio
+import json
 import shlex
 import ssl
 from collections.abc import Awaitable, Callable
@@ -15,12 +16,12 @@ from dayfly.kube.client import Client
 from dayfly.kube.transport import HttpTransport
 from dayfly.operator.objects import grants
 from dayfly.spec.kube_object import KubeObject
-from deploy.conftest import thing
-from policy.apiserver import eventually
+from deploy.conftest import OPERATOR, thing
+from policy.apiserver import AUDITED, eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
 
-TEAM = "objects-team"
+TEAM = AUDITED
 OWNER = {"apiVersion": "v1", "kind": "Namespace", "name": TEAM, "uid": "", "blockOwnerDeletion": False}
 CONTAINER = {"name": "a", "image": "x"}
 JOB = {
@@ -94,6 +95,15 @@ def type_the_line(installed, error):
         installed.cluster.kubectl(*words)
 
 
+def asked(installed):
+    """Who has asked for jobs, as whom, what, and how it was answered, as the server has written it down."""
+    for line in installed.cluster.audit_log.read_text().splitlines():
+        event = json.loads(line)
+        if event["objectRef"]["resource"] == "jobs" and event["user"]["username"] == OPERATOR:
+            as_whom = event.get("impersonatedUser", {})
+            yield as_whom, event["verb"], event["responseStatus"].get("code", 0)
+
+
 def test_a_life_by_the_line_that_the_refusal_says(installed, play):
     """A Job: refused, granted by that line, made at rest, let go, deleted; with the account's rights alone."""
 
@@ -130,6 +140,14 @@ def test_a_life_by_the_line_that_the_refusal_says(installed, play):
         assert (await refused(client.find(kind, name, TEAM))).not_granted, "the operator itself may not even look"
 
     play(story)
+    eventually(lambda: ({}, "get", 403) in asked(installed))  # the last of them; the log is written a moment later
+    entries = list(asked(installed))
+    assert {verb for _, verb, code in entries if code < 300} == {"get", "create", "patch", "delete"}
+    assert {(code, verb) for whom, verb, code in entries if not whom} == {(403, "get")}
+    for whom in [whom for whom, _, _ in entries if whom]:
+        assert whom["username"] == account(TEAM)
+        assert whom["extra"] == {key: [value] for key, value in EXTRA.items()}
+        assert "system:serviceaccounts" in whom["groups"]
 
 
 def test_a_finalizer_of_ours_is_set_and_removed_by_the_account_and_by_nobody_else(installed, play):
@@ -153,10 +171,13 @@ def test_a_finalizer_of_ours_is_set_and_removed_by_the_account_and_by_nobody_els
             answer = installed.ask("PATCH", f"{path}/{name}", bare, user=user, kind=merge)
             assert (answer.status, words in answer.message) == (403, True), answer.message
         await objects.delete(kind, made)
-        found = await objects.find(kind, name, TEAM)
+        async with asyncio.timeout(60):
+            found = await objects.find(kind, name, TEAM)
+            while found is not None and read.hangs_on(found):  # the collector looks whether it has made anything
+                await asyncio.sleep(0.1)
+                found = await objects.find(kind, name, TEAM)
         assert found is not None
         assert read.ending(found)
-        assert read.hangs_on(found) == []
         await objects.let_go(kind, found)
         await objects.let_go(kind, found)
         assert await objects.find(kind, name, TEAM) is None

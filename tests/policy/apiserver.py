@@ -93,12 +93,29 @@ def eventually(check: Callable[[], Any], seconds: float = 120) -> Any:
     return value
 
 
-def start() -> Iterator[Api]:
+# Of the objects that the operator makes as somebody else it is written down who has asked.
+AUDITED = "objects-team"
+AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {
+            "level": "Metadata",
+            "namespaces": [AUDITED],
+            "resources": [{"group": "batch", "resources": ["jobs"]}, {"group": "", "resources": ["configmaps"]}],
+        },
+        {"level": "None"},
+    ],
+}
+
+
+def start(audit: dict[str, Any] | None = None) -> Iterator[Api]:
     """A server for as long as the fixture that yields from this lasts."""
     ours = os.pidfd_open(os.getpid())  # a killed session leaves no server behind
     try:
         build.check_machine(kubelet=False)
-        own = clusters.up(kubelet=False, owner=ours)
+        own = clusters.up(kubelet=False, owner=ours, audit=audit)
     except build.UnavailableError as problem:
         if os.environ.get("CI") == "true":
             pytest.fail(f"cluster tests may not be skipped in CI: {problem}")
@@ -116,7 +133,7 @@ def start() -> Iterator[Api]:
 @pytest.fixture(scope="session")
 def api() -> Iterator[Api]:
     """A server without anything of ours."""
-    yield from start()
+    yield from start(AUDIT)
 
 
 def definitions() -> str:
