@@ -381,6 +381,37 @@ class TestHttp:
             finally:
                 await client.close()
 
+    async def test_acting_as_somebody_else_has_his_rights_and_none_of_ours(self):
+        cluster = FakeCluster()
+        async with serving(cluster) as address:
+            client = Client(HttpTransport(Plain(address)))
+            ada = client.acting_as("ada", {"example.org/why": "a b"})
+            try:
+                with pytest.raises(errors.Forbidden, match='User "ada" cannot create resource "secrets"') as caught:
+                    await ada.create(SECRETS, secret(), "default")
+                assert caught.value.not_granted
+                await client.create(SECRETS, secret(), "default")
+                cluster.rights.add(("ada", "get", "secrets"))
+                assert (await ada.get(SECRETS, "s", "default")).metadata.name == "s"
+                assert cluster.calls[-1].request.headers == {
+                    "Impersonate-User": "ada",
+                    "Impersonate-Extra-example.org%2Fwhy": "a b",
+                }
+                await client.get(SECRETS, "s", "default")
+                assert cluster.calls[-1].request.headers == {}
+            finally:
+                await client.close()
+
+    async def test_what_a_server_serves(self):
+        cluster = FakeCluster()
+        client = Client(cluster.transport())
+        served = {each.name: (each.kind, each.namespaced) for each in await client.kinds("apps/v1")}
+        assert served["deployments"] == ("Deployment", True)
+        assert "deployments/status" in served
+        assert ("Node", False) in [(each.kind, each.namespaced) for each in await client.kinds("v1")]
+        with pytest.raises(errors.NotFound):
+            await client.kinds("no.example.org/v1")
+
     async def test_nobody_there_is_no_unknown(self):
         """A refused connection proves that nothing was sent."""
         client = Client(HttpTransport(Plain("http://127.0.0.1:1")))

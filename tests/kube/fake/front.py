@@ -23,6 +23,7 @@ async def serving(cluster: FakeCluster) -> AsyncIterator[str]:
             dict(incoming.query),
             await incoming.read(),
             incoming.content_type,
+            headers={name: value for name, value in incoming.headers.items() if name.startswith("Impersonate-")},
         )
         try:
             if incoming.query.get("watch") or incoming.path.endswith("/log"):
