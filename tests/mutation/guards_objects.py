@@ -142,4 +142,18 @@ OBJECTS: tuple[Guard, ...] = (
         "            _ = found",
         WHOLE,
     ),
+    guard(
+        "what is bound to one UID is bound to the next that is seen",
+        "plan/decide.py",
+        "record.state in ALIVE and not record.ref:",
+        "record.state in ALIVE:",
+        "plan/test_binding.py::test_another_of_its_name_is_never_let_go",
+    ),
+    guard(
+        "news of another attempt binds this one",
+        "plan/decide.py",
+        "if record.attempt == attempt and record.state in ALIVE and not",
+        "if record.state in ALIVE and not",
+        "plan/test_binding.py::test_news_of_another_attempt_binds_nothing",
+    ),
 )
