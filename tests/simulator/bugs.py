@@ -110,7 +110,7 @@ BUGS: tuple[Bug, ...] = (
         12,
         host="cluster",
     ),
-    _bug("abandon does not close", DECIDE, "request = wish.stop or wish.abandon", "request = wish.stop", 13),
+    _bug("abandon does not close", DECIDE, "request = wish.stop or wish.abandon", "request = wish.stop", 0, 13),
     _bug(
         "time to live is not read",
         DECIDE,
@@ -138,8 +138,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "abandon is not written",
         DECIDE,
-        "if desk.phase is Phase.CLOSED and wish.abandon is not None",
-        "if desk.phase is Phase.OPEN and wish.abandon is not None",
+        "if wish.abandon is not None and",
+        "if desk.phase is Phase.OPEN and wish.abandon is not None and",
         0,
         13,
     ),

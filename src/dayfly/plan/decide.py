@@ -158,7 +158,8 @@ def _settle_wish(desk: Desk) -> None:
         else:
             desk.wake(wish.expires_at)
             desk.wake(wish.lease_until)
-    if desk.phase is Phase.CLOSED and wish.abandon is not None and desk.abandon is None:
+    # Whatever is given up has been closed above, if not before.
+    if wish.abandon is not None and desk.abandon is None:
         desk.move(GiveUp(request=wish.abandon))
 
 

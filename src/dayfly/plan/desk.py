@@ -110,9 +110,9 @@ class Desk:
         """
         if step.unit.kind not in self.world.gated or step.id in self.world.objections:
             return
+        # What reads an output that is not there yet has never been tried.
         made = all(self.unit(name).state is State.CLAIMED for name in missing)
-        first = self.unit(step.id).attempt == 0 and (step.id, 1) not in self.world.facts
-        if made and first:
+        if made and (step.id, 1) not in self.world.facts:
             self.effects.append(Prepare(unit=step.id, attempt=1, ahead=True))
 
     def _claim(self, step: Step | KeptStep, attempt: int, ref: str, generation: str) -> Claim:

@@ -1,5 +1,7 @@
 """What is said of a run: one reason, one sentence, and a line for each unit. Spoken each time anew, never read back."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from dayfly.plan import words
@@ -114,19 +116,19 @@ def _closing(world: World, units: tuple[UnitReport, ...], forks: tuple[UnitRepor
         )
     if run.phase is Phase.CLEANED:
         return Reason.CLEANED, "every delete step has succeeded; nothing is left"
-    stopping = [unit for unit in units if unit.event not in CREATING]
     if doubtful := _with([*units, *forks], "unknown"):
         return Reason.OUTCOME_UNKNOWN, doubtful
-    stuck = [unit for unit in _with(stopping, "retrying") if run.unit(unit.id).vain >= STUCK_AFTER]
+    # Of create steps none is tried again now, and none waits.
+    stuck = [unit for unit in _with(units, "retrying") if run.unit(unit.id).vain >= STUCK_AFTER]
     if stuck:
         return Reason.CLEANUP_STUCK, stuck
     active = [unit for unit in (*units, *forks) if unit.state in ("running", "retrying")]
-    pending = active or [unit for unit in stopping if unit.state == "waiting"]
+    pending = active or _with(units, "waiting")
     because = (run.closed.message or run.closed.reason) if run.closed else ""
     return Reason.DELETING, _busiest(pending) if pending else f"is being cleaned up: {because}"
 
 
-def _with(units: list[UnitReport], state: str) -> list[UnitReport]:
+def _with(units: Iterable[UnitReport], state: str) -> list[UnitReport]:
     return [unit for unit in units if unit.state == state]
 
 
