@@ -2,11 +2,12 @@
 
 import pytest
 
-from dayfly.plan.actions import Started, Stopped
+from dayfly.plan.actions import Decision, Dissolve, Started, Stopped, Wait
 from dayfly.plan.decide import BELT_MS, decide
 from dayfly.plan.world import Running, TargetState, Waiting
 from dayfly.spec.lifecycle import Timeouts
-from plan.rows import NOW
+from plan.rows import CLAIMED, MAKE, MUTE, NOW
+from plan.rows import PLAN as DATABASE
 from plan.worlds import after, born, claim, close, document, plan_of, unit, world
 
 LIMITS = Timeouts(schedule_ms=40_000, pull_ms=70_000, run_ms=90_000, grace_ms=5_000)
@@ -33,6 +34,29 @@ def test_it_may_run_and_end_so_long():
     before = decided(whole - 1)
     assert (before.effects, before.wake_at) == ((), NOW + 1)
     assert [type(effect).__name__ for effect in decided(whole).effects] == ["Cancel"]
+
+
+def test_without_a_limit_it_runs_as_long_as_it_likes():
+    plan = plan_of(document(pre_start=(unit("make", timeouts=Timeouts(run_ms=0)),)))
+    run = after(plan, born(plan), claim(MAKE))
+    decided = decide(plan, world(run, facts={(MAKE, 1): Running(since=1)}), NOW)
+    assert (decided.effects, decided.wake_at) == ((), 0)
+
+
+def test_a_moment_that_has_come_is_no_reason_to_look_again():
+    decided = decide(DATABASE, world(CLAIMED, facts={(MAKE, 1): MUTE}), NOW)
+    assert decided.wake_at > NOW
+
+
+def test_a_run_rests_when_nothing_is_done_and_no_unit_is_waited_for():
+    timer = Wait(unit="", reason="", message="", until=NOW)
+    assert Decision(waits=(timer,)).rests
+    for one in (
+        Decision(moves=(close(),)),
+        Decision(effects=(Dissolve(),)),
+        Decision(waits=(timer, Wait(unit=MAKE, reason="Running", message="it runs"))),
+    ):
+        assert not one.rests
 
 
 @pytest.mark.parametrize("before", [(), (Started(at=3),), (close(), Stopped(at=4))])

@@ -1,8 +1,9 @@
 """Closed runs: worlds in, decisions out."""
 
+import msgspec
 import pytest
 
-from dayfly.plan.actions import Fence, Finish, GiveUp, Void
+from dayfly.plan.actions import Fence, Finish, GiveUp, Started, Stopped, Void
 from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
 from dayfly.plan.world import (
@@ -19,6 +20,7 @@ from plan.rows import (
     CLAIMED,
     DROP,
     DROPPING,
+    GENERATION,
     LACKS,
     MAKE,
     NOW,
@@ -40,9 +42,11 @@ from plan.worlds import (
     born,
     claim,
     close,
+    database,
     document,
     done,
     failed,
+    fork,
     plan_of,
     record,
     succeeded,
@@ -50,6 +54,21 @@ from plan.worlds import (
     void,
     world,
 )
+
+WEB = "fork:shop/web"
+FOLLOWED = plan_of(database(), forks=(fork(), msgspec.structs.replace(fork("web"), after=(APP,))))
+READ_BY_HOOKS = plan_of(database(), document("", post_stop=(unit("bye", "db/make"),)))
+CHAINED = plan_of(document(pre_start=(unit("make"),), post_stop=(unit("drop"), unit("purge", "drop"))))
+NOTHING_MADE = plan_of(document(pre_start=(unit("make"),)), document("cache", post_stop=(unit("sweep"),)))
+HOOKS = plan_of(document("", pre_stop=(unit("y"),), post_stop=(unit("z"),)), forks=(fork(),))
+
+
+def both(*moves):
+    """Closed, with a fork and one that follows it."""
+    run = done(FOLLOWED, born(FOLLOWED), MAKE, SEED)
+    forks = (claim(name, generation=FOLLOWED.kept[name].generation) for name in (APP, WEB))
+    return after(FOLLOWED, run, *forks, *moves, close())
+
 
 ROWS = (
     Row(
@@ -147,6 +166,87 @@ ROWS = (
         {(DROP, 1): Ended(result=succeeded())},
         PAIR,
     ),
+    Row(
+        "a cleanup was claimed by a peer that ended before it let it go",
+        after(PAIR, DROPPING, claim(DROP, ref="uid-1")),
+        "launch db/drop#1",
+        {DROP: "attempt 1 was released; nothing has been heard of it yet"},
+        {(DROP, 1): Held(ref="uid-1")},
+        PAIR,
+    ),
+    Row(
+        "the last cleanup is recorded, and still ending",
+        after(PAIR, DROPPING, claim(DROP), record(DROP, succeeded())),
+        "",
+        {DROP: "the result of attempt 1 is known; its processes are still ending"},
+        {(DROP, 1): Sealed(result=succeeded())},
+        PAIR,
+    ),
+    Row(
+        "a cleanup reads another one",
+        closed(done(CHAINED, born(CHAINED), MAKE), CHAINED),
+        "claim and launch db/drop#1",
+        {"db/purge": "needs an output of db/drop"},
+        plan=CHAINED,
+    ),
+    Row(
+        "hooks read a resource",
+        closed(done(READ_BY_HOOKS, born(READ_BY_HOOKS), MAKE), READ_BY_HOOKS),
+        "claim and launch bye#1",
+        {DROP: "is read by the sandbox's hooks, which must be cleaned up first"},
+        plan=READ_BY_HOOKS,
+    ),
+    Row(
+        "a resource that makes nothing itself is cleaned up after whatever was made",
+        closed(done(NOTHING_MADE, born(NOTHING_MADE), MAKE), NOTHING_MADE),
+        "claim and launch cache/sweep#1",
+        plan=NOTHING_MADE,
+    ),
+    Row(
+        "a target that had started is cleaned up after",
+        after(HOOKS, born(HOOKS), Started(at=1), close(), Stopped(at=2), claim("y"), record("y", succeeded())),
+        "claim and launch z#1",
+        plan=HOOKS,
+    ),
+    Row("of a target that never started nothing is left", closed(born(HOOKS), HOOKS), "finish", plan=HOOKS),
+    Row(
+        "what runs before the stop makes nothing, and the fork never began",
+        after(
+            HOOKS,
+            born(HOOKS),
+            *(claim(APP, generation=GENERATION), void(APP), close()),
+            *(claim("y"), record("y", succeeded())),
+        ),
+        "finish",
+        plan=HOOKS,
+    ),
+    Row(
+        "a fork that follows another one ends before it",
+        both(),
+        "cancel fork:shop/web#1 (asked to end: deleted by ada)",
+        {APP: "is removed once fork:shop/web is gone", WEB: "asked to end: deleted by ada"},
+        {(APP, 1): Running(since=0), (WEB, 1): Running(since=0)},
+        FOLLOWED,
+    ),
+    Row(
+        "and until its last process has",
+        both(record(WEB, failed())),
+        "",
+        {
+            APP: "is removed once fork:shop/web is gone",
+            WEB: "the result of attempt 1 is known; its processes are still ending",
+        },
+        {(APP, 1): Running(since=0), (WEB, 1): Running(since=0)},
+        FOLLOWED,
+    ),
+    Row(
+        "one that is gone already waits for nothing",
+        both(record(APP, failed())),
+        "cancel fork:shop/web#1 (asked to end: deleted by ada)",
+        {WEB: "asked to end: deleted by ada"},
+        {(WEB, 1): Running(since=0)},
+        FOLLOWED,
+    ),
     Row("finished", after(PAIR, done(PAIR, DROPPING, DROP), Finish(at=1)), "dissolve", plan=PAIR),
     Row(
         "abandoned at once",
@@ -169,6 +269,12 @@ ROWS = (
         born(PLAN),
         "close (its time to live is over), finish",
         fields={"wish": Wish(expires_at=NOW)},
+    ),
+    Row(
+        "it is deleted as its time ends, and whoever asked is told of",
+        born(PLAN),
+        "close (deleted by ada), finish",
+        fields={"wish": Wish(stop=STOP, expires_at=NOW, lease_until=NOW)},
     ),
     Row(
         "its lease has lapsed",

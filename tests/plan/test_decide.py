@@ -398,3 +398,10 @@ def test_an_older_attempt_is_released_and_never_read_again():
     facts = {(MAKE, 1): Ended(result=succeeded()), (MAKE, 2): Running(since=NOW)}
     decision = decide(PAIR, world(run, facts=facts, slots=0), NOW)
     assert phrase(decision) == "release db/make#1"
+
+
+def test_a_later_attempt_than_the_ledger_knows_is_not_released():
+    """A peer may have claimed it: our ledger is old."""
+    run = ledger(PAIR, claim(MAKE), record(MAKE, failed()))
+    facts = {(MAKE, 1): Ended(result=failed()), (MAKE, 2): Ended(result=succeeded())}
+    assert phrase(decide(PAIR, world(run, facts=facts), NOW)) == "release db/make#1"

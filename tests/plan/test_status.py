@@ -9,7 +9,7 @@ from dayfly.plan.desk import Desk
 from dayfly.plan.phases import of_resource, phase, troubled
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal, sensitive_inputs
-from dayfly.plan.status import describe, limited
+from dayfly.plan.status import describe, limited, respoken
 from dayfly.plan.world import Ended, Running, Wish
 from dayfly.spec.lifecycle import Input, Output, Ref
 from dayfly.spec.report import Report, UnitReport
@@ -112,6 +112,14 @@ class TestOpen:
         run = after(PLAN, made(PLAN, "a", "b"), claim("db/d"))
         assert told(run).about == "db/d"
 
+    def test_what_is_tried_again_is_said_before_what_runs(self):
+        run = after(PLAN, born(PLAN), claim("db/a"), claim("db/b"), void("db/b", at=NOW))
+        assert told(run).about == "db/b"
+
+    def test_nothing_is_to_come_of_a_step_that_is_done(self):
+        found = one(told(made(PLAN, "a")), "db/a")
+        assert (found.state, found.until, found.waits_on) == ("succeeded", 0, ())
+
 
 class TestForks:
     @pytest.mark.parametrize(
@@ -207,6 +215,17 @@ class TestClosed:
 
 
 class TestBeside:
+    def test_what_was_said_earlier_is_said_anew_with_its_clocks(self):
+        run = after(PLAN, born(PLAN), claim("db/a"), claim("db/b"), record("db/b", succeeded()))
+        report = told(run, facts={("db/a", 1): Running(since=NOW)})
+        later = respoken(report, NOW + 8_000)
+        assert one(report, "db/a").message == "attempt 1 has been running for 0 ms"
+        assert one(later, "db/a").message == "attempt 1 has been running for 8 s"
+        assert later.message == "db/a: attempt 1 has been running for 8 s"
+        assert one(later, "db/b") == one(report, "db/b")
+        ready = told(made(PLAN, "a", "b", "c", "d"))
+        assert respoken(ready, NOW + 8_000) == ready
+
     def test_a_wish_that_is_not_served_is_said_of_what_is_open(self):
         ready = told(made(PLAN, "a", "b", "c", "d"))
         assert limited(ready, ()) is ready
