@@ -43,6 +43,21 @@ def test_one_that_was_not_touched_is_the_next_ones(place, beginnings):
     assert inode(beginnings.make(attempt(place, 3))) != first, "that one is at work"
 
 
+def test_all_that_were_not_touched_wait_for_the_next(place, beginnings):
+    first = {inode(beginnings.make(attempt(place, number))) for number in (1, 2)}
+    for number in (1, 2):
+        assert beginnings.leave(attempt(place, number), again=True)
+    assert len(steps(place)) == 2
+    assert {inode(beginnings.make(attempt(place, number))) for number in (3, 4)} == first
+
+
+def test_one_that_is_gone_already_is_no_trouble(place, beginnings):
+    Path(beginnings.make(attempt(place, 1))).rmdir()
+    assert beginnings.leave(attempt(place, 1), again=True)
+    assert beginnings.leave(attempt(place, 2), again=False)
+    assert steps(place) == []
+
+
 def come_and_gone(path):
     (path / "file").touch()
     (path / "file").unlink()

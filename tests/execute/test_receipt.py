@@ -92,6 +92,11 @@ RAISE, NONE = f"raise {LIMIT}", f"it has no limit of its own, which would be set
             Reason.OOM_KILLED,
             f"needed more memory than its node had left (killed by signal 9 (SIGKILL)); {NONE}",
         ),
+        (
+            {"outcome": "signaled", "code": "9"},
+            Reason.OOM_KILLED,
+            f"needed more memory than its node had left (killed by signal 9 (SIGKILL)); {NONE}",
+        ),
         ({"outcome": "cancelled"}, Reason.CANCELLED, "was asked to end, with 2 s of grace"),
     ],
 )

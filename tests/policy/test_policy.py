@@ -70,6 +70,10 @@ REFUSED = [
     (volume(projected={"sources": [{"serviceAccountToken": {"path": "t"}}]}), "holds a service account's token"),
     (volume(secret={"secretName": "../../team/secrets/x"}), "spec.volumes[0].secret names no Secret"),
     (spec(imagePullSecrets=[{}]), "spec.imagePullSecrets[0] names no Secret"),
+    (main(envFrom=[{"secretRef": {}}]), "spec.containers[0].envFrom[0] names no Secret"),
+    (volume(secret={}), "spec.volumes[0].secret names no Secret"),
+    (volume(configMap={}), "spec.volumes[0].configMap names no ConfigMap"),
+    (volume(projected={"sources": [{"configMap": {}}]}), "spec.volumes[0].sources[0] names no ConfigMap"),
     (spec(volumes=[{"name": "dayfly", "$patch": "delete"}]), "spec.volumes (dayfly) holds the runner"),
     (spec(volumes=[{"name": "dayfly", "projected": {"sources": []}}]), "spec.volumes (dayfly) holds the runner"),
     (
@@ -274,6 +278,16 @@ def test_nobody_elses_pod():
     assert [str(each) for each in policy.check(pod, terms())] == ["metadata.ownerReferences must name the Run"]
 
 
+def test_the_scripts_container_is_known_by_its_name_wherever_it_stands():
+    pod = merged(spec(containers=[side(name="proxy")]))
+    pod["spec"]["containers"].sort(key=lambda each: each["name"] == "main")
+    assert policy.check(pod, terms()) == []
+    assert policy.restored(pod, merged({})) == []
+    pod["spec"]["containers"][1]["command"] = ["sh"]
+    assert [each.path for each in policy.check(pod, terms())] == ["container main: command"]
+    assert [each.path for each in policy.restored(pod, merged({}))] == ["container main: command"]
+
+
 class TestStored:
     """What the server and its webhooks made of the pod."""
 
@@ -295,7 +309,8 @@ class TestStored:
         main["env"].append({"name": "PROXY", "value": "x"})
         main["volumeMounts"].append({"name": "certificates", "mountPath": "/etc/ssl/extra"})
         pod["spec"]["volumes"].append({"name": "certificates", "configMap": {"name": "c"}})
-        pod["spec"]["containers"].append({"name": "istio-proxy", "image": "p"})
+        token = {"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
+        pod["spec"]["containers"].append({"name": "istio-proxy", "image": "p", "volumeMounts": [token]})
         pod["metadata"]["labels"]["mesh"] = "on"
         pod["metadata"]["finalizers"].append("other/one")
         assert policy.restored(pod, merged({})) == []
@@ -304,6 +319,24 @@ class TestStored:
         ("change", "path"),
         [
             (lambda pod, main: pod["metadata"].update(name="other"), "metadata.name"),
+            (lambda pod, main: pod["metadata"].update(namespace="other"), "metadata.namespace"),
+            (lambda pod, main: pod["metadata"].update(finalizers=None), "metadata.finalizers"),
+            (lambda pod, main: pod["metadata"]["ownerReferences"][0].update(uid="other"), "metadata.ownerReferences"),
+            (lambda pod, main: pod["spec"].pop("schedulingGates"), "spec.schedulingGates"),
+            (lambda pod, main: pod["spec"].update(hostPID=True), "spec.hostPID"),
+            (lambda pod, main: pod["spec"].update(hostIPC=True), "spec.hostIPC"),
+            (lambda pod, main: pod["spec"].update(shareProcessNamespace=True), "spec.shareProcessNamespace"),
+            (lambda pod, main: pod["spec"].update(ephemeralContainers=[{"name": "x"}]), "spec.ephemeralContainers"),
+            (lambda pod, main: pod["spec"]["volumes"][0].update(projected={"sources": []}), "spec.volumes (dayfly)"),
+            (lambda pod, main: main.update(terminationMessagePolicy="FallbackToLogsOnError"), "container main: termi"),
+            (lambda pod, main: main.update(startupProbe={"exec": {}}), "container main: startupProbe"),
+            (lambda pod, main: main.update(env=None), "container main: env"),
+            (
+                lambda pod, main: pod["spec"].update(
+                    initContainers=[{"name": "early", "volumeMounts": [{"name": "x", "mountPath": "/dayfly"}]}]
+                ),
+                "container early: volumeMounts",
+            ),
             (lambda pod, main: pod["metadata"]["finalizers"].clear(), "metadata.finalizers"),
             (lambda pod, main: pod["metadata"].pop("ownerReferences"), "metadata.ownerReferences"),
             (
@@ -342,3 +375,9 @@ class TestStored:
         change(pod, pod["spec"]["containers"][0])
         found = policy.restored(pod, merged({}))
         assert [each.path.startswith(path) for each in found] == [True], found
+
+    def test_each_label_that_was_taken_away_is_named(self):
+        pod = self.stored()
+        pod["metadata"]["labels"] = None
+        found = [each.path for each in policy.restored(pod, merged({}))]
+        assert found == ["metadata.labels[dayfly.dev/run]", "metadata.labels[dayfly.dev/reads]"]

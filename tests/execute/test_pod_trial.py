@@ -1,0 +1,70 @@
+"""What no pod could ever be made of is told before anybody waits for one."""
+
+import pytest
+
+from dayfly.execute.pod import trial
+from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Origin, Target, Unit, Webhook
+
+SECRET = {"spec": {"containers": [{"name": "main", "envFrom": [{"secretRef": {"name": "team"}}]}]}}
+ROOT = {"spec": {"securityContext": {"runAsUser": 0}}}
+KEYED = {"metadata": {"labels": {"team.example/cost": "a"}}}
+
+
+def step(name="make", *, inputs=(), **fields):
+    return Unit(name=name, kind="exec", inputs=inputs, exec=Exec(**{"script": "#!/bin/sh", "image": "x:1", **fields}))
+
+
+def told(*units, plugin="db", **events):
+    document = Lifecycle(
+        target=Target(kind="Sandbox", name="box", uid="u"),
+        resource="db",
+        origin=Origin(publisher="team" if plugin else "", plugin=plugin),
+        **{"pre_start": units, **events},
+    )
+    return trial.objections(document)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        step(),
+        step(namespace="jobs"),
+        step(pod_template=SECRET),
+        step(pod_template=ROOT),  # a namespace may be granted `baseline`, and any key
+        step(pod_template=KEYED),
+        step(inputs=(Input(name="url", value="x" * 200_000, as_=As(env="URL")),)),  # of one sandbox alone
+        step(env={"DAYFLY_SANDBOX_NAME": "x" * 200_000}),
+        Unit(name="make", kind="webhook", webhook=Webhook(request={"method": "POST", "url": "https://a.example/"})),
+    ],
+)
+def test_what_may_be_somewhere_is_not_objected_to(unit):
+    assert told(unit) == []
+
+
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        (step(pod_template={"spec": {"hostNetwork": True}}), "spec.hostNetwork must be false"),
+        (step(image=""), "spec.containers[0].image is missing: name an image in the plugin's runner"),
+        (step(script="x" * 300_000), "script and constant inputs make"),
+        (
+            Unit(name="make", kind="webhook", webhook=Webhook(request={"method": "POST", "url": "https://a\\b/"})),
+            "is no plain URL of a server",
+        ),
+    ],
+)
+def test_what_may_be_nowhere_is_told_with_its_step(unit, said):
+    [found] = told(unit)
+    assert found.startswith("the pod of step make may not be made: ")
+    assert said in found
+
+
+def test_an_inline_step_reads_nothing_of_its_namespace():
+    [found] = told(step(pod_template=SECRET), plugin="")
+    assert "only a published plugin can be granted that" in found
+
+
+def test_every_step_of_every_event_is_tried():
+    bad = {"pod_template": {"spec": {"nodeName": "n"}}}
+    found = told(step("a", **bad), step("b"), pre_stop=(step("c", **bad),), post_stop=(step("d", **bad),))
+    assert [each.split()[4] for each in found] == ["a", "c", "d"]
