@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dayfly.execute.pod import read
-from dayfly.execute.pod.names import GATE
+from dayfly.execute.pod.names import GATE, ORDER_ANNOTATION
 from dayfly.kube.objects import Pod
 from dayfly.plan import reasons
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear, Waiting
@@ -148,6 +148,26 @@ def test_a_pod_that_is_over_while_its_container_was_last_seen_running_proves_not
 def test_a_pod_refused_by_its_kubelet_never_ran_unless_its_node_was_lost():
     assert isinstance(seen(phase="Failed", reason="OutOfcpu"), NeverRan)
     assert isinstance(seen(phase="Failed", reason="NodeLost"), Unclear)
+    assert isinstance(seen(phase="Failed", reason="NodeLost", node=""), NeverRan), "it never had a node to be lost"
+
+
+@pytest.mark.parametrize("metadata", [{}, {"annotations": {}}, {"annotations": {ORDER_ANNOTATION: "rubbish"}}])
+def test_an_order_that_is_not_there_says_nothing_of_time(metadata):
+    assert read.dead_by_order({"metadata": metadata}) == 0
+    assert read.start_before({"metadata": metadata}) == 0
+
+
+def test_an_order_says_until_when_its_step_may_start_and_when_it_must_have_ended():
+    def ordered(**records):
+        told = [(key.replace("_", "-"), str(value).encode()) for key, value in records.items()]
+        return {"metadata": {"annotations": {ORDER_ANNOTATION: encode("dayfly-order", told).decode()}}}
+
+    whole = ordered(start_before_ms=1_000, run_ms=20_000, grace_ms=300)
+    assert read.start_before(whole) == 1_000
+    assert read.dead_by_order(whole) == 21_300 + read.SKEW_MS
+    assert read.dead_by_order(ordered(start_before_ms=1_000, run_ms=0, grace_ms=300)) == 0, "it may run for ever"
+    assert read.dead_by_order(ordered(start_before_ms=0, run_ms=20_000, grace_ms=300)) == 0
+    assert read.dead_by_order(ordered(start_before_ms=1_000, run_ms=20_000)) == 0
 
 
 def test_a_gate_holds_and_a_deleted_gated_or_unplaced_pod_never_runs():

@@ -1,0 +1,191 @@
+"""A step's pod, whole: what the kubelet and the runner are told of it."""
+
+import pytest
+
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.pod.render import PodAttempt, SecretKey, pod
+from dayfly.spec.frames import decode
+from dayfly.spec.identity import nonce, resource_id
+from dayfly.spec.lifecycle import As, Exec, Input, Output, Ref, Timeouts, Unit
+
+LIMITS = Timeouts(schedule_ms=1_000, pull_ms=2_000, run_ms=30_000, grace_ms=5_000)
+READ = Ref(unit="make", output="out")
+UNIT = Unit(
+    name="seed",
+    kind="exec",
+    inputs=(
+        Input(name="plain", value="1", as_=As(env="PLAIN", path="/in/plain")),
+        Input(name="url", from_=READ, as_=As(env="URL", path="/in/url")),
+        Input(name="again", from_=READ, as_=As(env="AGAIN")),
+        Input(name="key", from_=READ, as_=As(path="/in/key")),
+        Input(name="gone", from_=READ, as_=As(env="GONE", path="/in/gone")),
+    ),
+    outputs=(Output(name="o", path="/o"), Output(name="s", path="/s", sensitive=True)),
+    timeouts=LIMITS,
+    exec=Exec(script="#!/bin/sh\n", image="x:1", env={"DAYFLY_SANDBOX_NAME": "box"}),
+)
+OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "s-abc", "uid": "r"}
+URL, KEY = SecretKey("outputs", "url"), SecretKey("outputs", "key")
+
+
+def made(unit=UNIT, **fields):
+    values = {"plain": b"1", "url": URL, "again": URL, "key": KEY, "gone": None}
+    given = {
+        **{"run": "u", "run_name": "s-abc", "owner": OWNER, "resource": "db", "unit": "db/seed", "number": 2},
+        **{"inputs": values, "complete": False, "sensitive": frozenset({"key"}), "namespace": "jobs"},
+        **{"runner": "runner-1", "start_before": 7_000, "reads": "abc"},
+    }
+    return pod(unit, PodAttempt(**given | fields))
+
+
+def order(manifest):
+    return decode("dayfly-order", manifest["metadata"]["annotations"]["dayfly.dev/order"].encode())
+
+
+def test_its_spec():
+    assert made()["spec"] == {
+        "restartPolicy": "Never",
+        "schedulingGates": [{"name": "dayfly.dev/claim"}],
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "activeDeadlineSeconds": 37 + 60,
+        "terminationGracePeriodSeconds": 7,
+        "securityContext": {
+            "seccompProfile": {"type": "RuntimeDefault"},
+            **{"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532},
+        },
+        "nodeSelector": {"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"},
+        "containers": [
+            {
+                "name": "main",
+                "image": "x:1",
+                "command": ["/dayfly/runner", "pod"],
+                "env": [
+                    {
+                        "name": "DAYFLY_RECALLED",
+                        "valueFrom": {
+                            "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels['dayfly.dev/recalled']"}
+                        },
+                    }
+                ],
+                "terminationMessagePolicy": "File",
+                "volumeMounts": [
+                    {"name": "dayfly", "mountPath": "/dayfly", "readOnly": True},
+                    {"name": "dayfly-state", "mountPath": "/dayfly-state"},
+                ],
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            }
+        ],
+        "volumes": [
+            {
+                "name": "dayfly",
+                "projected": {
+                    "defaultMode": 0o444,
+                    "sources": [
+                        {
+                            "configMap": {
+                                "name": "runner-1",
+                                "items": [{"key": "runner", "path": "runner", "mode": 0o555}],
+                            }
+                        },
+                        {
+                            "downwardAPI": {
+                                "items": [
+                                    {
+                                        "path": "order",
+                                        "fieldRef": {
+                                            "apiVersion": "v1",
+                                            "fieldPath": "metadata.annotations['dayfly.dev/order']",
+                                        },
+                                    },
+                                    {"path": "uid", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}},
+                                ]
+                            }
+                        },
+                        {
+                            "secret": {
+                                "name": "outputs",
+                                "items": [{"key": "url", "path": "in/0"}, {"key": "key", "path": "in/1"}],
+                            }
+                        },
+                    ],
+                },
+            },
+            {"name": "dayfly-state", "emptyDir": {}},
+        ],
+    }
+
+
+def test_whose_it_is():
+    meta = made()["metadata"]
+    assert (meta["namespace"], meta["finalizers"], meta["ownerReferences"]) == ("jobs", ["dayfly.dev/record"], [OWNER])
+    assert meta["labels"] == {
+        "dayfly.dev/run": "s-abc",
+        "app.kubernetes.io/managed-by": "dayfly",
+        "dayfly.dev/reads": "abc",
+    }
+    told = {key: value for key, value in meta["annotations"].items() if key != "dayfly.dev/order"}
+    assert told == {
+        "dayfly.dev/unit": "db/seed",
+        "dayfly.dev/attempt": "2",
+        "dayfly.dev/nonce": nonce("u", "db/seed", 2),
+    }
+
+
+def test_what_an_overlay_labels_stays_and_ours_wins():
+    overlay = {
+        "metadata": {
+            "labels": {"team.example/a": "b", "dayfly.dev/run": "other"},
+            "annotations": {"team.example/c": "d", "dayfly.dev/attempt": "9"},
+        }
+    }
+    exec_ = Exec(script="#!/bin/sh\n", image="x:1", pod_template=overlay)
+    meta = made(Unit(name="seed", kind="exec", exec=exec_), inputs={})["metadata"]
+    assert (meta["labels"]["team.example/a"], meta["labels"]["dayfly.dev/run"]) == ("b", "s-abc")
+    assert (meta["annotations"]["team.example/c"], meta["annotations"]["dayfly.dev/attempt"]) == ("d", "2")
+
+
+def test_its_order():
+    nonce_of = nonce("u", "db/seed", 2)
+    assert order(made()) == [
+        ("nonce", nonce_of.encode()),
+        ("attempt", b"2"),
+        ("start-before-ms", b"7000"),
+        ("script", b"#!/bin/sh\n"),
+        ("run-ms", b"30000"),
+        ("grace-ms", b"5000"),
+        ("unit-limit", b"524288"),
+        ("output", b"o\0/o"),
+        ("sensitive-output", b"s\0/s"),
+        ("file", b"/in/plain\0" + b"1"),
+        ("secret-file", b"/in/url\0/dayfly/in/0"),
+        ("sensitive-file", b"/in/key\0/dayfly/in/1"),
+        ("file", b"/in/gone\0"),
+        ("env", b"DAYFLY_SANDBOX_NAME=box"),
+        ("env", b"DAYFLY_RESOURCE_ID=" + resource_id("u", "db").encode()),
+        ("env", b"DAYFLY_ATTEMPT=2"),
+        ("env", b"DAYFLY_ATTEMPT_NONCE=" + nonce_of.encode()),
+        ("env", b"DAYFLY_OUTPUTS_COMPLETE=false"),
+        ("env", b"DAYFLY_ABSENT_INPUTS=gone"),
+        ("env", b"PLAIN=1"),
+        ("secret-env", b"URL\0/dayfly/in/0"),
+        ("secret-env", b"AGAIN\0/dayfly/in/0"),
+        ("env", b"GONE="),
+    ]
+
+
+def test_what_only_some_of_them_have():
+    bare = Unit(name="seed", kind="exec", exec=Exec(script="#!/bin/sh\n"))
+    other = made(bare, inputs={}, restricted=False, cleaning=True, architecture="arm64", start_before=0)
+    assert "image" not in other["spec"]["containers"][0]
+    assert other["spec"]["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
+    assert other["spec"]["priorityClassName"] == "dayfly-cleanup"
+    assert other["spec"]["nodeSelector"]["kubernetes.io/arch"] == "arm64"
+    assert "start-before-ms" not in dict(order(other))
+    assert "priorityClassName" not in made()["spec"]
+
+
+def test_a_script_that_no_pod_can_carry_is_refused():
+    long = Unit(name="seed", kind="exec", exec=Exec(script="x" * 300_000))
+    with pytest.raises(CannotRenderError, match="move large constants into the image"):
+        made(long, inputs={})

@@ -1,0 +1,142 @@
+"""What the log of a webhook shows: each request and each answer, once, and no secret of either."""
+
+import threading
+
+import pytest
+
+from webhook.sending import send, unit
+from webhook.server import Server, answer
+
+CREATED = answer(201, {"id": "r-1"}, location="/r/1", etag="7")
+POLL = {"until": {"path": "$.state", "in": ["done"]}}
+
+
+def lines(sent, server):
+    """The log, with the server's own name in place of its port and `KEY` in that of the request's key."""
+    key = sent.order["key"]
+    return sent.log.replace(server.name, "SERVER").replace(key, "KEY").splitlines()
+
+
+def test_an_exchange_is_shown_without_its_secrets(tmp_path):
+    with Server(lambda *_: CREATED) as server:
+        made = unit(
+            f"{server.url}/v1",
+            headers={
+                "X-Team": "shop",
+                "X-Token": {"$input": "token"},
+                "Authorization": {"$secret": {"name": "dns", "key": "token"}, "prefix": "Bearer "},
+            },
+            body={"token": {"$input": "token"}, "other": 1},
+            inputs={"token": "t0ken-of-team"},
+        )
+        sent = send(tmp_path, made, allowed=[server.name], sensitive=["token"], secrets={"DNS_TOKEN": "t0ken-of-dns"})
+    assert lines(sent, server) == [
+        "POST http://SERVER/v1",
+        "  X-Team: shop",
+        "  X-Token: ***",
+        "  Authorization: ***",
+        "  Content-Type: application/json",
+        "  Idempotency-Key: KEY",
+        '  {"token":"*************","other":1}',
+        "answered 201 Phrase",
+        "  location: /r/1",
+        "  content-type: application/json",
+        '  {"id": "r-1"}',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (answer(400, {"why": "no"}), ["answered 400 Phrase", "TYPE", '  {"why": "no"}', "that is no success"]),
+        (answer(399), ["answered 399 Phrase", "that is no success; HINT"]),
+        (answer(300), ["answered 300 Phrase", "that is no success; HINT"]),
+        (CREATED[:-3], ["answered 201 Phrase", "  location: /r/1", "TYPE", '  {"id": "r-', "the answer was cut off"]),
+        (answer(200, b"<p>"), ["answered 200 Phrase", "  <p>", "the answer is not JSON, and $.id is sought in it"]),
+        (answer(200, {}), ["answered 200 Phrase", "TYPE", "  {}", "the answer has nothing for output id"]),
+        (
+            None,
+            [
+                "sent, but no answer came: Remote end closed connection without response",
+                "it may be sent again, under the same key",
+            ],
+        ),
+        (answer(503), ["answered 503 Phrase", "OPEN", "it may be sent again, under the same key"]),
+    ],
+)
+def test_an_answer_that_is_of_no_use_is_shown_and_why(tmp_path, said, shown):
+    with Server(lambda *_: said) as server:
+        made = unit(server.url, outputs={"id": {"json_path": "$.id"}}, idempotent=True)
+        sent = send(tmp_path, made, allowed=[server.name])
+    words = {
+        "TYPE": "  content-type: application/json",
+        "OPEN": "this answer leaves open what has become of the request",
+    }
+    hint = "redirects are not followed: write the address itself"
+    wanted = [words.get(each, each).replace("HINT", hint) for each in shown]
+    assert lines(sent, server)[2:] == wanted
+
+
+def test_the_same_answer_about_a_job_is_shown_once(tmp_path):
+    states = ["waits", "waits", "runs", "runs", "done"]
+
+    def reply(request, _):
+        return (
+            answer(202, b"", location="/jobs/1") if request.method == "POST" else answer(200, {"state": states.pop(0)})
+        )
+
+    with Server(reply) as server:
+        sent = send(tmp_path, unit(server.url, poll=POLL), allowed=[server.name])
+    assert [line for line in lines(sent, server) if "state" in line] == [
+        '  {"state": "waits"}',
+        '  {"state": "runs"}',
+        '  {"state": "done"}',
+        '  {"state": "done"}',  # it is the last one, from which outputs are taken
+    ]
+    assert lines(sent, server).count("GET http://SERVER/jobs/1") == 1
+
+
+def test_what_is_tried_again_is_said_each_time(tmp_path):
+    with Server(lambda *_: CREATED) as server:
+        name = server.name
+    sent = send(tmp_path, unit(f"http://{name}/"), allowed=[name])
+    why = f"{name} cannot be connected to: connection refused"
+    assert sent.log.splitlines()[2:] == [
+        *(f"nothing was sent: {why}; trying again in {pause} s" for pause in ("0.5", "1", "2")),
+        why,
+    ]
+
+
+def test_there_is_no_pause_for_which_no_time_is_left(tmp_path):
+    with Server(lambda *_: CREATED) as server:
+        name = server.name
+    sent = send(tmp_path, unit(f"http://{name}/", run_ms=2_000), allowed=[name])
+    assert (sent.reason, sent.pauses) == ("NotSent", [0.5, 1.0])
+
+
+def test_a_name_that_nobody_resolves_ends_the_try(tmp_path):
+    never = threading.Event()
+
+    def hangs(*_):
+        never.wait()
+        return []
+
+    try:
+        sent = send(tmp_path, unit("https://api.example/", run_ms=100), resolver=hangs)
+    finally:
+        never.set()
+    assert sent.reason == "NotSent"
+    assert sent.log.endswith("the name api.example was not resolved within 0.08 s")
+
+
+def test_a_name_without_an_address_says_so(tmp_path):
+    sent = send(tmp_path, unit("https://api.example/"), resolver=lambda *_: [])
+    assert (sent.reason, sent.log.splitlines()[-1]) == ("NotSent", "the name api.example has no address")
+
+
+def test_a_name_that_cannot_be_written_is_one_that_cannot_be_resolved(tmp_path):
+    def unwritable(host, _):
+        raise UnicodeError("label too long")
+
+    sent = send(tmp_path, unit("https://api.example/"), resolver=unwritable)
+    assert sent.log.splitlines()[-1] == "the name api.example cannot be resolved: label too long"
