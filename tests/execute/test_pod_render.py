@@ -31,9 +31,19 @@ URL, KEY = SecretKey("outputs", "url"), SecretKey("outputs", "key")
 def made(unit=UNIT, **fields):
     values = {"plain": b"1", "url": URL, "again": URL, "key": KEY, "gone": None}
     given = {
-        **{"run": "u", "run_name": "s-abc", "owner": OWNER, "resource": "db", "unit": "db/seed", "number": 2},
-        **{"inputs": values, "complete": False, "sensitive": frozenset({"key"}), "namespace": "jobs"},
-        **{"runner": "runner-1", "start_before": 7_000, "reads": "abc"},
+        "run": "u",
+        "run_name": "s-abc",
+        "owner": OWNER,
+        "resource": "db",
+        "unit": "db/seed",
+        "number": 2,
+        "inputs": values,
+        "complete": False,
+        "sensitive": frozenset({"key"}),
+        "namespace": "jobs",
+        "runner": "runner-1",
+        "start_before": 7_000,
+        "reads": "abc",
     }
     return pod(unit, PodAttempt(**given | fields))
 
@@ -52,7 +62,10 @@ def test_its_spec():
         "terminationGracePeriodSeconds": 7,
         "securityContext": {
             "seccompProfile": {"type": "RuntimeDefault"},
-            **{"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532},
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "fsGroup": 65532,
         },
         "nodeSelector": {"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"},
         "containers": [

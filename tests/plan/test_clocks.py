@@ -4,11 +4,12 @@ import pytest
 
 from dayfly.plan.actions import Decision, Dissolve, Started, Stopped, Wait
 from dayfly.plan.decide import BELT_MS, decide
+from dayfly.plan.retry import RECALL_MS
 from dayfly.plan.world import Running, TargetState, Waiting
 from dayfly.spec.lifecycle import Timeouts
-from plan.rows import CLAIMED, MAKE, MUTE, NOW
+from plan.rows import APP, ASKED, CLAIMED, GENERATION, MAKE, MUTE, NOW
 from plan.rows import PLAN as DATABASE
-from plan.worlds import after, born, claim, close, document, plan_of, unit, world
+from plan.worlds import after, born, claim, close, document, fork, plan_of, unit, world
 
 LIMITS = Timeouts(schedule_ms=40_000, pull_ms=70_000, run_ms=90_000, grace_ms=5_000)
 PLAN = plan_of(document(pre_start=(unit("make", timeouts=LIMITS),)))
@@ -46,6 +47,14 @@ def test_without_a_limit_it_runs_as_long_as_it_likes():
 def test_a_moment_that_has_come_is_no_reason_to_look_again():
     decided = decide(DATABASE, world(CLAIMED, facts={(MAKE, 1): MUTE}), NOW)
     assert decided.wake_at > NOW
+
+
+def test_who_was_recalled_is_looked_at_in_time_while_others_are_waited_for():
+    """Of a step behind the forks nothing is said while one of them does not answer; its own clock runs."""
+    plan = plan_of(document(post_start=(unit("make"),)), forks=(fork(),))
+    run = after(plan, born(plan), claim(APP, generation=GENERATION), claim(MAKE))
+    facts = {(APP, 1): Running(since=NOW, ready=False), (MAKE, 1): ASKED}
+    assert decide(plan, world(run, facts=facts), NOW).wake_at == ASKED.recalled + RECALL_MS
 
 
 def test_a_run_rests_when_nothing_is_done_and_no_unit_is_waited_for():

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from dayfly.plan import words
+from dayfly.plan.actions import Finish
 from dayfly.plan.decide import decide
 from dayfly.plan.desk import Desk
 from dayfly.plan.phases import of_resource, phase, troubled
@@ -136,6 +137,7 @@ class TestForks:
         assert (found.state, report.ready) == (state, ready)
         assert report.reason is (Reason.HOOKS_PENDING if state == "running" else Reason.FORKS_PENDING)
         assert found.started_at == (7 if fact else 0)
+        assert found.since == (7 if fact and state == "waiting" else 5)
         assert (found.kind, found.event, found.name) == ("fork", "start", "app")
         assert (report.done, report.total) == (2 + (state == "running"), 5)
 
@@ -171,6 +173,11 @@ class TestClosed:
         assert states(report) == {"a": "succeeded", **dict.fromkeys("bcd", "skipped"), "y": "waiting", "z": "waiting"}
         assert (report.done, report.total, report.reason) == (0, 2, Reason.DELETING)
         assert report.about in ("db/y", "db/z")
+
+    def test_what_will_never_be_begun_is_not_counted(self):
+        report = told(after(PLAN, born(PLAN), close(), Finish(at=NOW)))
+        assert set(states(report).values()) == {"skipped"}
+        assert (report.done, report.total, report.reason) == (0, 0, Reason.CLEANED)
 
     def test_what_works_is_said_and_not_what_waits(self):
         run = after(PLAN, made(PLAN, "a"), close(), claim("db/z"))
@@ -241,7 +248,8 @@ class TestBeside:
         report = told(after(PLAN, made(PLAN, "a"), close()))
         assert of_resource(report.units, "db", closed=True)[:3] == ("Deleting", 0, 2)
         assert of_resource(report.units, "db", closed=False)[:3] == ("Ready", 1, 1)
-        assert of_resource(report.units, "other", closed=True)[:3] == ("Deleting", 0, 0)
+        other = of_resource(report.units, "other", closed=True)
+        assert (other[:3], other.worst, other.troubled) == (("Deleting", 0, 0), None, False)
 
     def test_a_resource_fails_by_its_worst_step(self):
         run = after(PLAN, born(PLAN), claim("db/a"), claim("db/b"), record("db/b", failed()))

@@ -87,7 +87,7 @@ def test_headers_have_their_values_and_those_that_are_written_may_be_shown():
 def test_a_body_is_json_and_says_so_unless_it_is_told_otherwise():
     request = built(body={"n": NAME, "deep": [{"port": {"$input": "port", "json": True}}], "ü": 1, "gone": GONE})
     assert json.loads(request.body) == {"n": "a/b c", "deep": [{"port": 5432}], "ü": 1, "gone": None}
-    assert request.body.startswith('{"n":"a/b c","deep"'.encode())
+    assert request.body.startswith(b'{"n":"a/b c","deep"')
     assert request.headers[0] == ("Content-Type", "application/json")
     own = built(body=0, headers={"content-type": "application/x"})
     assert (own.body, own.headers[0]) == (b"0", ("content-type", "application/x"))
@@ -136,7 +136,7 @@ def test_a_job_is_asked_for_where_the_answer_says(location, target):
 
 @pytest.mark.parametrize("location", ["//elsewhere.example/", "http://api.example/", "https://api.example:444/"])
 def test_no_other_server_is_asked_for_a_job(location):
-    with pytest.raises(UnfitError, match="is not on api.example"):
+    with pytest.raises(UnfitError, match=r"is not on api\.example"):
         following({"url": URL}, built(), location)
 
 
@@ -174,8 +174,12 @@ def test_what_stands_on_the_wire(tmp_path, method, body, length):
     assert sent.code == 0, sent.log
     [seen] = server.seen
     wanted = {
-        **{"host": server.name, "user-agent": "mine", "idempotency-key": sent.order["key"], "connection": "close"},
-        **{"accept": "application/json", "accept-encoding": "identity"},
+        "host": server.name,
+        "user-agent": "mine",
+        "idempotency-key": sent.order["key"],
+        "connection": "close",
+        "accept": "application/json",
+        "accept-encoding": "identity",
         **({"content-type": "application/json"} if body is not None else {}),
         **({"content-length": length} if length else {}),
     }
@@ -213,7 +217,12 @@ def test_values_that_an_answer_may_have(tmp_path):
         several = unit(server.url, outputs={"o": {"json_path": "$.list[*]"}})
         assert "finds 2 values; one is wanted" in send(tmp_path, several, allowed=[server.name]).log
     assert sent.outputs == {
-        **{"n": "0", "no": "false", "last": '{"b":[true]}', "first": "1", "text": "", "status": "206"},
+        "n": "0",
+        "no": "false",
+        "last": '{"b":[true]}',
+        "first": "1",
+        "text": "",
+        "status": "206",
     }
 
 

@@ -46,9 +46,8 @@ def _event(desk: Desk, event: Event) -> bool:
     where = {step.id: standing(step, records.get(step.id, NEVER)) for step in steps}
     failed = tuple(name for name, at in where.items() if at is Standing.FAILED)
     unknown = {name for name, record in records.items() if record.state is State.UNKNOWN}
-    doubtful = (
-        tuple(step.id for step in desk.plan.steps.values() if step.creates and step.id in unknown) if unknown else ()
-    )
+    # In an open run none of them cleans up.
+    doubtful = tuple(step.id for step in desk.plan.steps.values() if step.id in unknown) if unknown else ()
     for step in steps:
         at = where[step.id]
         if at is Standing.FRESH or at is Standing.AGAIN:
@@ -190,8 +189,6 @@ def _start_fork(desk: Desk, fork: KeptStep, record: UnitRecord) -> None:
 
 def _fork_due(record: UnitRecord, now: int) -> int:
     """A process that had run for long starts again soon; one that keeps ending is given more and more time."""
-    if record.attempt == 0:
-        return 0
     lived = record.started_at and record.ended_at - record.started_at >= FORK_BACKOFF_MAX_MS
     return ended_by(record, now) + (
         FORK_BACKOFF_MS if lived else backoff(FORK_BACKOFF_MS, record.attempt, FORK_BACKOFF_MAX_MS)

@@ -134,8 +134,7 @@ def _with(units: Iterable[UnitReport], state: str) -> list[UnitReport]:
 
 def _busiest(units: list[UnitReport]) -> list[UnitReport]:
     """What is under way says more than what waits for it."""
-    rank = {"retrying": 0, "running": 1}
-    return sorted(units, key=lambda unit: rank.get(unit.state, 2))
+    return sorted(units, key=lambda unit: (unit.state != "retrying", unit.state != "running"))
 
 
 def _step(world: World, step: Step, wait: Wait | None, now: int) -> UnitReport:
