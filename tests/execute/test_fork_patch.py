@@ -13,6 +13,7 @@ import pytest
 
 from dayfly.execute.fork import patch
 from dayfly.execute.order import CannotRenderError
+from dayfly.spec.text import MAX_DEPTH
 from execute.baselines import WEB, fresh
 from execute.forking import FREE, forked, json
 from policy.overlays import Source
@@ -206,6 +207,14 @@ class TestOperations:
         assert document == WEB
 
 
+def within(depth):
+    """A value with so many lists around it."""
+    value = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 def doubling(times):
     """A document in itself, again and again: 2^times of it."""
     return [op("copy", f"/spec/template/x{n}", **{"from": "/spec/template"}) for n in range(times)]
@@ -252,6 +261,35 @@ def test_bombs_end_at_their_bound(kind, value):
         tracemalloc.stop()
     assert re.search("adds more than|handles more than|nested more than", str(refused.value))
     assert peak < 10 << 20
+
+
+TEXTS = {"t": "x" * (patch.MOST_ADDED - 28), "l": [1] * 10}  # the mapping, its keys, and two bytes more for each value
+
+FULL = [
+    op("add", "/spec/0", value=[1] * (patch.MOST_LOOKED_AT // 4 - 1)),
+    *(op("copy", f"/spec/{n}", **{"from": "/spec/0"}) for n in (1, 2, 3)),
+]
+
+
+@pytest.mark.parametrize(
+    ("operations", "said"),
+    [
+        ([op("add", "/spec/x", value=TEXTS)], ""),
+        ([op("add", "/spec/x", value={**TEXTS, "t": TEXTS["t"] + "x"})], "handles more than 131072 bytes"),
+        ([op("add", "/spec/x", value=TEXTS), op("add", "/spec/y", value=1)], "adds more than 131072 bytes"),
+        ([op("add", "/spec/x", value=TEXTS), op("replace", "/spec/x", value=1)], "adds more than 131072 bytes"),
+        ([op("add", "/spec/x", value=TEXTS), op("test", "/spec/x", value=TEXTS)], ""),
+        ([op("add", "/spec/x", value=TEXTS), op("move", "/spec/y", **{"from": "/spec/x"})], ""),
+        (FULL, ""),
+        ([*FULL, op("test", "/kind", value="Deployment")], "or 20000 values in all its operations"),
+        ([op("add", f"{MAIN}/x", value=within(MAX_DEPTH - 6))], ""),
+        ([op("add", f"{MAIN}/x", value=within(MAX_DEPTH - 5))], f"nested more than {MAX_DEPTH} deep"),
+    ],
+)
+def test_what_a_patch_may_handle_to_the_byte(operations, said):
+    end = pytest.raises(CannotRenderError, match=said) if said else contextlib.nullcontext()
+    with end:
+        patch.apply(fresh("web"), json(*operations))
 
 
 def test_more_operations_than_anybody_writes():

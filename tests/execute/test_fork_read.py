@@ -73,6 +73,15 @@ def test_what_stands_in_the_way():
         found = fact(pods, counts=(1, 1, 0), conditions=conditions)
         return found.reason, found.message
 
+    unready = pod(conditions=[{"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "x"}])
+    placed = pod(conditions=[{"type": "PodScheduled", "status": "True", "reason": "x", "message": "x"}])
+    mute = pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "no reason"}])
+    late = {"type": "Progressing", "status": "False", "message": "has timed out"}
+    well = [{**quota, "status": "False"}, {**late, "status": "True"}, {"type": "Available", "status": "False"}]
+    assert said(unready, placed, conditions=well) == ("Starting", "0 of 1 pods answer")
+    assert said(mute) == ("Unschedulable", "no reason")
+    assert said(conditions=[late]) == ("NotProgressing", "has timed out")
+    assert said(conditions=[{**late, "reason": "Stuck"}]) == ("Stuck", "has timed out")
     assert said(ordinary, pulling) == ("ImagePullBackOff", "no")
     assert said(unplaced, conditions=[quota]) == ("Unschedulable", "full")
     assert said(conditions=[quota]) == ("FailedCreate", "exceeded quota")

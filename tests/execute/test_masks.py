@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayfly.execute.masks import LEAST, forms, overwritten
+from dayfly.execute.masks import LEAST, MOST, forms, overwritten
 
 SECRET = b's3cr3t/Value+with%odd "signs"'
 
@@ -37,6 +37,12 @@ def test_of_several_lines_those_that_are_long_enough():
 @pytest.mark.parametrize("value", [b"", b"abc", b"abc\n\n", b"x" * 70_000])
 def test_what_is_too_short_or_too_long_masks_nothing(value):
     assert overwritten(b"abc" + value, [value]) == b"abc" + value
+
+
+def test_the_longest_value_that_is_masked():
+    value = b"x" * MOST
+    assert overwritten(value, [value]) == b"*" * MOST
+    assert overwritten(value, [value + b"x"]) == value
 
 
 def test_a_log_that_begins_within_a_value():

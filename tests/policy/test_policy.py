@@ -1,7 +1,5 @@
 """The policy's table: what is refused and where, what passes, and what webhooks may do."""
 
-import copy
-
 import pytest
 
 from dayfly.execute.pod import policy
@@ -95,6 +93,7 @@ REFUSED = [
     (main(volumeMounts=[{"name": "v", "mountPath": "/dev/termination-log"}]), "touches what belongs to the runner"),
     (main(volumeMounts=[{"name": "v", "mountPath": "/a/../dayfly"}]), "touches what belongs to the runner"),
     (main(volumeMounts=[{"name": "v", "mountPath": "/"}]), "touches what belongs to the runner"),
+    (main(volumeMounts=[{"name": "v", "mountPath": "//./"}]), "touches what belongs to the runner"),
     (main(volumeMounts=[{"mountPath": "/dayfly", "$patch": "delete"}]), "container main: volumeMounts lack"),
     (main(volumeMounts=[{"name": "v", "mountPath": "/x", "mountPropagation": "Bidirectional"}]), "must be 'None'"),
     (main(image=""), "spec.containers[0].image is missing"),
@@ -102,7 +101,7 @@ REFUSED = [
     (spec(containers=[{"name": "side", "image": "x"}]), "spec.containers[0].securityContext.allowPrivilegeEscalation"),
     (spec(containers=[side(volumeMounts=[{"name": "dayfly-state", "mountPath": "/s"}])]), "touches what belongs to"),
     (spec(containers=[side(name="dayfly-x")]), "dayfly-x is taken or reserved"),
-    (spec(initContainers=[side(name="main")]), "main is taken or reserved"),
+    (spec(initContainers=[side(name="main")]), "spec.initContainers[0].name main is taken or reserved"),
     (spec(containers=[side(name=f"s{n}") for n in range(8)]), "spec.containers has 9 items; at most 8"),
     (
         spec(initContainers=[side(name=f"s{n}") for n in range(4)], containers=[side(name=f"t{n}") for n in range(4)]),
@@ -272,6 +271,41 @@ def test_outputs_of_another_step_beside_the_order():
     assert policy.check(pod, both) == []
 
 
+ORDER = {"path": "order", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.annotations['dayfly.dev/order']"}}
+UID = {"path": "uid", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda ours: ours.update(defaultMode=0o777),
+        lambda ours: ours["sources"][0]["configMap"]["items"][0].update(mode=0o777),
+        lambda ours: ours["sources"].pop(0),
+        lambda ours: ours.update(sources=ours["sources"][:1]),
+        lambda ours: ours["sources"][1].update(downwardAPI={}),
+        lambda ours: ours["sources"][1].update(downwardAPI={"items": [UID]}),
+        lambda ours: ours["sources"][1].update(downwardAPI={"items": [ORDER, {**UID, "path": "other"}]}),
+        lambda ours: ours["sources"][1].update(downwardAPI={"items": [{**UID, "path": "order"}]}),
+        lambda ours: ours["sources"].append({"configMap": {"name": "x"}}),
+        lambda ours: ours["sources"].append({"secret": {"name": "x"}}),
+    ],
+)
+def test_the_volume_of_the_runner_is_as_it_was_made(change):
+    pod = merged({})
+    ours = next(each for each in pod["spec"]["volumes"] if each["name"] == "dayfly")["projected"]
+    change(ours)
+    assert [each.path for each in policy.check(pod, terms())] == ["spec.volumes (dayfly)"]
+
+
+def test_a_pod_without_a_security_context_lacks_what_is_restricted():
+    pod = merged({})
+    del pod["spec"]["securityContext"]
+    assert [str(each) for each in policy.check(pod, terms())] == [
+        "spec.containers[0].securityContext.runAsNonRoot must be true here or for the pod",
+        "spec.containers[0].securityContext.seccompProfile must be RuntimeDefault here or for the pod",
+    ]
+
+
 def test_nobody_elses_pod():
     pod = merged({})
     pod["metadata"]["ownerReferences"] = []
@@ -286,98 +320,3 @@ def test_the_scripts_container_is_known_by_its_name_wherever_it_stands():
     pod["spec"]["containers"][1]["command"] = ["sh"]
     assert [each.path for each in policy.check(pod, terms())] == ["container main: command"]
     assert [each.path for each in policy.restored(pod, merged({}))] == ["container main: command"]
-
-
-class TestStored:
-    """What the server and its webhooks made of the pod."""
-
-    def stored(self):
-        pod = copy.deepcopy(merged({}))
-        main = pod["spec"]["containers"][0]
-        main |= {"imagePullPolicy": "IfNotPresent", "terminationMessagePath": "/dev/termination-log"}
-        pod["spec"] |= {"schedulerName": "default-scheduler", "serviceAccountName": "default", "priority": 0}
-        pod["metadata"] |= {"uid": "u", "resourceVersion": "1"}
-        return pod
-
-    def test_defaults_pass(self):
-        assert policy.restored(self.stored(), merged({})) == []
-
-    def test_what_an_administrators_webhook_may_do(self):
-        pod = self.stored()
-        main = pod["spec"]["containers"][0]
-        main["image"] = "mirror.example/x:1"
-        main["env"].append({"name": "PROXY", "value": "x"})
-        main["volumeMounts"].append({"name": "certificates", "mountPath": "/etc/ssl/extra"})
-        pod["spec"]["volumes"].append({"name": "certificates", "configMap": {"name": "c"}})
-        token = {"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
-        pod["spec"]["containers"].append({"name": "istio-proxy", "image": "p", "volumeMounts": [token]})
-        pod["metadata"]["labels"]["mesh"] = "on"
-        pod["metadata"]["finalizers"].append("other/one")
-        assert policy.restored(pod, merged({})) == []
-
-    @pytest.mark.parametrize(
-        ("change", "path"),
-        [
-            (lambda pod, main: pod["metadata"].update(name="other"), "metadata.name"),
-            (lambda pod, main: pod["metadata"].update(namespace="other"), "metadata.namespace"),
-            (lambda pod, main: pod["metadata"].update(finalizers=None), "metadata.finalizers"),
-            (lambda pod, main: pod["metadata"]["ownerReferences"][0].update(uid="other"), "metadata.ownerReferences"),
-            (lambda pod, main: pod["spec"].pop("schedulingGates"), "spec.schedulingGates"),
-            (lambda pod, main: pod["spec"].update(hostPID=True), "spec.hostPID"),
-            (lambda pod, main: pod["spec"].update(hostIPC=True), "spec.hostIPC"),
-            (lambda pod, main: pod["spec"].update(shareProcessNamespace=True), "spec.shareProcessNamespace"),
-            (lambda pod, main: pod["spec"].update(ephemeralContainers=[{"name": "x"}]), "spec.ephemeralContainers"),
-            (lambda pod, main: pod["spec"]["volumes"][0].update(projected={"sources": []}), "spec.volumes (dayfly)"),
-            (lambda pod, main: main.update(terminationMessagePolicy="FallbackToLogsOnError"), "container main: termi"),
-            (lambda pod, main: main.update(startupProbe={"exec": {}}), "container main: startupProbe"),
-            (lambda pod, main: main.update(env=None), "container main: env"),
-            (
-                lambda pod, main: pod["spec"].update(
-                    initContainers=[{"name": "early", "volumeMounts": [{"name": "x", "mountPath": "/dayfly"}]}]
-                ),
-                "container early: volumeMounts",
-            ),
-            (lambda pod, main: pod["metadata"]["finalizers"].clear(), "metadata.finalizers"),
-            (lambda pod, main: pod["metadata"].pop("ownerReferences"), "metadata.ownerReferences"),
-            (
-                lambda pod, main: pod["metadata"]["annotations"].update({"dayfly.dev/order": "x"}),
-                "metadata.annotations",
-            ),
-            (lambda pod, main: pod["metadata"]["labels"].pop("dayfly.dev/run"), "metadata.labels"),
-            (lambda pod, main: pod["spec"]["schedulingGates"].clear(), "spec.schedulingGates"),
-            (lambda pod, main: pod["spec"].update(hostNetwork=True), "spec.hostNetwork"),
-            (lambda pod, main: pod["spec"].update(nodeName="n"), "spec.nodeName"),
-            (lambda pod, main: pod["spec"].update(restartPolicy="Always"), "spec.restartPolicy"),
-            (lambda pod, main: pod["spec"].update(activeDeadlineSeconds=5), "spec.activeDeadlineSeconds"),
-            (lambda pod, main: pod["spec"].update(automountServiceAccountToken=True), "spec.automount"),
-            (lambda pod, main: pod["spec"]["volumes"].pop(), "spec.volumes (dayfly-state)"),
-            (lambda pod, main: main.update(command=["sh"]), "container main: command"),
-            (lambda pod, main: main.update(args=["x"]), "container main: args"),
-            (lambda pod, main: main["env"].clear(), "container main: env"),
-            (lambda pod, main: main["env"].append({"name": "DAYFLY_RECALLED"}), "container main: env"),
-            (lambda pod, main: main.update(lifecycle={"postStart": {}}), "container main: lifecycle"),
-            (lambda pod, main: main["securityContext"].update(allowPrivilegeEscalation=True), "container main: securi"),
-            (lambda pod, main: main["volumeMounts"].pop(), "container main: volumeMounts"),
-            (
-                lambda pod, main: main["volumeMounts"].append({"name": "x", "mountPath": "/dayfly/in"}),
-                "container main: volumeMounts",
-            ),
-            (
-                lambda pod, main: pod["spec"]["containers"].append(
-                    {"name": "spy", "volumeMounts": [{"name": "dayfly-state", "mountPath": "/s"}]}
-                ),
-                "container spy: volumeMounts",
-            ),
-        ],
-    )
-    def test_what_it_may_not(self, change, path):
-        pod = self.stored()
-        change(pod, pod["spec"]["containers"][0])
-        found = policy.restored(pod, merged({}))
-        assert [each.path.startswith(path) for each in found] == [True], found
-
-    def test_each_label_that_was_taken_away_is_named(self):
-        pod = self.stored()
-        pod["metadata"]["labels"] = None
-        found = [each.path for each in policy.restored(pod, merged({}))]
-        assert found == ["metadata.labels[dayfly.dev/run]", "metadata.labels[dayfly.dev/reads]"]

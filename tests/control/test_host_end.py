@@ -1,0 +1,165 @@
+"""The host's end of the link, message by message: what it says to each one that comes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from control.fake_host import FakeHost
+from dayfly.spec import wire
+from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
+from dayfly.spec.run import Request
+from dayfly.spec.wire import Verdict
+
+TARGET = Target(kind="Sandbox", name="box", uid="u")
+DOCUMENT = Lifecycle(target=TARGET, pre_start=(Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n")),))
+ASKED = Request(at=1, reason="Deleted", message="asked", by="ann")
+
+
+class Heard:
+    """An end that has been greeted, and what it has said since."""
+
+    def __init__(self) -> None:
+        self.host = FakeHost()
+        self.said: list[wire.AnyToControl] = []
+        self.host.end.attach(self.said.append)
+        self.greet()
+
+    def greet(self, process: str = "p") -> None:
+        self.host.end.send(wire.Hello(number=1, process=process))
+
+    async def told(self, message: wire.AnyToHost) -> list[wire.AnyToControl]:
+        """What it says to this, once that is carried out."""
+        self.said.clear()
+        self.host.end.send(message)
+        await asyncio.gather(*self.host.end._tasks)
+        return list(self.said)
+
+
+@pytest.fixture
+async def heard() -> Heard:
+    return Heard()
+
+
+def offer(number: int, **more) -> wire.Offer:
+    return wire.Offer(session=1, number=number, uid="u", name="box", target=TARGET, documents=(DOCUMENT,), **more)
+
+
+def stop(number: int, session: int = 1, *, known: bool = False) -> wire.Stop:
+    return wire.Stop(session=session, number=number, uid="u", request=ASKED, known=known)
+
+
+async def test_before_it_is_greeted_it_is_adrift() -> None:
+    host, said = FakeHost(), []
+    host.end.attach(said.append)
+    for session in (0, 1):
+        host.end.send(wire.AskStanding(session=session, number=1, uids=()))
+    host.end.remind()
+    host.end.changed("u")
+    assert said == [wire.Adrift(session=0)] * 3
+
+
+async def test_a_greeting_is_answered_with_all_there_is(heard: Heard) -> None:
+    assert heard.said == [
+        wire.Adrift(session=0),
+        wire.Inventory(session=1, count=0, number=1, process="p", runs=(), ended=(), baselines=True),
+    ]
+    await heard.told(offer(2))
+    heard.said.clear()
+    heard.greet()
+    [inventory] = heard.said
+    assert (inventory.session, inventory.runs, inventory.ended) == (1, (wire.Standing(uid="u", seq=1),), ())
+    heard.greet("another")
+    assert (heard.said[-1].session, heard.said[-1].count) == (2, 0)
+
+
+async def test_an_order_is_answered_with_where_the_run_stands(heard: Heard) -> None:
+    heard.host.versions["u"] = 5
+    assert await heard.told(offer(2)) == [wire.Reply(session=1, number=2, verdict=Verdict.TAKEN, seq=5)]
+    assert await heard.told(wire.Lease(session=1, number=3, uid="v", until=9)) == [
+        wire.Reply(session=1, number=3, verdict=Verdict.UNKNOWN, seq=1)
+    ]
+
+
+async def test_what_is_over_is_said_with_the_number_of_the_order(heard: Heard) -> None:
+    [ended] = await heard.told(stop(2))
+    assert (ended.session, ended.count, ended.number, ended.run.uid) == (1, 1, 2, "u")
+    heard.said.clear()
+    heard.host.end.remind()
+    again, pulse = heard.said
+    assert (again.number, again.count, pulse) == (0, 2, wire.Pulse(session=1, count=2))
+    await heard.told(wire.Acknowledge(session=1, number=3, uids=("u",)))
+    assert heard.host.acknowledged == {"u"}
+
+
+async def test_in_another_session_its_number_is_somebody_elses(heard: Heard, monkeypatch) -> None:
+    released = asyncio.Event()
+
+    async def slow(self, uid, request, *, known):
+        await released.wait()
+        self._over(uid, "cleaned")
+        return Verdict.OVER
+
+    monkeypatch.setattr(FakeHost, "stop", slow)
+    heard.host.end.send(stop(7))
+    await asyncio.sleep(0)
+    heard.greet("another")
+    heard.said.clear()
+    released.set()
+    await asyncio.gather(*heard.host.end._tasks)
+    [ended] = heard.said
+    assert (ended.session, ended.number) == (2, 0)
+
+
+async def test_a_refusal_has_no_version_of_a_run(heard: Heard) -> None:
+    heard.host.refuse = "no"
+    question = wire.AskAdmit(session=1, number=4, documents=(DOCUMENT,), forks=())
+    assert await heard.told(question) == [wire.Reply(session=1, number=4, verdict=Verdict.REFUSED, message="no", seq=0)]
+    heard.host.refuse = ""
+    assert await heard.told(question) == [wire.Reply(session=1, number=4, verdict=Verdict.TAKEN)]
+    [odd] = await heard.told(wire.Unreadable(session=1, number=5, problem="of tomorrow"))
+    assert (odd.verdict, odd.seq, odd.number) == (Verdict.REFUSED, 0, 5)
+
+
+async def test_a_log_is_that_of_the_unit_and_the_attempt_or_of_its_latest(heard: Heard) -> None:
+    heard.host.log_data = {
+        ("u", "db/make", 1): (b"first", True),
+        ("u", "db/make", 2): (b"second", False),
+        ("u", "db/seed", 3): (b"other", True),
+    }
+
+    async def log(unit: str, attempt: int, **part: int) -> wire.LogBytes:
+        question = wire.AskLog(
+            session=1, number=9, uid="u", unit=unit, attempt=attempt, **{"offset": 0, "limit": 99} | part
+        )
+        [found] = await heard.told(question)
+        return found
+
+    first = await log("db/make", 1)
+    assert (first.data, first.info.attempt, first.info.size, first.info.sealed) == (b"first", 1, 5, True)
+    assert (await log("db/make", 0)).data == b"second"
+    assert (await log("db/make", 2, offset=2, limit=3)).data == b"con"
+    missing = await log("db/make", 3)
+    assert (missing.info, len(missing.logs)) == (None, 3)
+
+
+async def test_of_what_replaces_only_the_newest_counts_until_it_fails(heard: Heard) -> None:
+    await heard.told(offer(2))
+    lease = wire.Lease(session=1, number=9, uid="u", until=90)
+    await heard.told(lease)
+    [late] = await heard.told(msgspec.structs.replace(lease, number=8, until=80))
+    assert (late.verdict, heard.host.leases["u"]) == (Verdict.TAKEN, 90)
+    heard.host.down = True
+    [failed] = await heard.told(msgspec.structs.replace(lease, number=12, until=120))
+    assert failed.verdict is Verdict.UNAVAILABLE
+    heard.host.down = False
+    await heard.told(msgspec.structs.replace(lease, number=11, until=110))
+    assert heard.host.leases["u"] == 110, "what was not carried out replaces nothing"
+
+
+async def test_once_it_is_closed_nobody_hears_it(heard: Heard) -> None:
+    await heard.host.end.close()
+    assert await heard.told(offer(2)) == []
+    assert set(heard.host.offers) == {"u"}

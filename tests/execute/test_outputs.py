@@ -1,0 +1,96 @@
+"""What of a run's outputs goes into its ledger: text or bytes, and no more than fit."""
+
+import pytest
+
+from dayfly.execute.outputs import RUN_OUTPUT_LIMIT, described, foreseen, within_limit
+from dayfly.plan.reasons import Reason
+from dayfly.plan.world import Ended, Running, Sealed
+from dayfly.spec.run import OutputRecord, Result, Run, State, Target, UnitRecord
+
+
+def outputs(**sizes):
+    return {name: OutputRecord(digest="sha256:00", size=size) for name, size in sizes.items()}
+
+
+def run(**units):
+    return Run(uid="r", target=Target(kind="Sandbox", name="box", uid="u"), plan="p", units=units)
+
+
+def end(*, outcome="succeeded", kind=Ended, **sizes):
+    return kind(
+        result=Result(outcome=outcome, reason="" if outcome == "succeeded" else "ExitCode", outputs=outputs(**sizes))
+    )
+
+
+CLAIMED = UnitRecord(attempt=1, state=State.CLAIMED)
+
+
+def test_an_output_with_a_zero_byte_is_no_text():
+    told = described(end(a=1, b=3), {"a": b"x", "b": b"a\0b"})
+    assert {name: output.text for name, output in told.result.outputs.items()} == {"a": True, "b": False}
+    plain = end(a=1)
+    assert described(plain, {"a": b"x"}) is plain
+
+
+@pytest.mark.parametrize("kind", [Ended, Sealed])
+@pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False)])
+def test_all_of_them_together_have_a_limit(kind, more, fits):
+    kept = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded", outputs=outputs(x=1_000))
+    fact = end(kind=kind, a=RUN_OUTPUT_LIMIT - 1_001, b=1 + more)
+    [found] = within_limit(run(a=CLAIMED, k=kept), {("a", 1): fact}).values()
+    if fits:
+        assert found is fact
+    else:
+        assert isinstance(found, kind)
+        assert (found.result.outcome, found.result.reason, found.result.outputs) == (
+            "failed",
+            Reason.OUTPUT_TOO_LARGE,
+            {},
+        )
+        assert (
+            f"its {RUN_OUTPUT_LIMIT - 999} bytes of outputs would make {RUN_OUTPUT_LIMIT + 1}" in found.result.message
+        )
+
+
+def test_of_two_that_end_at_once_the_second_may_be_too_much():
+    half = RUN_OUTPUT_LIMIT // 2 + 1
+    facts = {("a", 1): end(o=half), ("b", 1): end(o=half)}
+    found = within_limit(run(a=CLAIMED, b=CLAIMED), facts)
+    assert [fact.result.outcome for fact in found.values()] == ["succeeded", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "name", "fits"),
+    [("succeeded", "new", True), ("failed", "old", True), ("failed", "new", False)],
+)
+def test_a_success_replaces_what_was_told_before_and_a_failure_only_by_name(outcome, name, fits):
+    before = UnitRecord(attempt=2, state=State.CLAIMED, outputs=outputs(old=RUN_OUTPUT_LIMIT - 10))
+    fact = end(outcome=outcome, **{name: 100})
+    [found] = within_limit(run(a=before), {("a", 2): fact}).values()
+    assert (found is fact) is fits
+
+
+@pytest.mark.parametrize(
+    ("record", "attempt"),
+    [
+        (UnitRecord(attempt=2, state=State.CLAIMED), 1),
+        (UnitRecord(attempt=1, state=State.DONE, outcome="succeeded"), 1),
+    ],
+    ids=["of an earlier attempt", "recorded"],
+)
+def test_what_is_not_recorded_any_more_is_not_measured(record, attempt):
+    fact = end(o=RUN_OUTPUT_LIMIT + 1)
+    assert within_limit(run(a=record), {("a", attempt): fact}) == {("a", attempt): fact}
+
+
+def test_the_ledger_is_foreseen_with_the_ends_that_it_waits_for():
+    facts = {("a", 1): end(o=1), ("b", 1): end(o=1), ("c", 1): end(o=1), ("d", 1): Running(since=1)}
+    units = {
+        "a": CLAIMED,
+        "b": UnitRecord(attempt=2, state=State.CLAIMED),
+        "c": UnitRecord(attempt=1, state=State.VOID),
+        "d": CLAIMED,
+    }
+    found = foreseen(run(**units), facts)
+    assert found.unit("a").state is State.DONE
+    assert {name: found.unit(name) for name in "bcd"} == {name: units[name] for name in "bcd"}
