@@ -1,5 +1,6 @@
 """The home remembers where its attempts work, and whenever the server dies what it remembers is a whole path or nothing."""
 
+import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -55,6 +56,47 @@ def test_whoever_dies_while_it_is_written_leaves_what_was_there(home, monkeypatc
     after = process.open_place(home)
     assert after.work == before.work
     assert after.ref != before.ref, "its epoch was lost, so nothing may be concluded from what it holds"
+
+
+@pytest.mark.parametrize("left", ["", "run.a.1", "cursor"])
+def test_it_is_left_when_nothing_of_a_run_is_in_it(home, left):
+    place = process.open_place(home)
+    if left:
+        Path(place.work, left).mkdir()
+    process.leave_place(place)
+    assert Path(place.work).exists() is bool(left)
+
+
+def test_what_is_noted_lasts_as_long_as_the_place(home):
+    place = process.open_place(home)
+    assert place.noted("cursor") == 0
+    place.note("cursor", 7)
+    assert place.noted("cursor") == 7
+    shutil.rmtree(place.work)
+    place.note("cursor", 8)
+    assert (place.noted("cursor"), Path(place.work).stat().st_mode & 0o777) == (8, 0o700)
+    assert Path(place.work, "home").read_text() == str(home)
+    assert process.open_place(home).ref != place.ref, "what it remembered is gone"
+
+
+@pytest.mark.parametrize(
+    ("home_is_there", "held", "stays"), [(True, False, True), (False, True, True), (False, False, False)]
+)
+def test_the_place_of_a_home_that_is_gone_is_swept_once_nothing_lives_there(home, home_is_there, held, stays):
+    place = process.open_place(home)
+    attempt = Path(place.work, "run.a.1")
+    attempt.mkdir()
+    Path(attempt, "order").touch()
+    if not home_is_there:
+        shutil.rmtree(home)
+    with Path(attempt, "lock").open("w") as lock:
+        if held:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        process.sweep_places()
+    assert Path(place.work).exists() is stays
+    shutil.rmtree(place.work, ignore_errors=True)
+    home.mkdir(exist_ok=True)
+    (home / "place").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("how", ["others may write there", "it is a link"])

@@ -1,13 +1,18 @@
 """The attempt's folder: whoever links the marker first wins, and the other one is told so."""
 
 import errno
+import fcntl
 import hashlib
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from dayfly.execute.process.place import Place
-from dayfly.execute.process.run import Folder
+from dayfly.execute.process.run import Folder, declared_paths, folders, forget, logged, private_directories
+from dayfly.spec.lifecycle import As, Input, Output, Unit
 
 
 @pytest.fixture
@@ -63,3 +68,157 @@ def test_bytes_that_the_receipt_was_not_sealed_over_are_no_output(folder):
     Path(folder.path, "out.url").unlink()
     with pytest.raises(ValueError, match="output url differ"):
         folder.value("url", sealed)
+
+
+def begun(folder, *, first="0", boot="boot", began=""):
+    """The folder of an attempt that says that it has started, this very process being its runner."""
+    Path(folder.path).mkdir()
+    marker = ["started", str(os.getpid()), str(first), boot, "5", "", *([began] if began else [])]
+    Path(folder.path, "marker").write_text("\n".join(marker))
+    return folder
+
+
+@pytest.fixture
+def lock(folder):
+    """The folder's lock, free."""
+    Path(folder.path).mkdir(exist_ok=True)
+    with Path(folder.path, "lock").open("w") as file:
+        yield file
+
+
+def ticks(pid):
+    """When a process began, as the kernel tells it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+
+
+@pytest.fixture
+def child():
+    """Another process, which waits to be ended."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def test_a_step_whose_first_process_is_there_may_still_live(folder, child):
+    """Its runner was killed: the kernel takes the lock from it before it has ended the others."""
+    assert begun(folder, first=child.pid, began=ticks(child.pid)).locked()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"began": "1"},  # another process has its number now
+        {"boot": "an earlier one"},
+        {"began": ""},  # a runner that did not write that
+        {"first": "0"},
+    ],
+)
+def test_a_step_whose_first_process_is_gone_does_not(folder, child, said):
+    assert not begun(folder, **{"first": child.pid, "began": ticks(child.pid)} | said).locked()
+
+
+def test_a_first_process_that_is_dead_and_not_waited_for_is_gone(folder):
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        began = ticks(process.pid)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        assert not begun(folder, first=process.pid, began=began).locked()
+
+
+def test_who_holds_the_lock_can_be_watched(folder, lock):
+    begun_here(folder)
+    assert folder.watch() is None, "nobody holds it"
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    descriptor = folder.watch()
+    assert descriptor is not None
+    os.close(descriptor)
+
+
+def begun_here(folder, runner=None, word="started"):
+    Path(folder.path, "marker").write_text(f"{word}\n{runner or os.getpid()}\n0\nboot\n5\n")
+
+
+def descriptors():
+    """How many files this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("runner", ["", "none", "4194305", "1"])
+def test_who_does_not_hold_the_lock_is_not_watched(folder, lock, runner):
+    """The number of a runner that has ended may be another process's by now."""
+    before = descriptors()
+    begun_here(folder, runner or os.getppid())
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    assert folder.watch() is None
+    assert descriptors() == before
+
+
+def test_a_void_attempt_has_nobody_to_watch(folder, lock):
+    begun_here(folder, word="void")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    assert folder.watch() is None
+
+
+def test_where_we_may_not_look_a_runner_is_taken_for_what_it_says(folder, lock, monkeypatch):
+    def refuse(path):
+        raise PermissionError(path)
+
+    begun_here(folder)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    monkeypatch.setattr(os, "listdir", refuse)
+    descriptor = folder.watch()
+    assert descriptor is not None
+    os.close(descriptor)
+
+
+def test_whatever_holds_the_lock_is_killed_and_nothing_else(folder, lock, child):
+    folder.kill_holders()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[lock.fileno()]) as holder:
+        folder.kill_holders()
+        assert holder.wait() == -signal.SIGKILL
+    assert child.poll() is None
+    Path(folder.path, "lock").unlink()
+    folder.kill_holders()
+
+
+def test_a_folder_is_released_with_all_that_is_in_it_and_while_nobody_is_at_it(folder, lock):
+    for name in ("order", "marker", "out.url"):
+        Path(folder.path, name).touch()
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    assert not folder.release()
+    assert len(list(Path(folder.path).iterdir())) == 4
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    assert folder.release()
+    assert not folder.exists()
+    assert folder.release(), "done twice it is done once"
+
+
+@pytest.mark.parametrize("name", ["make", "db/make", "fork:shop/app", "db/make.it"])
+def test_a_unit_is_told_from_its_folder_and_its_logs(folder, name):
+    place = folder._place
+    one = Folder(place, "run", name, 12)
+    one._make()
+    one.say("nothing")
+    Path(place.steps).mkdir()
+    Path(place.logs, "run", "notes.txt").touch()
+    Path(place.work, "epoch").touch()
+    assert folders(place) == [("run", name, 12)]
+    assert logged(place, "run") == [(name, 12)]
+    assert (one.log_size(), one.read_log(1, 6)) == (18, b"dayfly")
+    assert logged(place, "other") == []
+    assert (folder.log_size(), folder.read_log(0, 1)) == (None, None)
+    forget(place, "run")
+    assert logged(place, "run") == []
+
+
+def test_new_entries_are_private_where_it_writes_and_where_everybody_does(tmp_path):
+    (tmp_path / "there").mkdir()
+    declared = Unit(
+        name="a",
+        kind="exec",
+        inputs=(Input(name="i", value="1", as_=As(path=f"{tmp_path}/there/deep/er/in")), Input(name="e", value="1")),
+        outputs=(Output(name="o", path=f"{tmp_path}/out"), Output(name="p", path="/tmp/out")),
+    )
+    assert private_directories(declared) == tuple(sorted({f"{tmp_path}/there", str(tmp_path), "/tmp", "/var/tmp"}))
+    assert declared_paths(declared) == {f"{tmp_path}/there/deep/er/in", f"{tmp_path}/out", "/tmp/out"}

@@ -207,14 +207,14 @@ def _reference(where: SecretKey) -> dict[str, Any]:
 def _address(change: EnvChange, hosts: Hosts) -> str:
     of = addresses.peer(change)
     assert of is not None, "asked for a value from another fork"
-    host, port = hosts.get((of.namespace, of.name), ("", 0))
-    if not host or (addresses.asks_for_port(change) and not port):
+    where = hosts.get((of.namespace, of.name))
+    if where is None or (addresses.asks_for_port(change) and not where[1]):
         raise CannotRenderError(
             Reason.FORK_WITHOUT_SERVICE,
             f"env {change.name}: no Service with a port leads to the baseline {of.namespace}/{of.name}, so its "
             "fork has no address",
         )
-    return addresses.filled_in(change, host, port)
+    return addresses.filled_in(change, *where)
 
 
 def _replicas(manifest: dict[str, Any]) -> int:

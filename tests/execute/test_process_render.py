@@ -1,0 +1,101 @@
+"""A step's order where it is a process: what it is told, and by whom."""
+
+import msgspec
+import pytest
+
+from dayfly.execute.process.render import Attempt, overlay_entries, overlay_env, service_order, step_order
+from dayfly.spec.frames import decode
+from dayfly.spec.identity import nonce, resource_id
+from dayfly.spec.lifecycle import As, Exec, Input, Output, Timeouts, Unit
+
+
+def step(template=None, **fields):
+    return Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n", pod_template=template), **fields)
+
+
+def main(**fields):
+    return {
+        "spec": {"containers": [{"name": "side", "env": [{"name": "S", "value": "1"}]}, {"name": "main", **fields}]}
+    }
+
+
+@pytest.mark.parametrize(
+    "template",
+    [None, {}, {"spec": None}, {"spec": {"containers": None}}, {"spec": {"containers": []}}, main(), main(env=None)],
+)
+def test_a_pod_template_that_sets_no_environment_sets_none(template):
+    assert overlay_entries(step(template)) == []
+    assert overlay_env(step(template)) == {}
+
+
+def test_of_the_pod_templates_environment_a_process_has_the_constants_of_its_own_container():
+    entries = [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": {}}}, {"name": "C"}]
+    assert overlay_entries(step(main(env=entries))) == entries
+    assert overlay_env(step(main(env=entries))) == {"A": "1", "C": ""}
+
+
+UNIT = step(
+    main(env=[{"name": "A", "value": "template"}, {"name": "DAYFLY_ATTEMPT", "value": "template"}]),
+    inputs=(
+        Input(name="url", value="1", as_=As(env="A", path="/in/url")),
+        Input(name="gone", value="1", as_=As(env="GONE", path="/in/gone")),
+    ),
+    outputs=(Output(name="o", path="/o"),),
+    timeouts=Timeouts(run_ms=30_000, grace_ms=5_000),
+)
+ATTEMPT = Attempt(
+    run="u",
+    resource="db",
+    unit="db/make",
+    number=2,
+    inputs={"url": b"db://1", "gone": None},
+    complete=True,
+    isolation="full",
+    folder="/begins",
+    private=("/tmp", "/var/tmp"),
+    sensitive=frozenset({"gone", "url"}),
+    start_before=7_000,
+    log="/logs/a",
+)
+HEAD = [
+    ("nonce", nonce("u", "db/make", 2).encode()),
+    ("attempt", b"2"),
+    ("start-before-ms", b"7000"),
+    ("isolation", b"full"),
+    ("private", b"/tmp"),
+    ("private", b"/var/tmp"),
+    ("mask", b"db://1"),
+    ("inherit-env", b"1"),
+    ("log", b"/logs/a"),
+]
+
+
+def test_an_input_wins_over_what_is_built_in_and_that_over_the_template():
+    assert decode("dayfly-order", step_order(UNIT, ATTEMPT)) == [
+        *HEAD,
+        ("cwd", b"/begins"),
+        ("inherit-cwd", b"1"),
+        ("script", b"#!/bin/sh\n"),
+        ("run-ms", b"30000"),
+        ("grace-ms", b"5000"),
+        ("unit-limit", b"524288"),
+        ("output", b"o\0/o"),
+        ("file", b"/in/url\0db://1"),
+        ("file", b"/in/gone\0"),
+        ("env", b"A=db://1"),
+        ("env", b"DAYFLY_ATTEMPT=2"),
+        ("env", b"DAYFLY_RESOURCE_ID=" + resource_id("u", "db").encode()),
+        ("env", b"DAYFLY_ATTEMPT_NONCE=" + nonce("u", "db/make", 2).encode()),
+        ("env", b"DAYFLY_OUTPUTS_COMPLETE=true"),
+        ("env", b"DAYFLY_ABSENT_INPUTS=gone"),
+        ("env", b"GONE="),
+    ]
+
+
+def test_a_kept_process_has_its_command_and_no_deadline():
+    order = service_order(ATTEMPT, command=("serve", "-x"), workdir="/srv", env={"A": b"1"}, grace_ms=9)
+    tail = [("arg", b"serve"), ("arg", b"-x"), ("cwd", b"/srv"), ("run-ms", b"0"), ("grace-ms", b"9"), ("env", b"A=1")]
+    assert decode("dayfly-order", order) == [*HEAD, *tail]
+    bare = msgspec.structs.replace(ATTEMPT, log="", private=(), sensitive=frozenset(), start_before=0)
+    found = dict(decode("dayfly-order", service_order(bare, command=("x",), workdir="", env={}, grace_ms=9)))
+    assert found.keys() == {"nonce", "attempt", "isolation", "inherit-env", "arg", "run-ms", "grace-ms"}
