@@ -159,6 +159,17 @@ async def test_of_what_replaces_only_the_newest_counts_until_it_fails(heard: Hea
     assert heard.host.leases["u"] == 110, "what was not carried out replaces nothing"
 
 
+async def test_a_birth_that_may_be_of_a_run_that_was_forgotten_is_to_be_offered_again(heard: Heard) -> None:
+    await heard.told(wire.AskStanding(session=1, number=9, uids=()))
+    heard.host.end.forgets()
+    [late] = await heard.told(offer(9))
+    assert (late.number, late.verdict, heard.host.offers) == (9, Verdict.UNAVAILABLE, {})
+    [known] = await heard.told(offer(9, birth=False))
+    assert known.verdict is Verdict.UNKNOWN, "that is no birth"
+    [fresh] = await heard.told(offer(10))
+    assert fresh.verdict is Verdict.TAKEN
+
+
 async def test_once_it_is_closed_nobody_hears_it(heard: Heard) -> None:
     await heard.host.end.close()
     assert await heard.told(offer(2)) == []

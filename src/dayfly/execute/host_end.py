@@ -165,7 +165,7 @@ class HostEnd:
             self._reply(order, Verdict.UNAVAILABLE, "it may be of a run that is forgotten by now; offer it again")
             return
         key = _replaced(order)
-        if key and order.number < self._newest.get(key, 0):
+        if key and order.number < self._newest.get(key, order.number):
             self._reply(order, Verdict.TAKEN)  # and replaced since
             return
         if key:

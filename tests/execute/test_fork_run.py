@@ -1,0 +1,106 @@
+"""What is done to forks: each change names that very object, and keeps what is not ours to write."""
+
+import copy
+
+import pytest
+
+from dayfly.execute.fork.render import FORM_ANNOTATION, REPLICAS_ANNOTATION
+from dayfly.execute.fork.run import DEPLOYMENTS, ForeignForkError, Forks
+from dayfly.kube.client import Client
+from kube.fake import FakeCluster, run
+
+REVISION = "deployment.kubernetes.io/revision"
+OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "box", "uid": "run-uid"}
+
+
+def manifest(form="1", replicas="2", **annotations):
+    labels = {"app": "fork"}
+    container = {"name": "main", "image": f"x:{form}"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": "fork",
+            "namespace": "default",
+            "ownerReferences": [OWNER],
+            "annotations": {FORM_ANNOTATION: form, REPLICAS_ANNOTATION: replicas, **annotations},
+        },
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+def told(work, there=None):
+    """What comes of work on a cluster in which that Deployment is, and how it is afterwards."""
+
+    async def main():
+        cluster = FakeCluster(seed=1)
+        cluster.controllers.settle = lambda: None  # no collector: the owner is not in this cluster
+        client = Client(cluster.transport("operator"), seed=1)
+        if there is not None:
+            await client.create(DEPLOYMENTS, there, "default")
+        forks = Forks(client)
+        said = await work(forks, await forks.find("fork", "default"))
+        return said, await forks.baseline("fork", "default")
+
+    return run(main())
+
+
+def test_its_form_is_kept_with_its_controllers_note_and_nobody_elses():
+    there = manifest(**{REVISION: "3", "team.example/note": "x"})
+    kept, after = told(lambda forks, seen: forks.keep(seen, manifest("2")), there)
+    assert kept
+    assert after["metadata"]["annotations"] == {REVISION: "3", FORM_ANNOTATION: "2", REPLICAS_ANNOTATION: "2"}
+    assert after["spec"]["replicas"] == 2
+    assert after["spec"]["template"]["spec"]["containers"][0]["image"] == "x:2"
+
+
+def test_one_that_has_its_form_is_left_as_it_is():
+    kept, after = told(lambda forks, seen: forks.keep(seen, manifest("1", "5")), manifest())
+    assert kept
+    assert after["metadata"]["annotations"][REPLICAS_ANNOTATION] == "2"
+
+
+def test_another_version_than_we_saw_is_not_written_over():
+    async def late(forks, seen):
+        assert await forks.let_go(seen)
+        return await forks.keep(seen, manifest("2"))
+
+    kept, after = told(late, manifest())
+    assert not kept
+    assert after["metadata"]["annotations"][FORM_ANNOTATION] == "1"
+
+
+@pytest.mark.parametrize(("noted", "replicas"), [("2", 2), ("0", 1), ("", 1), ("many", 1), ("-3", 1)])
+def test_it_is_given_its_pods(noted, replicas):
+    let_go, after = told(lambda forks, seen: forks.let_go(seen), manifest(replicas=noted))
+    assert (let_go, after["spec"]["replicas"]) == (True, replicas)
+
+
+def test_one_that_bears_no_note_has_one_pod():
+    there = manifest()
+    del there["metadata"]["annotations"]
+    assert told(lambda forks, seen: forks.let_go(seen), there)[1]["spec"]["replicas"] == 1
+
+
+def test_one_that_is_gone_needs_no_change():
+    async def gone(forks, seen):
+        assert await forks.remove(seen)
+        return [await forks.remove(seen), await forks.let_go(seen), await forks.find("fork", "default")]
+
+    said, after = told(gone, manifest())
+    assert said[:2] == [True, True]
+    assert after is None or after["metadata"]["deletionTimestamp"]
+
+
+def test_only_ours_is_found_when_it_is_made_again():
+    made, _ = told(lambda forks, _: forks.prepare(copy.deepcopy(manifest())), manifest())
+    assert made is None
+    for owners in ([], [{**OWNER, "uid": "another"}]):
+        there = manifest()
+        there["metadata"]["ownerReferences"] = owners
+        with pytest.raises(ForeignForkError, match="Deployment default/fork exists and does not belong to Dayfly"):
+            told(lambda forks, _: forks.prepare(manifest()), there)
