@@ -51,6 +51,14 @@ def test_all_that_were_not_touched_wait_for_the_next(place, beginnings):
     assert {inode(beginnings.make(attempt(place, number))) for number in (3, 4)} == first
 
 
+def test_no_more_wait_than_a_few_steps_at_once_could_use(place, beginnings):
+    for number in range(1, 67):
+        beginnings.make(attempt(place, number))
+    for number in range(1, 67):
+        assert beginnings.leave(attempt(place, number), again=True)
+    assert len(steps(place)) == 64
+
+
 def test_one_that_is_gone_already_is_no_trouble(place, beginnings):
     Path(beginnings.make(attempt(place, 1))).rmdir()
     assert beginnings.leave(attempt(place, 1), again=True)

@@ -14,4 +14,11 @@ EQUIVALENT: dict[str, str] = {
         f"execute/host_end.py HostEnd.__init__: 0 -> 1 ({number})": "the first greeting, before which nothing is heard, sets it"
         for number in (1, 2, 3)
     },
+    "execute/webhook/exchange.py _first: left <= 0 -> (left < 0)": (
+        "at the very end of its time a connection is made without waiting, and there is none either"
+    ),
+    "execute/webhook/guard.py _inside: address in _MAPPED or any(address in network for network in _TRANSLATED) -> "
+    "(any((address in network for network in _TRANSLATED)))": (
+        "to this version of `ipaddress` all of them are private; newer ones look inside"
+    ),
 }

@@ -44,8 +44,7 @@ class Server:
         self.connections = 0
         self._context = None
         if certificate:
-            self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._context.load_cert_chain(certificate)
+            self.certify(certificate)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.name = f"127.0.0.1:{self.port}"
@@ -62,6 +61,12 @@ class Server:
     def __exit__(self, *_):
         self._socket.shutdown(socket.SHUT_RDWR)  # wakes who waits for the next connection
         self._socket.close()
+
+    def certify(self, certificate):
+        """Show this one from the next connection on."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        self._context = context
 
     def wait(self, count, seconds=30):
         """Until so many requests have come."""

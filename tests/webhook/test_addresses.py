@@ -159,3 +159,23 @@ def test_what_an_administrator_allows_is_that_host_at_that_port_alone(tmp_path):
 @pytest.mark.parametrize("public", ["93.184.216.34", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"])
 def test_what_is_everybodys_may_be_sent_to(public):
     assert guard.refusal(public) == ""
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("127.0.0.1", "is loopback"),
+        ("169.254.169.254", "tells a machine what it is (metadata)"),
+        ("169.254.1.1", "is link-local"),
+        ("0.0.0.0", "is unspecified"),
+        ("224.0.0.1", "is multicast"),
+        ("10.0.0.1", "is private"),
+        ("100.64.0.1", "is not global"),
+        ("2002:7f00:1::1", "carries 127.0.0.1, which is loopback"),
+        ("64:ff9b::a00:1", "is private"),
+        ("nowhere", "is no address"),
+        ("fe80::1%eth0", "is link-local"),
+    ],
+)
+def test_why_an_address_is_refused(address, said):
+    assert guard.refusal(address) == said

@@ -96,6 +96,18 @@ def test_the_same_answer_about_a_job_is_shown_once(tmp_path):
     assert lines(sent, server).count("GET http://SERVER/jobs/1") == 1
 
 
+def test_a_question_about_a_job_that_is_not_answered_is_said_and_asked_again(tmp_path):
+    states = [None, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", answer(429), answer(200, {"state": "done"})]
+
+    def reply(request, _):
+        return answer(202, b"", location="/jobs/1") if request.method == "POST" else states.pop(0)
+
+    with Server(reply) as server:
+        sent = send(tmp_path, unit(server.url, poll=POLL), allowed=[server.name])
+    assert (sent.code, states) == (0, [])
+    assert "asked, but no answer came: Remote end closed connection without response" in lines(sent, server)
+
+
 def test_what_is_tried_again_is_said_each_time(tmp_path):
     with Server(lambda *_: CREATED) as server:
         name = server.name
@@ -110,8 +122,10 @@ def test_what_is_tried_again_is_said_each_time(tmp_path):
 def test_there_is_no_pause_for_which_no_time_is_left(tmp_path):
     with Server(lambda *_: CREATED) as server:
         name = server.name
-    sent = send(tmp_path, unit(f"http://{name}/", run_ms=2_000), allowed=[name])
-    assert (sent.reason, sent.pauses) == ("NotSent", [0.5, 1.0])
+    sent = send(tmp_path, unit(f"http://{name}/", run_ms=1_800), allowed=[name])
+    assert (sent.reason, sent.pauses) == ("NotSent", [0.5])
+    sent = send(tmp_path, unit(f"http://{name}/", run_ms=1_875), allowed=[name])
+    assert sent.pauses == [0.5, 1.0], "a second and a half, of which the whole is used"
 
 
 def test_a_name_that_nobody_resolves_ends_the_try(tmp_path):

@@ -85,7 +85,9 @@ def test_headers_have_their_values_and_those_that_are_written_may_be_shown():
 
 
 def test_a_body_is_json_and_says_so_unless_it_is_told_otherwise():
-    request = built(body={"n": NAME, "deep": [{"port": {"$input": "port", "json": True}}], "ü": 1, "gone": GONE})
+    request = built(
+        body={"n": NAME, "deep": [{"port": {"$input": "port", "json": True}}], "ü": 1, "gone": {**GONE, "json": True}}
+    )
     assert json.loads(request.body) == {"n": "a/b c", "deep": [{"port": 5432}], "ü": 1, "gone": None}
     assert request.body.startswith(b'{"n":"a/b c","deep"')
     assert request.headers[0] == ("Content-Type", "application/json")

@@ -148,15 +148,19 @@ def test_a_value_that_a_header_cannot_hold_sends_nothing(tmp_path, value):
     assert (sent.reason, server.connections) == ("InputUnfit", 0)
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
+def _certificate(folder):
     """A server's own, for 127.0.0.1, with its key in the same file."""
-    file, key = (tmp_path_factory.mktemp("tls") / name for name in ("certificate.pem", "key.pem"))
+    file, key = folder / "certificate.pem", folder / "key.pem"
     made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=own -addext subjectAltName=IP:127.0.0.1"
     command = ["openssl", *made.split(), "-keyout", str(key), "-out", str(file)]
     subprocess.run(command, check=True, capture_output=True)
     file.write_text(file.read_text() + key.read_text())
     return file
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    return _certificate(tmp_path_factory.mktemp("tls"))
 
 
 def test_a_private_ca_is_believed_where_it_is_named_and_nowhere_else(tmp_path, certificate):
@@ -199,6 +203,28 @@ def test_find_tells_that_a_lost_request_was_carried_out(tmp_path):
     assert asked[0].startswith("/records/by-owner?owner=")
 
 
+def test_a_find_that_cannot_be_asked_says_why(tmp_path):
+    with Server(lambda *_: None) as server:
+        made = unit(server.url, find={"path": [{"$input": "gone"}]}, inputs={"gone": None})
+        sent = send(tmp_path, made, allowed=[server.name])
+    assert (sent.reason, len(server.seen)) == ("InputUnfit", 1)
+    assert sent.log.endswith("a segment of the path is absent")
+
+
+def test_who_is_not_believed_any_more_is_not_asked_again(tmp_path, certificate, tmp_path_factory):
+    another = _certificate(tmp_path_factory.mktemp("another"))
+
+    def reply(*_):
+        server.certify(another)
+
+    with Server(reply, certificate=certificate) as server:
+        ca = certificate.read_text().partition("-----BEGIN PRIVATE")[0]
+        made = unit(server.url, tls={"ca": ca}, find={"path": ["x"]})
+        sent = send(tmp_path, made, allowed=[server.name])
+    assert (sent.reason, sent.pauses, len(server.seen)) == ("NotSent", [0.5], 1)
+    assert "the certificate of 127.0.0.1" in sent.log.splitlines()[-1]
+
+
 def test_without_find_the_time_is_waited_out_in_which_it_might_be_carried_out(tmp_path):
     with Server(lambda *_: None) as server:
         sent = send(tmp_path, unit(server.url, run_ms=300_000), allowed=[server.name])
@@ -238,6 +264,10 @@ def test_a_long_job_is_followed_until_it_is_done(tmp_path):
     [
         (answer(202, {"href": "/jobs/1"}), ["failed"], "JobFailed"),
         (answer(202, {"href": "/jobs/1"}), [404], "JobFailed"),
+        (answer(202, {"href": "/jobs/1"}), [400], "JobFailed"),
+        (answer(202, {"href": "/jobs/1"}), [499], "JobFailed"),
+        (answer(202, {"href": "/jobs/1"}), [429], "JobUnfinished"),
+        (answer(202, {"href": "/jobs/1"}), [302], "JobUnfinished"),
         (answer(202, {"href": "https://elsewhere.example/jobs/1"}), ["done"], "AnswerUnfit"),
         (answer(202, {"href": "//elsewhere.example/"}), ["done"], "AnswerUnfit"),
         (answer(202, {}), ["done"], "AnswerUnfit"),

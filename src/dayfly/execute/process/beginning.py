@@ -53,7 +53,7 @@ class Beginnings:
         path = folder.begins
         handed = self._handed.pop(path, None)
         try:
-            if again and handed is not None and len(self._spare) < _MOST_SPARE and _looks(path) == handed:
+            if again and len(self._spare) < _MOST_SPARE and _looks(path) == handed:
                 self._numbers += 1
                 spare = f"{self._place.steps}/{_SPARE}{self._numbers}"
                 os.rename(path, spare)

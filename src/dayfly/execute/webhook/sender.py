@@ -5,7 +5,6 @@ says that it was carried out, or the time is waited out in which it might be. Wh
 next attempt sends it again under the same key.
 """
 
-import contextlib
 import importlib
 import json
 import os
@@ -208,7 +207,8 @@ class Sender:
     def _asked(self, question: Request) -> Iterable[Answer]:
         """The whole answers to one question, asked again and again, ever less often, until the time is over."""
         self._show_request(question)
-        pause, shown = FIRST_PAUSE_S, (0, b"")
+        pause = FIRST_PAUSE_S
+        shown: tuple[int, bytes] | None = None
         while self._left() > pause:
             self._wait(pause)
             pause = min(pause * 2, LONGEST_PAUSE_S)
@@ -343,8 +343,6 @@ def main() -> None:
     sender = Sender(json.loads(environment.pop(ORDER.encode())), environment, say=_print)
     signal.signal(signal.SIGTERM, sender.cancel)
     code = sender.run()
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
     # A resolver that never answers sits in a thread.
     os._exit(code)
 
