@@ -21,4 +21,7 @@ EQUIVALENT: dict[str, str] = {
     "(any((address in network for network in _TRANSLATED)))": (
         "to this version of `ipaddress` all of them are private; newer ones look inside"
     ),
+    "execute/process/resident.py Resident._opened: ours.setblocking(False) -> pass": (
+        "it is read when there is something to read, and so few questions at once never fill it"
+    ),
 }

@@ -1,0 +1,56 @@
+"""The resident runner's life: nothing is left of it, and nobody waits for its answer for ever."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from dayfly.execute.process.resident import Resident, UnansweredError
+
+
+@pytest.fixture
+def mute(tmp_path):
+    """A runner that never answers."""
+    path = tmp_path / "runner"
+    path.write_text("#!/bin/sh\nexec cat\n")
+    path.chmod(0o700)
+    return Resident(str(path), {"PATH": "/usr/bin:/bin"})
+
+
+def lives(process):
+    """Whether it is there, dead or alive."""
+    return Path(f"/proc/{process}").exists()
+
+
+async def asked(resident, count=1):
+    """Questions that have been sent."""
+    questions = [asyncio.ensure_future(resident.fork(f"/folder/{number}")) for number in range(count)]
+    await asyncio.sleep(0)
+    return questions
+
+
+async def test_once_it_is_closed_it_is_gone_and_all_who_wait_are_told(mute):
+    questions = await asked(mute, 2)
+    process = mute._child
+    assert lives(process)
+    questions[0].cancel()
+    await asyncio.sleep(0)
+    mute.close()
+    assert not lives(process), "no dead process is left to be waited for"
+    with pytest.raises(UnansweredError):
+        await questions[1]
+    mute.close()
+
+
+async def test_it_begins_anew_when_it_is_needed_again(mute):
+    for _ in range(2):
+        [question] = await asked(mute)
+        assert lives(mute._child)
+        mute.close()
+        with pytest.raises(UnansweredError):
+            await question
+
+
+async def test_one_that_cannot_begin_says_so(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        await Resident(str(tmp_path / "none"), {}).fork("/folder")
