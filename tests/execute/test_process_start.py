@@ -1,0 +1,69 @@
+"""By which command a step is begun in a container, and taken away."""
+
+import asyncio
+import os
+
+import pytest
+
+from dayfly.execute.process.place import Place
+from dayfly.execute.process.run import Folder
+from dayfly.execute.process.start import Containers, Processes
+from dayfly.spec.lifecycle import Exec, Unit
+
+STEP = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n", image="x:1"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("work", "logs", "steps"):
+        (tmp_path / name).mkdir(mode=0o700)
+    place = Place(str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
+    folder = Folder(place, "run", "db/make", 2)
+    folder.write_order(b"")
+    return folder
+
+
+def engine(tmp_path, name):
+    """A program that writes down what it was called with, and says something."""
+    path = tmp_path / name
+    path.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\necho out; echo err >&2\n')
+    path.chmod(0o700)
+    return Containers(str(path), "/runner", Processes("/runner", "full", {}))
+
+
+@pytest.mark.parametrize(("name", "user"), [("podman", "0:0"), ("docker", f"{os.geteuid()}:{os.getegid()}")])
+async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, name, user):
+    containers = engine(tmp_path, name)
+    child = await containers.start(folder, STEP)
+    await asyncio.to_thread(os.waitpid, child, 0)
+    called = (tmp_path / "called").read_text().splitlines()
+    runner = called[called.index("--entrypoint") + 1]
+    assert called == [
+        *("run", "--rm", "--name", "dayfly-run.db.make.2", "--user", user),
+        *("--network=host", "--pid=host", "--entrypoint", runner),
+        *("--volume", f"/runner:{runner}:ro"),
+        *("--volume", f"{folder.path}:{folder.path}"),
+        *("--volume", f"{folder.logs}:{folder.logs}"),
+        *("--volume", f"{folder.begins}:{folder.begins}"),
+        *("x:1", "host", folder.path),
+    ]
+    assert folder.complaint() == "err"
+    assert (containers.isolation, containers.fork_isolation, containers.apart) == ("none", "full", True)
+
+
+@pytest.mark.parametrize(("name", "at_once"), [("podman", ["--time", "0"]), ("docker", [])])
+def test_its_container_is_taken_away_by_the_same_name(tmp_path, folder, name, at_once):
+    engine(tmp_path, name).clear(folder)
+    assert (tmp_path / "called").read_text().splitlines() == ["rm", "--force", *at_once, "dayfly-run.db.make.2"]
+
+
+def test_a_container_that_was_never_there_is_as_good_as_gone(tmp_path, folder):
+    containers = engine(tmp_path, "docker")
+    (tmp_path / "docker").write_text("#!/bin/sh\nexit 1\n")
+    containers.clear(folder)
+
+
+@pytest.mark.parametrize(("isolation", "apart"), [("full", True), ("none", False)])
+def test_processes_are_apart_if_they_are_isolated(isolation, apart):
+    processes = Processes("/runner", isolation, {})
+    assert (processes.isolation, processes.fork_isolation, processes.apart) == (isolation, isolation, apart)
