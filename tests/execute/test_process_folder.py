@@ -212,6 +212,21 @@ def test_a_unit_is_told_from_its_folder_and_its_logs(folder, name):
     assert logged(place, "run") == []
 
 
+@pytest.mark.parametrize(("number", "kept"), [(20, [1, 2, 20]), (21, [2, 21])])
+def test_of_a_unit_that_is_tried_again_and_again_the_newest_logs_are_kept(folder, number, kept):
+    place = folder._place
+    for unit, each in (("a", 1), ("a", 2), ("other", 1)):
+        Folder(place, "run", unit, each).say("nothing")
+    newest = Folder(place, "run", "a", number)
+    newest.say("it begins")
+    newest.drop_older_logs()
+    assert [each for unit, each in logged(place, "run") if unit == "a"] == kept
+    assert ("other", 1) in logged(place, "run")
+    said = newest.read_log(0, 1_000).decode().splitlines()
+    gone = "[dayfly: the last 20 logs are kept; those before attempt 2 are gone]"
+    assert said == ["[dayfly: it begins]", *([gone] if number > 20 else [])]
+
+
 def test_new_entries_are_private_where_it_writes_and_where_everybody_does(tmp_path):
     (tmp_path / "there").mkdir()
     declared = Unit(

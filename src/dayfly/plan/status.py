@@ -86,12 +86,11 @@ _Said = str | list[UnitReport]
 
 def _opening(units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tuple[Reason, _Said]:
     """The first of these that holds is the run's own reason: the deepest trouble first, progress last."""
-    creating = [unit for unit in units if unit.event in CREATING]
-    before = [unit for unit in creating if unit.event == Event.PRE_START]
-    after = [unit for unit in creating if unit.event == Event.POST_START]
+    before = [unit for unit in units if unit.event == Event.PRE_START]
+    after = [unit for unit in units if unit.event == Event.POST_START]
     if failed := _with(before, "failed"):
         return Reason.RESOURCE_FAILED, failed
-    if doubtful := _with(creating, "unknown"):
+    if doubtful := _with(units, "unknown"):
         return Reason.OUTCOME_UNKNOWN, doubtful
     if pending := [unit for unit in before if unit.state != "succeeded"]:
         resources = any(unit.resource for unit in pending)
