@@ -23,6 +23,8 @@ def test_it_is_the_same_place_each_time(home):
     first = process.open_place(home)
     assert process.open_place(home) == first
     assert Path(first.work) == work_of(home)
+    folders = (first.work, first.logs, first.steps)
+    assert {Path(each).stat().st_mode & 0o777 for each in folders} == {0o700}
 
 
 @pytest.mark.parametrize("cut", ["", "dayfly-0", "."])

@@ -51,6 +51,12 @@ def test_all_that_were_not_touched_wait_for_the_next(place, beginnings):
     assert {inode(beginnings.make(attempt(place, number))) for number in (3, 4)} == first
 
 
+def test_they_are_nobody_elses_even_where_their_folder_is_made_anew(place, beginnings):
+    Path(place.steps).rmdir()
+    path = Path(beginnings.make(attempt(place, 1)))
+    assert {each.stat().st_mode & 0o777 for each in (path, path.parent)} == {0o700}
+
+
 def test_no_more_wait_than_a_few_steps_at_once_could_use(place, beginnings):
     for number in range(1, 67):
         beginnings.make(attempt(place, number))

@@ -212,6 +212,18 @@ def test_a_unit_is_told_from_its_folder_and_its_logs(folder, name):
     assert logged(place, "run") == []
 
 
+def test_what_a_step_reads_and_says_is_nobody_elses(folder):
+    folder.write_order(b"secret")
+    folder.say("nothing")
+    folder.fence()
+    place = folder._place
+    assert {Path(each).stat().st_mode & 0o777 for each in (folder.path, place.logs, folder.logs)} == {0o700}
+    files = (f"{folder.path}/order", f"{folder.path}/marker", folder.log)
+    assert {Path(each).stat().st_mode & 0o777 for each in files} == {0o600}
+    with pytest.raises(FileExistsError):
+        folder.write_order(b"another")
+
+
 @pytest.mark.parametrize(("number", "kept"), [(20, [1, 2, 20]), (21, [2, 21])])
 def test_of_a_unit_that_is_tried_again_and_again_the_newest_logs_are_kept(folder, number, kept):
     place = folder._place
