@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dayfly.execute.fork.read import Service
-from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, Identity, fork, leading, service
+from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, Identity, first_port, fork, leading, service
 from dayfly.execute.fork.rights import Leave
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.render import SecretKey
@@ -94,6 +94,18 @@ class TestIdentity:
         patched = made(patch={"type": "merge", "value": {"spec": {"replicas": 3}}})
         assert patched["metadata"]["annotations"]["dayfly.dev/replicas"] == "3"
         assert patched["spec"]["replicas"] == 0
+
+    @pytest.mark.parametrize(
+        ("wished", "noted"),
+        [(1, "1"), (64, "64"), (None, "1"), (0, ""), (65, ""), (True, ""), ("2", ""), (1.5, "")],
+    )
+    def test_it_has_as_many_pods_as_a_whole_number_up_to_a_bound_says(self, wished, noted):
+        said = {"type": "merge", "value": {"spec": {"replicas": wished}}}
+        if noted:
+            assert made(patch=said)["metadata"]["annotations"]["dayfly.dev/replicas"] == noted
+            return
+        with pytest.raises(CannotRenderError, match=r"spec\.replicas must be a whole number from 1 to 64"):
+            made(patch=said)
 
     @pytest.mark.parametrize(
         "patch",
@@ -231,9 +243,16 @@ class TestServices:
 
     def test_the_forks_own_leads_to_its_pods_alone(self):
         manifest = service(self.of("web", {"app": "web"}, ports=(80, 81)), IDENTITY)
+        assert manifest["metadata"] == {
+            "name": "f-box-web",
+            "namespace": "shop",
+            "labels": {**OWN, "dayfly.dev/like": "web"},
+            "ownerReferences": [IDENTITY.owner],
+        }
         assert manifest["spec"]["selector"] == {FORK_LABEL: "f-box-web"}
         assert [port["port"] for port in manifest["spec"]["ports"]] == [80, 81]
         assert "nodePort" not in manifest["spec"]["ports"][0]
         assert "clusterIP" not in manifest["spec"]
+        assert (first_port(self.of("web", {}, ports=(80, 81))), first_port(self.of("web", {}, ports=()))) == (80, 0)
         headless = service(self.of("web", {"app": "web"}, clusterIP="None"), IDENTITY)
         assert headless["spec"]["clusterIP"] == "None"
