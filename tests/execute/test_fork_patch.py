@@ -159,6 +159,27 @@ def test_malformed_ones_are_refused_with_their_place(kind, value, words):
     assert len(str(refused.value)) < 400
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({}, []),
+        ([], {}),
+        ([1], 1),
+        (1, [1]),
+        ({"a": 1}, {"a": 2}),
+        ({"a": 1}, {"b": 1}),
+        ([1], [1, 1]),
+        (True, 1),
+        (0, False),
+    ],
+)
+def test_what_is_not_the_same_in_json(one, other):
+    assert not patch.same(one, other)
+    assert patch.same(one, one)
+    assert patch.same({"a": [one, other]}, {"a": [one, other]})
+    assert not patch.same({"a": [one, other]}, {"a": [other, one]})
+
+
 class TestOperations:
     """As RFC 6902 has them, beside which nothing is allowed."""
 

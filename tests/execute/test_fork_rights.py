@@ -94,6 +94,9 @@ ANYWHERE = {
         f"{MAIN}.resources.limits[devices.example/kvm]",
         "a device of the node",
     ),
+    "amounts that are a list": (main(resources={"limits": ["cpu"]}), f"{MAIN}.resources.limits", "must be a mapping"),
+    "amounts that are text": (main(resources={"requests": "cpu"}), f"{MAIN}.resources.requests", "must be a mapping"),
+    "an amount that is a list": (main(resources={"limits": {"cpu": [1]}}), f"{MAIN}.resources.limits[cpu]", "quantity"),
     "claims of a container": (main(resources={"claims": [{"name": "x"}]}), f"{MAIN}.resources.claims", ""),
     "another container": (pod(containers=[{"name": "late", "image": "x"}]), f"{POD}.containers", "own: main, side"),
     "another init container": (

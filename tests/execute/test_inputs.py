@@ -6,7 +6,7 @@ from dayfly.execute.inputs import ENV_INPUT_LIMIT, Told, is_complete, is_fit, re
 from dayfly.execute.order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Ref, Target, Unit
+from dayfly.spec.lifecycle import As, Baseline, Exec, Fork, Input, Lifecycle, Ref, Target, Unit
 from dayfly.spec.run import OutputRecord, Phase, Run, State, UnitRecord
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
@@ -81,6 +81,14 @@ class TestResolving:
         assert (cleaning.absent, list(cleaning.unfit)) == (["url"], ["url"])
         in_file = resolve(run, step("seed", reads(env=False)), "db", cleans=False)
         assert (in_file.absent, in_file.unfit) == ([], {})
+
+    def test_a_fork_has_nothing_but_variables(self):
+        fork = Fork(baseline=Baseline(kind="Deployment", namespace="shop", name="app"))
+        unit = Unit(name="app", kind="fork", fork=fork, inputs=(reads(env=False),))
+        for record in (made(ENV_INPUT_LIMIT + 1), made(text=False)):
+            with pytest.raises(CannotRenderError) as caught:
+                resolve(run_with(make=record), unit, "db", cleans=False)
+            assert "let the step read it" not in str(caught.value)
 
     def test_a_value_of_its_own_is_held_to_the_same(self):
         zero = step("x", Input(name="v", value="a\0", as_=As(env="V")))

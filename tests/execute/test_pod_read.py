@@ -181,6 +181,12 @@ def test_a_start_before_the_claim_is_told_by_a_clock_that_is_behind():
     assert fact == Running(since=RECORD.claimed_at)
 
 
+def test_a_container_of_which_nothing_is_said_yet_is_starting():
+    fact = seen(main={}, phase="Pending")
+    assert isinstance(fact, Waiting)
+    assert (fact.reason, fact.placed, fact.recallable) == ("Starting", True, False)
+
+
 def test_a_placed_pod_that_is_pending_proves_nothing():
     assert isinstance(seen(phase="Pending", deleted=NOW), Waiting)
     assert isinstance(seen(main={"waiting": {"reason": "ErrImagePull"}}, phase="Pending"), Waiting)

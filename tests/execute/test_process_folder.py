@@ -12,7 +12,9 @@ import pytest
 
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.run import Folder, declared_paths, folders, forget, logged, private_directories
+from dayfly.plan.world import Running
 from dayfly.spec.lifecycle import As, Input, Output, Unit
+from dayfly.spec.run import State, UnitRecord
 
 
 @pytest.fixture
@@ -133,6 +135,15 @@ def test_who_holds_the_lock_can_be_watched(folder, lock):
     descriptor = folder.watch()
     assert descriptor is not None
     os.close(descriptor)
+
+
+@pytest.mark.parametrize(("told", "since"), [("5", 5), ("", 3)])
+def test_a_step_runs_since_its_runner_says_or_its_claim(folder, lock, told, since):
+    Path(folder.path, "marker").write_text(f"started\n{os.getpid()}\n0\nboot\n{told}\n")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    record = UnitRecord(attempt=1, state=State.CLAIMED, ref="boot 1", claimed_at=3)
+    fact = folder.observe(record, unit=Unit(name="a", kind="exec"), nonce="n", now=9)
+    assert fact == Running(since=since)
 
 
 def begun_here(folder, runner=None, word="started"):

@@ -2,11 +2,13 @@
 
 import asyncio
 
+import msgspec
+
 from dayfly.execute.turn import AGAIN_MS, ROUNDS, Scene, turn
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import World
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
-from dayfly.spec.run import Run
+from dayfly.spec.run import Run, State, UnitRecord
 
 TARGET = Target(kind="Sandbox", name="sb", uid="u")
 UNIT = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n"))
@@ -37,3 +39,19 @@ def test_a_turn_that_loses_every_race_asks_to_look_again_soon():
     assert host.refused == ROUNDS
     assert decision is not None
     assert decision.wake_at == 1_000 + AGAIN_MS
+
+
+class Quiet(Contended):
+    """A host of a run that waits for a step of its own."""
+
+    async def observe(self, run):
+        scene = await super().observe(run)
+        units = {"make": UnitRecord(attempt=1, state=State.CLAIMED, claimed_at=1)}
+        return msgspec.structs.replace(scene, world=World(run=msgspec.structs.replace(scene.world.run, units=units)))
+
+
+def test_nothing_is_written_where_nothing_has_moved():
+    host = Quiet()
+    decision = asyncio.run(turn("u", host))
+    assert host.refused == 0
+    assert [wait.unit for wait in decision.waits] == ["make"]

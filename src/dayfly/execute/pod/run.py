@@ -90,8 +90,8 @@ class Pods:
         if stored is None or names.RECALLED_LABEL in stored["metadata"]["labels"]:
             return True
         containers = stored["spec"]["containers"]
-        at = next((place for place, each in enumerate(containers) if each["name"] == MAIN), -1)
-        if at < 0 or not policy.hears(containers[at]) or containers[at]["image"] == image:
+        at = next((place for place, each in enumerate(containers) if each["name"] == MAIN), None)
+        if at is None or not policy.hears(containers[at]) or containers[at]["image"] == image:
             return False
         operations = [
             {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},

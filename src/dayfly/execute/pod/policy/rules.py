@@ -227,8 +227,8 @@ def hears(main: dict[str, Any]) -> bool:
 
 
 def holds(mount: dict[str, Any], mounts: Iterable[dict[str, Any]] | None) -> bool:
-    """Whether that very mount is among them; a field that only the server adds does not count."""
-    kept = {key: value for key, value in mount.items() if value is not None and key != "recursiveReadOnly"}
+    """Whether that very mount is among them; null is absent."""
+    kept = {key: value for key, value in mount.items() if value is not None}
     return any(kept == other for other in mounts or [])
 
 
