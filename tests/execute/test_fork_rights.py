@@ -308,9 +308,17 @@ class TestRefused:
             (strategic(metadata={"finalizers": ["dayfly.dev/record"]}), "spec.template.metadata.finalizers"),
             (pod(schedulingGates=[{"name": "dayfly.dev/claim"}]), f"{POD}.schedulingGates"),
             ({"type": "merge", "value": {"metadata": {"labels": {"dayfly.dev/like": "x"}}}}, "labels[dayfly.dev/like]"),
+            # What is no name at all may be taken for any.
+            (_merged(metadata={"finalizers": [1]}), "spec.template.metadata.finalizers"),
+            (_merged(spec={"schedulingGates": [{"name": 1}]}), f"{POD}.schedulingGates"),
+            (_merged(spec={"schedulingGates": ["x/y", {}]}), f"{POD}.schedulingGates"),
         ):
             for leave in (FREE, HOME):
                 assert f"{field} begins with dayfly.dev/" in _refusal(patch, leave=leave)
+
+
+def _merged(**template):
+    return {"type": "merge", "value": {"spec": {"template": template}}}
 
 
 ALLOWED = {
