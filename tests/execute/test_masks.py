@@ -52,6 +52,11 @@ def test_a_log_that_begins_within_a_value():
     assert overwritten(SECRET[-LEAST + 1 :], [SECRET], cut=True) == SECRET[-LEAST + 1 :]
 
 
+@pytest.mark.parametrize("at", range(1, len(SECRET) - LEAST + 1))
+def test_wherever_within_a_value_a_log_begins_the_rest_of_it_is_masked(at):
+    assert overwritten(SECRET[at:] + b" x", [SECRET], cut=True) == b"*" * (len(SECRET) - at) + b" x"
+
+
 LINES = bytes(random.Random(1).choices(b"abcdefghijklmnop", k=65_536))
 HOSTILE = {
     "thousands of lines, each in the log": (LINES, b"\n".join(LINES[at : at + 8] for at in range(0, 58_000, 9)), False),
