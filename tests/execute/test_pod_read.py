@@ -181,8 +181,9 @@ def test_a_start_before_the_claim_is_told_by_a_clock_that_is_behind():
     assert fact == Running(since=RECORD.claimed_at)
 
 
-def test_a_container_of_which_nothing_is_said_yet_is_starting():
-    fact = seen(main={}, phase="Pending")
+@pytest.mark.parametrize("state", [{}, {"waiting": {}}])
+def test_a_container_of_which_nothing_is_said_yet_is_starting(state):
+    fact = seen(main=state, phase="Pending")
     assert isinstance(fact, Waiting)
     assert (fact.reason, fact.placed, fact.recallable) == ("Starting", True, False)
 
