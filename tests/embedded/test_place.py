@@ -1,9 +1,11 @@
 """The home remembers where its attempts work, and whenever the server dies what it remembers is a whole path or nothing."""
 
 import fcntl
+import hashlib
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,6 +60,22 @@ def test_whoever_dies_while_it_is_written_leaves_what_was_there(home, monkeypatc
     after = process.open_place(home)
     assert after.work == before.work
     assert after.ref != before.ref, "its epoch was lost, so nothing may be concluded from what it holds"
+
+
+@pytest.mark.parametrize(
+    ("flags", "free", "in_memory"),
+    [(0, 64 << 20, True), (0, (64 << 20) - 1, False), (os.ST_NOEXEC, 1 << 30, False)],
+)
+def test_memory_serves_where_there_is_room_and_programs_may_start(home, monkeypatch, flags, free, in_memory):
+    found = SimpleNamespace(f_flag=flags, f_bavail=free, f_frsize=1)
+    monkeypatch.setattr(os, "statvfs", lambda _: found)
+    before = {entry.name for entry in os.scandir("/dev/shm")}
+    place = process.open_place(home)
+    assert (Path(place.work) != home / "attempts") is in_memory
+    if not in_memory:
+        own = f"dayfly-{os.geteuid()}-{hashlib.sha256(os.fsencode(home)).hexdigest()[:16]}"
+        assert own not in before
+        assert not Path("/dev/shm", own).exists(), "what does not serve is not left behind"
 
 
 @pytest.mark.parametrize("left", ["", "run.a.1", "cursor"])

@@ -12,7 +12,7 @@ import pytest
 
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.run import Folder, declared_paths, folders, forget, logged, private_directories
-from dayfly.plan.world import Running
+from dayfly.plan.world import NeverRan, Running
 from dayfly.spec.lifecycle import As, Input, Output, Unit
 from dayfly.spec.run import State, UnitRecord
 
@@ -33,6 +33,10 @@ def test_what_is_fenced_stays_so(folder):
     assert folder.fence()
     assert folder.fence(), "done twice it is done once"
     assert Path(folder.path, "marker").read_bytes() == b"void\n"
+    record = UnitRecord(attempt=1, state=State.CLAIMED, ref="boot 1", claimed_at=3)
+    fact = folder.observe(record, unit=Unit(name="a", kind="exec"), nonce="n", now=9)
+    assert isinstance(fact, NeverRan)
+    assert fact.reason == "Void"
 
 
 @pytest.mark.parametrize("fault", [0, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])

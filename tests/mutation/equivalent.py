@@ -24,4 +24,6 @@ EQUIVALENT: dict[str, str] = {
     "execute/process/resident.py Resident._opened: ours.setblocking(False) -> pass": (
         "it is read when there is something to read, and so few questions at once never fill it"
     ),
+    "execute/process/beginning.py Beginnings.__init__: 0 -> 1": "folders in waiting may be numbered from any number on",
+    "execute/webhook/guard.py _inside: 0xFFFF -> 65536": "all of ::/8 is reserved, whatever is inside",
 }
