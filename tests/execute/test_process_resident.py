@@ -24,7 +24,7 @@ def lives(process):
 
 async def asked(resident, count=1):
     """Questions that have been sent."""
-    questions = [asyncio.ensure_future(resident.fork(f"/folder/{number}")) for number in range(count)]
+    questions = [asyncio.ensure_future(resident.fork(f"/folder/{number}", "none")) for number in range(count)]
     await asyncio.sleep(0)
     return questions
 
@@ -53,4 +53,4 @@ async def test_it_begins_anew_when_it_is_needed_again(mute):
 
 async def test_one_that_cannot_begin_says_so(tmp_path):
     with pytest.raises(FileNotFoundError):
-        await Resident(str(tmp_path / "none"), {}).fork("/folder")
+        await Resident(str(tmp_path / "none"), {}).fork("/folder", "none")
