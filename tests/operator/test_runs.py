@@ -6,9 +6,11 @@ import msgspec
 import pytest
 from rig.world import KINDS
 
+from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key
+from dayfly.operator.cluster import runs as cluster_runs
 from dayfly.operator.cluster.objects import RUNS, RunObject
 from dayfly.operator.cluster.runs import Runs
 from dayfly.plan.actions import Close
@@ -90,6 +92,107 @@ async def test_who_said_that_it_is_gone_may_have_been_wrong(runs, cache):
     cache.drop(Key("", "box"))
     assert await runs.fresh("box") == made
     assert runs.get("box") == made
+
+
+async def test_the_cache_alone_is_believed_where_we_wrote_nothing(client, cache):
+    made = await Runs(client, cache).birth(BODY)
+    runs = Runs(client, cache)
+    assert runs.get("box") is None
+    cache.put(made)
+    assert runs.get("box") is made
+
+
+async def test_one_that_took_the_name_since_is_another(runs, cache, client):
+    """What we wrote last was of the one before it."""
+    made = await runs.birth(BODY)
+    await client.delete(RUNS, "box")
+    other = await client.create(RUNS, BODY)
+    cache.put(other)
+    assert runs.get("box") is other
+    cache.drop(Key("", "box"))
+    assert runs.get("box") == made, "of ours nobody has told us that it is gone"
+
+
+async def test_what_a_later_list_lacks_stays_away(runs, cache):
+    """Late news of it, from a watch that is behind, brings it back as little as what we wrote of it."""
+    made = await runs.birth(BODY)
+    cache.begun += 1
+    cache.replace([])
+    assert runs.get("box") is None
+    cache.put(made)
+    assert runs.get("box") is None
+
+
+async def test_the_oldest_of_those_that_are_gone_are_forgotten(runs, cache, monkeypatch):
+    """As many are remembered as are bound to be heard of late; a second end makes one of the newest again."""
+    monkeypatch.setattr(cluster_runs, "_REMEMBERED", 2)
+    every = [
+        msgspec.structs.replace(BODY, metadata=AnnotatedMeta(name=name, uid=name, resource_version="1"))
+        for name in ("a", "b", "c")
+    ]
+    first, second, third = every
+    for each in (first, second, first, third):
+        cache.put(each)
+        cache.drop(Key.of(each))
+    for each in every:
+        cache.put(each)
+    assert [runs.get(name) for name in ("a", "b", "c")] == [None, second, None]
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_an_answer_that_was_lost_is_asked_for(runs, client, written):
+    """Whether the change was made is what lies there now."""
+    made = await runs.birth(BODY)
+    after = msgspec.structs.replace(made, ledger=msgspec.structs.replace(made.ledger, seq=1))
+    update = client.update
+
+    async def lost(*arguments):
+        if written:
+            await update(*arguments)
+        raise errors.OutcomeUnknown("PUT box", "no answer came")
+
+    client.update = lost
+    assert await runs.replace(made, after) is written
+    assert runs.get("box").ledger.seq == int(written)
+
+
+async def test_of_one_that_was_lost_and_is_gone_nothing_was_written(runs, client):
+    made = await runs.birth(BODY)
+    await client.delete(RUNS, "box")
+
+    async def lost(*_arguments):
+        raise errors.OutcomeUnknown("PUT box", "no answer came")
+
+    client.update = lost
+    assert await runs.replace(made, made) is False
+    assert runs.get("box") is None
+
+
+async def test_who_comes_second_takes_up_what_the_first_has_written(runs, client):
+    made = await runs.birth(BODY)
+    other = await client.update(
+        RUNS, msgspec.structs.replace(made, ledger=msgspec.structs.replace(made.ledger, seq=7)), "box"
+    )
+    ours = msgspec.structs.replace(made, ledger=msgspec.structs.replace(made.ledger, seq=1))
+    assert await runs.replace(made, ours) is False
+    assert runs.get("box") == other
+
+
+async def test_a_commit_is_told_once_it_is_written(runs, client):
+    told = []
+    runs.written = lambda run, moves: told.append((run.ledger.closed is not None, moves))
+    made = await runs.birth(BODY)
+    close = TestOwn.CLOSE
+    assert await runs.commit(made, TestOwn.PLAN, (close,))
+    assert told == [(True, (close,))]
+    assert not await runs.commit(made, TestOwn.PLAN, (close,)), "somebody was first: that were we"
+    assert len(told) == 1
+
+
+async def test_what_we_forget_is_known_by_the_cache_alone(runs):
+    await runs.birth(BODY)
+    runs.forget("box")
+    assert runs.get("box") is None
 
 
 class TestOwn:

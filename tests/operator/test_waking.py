@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from rig.world import KINDS
 
+from dayfly.execute.fork.read import Service, ServiceSpec, Workload
 from dayfly.execute.pod import names
 from dayfly.kube.client import Client
 from dayfly.kube.objects import (
@@ -19,13 +21,16 @@ from dayfly.kube.objects import (
     StateRunning,
     StateWaiting,
 )
-from dayfly.operator.cluster.caches import ALONE_S, COMPANY_S, Cluster
-from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, RunObject, SandboxObject
+from dayfly.operator.cluster.caches import ALONE_S, COMPANY_S, Baseline, Cluster
+from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, PluginObject, RunObject, SandboxObject
 from dayfly.operator.targets.adapter import Plain
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
-from dayfly.spec.lifecycle import Target
+from dayfly.spec import lifecycle
+from dayfly.spec.kinds import RunSpec
+from dayfly.spec.lifecycle import Fork, Target, Unit
 from dayfly.spec.run import Request, Run, State, UnitRecord
+from dayfly.work.pace import Urgency
 from kube.fake import FakeCluster
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
@@ -63,6 +68,14 @@ def cluster(woken, monkeypatch):
     return made
 
 
+@pytest.fixture
+def asked(cluster, monkeypatch):
+    """Which runs were to be looked at, and how urgently."""
+    found = []
+    monkeypatch.setattr(cluster.queue, "add", lambda key, urgency=None, after=0.0: found.append((key, urgency)))
+    return found
+
+
 def begin(cluster: Cluster, state: State, *, closed: bool = False) -> None:
     """The cluster knows one run with one attempt, whose pod waits for its node."""
     request = Request(at=1, reason="Deleted", message="deleted") if closed else None
@@ -91,6 +104,55 @@ def test_a_start_is_looked_at_at_once_where_its_log_can_be_followed(cluster, wok
     assert woken == [0.0 if heeded else COMPANY_S]
     cluster.pods.put(pod(4, node="n", runs=True, held=False))
     assert woken[1:] == [0.0], "whatever else becomes of it is"
+
+
+def test_what_else_a_running_step_tells_has_no_company_to_wait_for(cluster, woken):
+    """Another node than before it was seen there, or an end that came with its start."""
+    begin(cluster, State.CLAIMED)
+    cluster.pods.put(pod(2, node="n"))
+    woken.clear()
+    cluster.pods.put(pod(3, node="n"))
+    assert woken == [0.0], "it was placed before"
+    cluster.heeds = lambda pod: False
+    begun = pod(4, node="n", runs=True)
+    over = msgspec.structs.replace(begun.status, phase="Succeeded")
+    cluster.pods.put(msgspec.structs.replace(begun, status=over))
+    assert woken == [0.0, 0.0], "it has begun, and ended"
+
+
+def test_what_our_own_answer_told_is_looked_at_with_other_news(cluster, woken):
+    begin(cluster, State.CLAIMED)
+    cluster.pods.advance(pod(3, node="n", seen=True))
+    woken.clear()
+    cluster.pods.put(pod(2, node="n"))
+    assert woken == [COMPANY_S]
+
+
+def test_of_a_unit_that_is_recorded_only_its_own_pod_is_no_news(cluster, woken):
+    """The pod of its next attempt, which nobody has claimed, is."""
+    begin(cluster, State.DONE)
+    another = pod(2, held=False)
+    cluster.pods.drop(Key("runners", "p"))
+    woken.clear()
+    cluster.pods.put(
+        msgspec.structs.replace(another, metadata=msgspec.structs.replace(another.metadata, uid="next", name="q"))
+    )
+    assert woken == [0.0]
+
+
+def test_a_pod_of_no_run_wakes_nobody(cluster, woken):
+    bare = pod(1)
+    cluster.pods.put(msgspec.structs.replace(bare, metadata=msgspec.structs.replace(bare.metadata, labels={})))
+    assert woken == []
+
+
+def test_a_fork_of_an_open_run_is_always_news(cluster, woken):
+    """Whatever is recorded of its unit: it is kept, not done once."""
+    begin(cluster, State.DONE)
+    woken.clear()
+    meta = ObjectMeta(name="f", namespace="shop", uid="pod", resource_version="1", labels={names.RUN_LABEL: "box"})
+    cluster.forks.put(Workload(metadata=meta))
+    assert woken == [0.0]
 
 
 def test_a_running_steps_pod_that_goes_is_looked_at_at_once(cluster, woken):
@@ -146,3 +208,82 @@ def test_our_finalizer_on_a_sandbox_is_no_news(cluster, woken):
     assert woken == [0.0], "somebody has taken it off"
     cluster.sandboxes.put(box(4, finalizers=["theirs", TARGET_FINALIZER], cluster="other"))
     assert woken == [0.0, 0.0], "with another spec"
+
+
+def forking(name: str, baseline: str, *, namespace: str = "shop", closed: bool = False) -> RunObject:
+    of = Fork(baseline=lifecycle.Baseline(kind="Deployment", namespace=namespace, name=baseline))
+    request = Request(at=1, reason="Deleted", message="deleted") if closed else None
+    ledger = Run(uid=name, target=TARGET, plan="sha256:0", closed=request)
+    spec = RunSpec(forks=(Unit(name=baseline, kind="fork", fork=of),))
+    return RunObject(metadata=AnnotatedMeta(name=name, uid=name), ledger=ledger, spec=spec)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_the_end_of_a_run_is_urgent(cluster, asked, closed):
+    cluster._whole = True
+    cluster.runs.put(forking("box", "web", closed=closed))
+    assert asked == [("box", Urgency.URGENT if closed else Urgency.NORMAL)]
+
+
+def test_of_a_run_that_is_gone_we_hear(cluster, asked):
+    cluster.runs.put(forking("box", "web", closed=True))
+    asked.clear()
+    cluster.runs.drop(Key("", "box"))
+    assert asked == [("box", Urgency.BACKGROUND)]
+
+
+def test_forks_hear_of_another_form_of_their_baseline(cluster, asked):
+    """Its status is no news, and neither is that of what nobody forks."""
+
+    def baseline(version: int, generation: int, name: str = "web") -> Baseline:
+        meta = ObjectMeta(name=name, namespace="shop", uid=name, resource_version=str(version), generation=generation)
+        return Baseline(metadata=meta)
+
+    cluster.runs.put(forking("box", "web"))
+    cluster.runs.put(forking("fox", "api"))
+    asked.clear()
+    cluster.baselines.put(baseline(1, 1))
+    assert [run for run, _ in asked] == ["box"], "it is there"
+    cluster.baselines.put(baseline(2, 1))
+    assert len(asked) == 1, "only its status is another"
+    cluster.baselines.put(baseline(3, 2))
+    assert [run for run, _ in asked] == ["box"] * 2
+    cluster.baselines.drop(Key("shop", "web"))
+    assert [run for run, _ in asked] == ["box"] * 3, "it is gone"
+
+
+def test_forks_hear_of_services_in_their_namespace(cluster, asked):
+    """Whatever leads to a baseline may be new, gone or another; an address of its own tells nothing."""
+
+    def service(version: int, *, run: str = "", **selector: str) -> Service:
+        labels = {names.RUN_LABEL: run} if run else {}
+        meta = ObjectMeta(name="s", namespace="shop", uid="s", resource_version=str(version), labels=labels)
+        return Service(metadata=meta, spec=ServiceSpec(selector=selector))
+
+    cluster.runs.put(forking("box", "web"))
+    cluster.runs.put(forking("fox", "web", namespace="bank"))
+    asked.clear()
+    cluster.services.put(service(1, app="web"))
+    assert [run for run, _ in asked] == ["box"]
+    cluster.services.put(service(2, app="web"))
+    assert len(asked) == 1, "it is as it was"
+    cluster.services.put(service(3, app="api"))
+    assert [run for run, _ in asked] == ["box"] * 2
+    cluster.services.drop(Key("shop", "s"))
+    assert [run for run, _ in asked] == ["box"] * 3
+    asked.clear()
+    cluster.services.put(service(4, run="fox", app="web"))
+    assert sorted(run for run, _ in asked) == ["box", "fox"], "that of a fork, too"
+
+
+def test_whoever_waits_for_a_plugin_hears_of_it(cluster):
+    for name in ("first", "second"):
+        meta = AnnotatedMeta(name=name, namespace="shop", uid=name)
+        cluster.sandboxes.put(SandboxObject(metadata=meta, spec={}))
+    born = names.run_name("second", "second")
+    cluster.runs.put(RunObject(metadata=AnnotatedMeta(name=born, uid="r"), ledger=Run(uid="u", target=TARGET, plan="")))
+    wished: list[Key] = []
+    published: list[str] = []
+    cluster.wishes.add, cluster.published.add = wished.append, published.append
+    cluster.plugins.put(PluginObject(metadata=AnnotatedMeta(name="pg", uid="pg"), spec={}))
+    assert (wished, published) == ([Key("shop", "first")], ["pg"]), "the other has its run"

@@ -1,0 +1,172 @@
+"""What a process knows of the cluster: which runs fork what, whose a run is, how old its caches are, and its clock."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from rig.world import KINDS
+
+from dayfly.execute.pod import names
+from dayfly.kube import errors
+from dayfly.kube.cache import Change
+from dayfly.kube.client import Client
+from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus
+from dayfly.operator.cluster.caches import Cluster, Forking, Targeting, belonging, unix_ms
+from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, RunObject, RunSpec
+from dayfly.spec import lifecycle
+from dayfly.spec.lifecycle import Fork, Target, Unit
+from dayfly.spec.run import Run
+from dayfly.work.pace import Urgency
+from kube.fake import FakeCluster
+
+GONE = errors.NotFound("GET box", "gone", status=404)
+MOVED = errors.Conflict("PATCH box", "moved", status=409)
+WEB, API = Key("shop", "web"), Key("bank", "api")
+
+
+def a_run(name: str, *baselines: Key, target: str = "u") -> RunObject:
+    units = tuple(
+        Unit(
+            name=of.name,
+            kind="fork",
+            fork=Fork(baseline=lifecycle.Baseline(kind="Deployment", namespace=of.namespace, name=of.name)),
+        )
+        for of in baselines
+    )
+    ledger = Run(uid=target, target=Target(kind="Sandbox", namespace="shop", name="box", uid=target), plan="")
+    return RunObject(metadata=AnnotatedMeta(name=name, uid=name), ledger=ledger, spec=RunSpec(forks=units))
+
+
+def told(note, name: str, old: RunObject | None, new: RunObject | None) -> RunObject | None:
+    note(Change(Key("", name), old, new))
+    return new
+
+
+def test_a_run_is_found_by_the_baselines_that_it_forks_now():
+    forking = Forking()
+    first = told(forking.note, "a", None, a_run("a", WEB))
+    told(forking.note, "b", None, a_run("b", WEB, API))
+    assert (forking.of(WEB), forking.of(API)) == (["a", "b"], ["b"])
+    assert (forking.within("shop"), forking.within("bank"), forking.within("none")) == (["a", "b"], ["b"], [])
+    revised = told(forking.note, "a", first, a_run("a", API))
+    assert (forking.of(WEB), forking.of(API)) == (["b"], ["a", "b"])
+    told(forking.note, "a", revised, None)
+    assert (forking.of(API), forking.within("bank")) == (["b"], ["b"])
+    told(forking.note, "b", a_run("b", WEB, API), None)
+    assert forking._runs == {}, "nothing is kept of baselines that nobody forks"
+
+
+def test_runs_are_found_by_their_targets_uid():
+    targets = Targeting()
+    first = told(targets.note, "a", None, a_run("a"))
+    second = told(targets.note, "b", None, a_run("b"))
+    told(targets.note, "c", None, a_run("c", target="other"))
+    assert (targets.of("u"), targets.of("other"), targets.of("none")) == (("a", "b"), ("c",), ())
+    told(targets.note, "a", first, first)
+    assert targets.of("u") == ("a", "b")
+    told(targets.note, "a", first, None)
+    assert targets.of("u") == ("b",)
+    told(targets.note, "b", second, None)
+    assert targets.of("u") == ()
+    assert "u" not in targets._runs
+
+
+def test_the_clock_tells_unix_milliseconds():
+    before = time.time_ns() // 1_000_000
+    assert before <= unix_ms() <= time.time_ns() // 1_000_000 + 1
+
+
+@pytest.fixture
+def cluster():
+    return Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
+
+
+def test_its_age_is_that_of_the_most_backward_cache(cluster):
+    """Before all have been whole once there is none; one that is added later counts from its first list on."""
+    cluster.reflectors = [SimpleNamespace(age=age, synced=True) for age in (1.0, 7.0)]
+    fresh = SimpleNamespace(age=float("inf"), synced=False)
+    assert cluster.age == 7.0
+    cluster.reflectors.append(fresh)
+    assert cluster.age == float("inf")
+    cluster._whole = True
+    assert cluster.age == 7.0
+
+
+def test_what_was_there_before_us_has_time(cluster):
+    assert cluster.when_found() is Urgency.BACKGROUND
+    cluster._whole = True
+    assert cluster.when_found() is Urgency.NORMAL
+
+
+def test_a_label_alone_makes_nothing_a_runs_own(cluster):
+    def pod(name: str, *owners: OwnerReference) -> Pod:
+        labels = {names.RUN_LABEL: "box"}
+        meta = ObjectMeta(name=name, namespace="n", uid=name, labels=labels, owner_references=list(owners))
+        return Pod(metadata=meta, spec=PodSpec(), status=PodStatus())
+
+    reference = {"api_version": "v1", "uid": "r"}
+    cluster.pods.put(pod("bare"))
+    cluster.pods.put(pod("other-kind", OwnerReference(kind="Job", name="box", **reference)))
+    cluster.pods.put(pod("other-run", OwnerReference(kind="Run", name="bix", **reference)))
+    cluster.pods.put(pod("own", OwnerReference(kind="Run", name="box", **reference)))
+    assert [each.metadata.name for each in belonging(cluster.pods, "box")] == ["own"]
+
+
+class TestOurFinalizer:
+    """It is taken off that very object, whatever a peer does meanwhile."""
+
+    META = AnnotatedMeta(name="box", uid="r", finalizers=["theirs", TARGET_FINALIZER])
+
+    class Server:
+        """One that answers in turn: to patches with these faults, to reads with these forms."""
+
+        def __init__(self, faults=(), forms=()) -> None:
+            self.faults, self.forms = [*faults], [*forms]
+            self.patches: list[str] = []
+
+        async def patch(self, _resource, operations, *_args, **_options):
+            self.patches.append(operations[-1]["path"])
+            if self.faults and (fault := self.faults.pop(0)):
+                raise fault
+
+        async def get(self, *_args):
+            form = self.forms.pop(0)
+            if isinstance(form, Exception):
+                raise form
+            return SimpleNamespace(metadata=form)
+
+    async def drop(self, cluster, meta=META, **how):
+        cluster.client = server = self.Server(**how)
+        await cluster.drop_finalizer(SANDBOXES, meta, TARGET_FINALIZER)
+        return server.patches
+
+    async def test_it_goes_in_one_write(self, cluster):
+        assert await self.drop(cluster) == ["/metadata/finalizers/1"]
+
+    @pytest.mark.parametrize("finalizers", [None, [], ["theirs"]])
+    async def test_without_it_nothing_is_written(self, cluster, finalizers):
+        assert await self.drop(cluster, msgspec.structs.replace(self.META, finalizers=finalizers)) == []
+
+    async def test_what_is_gone_has_none(self, cluster):
+        assert len(await self.drop(cluster, faults=[GONE])) == 1
+        faults = [MOVED]
+        assert len(await self.drop(cluster, faults=faults, forms=[GONE])) == 1
+
+    async def test_it_is_found_where_it_has_moved(self, cluster):
+        moved = msgspec.structs.replace(self.META, finalizers=[TARGET_FINALIZER])
+        patches = await self.drop(cluster, faults=[MOVED], forms=[moved])
+        assert patches == ["/metadata/finalizers/1", "/metadata/finalizers/0"]
+
+    async def test_another_of_its_name_keeps_its_own(self, cluster):
+        another = msgspec.structs.replace(self.META, uid="another")
+        patches = await self.drop(cluster, faults=[MOVED], forms=[another])
+        assert len(patches) == 1
+
+    async def test_the_third_refusal_is_told(self, cluster):
+        faults = [MOVED] * 3
+        with pytest.raises(errors.Conflict):
+            await self.drop(cluster, faults=faults, forms=[self.META] * 3)
+        assert len(cluster.client.patches) == 3
