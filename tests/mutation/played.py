@@ -17,7 +17,7 @@ from mutation.player import Player
 from mutation.reach import Reach
 
 MEMORY = ROOT / ".cache" / "mutation" / "noticed.jsonl"
-SECONDS = 15.0  # of tests, for each mutant
+SECONDS = 30.0  # of tests, for each mutant
 # Whatever else reaches a line, a package that is loaded anew for one mutant is asked by so many.
 ANEW = 40
 SCHEDULES = "tests/mutation/schedules.py"
@@ -38,7 +38,7 @@ class Memory:
         """`tests` tells those that there are from all others."""
         self._path, self._tests = path, tests
         self._known: dict[str, str] = {}
-        self.by_test: Counter[tuple[str, str]] = Counter()  # how many of a file a test has noticed
+        self.by_test: Counter[tuple[str, str]] = Counter()  # how many of a file a test has noticed, and a file of tests
         for line in map(json.loads, path.read_text().splitlines()) if path.exists() else ():
             self._remember(line["key"], line["noticed"], line["tests"], line["name"].partition(" ")[0])
 
@@ -58,7 +58,9 @@ class Memory:
         if noticed or tests == self._tests:
             self._known[key] = noticed
         if noticed:
-            self.by_test[file, noticed.partition(" ")[0]] += 1
+            test = noticed.partition(" ")[0]
+            self.by_test[file, test] += 1
+            self.by_test[file, test.partition("::")[0]] += 1
 
 
 def of(rooms: Sequence[str]) -> Iterator[Mutant]:
@@ -115,12 +117,16 @@ class Hunt:
         return self._anew(mutant, tests[:ANEW]) if self._reach.loaded(mutant) else ""
 
     def _likely(self, mutant: Mutant) -> list[str]:
-        """Those that come there: who noticed others of this file, and who is quick, goes first; of the cases of one
+        """Those that come there: who noticed others of this file, they and their neighbours, and who is quick, goes
 
-        test the second after the first of all others.
+        first; of the cases of one test the second after the first of all others.
         """
         seconds, by_test = self._reach.seconds, self._memory.by_test
-        cost = {test: (0.02 + seconds[test]) / (1 + by_test[mutant.file, test]) for test in self._reach.tests(mutant)}
+        cost = {
+            test: (0.02 + seconds[test])
+            / (1 + by_test[mutant.file, test] + by_test[mutant.file, test.partition("::")[0]])
+            for test in self._reach.tests(mutant)
+        }
         cases: Counter[str] = Counter()
         turns: dict[str, float] = {}
         for test in sorted(cost, key=lambda test: (cost[test], test)):

@@ -77,7 +77,7 @@ def test_a_mutant_that_was_noticed_is_not_played_again_until_its_function_is_ano
     memory = Memory("other tests", tmp_path / "memory")
     elsewhere, *_ = mutants("a.py", CODE.replace("LIMIT = 5", "LIMIT = 6\n\nMORE = 7"))
     assert memory.noticed(one) == memory.noticed(elsewhere) == "tests/x.py::test (noticed)"
-    assert memory.by_test["a.py", "tests/x.py::test"] == 1
+    assert memory.by_test["a.py", "tests/x.py::test"] == memory.by_test["a.py", "tests/x.py"] == 1
     other, *_ = mutants("a.py", CODE.replace("return found", "return list(found)"))
     assert memory.noticed(other) is None
 

@@ -72,6 +72,7 @@ async def test_what_we_revised_is_known_before_the_cache_has_it(runs, cache):
     assert revised.spec.documents == (pin,)
     cache.put(revised)
     assert runs.get("box") is cache.get("box")
+    assert runs._written == {}, "nothing is kept twice"
 
 
 async def test_late_news_of_one_that_is_gone_is_none(runs, cache, client):
@@ -213,6 +214,17 @@ class TestOwn:
         assert after.ledger.closed
         assert runs.is_own(Change(Key("", "box"), made, after))
         assert not runs.is_own(Change(Key("", "box"), made, after)), "then it is something else"
+
+    async def test_with_the_run_its_commits_are_forgotten(self, runs, cache):
+        """One of its name and number would be somebody else's."""
+        made, after = await self.committed(runs, cache)
+        cache.drop(Key("", "box"))
+        assert not runs.is_own(Change(Key("", "box"), made, after))
+
+    async def test_what_we_forget_has_no_commits(self, runs, cache):
+        made, after = await self.committed(runs, cache)
+        runs.forget("box")
+        assert not runs.is_own(Change(Key("", "box"), made, after))
 
     async def test_a_birth_is_news(self, runs, cache):
         made = await runs.birth(BODY)

@@ -45,7 +45,7 @@ def pod(
         uid="pod",
         resource_version=str(version),
         labels={names.RUN_LABEL: "box"},
-        finalizers=[names.FINALIZER] if held else [],
+        finalizers=[names.FINALIZER] if held else None,
         deletion_timestamp="2026-01-01T00:00:00Z" if goes else None,
     )
     state = ContainerState(running=StateRunning()) if runs else ContainerState(waiting=StateWaiting())
@@ -114,10 +114,21 @@ def test_what_else_a_running_step_tells_has_no_company_to_wait_for(cluster, woke
     cluster.pods.put(pod(3, node="n"))
     assert woken == [0.0], "it was placed before"
     cluster.heeds = lambda pod: False
-    begun = pod(4, node="n", runs=True)
+    begun = pod(4, node="n")
+    early = msgspec.structs.replace(begun.status, phase="Running")
+    cluster.pods.put(msgspec.structs.replace(begun, status=early))
+    assert woken.pop() == 0.0, "its phase says that it runs, and its container does not"
+    begun = pod(5, node="n", runs=True)
     over = msgspec.structs.replace(begun.status, phase="Succeeded")
     cluster.pods.put(msgspec.structs.replace(begun, status=over))
     assert woken == [0.0, 0.0], "it has begun, and ended"
+
+
+def test_a_node_that_is_heard_of_with_the_first_status_is_looked_at_at_once(cluster, woken):
+    begin(cluster, State.CLAIMED)
+    woken.clear()
+    cluster.pods.put(pod(2, node="n", seen=True))
+    assert woken == [0.0]
 
 
 def test_what_our_own_answer_told_is_looked_at_with_other_news(cluster, woken):

@@ -168,7 +168,7 @@ class Cluster:
             return ALONE_S if new.metadata.deletion_timestamp else 0.0
         if new is change.old:
             return COMPANY_S
-        if isinstance(change.old, Pod) and new is not None:
+        if isinstance(change.old, Pod):
             placed = change.old.spec.node_name != seen.spec.node_name and not seen.status.container_statuses
             started = read.began(seen) and not read.began(change.old) and seen.status.phase == "Running"
             if placed or (started and not self.heeds(seen)):

@@ -46,9 +46,10 @@ class Runs:
 
     def get(self, name: str) -> RunObject | None:
         """The newest form we have seen; it may be old already."""
-        cached, (written, listing) = self._cached(name), self._written.get(name, (None, 0))
-        if written is None:
+        cached, noted = self._cached(name), self._written.get(name)
+        if noted is None:
             return cached
+        written, listing = noted
         if cached is None and self._cache.listed > listing:
             self._lost(written)  # a later list does not have it
             return None
@@ -61,7 +62,8 @@ class Runs:
 
     async def fresh(self, name: str) -> RunObject | None:
         """As it is now, by a quorum read."""
-        known, gone = self._cached(name) or self._written.get(name, (None, 0))[0], self._gone.get(name)
+        known = self.get(name)
+        gone = self._gone.get(name)
         try:
             found = await self._client.get(RUNS, name)
         except errors.NotFound:
