@@ -1,0 +1,191 @@
+"""A Sandbox and its run, a step at a time: what is sealed, what is taken up of an edit, what is remembered of it."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from rig.scenes import CHAIN, fork, wish
+from rig.world import API, KINDS
+
+from dayfly.kube.client import Client
+from dayfly.kube.objects import Key
+from dayfly.kube.transport import Request
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObject
+from dayfly.operator.front.in_use import InUse
+from dayfly.operator.front.sandboxes import Sandboxes
+from dayfly.operator.status.sandbox_status import Heeded
+from kube.fake import FakeCluster
+
+BOX = Key("shop", "box")
+UPDATED = {"duration": "10m", "offsetFrom": "updatedAt"}
+
+
+class Bench:
+    """A front without an operator around it: its caches have what the test shows them."""
+
+    def __init__(self, peer: Bench | None = None) -> None:
+        self.server = peer.server if peer else FakeCluster(seed=1, extra=KINDS, time=lambda: 0.0)
+        self.cluster = Cluster(Client(self.server.transport("operator"), seed=1), now=lambda: 5_000_000)
+        self.front = Sandboxes(self.cluster, InUse(self.cluster), lambda *_: None)
+        self.asked: list[str] = []
+        self.cluster.queue.add = lambda key, **_: self.asked.append(key)
+        if peer:
+            self.cluster.plugins.put(next(iter(peer.cluster.plugins)))
+        else:
+            self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
+            self.publish("pg")
+
+    def ask(self, method, path, body, kind="application/json"):
+        answer = self.server.answer(Request(method, path, {}, json.dumps(body).encode(), kind))
+        assert answer.status < 300, answer.body
+        return msgspec.json.decode(answer.body)
+
+    def publish(self, name):
+        body = {
+            "apiVersion": API,
+            "kind": "ResourcePlugin",
+            "metadata": {"name": name},
+            "spec": {"name": name, **CHAIN},
+        }
+        made = self.ask("POST", f"/apis/{API}/resourceplugins", body)
+        self.cluster.plugins.put(msgspec.convert(made, PluginObject))
+
+    def box(self, spec=None, **status):
+        """It is made, or its spec put in the place of what it was; the cache has it."""
+        path, whole = f"/apis/{API}/namespaces/shop/sandboxes", {"cluster": "c", **(spec or {})}
+        now = self.server.store.get(self.server.kind("sandboxes"), BOX)
+        if now is None:
+            now = self.ask(
+                "POST", path, {"apiVersion": API, "kind": "Sandbox", "metadata": {"name": "box"}, "spec": whole}
+            )
+        else:
+            now = self.ask("PUT", f"{path}/box", {**now, "spec": whole})
+        found = msgspec.convert({**now, **({"status": status} if status else {})}, SandboxObject)
+        self.cluster.sandboxes.put(found)
+        return found
+
+    def run(self):
+        """The one Run there is; the cache has it."""
+        [made] = self.server.objects("runs")
+        found = msgspec.convert(made, RunObject)
+        self.cluster.runs.put(found)
+        self.asked.clear()
+        return found
+
+    def documents(self):
+        return sorted(each["metadata"]["name"] for each in self.server.objects("objectlifecyclemethods"))
+
+    async def born(self, spec=None):
+        self.box(spec if spec is not None else wish())
+        assert await self.front.reconcile(BOX) is None
+        return self.run()
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+async def test_a_run_is_born_with_documents_that_are_named_after_what_they_are_of(bench):
+    run = await bench.born()
+    assert [name.rpartition("-")[0] for name in bench.documents()] == ["box", "db"]
+    assert [pin.name for pin in run.spec.documents] == bench.documents()[::-1]
+    assert run.ledger.target.name == "box"
+
+
+async def test_one_that_asks_for_no_resources_has_a_run_as_well(bench):
+    run = await bench.born({})
+    assert [name.rpartition("-")[0] for name in bench.documents()] == ["box"]
+    assert run.ledger.target.uid == bench.cluster.sandboxes.get("box", "shop").metadata.uid
+
+
+async def test_what_is_done_is_not_done_again(bench):
+    await bench.born()
+    before = len(bench.server.calls)
+    assert await bench.front.reconcile(BOX) is None
+    assert (len(bench.server.calls), bench.asked) == (before, [])
+
+
+async def test_a_run_that_a_peer_bore_of_an_older_wish_is_revised(bench):
+    """This operator compiles the newer form, and finds the run as it was made before."""
+    first = await bench.born(wish(forks=[fork()]))
+    other = Bench(bench)
+    other.box(wish(forks=[fork(images=[{"image": "web:2"}])]))
+    assert await other.front.reconcile(BOX) is None
+    found = other.run()
+    assert found.spec == first.spec, "it was there"
+    assert await other.front.reconcile(BOX) is None
+    revised = other.run().spec.forks
+    assert revised[0].fork.images == ({"image": "web:2"},)
+
+
+async def test_an_edit_is_taken_up_and_said(bench):
+    run = await bench.born()
+    bench.box(wish(description="x"))
+    assert bench.front.heeded(bench.cluster.sandboxes.get("box", "shop")) == Heeded(1)
+    assert await bench.front.reconcile(BOX) is None
+    assert bench.front.heeded(bench.cluster.sandboxes.get("box", "shop")) == Heeded(2)
+    assert bench.asked == [run.metadata.name]
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_an_edit_that_cannot_be_taken_up_is_refused_once(bench, told):
+    """Whether or not anything was said of the one before."""
+    run = await bench.born()
+    bench.box({"resources": [{"name": "db", "plugin": "nosuch"}]}, **({"observedGeneration": 1} if told else {}))
+    for _ in range(2):
+        assert await bench.front.reconcile(BOX) is None
+    found = bench.front.heeded(bench.cluster.sandboxes.get("box", "shop"))
+    assert found.generation == 2
+    assert "nosuch is not in this cluster" in str(found.refusal)
+    assert bench.asked == [run.metadata.name]
+
+
+async def test_what_was_refused_is_looked_at_again_when_a_plugin_comes(bench):
+    await bench.born()
+    bench.box({"resources": [{"name": "db", "plugin": "new"}]})
+    await bench.front.reconcile(BOX)
+    wished = []
+    bench.cluster.wishes.add = lambda key, **_: wished.append(key)
+    bench.publish("new")
+    assert wished == [BOX]
+    bench.cluster.sandboxes.drop(BOX)
+    bench.publish("third")
+    assert wished == [BOX]
+    assert (bench.front._refused, bench.front._done) == ({}, {}), "of what is gone nothing is kept"
+
+
+class TestMomentOfChange:
+    async def test_the_first_wish_counts_from_its_birth(self, bench):
+        run = await bench.born(wish(ttl=UPDATED))
+        assert (run.spec.generation, run.spec.updated_at) == (0, 0)
+
+    async def test_a_later_one_from_when_it_was_seen(self, bench):
+        await bench.born(wish(ttl=UPDATED))
+        bench.box(wish(ttl=UPDATED, description="x"))
+        for _ in range(3):
+            await bench.front.reconcile(BOX)
+            run = bench.run()
+        assert (run.spec.generation, run.spec.updated_at) == (2, 5_000_000)
+
+    async def test_of_one_that_counts_from_its_birth_nothing_is_noted(self, bench):
+        before = await bench.born(wish(ttl={"duration": "10m"}))
+        bench.box(wish(ttl={"duration": "11m"}))
+        await bench.front.reconcile(BOX)
+        assert bench.run().spec == before.spec
+
+
+async def test_only_plugins_that_are_asked_for_are_read_and_each_once(bench):
+    bench.publish("other")
+    await bench.born()
+    [(key, first)] = bench.front._parsed.items()
+    bench.box(wish(description="x"))
+    await bench.front.reconcile(BOX)
+    assert bench.front._parsed[key] is first
+    bench.cluster.plugins.drop(Key("", "pg"))
+    bench.box(wish(description="y"))
+    await bench.front.reconcile(BOX)
+    assert bench.front._parsed == {}, "of one that is gone nothing is kept"
