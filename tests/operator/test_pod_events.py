@@ -3,10 +3,13 @@
 import asyncio
 
 import msgspec
+import pytest
 
-from dayfly.kube.objects import Pod
+from dayfly.execute.pod.read import stamp
+from dayfly.kube.objects import Event, EventSeries, ObjectMeta, Pod
 from dayfly.operator.pods.pod_events import PodEvents, Silence
-from dayfly.plan.world import Waiting
+from dayfly.plan import words
+from dayfly.plan.world import NeverRan, Waiting
 
 STARTED = 1_000_000
 
@@ -74,3 +77,105 @@ def test_pods_whose_runs_are_forgotten_are_waited_for_no_more():
     alone = Silence()
     asyncio.run(events.explain(pod, fact, alone))
     assert round(events.again_in(alone), 1) == 3
+
+
+POD = msgspec.convert({"metadata": {"name": "p", "uid": "u", "namespace": "n"}}, Pod)
+MUTE = Waiting(since=STARTED, reason="ContainerCreating")
+
+
+def event(second: int, reason: str, note: str = "", *, warns: bool = False, **times) -> Event:
+    """One of that second of an hour, told as the old API does unless `times` say otherwise."""
+    told = times or {"deprecated_last_timestamp": f"2026-01-01T00:00:{second:02}Z"}
+    return Event(metadata=ObjectMeta(name="e"), reason=reason, note=note, type="Warning" if warns else "Normal", **told)
+
+
+def explained(*events: Event, pod: Pod = POD, fact: Waiting = MUTE, after: int = 3_000, **how) -> tuple[Waiting, int]:
+    """What is said of a pod that waits, and how often the server was asked."""
+    server = _Server()
+    server.items = list(events)
+    clock = [STARTED]
+    told = PodEvents(server, lambda: clock[0])
+    silence = Silence()
+
+    async def twice() -> Waiting:
+        await told.explain(pod, fact, silence, **how)
+        clock[0] += after
+        return await told.explain(pod, fact, silence, **how)
+
+    return asyncio.run(twice()), server.asked
+
+
+def test_the_latest_word_is_said():
+    said, asked = explained(
+        event(1, "FailedMount", "no Secret", warns=True), event(2, "Failed", "no image", warns=True)
+    )
+    assert (said.reason, said.message, said.recallable, asked) == ("Failed", "no image", False, 1)
+    assert explained()[0] == MUTE
+
+
+def test_a_warning_without_a_reason_keeps_that_of_the_status():
+    assert explained(event(1, "", "what", warns=True))[0].reason == "ContainerCreating"
+
+
+def test_an_image_that_is_there_is_nothing_to_wait_for():
+    """Of two words in one second the later in the kubelet's order counts."""
+    pulling, pulled = event(1, "Pulling", 'Pulling image "x:1"'), event(1, "Pulled", "it is there")
+    assert explained(pulled, pulling)[0] == MUTE
+    said = explained(pulling)[0]
+    assert said.message == words.pulls("x:1", stamp(1_767_225_601_000))
+    assert said.recallable
+    again = explained(pulled, event(2, "Pulling", 'Pulling image "x:1"'))[0]
+    assert again.recallable
+
+
+def test_words_of_no_weight_are_passed_over():
+    assert explained(event(1, "Scheduled", "to a node"))[0] == MUTE
+
+
+@pytest.mark.parametrize(
+    ("late", "early"),
+    [
+        ({"deprecated_last_timestamp": "2026-01-01T00:00:09Z", "event_time": "2026-01-01T00:00:01Z"}, 5),
+        ({"event_time": "2026-01-01T00:00:09Z"}, 5),
+        ({"series": EventSeries(2, "2026-01-01T00:00:09Z"), "deprecated_last_timestamp": "2026-01-01T00:00:01Z"}, 5),
+    ],
+)
+def test_what_happened_again_counts_from_its_last_time(late, early):
+    said, _ = explained(event(0, "Late", "late", warns=True, **late), event(early, "Early", "early", warns=True))
+    assert said.message == "late"
+
+
+def test_nobody_asks_before_it_has_been_silent_for_a_while_unless_it_presses():
+    word = event(1, "Failed", "no image", warns=True)
+    assert explained(word, after=2_999) == (MUTE, 0)
+    assert explained(word, after=0, pressing=True)[0].message == "no image"
+    meta = {"name": "p", "uid": "u", "namespace": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    going = msgspec.convert({"metadata": meta}, Pod)
+    assert explained(word, after=0, pressing=True, pod=going) == (MUTE, 0)
+    said = explained(event(1, "Pulling", "Pulling image x"), pod=going)[0]
+    assert (said.reason, said.recallable) == ("Pulling", False), "it is on its way out"
+
+
+def test_what_its_status_tells_is_enough():
+    told = msgspec.structs.replace(MUTE, message="no such image")
+    assert explained(event(1, "Failed", "other", warns=True), fact=told) == (told, 0)
+
+
+def test_a_kubelets_clock_that_is_ahead_delays_nothing():
+    ahead = msgspec.structs.replace(MUTE, since=STARTED + 600_000)
+    assert explained(event(1, "Failed", "no image", warns=True), fact=ahead)[0].message == "no image"
+
+
+def test_last_words_are_the_last_warning_that_says_more_than_the_status():
+    def last(*events: Event) -> str:
+        server = _Server()
+        server.items = list(events)
+        return asyncio.run(
+            PodEvents(server, lambda: STARTED).last_words(POD, NeverRan(reason="r", message="m"))
+        ).message
+
+    warning = event(1, "FailedMount", "no Secret", warns=True)
+    assert last(warning, event(2, "Failed", "Error: ErrImagePull", warns=True)) == words.last_words("m", "no Secret")
+    assert last(warning, event(2, "Failed", "Error: no such image", warns=True)).endswith("Error: no such image")
+    assert last(warning, event(0, "Failed", "before", warns=True)).endswith("no Secret")
+    assert last(event(1, "Pulled", "it is there")) == "m"

@@ -1,0 +1,257 @@
+"""Where outputs lie, one Secret at a time: which are left, which are replaced, and which are nobody's of ours."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from rig.world import KINDS
+
+from dayfly.execute.order import CannotRenderError
+from dayfly.execute.pod import names
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import NAMESPACES, SECRETS, AnnotatedMeta
+from dayfly.operator.cluster.objects import RunObject, owner, resource_name
+from dayfly.operator.outputs import bindings
+from dayfly.operator.outputs.bindings import Bindings, bind
+from dayfly.operator.outputs.log_outputs import FIRST_MS, HOPELESS_MS, LogOutputs, LogWait
+from dayfly.operator.outputs.outputs import ForeignSecretError, Outputs, matching, outputs_secret
+from dayfly.plan.world import Unread
+from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
+from dayfly.spec.run import OutputRecord, Result, Run, State, UnitRecord
+from kube.fake import FakeCluster
+
+TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
+RUNNERS = names.RUNNERS
+PLACE = RUNNERS, "db/make", 1
+UNIT = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"))
+DOCUMENT = Lifecycle(target=TARGET, resource="db", pre_start=(UNIT,))
+
+
+def result(**values: bytes) -> Result:
+    digests = {name: "sha256:" + hashlib.sha256(value).hexdigest() for name, value in values.items()}
+    outputs = {name: OutputRecord(digest=digest, size=1, attempt=1) for name, digest in digests.items()}
+    return Result(outcome="succeeded", outputs=outputs)
+
+
+def a_run(uid: str = "r", **values: bytes) -> RunObject:
+    record = UnitRecord(state=State.DONE, attempt=1, outputs=result(**values).outputs)
+    ledger = Run(uid="u", target=TARGET, plan="", units={"db/make": record})
+    return RunObject(metadata=AnnotatedMeta(name="box", uid=uid), ledger=ledger)
+
+
+RUN = a_run(url=b"db://1")
+
+
+class Server:
+    """One with both namespaces, and what is asked of it."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster(seed=1, extra=KINDS, time=lambda: 0.0, settles=False)
+        self.client = Client(self.cluster.transport("operator"), seed=1)
+
+    async def secret(self, name: str, namespace: str, run: RunObject | None, **values: bytes) -> None:
+        body = outputs_secret(run or RUN, namespace, name, values)
+        if run is None:
+            body["metadata"].pop("ownerReferences")
+        if not values:
+            body.pop("data")
+        await self.client.create(SECRETS, body, namespace)
+
+    def data(self, name: str) -> dict[str, bytes]:
+        [found] = [each for each in self.cluster.objects("secrets") if each["metadata"]["name"] == name]
+        return {key: base64.b64decode(value) for key, value in found.get("data", {}).items()}
+
+    def changes(self) -> list[str]:
+        return [call.request.method for call in self.cluster.calls if call.write is not None]
+
+
+@pytest.fixture
+async def server():
+    made = Server()
+    for name in (RUNNERS, "shop"):
+        await made.client.create(NAMESPACES, {"metadata": {"name": name}})
+    made.cluster.calls.clear()
+    return made
+
+
+NAME = names.outputs_name("u", "db/make", 1)
+
+
+class TestAttempts:
+    async def keep(self, server, **values: bytes) -> None:
+        await Outputs(server.client).keep(RUN, PLACE, result(**values), values, b"log")
+
+    async def test_they_lie_in_a_secret_with_the_end_of_the_log(self, server):
+        await self.keep(server, url=b"db://1")
+        assert server.data(NAME) == {"url": b"db://1", "log.tail": b"log"}
+
+    async def test_who_comes_second_leaves_them(self, server):
+        await server.secret(NAME, RUNNERS, None, url=b"db://1")
+        server.cluster.calls.clear()
+        await self.keep(server, url=b"db://1")
+        assert server.changes() == ["POST"], "it was refused"
+        assert server.data(NAME) == {"url": b"db://1"}
+
+    @pytest.mark.parametrize("values", [{}, {"url": b"other"}])
+    async def test_one_of_ours_without_them_is_replaced_as_that_very_one(self, server, values):
+        await server.secret(NAME, RUNNERS, RUN, **values)
+        server.cluster.calls.clear()
+        await self.keep(server, url=b"db://1")
+        assert server.data(NAME) == {"url": b"db://1", "log.tail": b"log"}
+        [body] = [call.request.body for call in server.cluster.calls if call.request.method == "DELETE"]
+        assert msgspec.json.decode(body)["preconditions"]["uid"]
+
+    async def test_one_of_somebody_elses_stays(self, server):
+        await server.secret(NAME, RUNNERS, a_run("another"), url=b"other")
+        with pytest.raises(ForeignSecretError, match="delete it"):
+            await self.keep(server, url=b"db://1")
+        assert server.data(NAME) == {"url": b"other"}
+
+    async def test_one_that_is_not_there_after_all_is_a_fault_to_be_tried_again(self, server):
+        async def lost(*_arguments):
+            raise errors.OutcomeUnknown("POST", "no answer came")
+
+        server.client.create = lost
+        with pytest.raises(errors.OutcomeUnknown):
+            await self.keep(server, url=b"db://1")
+
+    async def test_they_are_recalled_byte_for_byte_or_not_at_all(self, server):
+        outputs = Outputs(server.client)
+        assert await outputs.recall(RUN, PLACE, result(url=b"db://1")) is None
+        await server.secret(NAME, RUNNERS, RUN, url=b"db://1", other=b"x")
+        assert await outputs.recall(RUN, PLACE, result(url=b"db://1")) == {"url": b"db://1"}
+        assert await outputs.recall(RUN, PLACE, result(url=b"db://2")) is None
+
+    async def test_an_empty_secret_has_none(self, server):
+        await server.secret(NAME, RUNNERS, RUN)
+        assert await Outputs(server.client).recall(RUN, PLACE, result(url=b"db://1")) is None
+        assert await Outputs(server.client).recall(RUN, PLACE, result()) == {}
+
+    def test_an_output_without_bytes_is_told_from_none(self):
+        assert matching({"empty": b""}, result(empty=b"")) == {"empty": b""}
+        assert matching({}, result(empty=b"")) is None
+
+
+class TestBindings:
+    async def test_all_are_bound_in_the_sandboxs_namespace_once(self, server):
+        await server.secret(NAME, RUNNERS, RUN, url=b"db://1")
+        name = resource_name(RUN, "db")
+        assert await bind(server.client, RUN, DOCUMENT, "shop") == name
+        assert server.data(name) == {"make.url": b"db://1"}
+        before = len(server.changes())
+        assert await bind(server.client, RUN, DOCUMENT, "shop") == name
+        assert len(server.changes()) == before
+
+    async def test_without_outputs_there_is_none_and_nobody_asks(self, server):
+        assert await bind(server.client, a_run(), DOCUMENT, "shop") == ""
+        assert server.cluster.calls == []
+
+    async def test_outputs_that_are_gone_are_said(self, server):
+        with pytest.raises(CannotRenderError, match="is gone or was altered"):
+            await bind(server.client, RUN, DOCUMENT, "shop")
+        assert "POST" not in server.changes()
+        await server.secret(NAME, RUNNERS, RUN)
+        with pytest.raises(CannotRenderError, match="is gone or was altered"):
+            await bind(server.client, RUN, DOCUMENT, "shop")
+
+    @pytest.mark.parametrize("meanwhile", [True, False])
+    async def test_a_name_that_somebody_else_has_is_said(self, server, meanwhile):
+        """Before we look, or between our look and our write."""
+        name = resource_name(RUN, "db")
+        await server.secret(NAME, RUNNERS, RUN, url=b"db://1")
+        if meanwhile:
+            create = server.client.create
+
+            async def late(*arguments):
+                server.client.create = create
+                await server.secret(name, "shop", None, url=b"theirs")
+                return await create(*arguments)
+
+            server.client.create = late
+        else:
+            await server.secret(name, "shop", None, url=b"theirs")
+        with pytest.raises(CannotRenderError, match="does not belong to Dayfly"):
+            await bind(server.client, RUN, DOCUMENT, "shop")
+        assert server.data(name) == {"url": b"theirs"}
+
+    async def test_a_peer_that_was_quicker_has_made_ours(self, server):
+        name = resource_name(RUN, "db")
+        await server.secret(NAME, RUNNERS, RUN, url=b"db://1")
+        create = server.client.create
+
+        async def late(*arguments):
+            await create(*arguments)
+            return await create(*arguments)
+
+        server.client.create = late
+        assert await bind(server.client, RUN, DOCUMENT, "shop") == name
+
+    async def test_a_namespace_that_refused_is_asked_again_when_its_time_is_over(self, monkeypatch):
+        clock, asked = [1_000], []
+
+        async def forbidden(*_arguments):
+            asked.append(clock[0])
+            raise errors.Forbidden("GET", "not granted", status=403, reason="Forbidden")
+
+        monkeypatch.setattr(errors.Forbidden, "not_granted", True)
+        monkeypatch.setattr(bindings, "bind", forbidden)
+        found = Bindings(SimpleNamespace(now=lambda: clock[0], client=None))
+        for now in (1_000, 10_999, 11_000):
+            clock[0] = now
+            assert await found.of(RUN, DOCUMENT) == ""
+        assert asked == [1_000, 11_000]
+
+
+class TestLogs:
+    """Large outputs travel in a log that cannot be read just now."""
+
+    class Pods:
+        def __init__(self) -> None:
+            self.asked = 0
+            self.answer: dict[str, bytes] | Exception | None = errors.ServerTrouble("GET", "no", status=500)
+
+        async def contents(self, _pod, _digest):
+            self.asked += 1
+            if isinstance(self.answer, Exception):
+                raise self.answer
+            return self.answer
+
+    async def test_it_is_asked_for_later_and_later_and_then_given_up(self):
+        clock, pods, wait = [10_000], self.Pods(), LogWait()
+        outputs = LogOutputs(pods, lambda: clock[0])
+        waited = []
+        while isinstance(found := await outputs.read(None, "d", wait), Unread):
+            assert (found.since, found.message) == (10_000, "no")
+            waited.append(round(outputs.again_in(wait) * 1000))
+            assert isinstance(await outputs.read(None, "d", wait), Unread)
+            assert pods.asked == len(waited), "not before its time"
+            clock[0] += waited[-1]
+        assert found == {}
+        assert waited[0] == FIRST_MS + 1
+        assert waited == sorted(waited)
+        assert waited[-1] <= 60_001
+        assert clock[0] >= 10_000 + HOPELESS_MS
+
+    async def test_its_last_moment_is_the_end(self):
+        clock, pods, wait = [10_000], self.Pods(), LogWait()
+        outputs = LogOutputs(pods, lambda: clock[0])
+        await outputs.read(None, "d", wait)
+        clock[0] = 10_000 + HOPELESS_MS
+        assert await outputs.read(None, "d", wait) == {}
+
+    @pytest.mark.parametrize(("answer", "found"), [(None, {}), ({"url": b"x"}, {"url": b"x"})])
+    async def test_what_it_has_is_read(self, answer, found):
+        pods, wait = self.Pods(), LogWait()
+        pods.answer = answer
+        outputs = LogOutputs(pods, lambda: 5)
+        assert await outputs.read(None, "d", wait) == found
+        assert outputs.again_in(wait) == 0.001
+
+
+def test_a_secret_of_outputs_goes_with_its_run():
+    assert outputs_secret(RUN, "shop", "n", {})["metadata"]["ownerReferences"] == [owner(RUN)]
