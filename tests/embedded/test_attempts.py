@@ -160,7 +160,7 @@ async def told(tmp_path, monkeypatch):
     found.attempts.close()
 
 
-def watched(bench, child=0, pidfd=-1, **record):
+def watched(bench, child=0, pidfd=None, **record):
     return Watched(UNIT, msgspec.structs.replace(bench.record, **record), child, pidfd)
 
 

@@ -46,7 +46,7 @@ class Watched(NamedTuple):
     unit: Unit
     record: UnitRecord
     child: int  # our own child's process id, to be reaped; 0 if another server started it
-    pidfd: int  # -1 where there is none: then we look
+    pidfd: int | None  # None where there is none: then we look
 
     @property
     def is_kept(self) -> bool:
@@ -136,8 +136,7 @@ class Attempts:
         self._unseen.add(key)
         seen = self.at(key).observe(record, unit=unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
-            pidfd = self.at(key).watch()
-            self._watch(key, Watched(unit, record, 0, pidfd if pidfd is not None else -1))
+            self._watch(key, Watched(unit, record, 0, self.at(key).watch()))
             self.tell(key, Running(since=seen.since, ready=not record.kept))
         else:
             fact = self._valued(key, seen)
@@ -163,7 +162,7 @@ class Attempts:
         if watched is None:
             # Nobody's end will give its place back.
             self.busy.discard(key)
-        elif watched.pidfd >= 0:
+        elif watched.pidfd is not None:
             # It waits for an image or hangs. Whatever it still does, it will find the marker taken.
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(watched.pidfd, signal.SIGKILL)
@@ -177,9 +176,9 @@ class Attempts:
         pidfd = watched.pidfd
         if self._starter.slow and not watched.is_kept:
             # Our child is the engine's, not the runner.
-            pidfd = self.at(key).watch() or -1
+            pidfd = self.at(key).watch()
         self._cancelled.add(key)
-        if pidfd < 0:
+        if pidfd is None:
             self.at(key).kill_holders()
             return
         with contextlib.suppress(ProcessLookupError):
@@ -239,7 +238,7 @@ class Attempts:
     def close(self) -> None:
         """Stop watching; what runs goes on and is adopted by the next server."""
         for watched in self._watched.values():
-            if watched.pidfd >= 0:
+            if watched.pidfd is not None:
                 self._loop.remove_reader(watched.pidfd)
                 os.close(watched.pidfd)
         self._watched.clear()
@@ -249,7 +248,7 @@ class Attempts:
         self._watched[key] = watched
         if not watched.is_kept:
             self.busy.add(key)
-        if watched.pidfd >= 0:
+        if watched.pidfd is not None:
             self._loop.add_reader(watched.pidfd, self._ended, key)
         else:
             self._loop.call_later(LOOK_AGAIN_S, self._ended, key)
@@ -262,7 +261,7 @@ class Attempts:
             # It has no pidfd that could tell, and lives.
             self._watch(key, watched)
             return
-        if watched.pidfd >= 0:
+        if watched.pidfd is not None:
             self._loop.remove_reader(watched.pidfd)
             os.close(watched.pidfd)
         self._conclude(key, watched)
@@ -276,7 +275,7 @@ class Attempts:
         except OSError as error:
             # It stays as it is until we have seen; nobody else would look again.
             log.warning("cannot look at %s: %s", key, error)
-            self._watched[key] = watched._replace(child=0, pidfd=-1)
+            self._watched[key] = watched._replace(child=0, pidfd=None)
             self._loop.call_later(REFUSED_AGAIN_S, self._conclude, key, watched)
 
     def _look(self, key: Key, watched: Watched) -> None:
@@ -286,8 +285,7 @@ class Attempts:
             # Whom we watched was killed; the step's processes are still being ended by the kernel, or hold the lock.
             self._unseen.add(key)
             self._cancelled.discard(key)
-            pidfd = folder.watch()
-            self._watch(key, watched._replace(child=0, pidfd=pidfd if pidfd is not None else -1))
+            self._watch(key, watched._replace(child=0, pidfd=folder.watch()))
             self.news(key.run)
             return
         if isinstance(seen, (Stalled, Unclear)):
@@ -299,7 +297,7 @@ class Attempts:
 
     def _unmarked(self, folder: run.Folder, watched: Watched) -> run.Seen:
         """Whoever was to start it has ended, and there is no marker."""
-        if not watched.child and watched.pidfd < 0:
+        if not watched.child and watched.pidfd is None:
             # It was seen running, and what is left of it cannot be seen any more.
             return folder.removed(watched.record, watched.unit)
         if not watched.child or not folder.exists():
@@ -349,13 +347,13 @@ def _drop_older_logs(folder: run.Folder) -> None:
         log.warning("older logs of %s are kept: %s", folder.path, error)
 
 
-def _pidfd(child: int) -> int:
-    """A descriptor that tells its end; -1 if there is none to be had."""
+def _pidfd(child: int) -> int | None:
+    """A descriptor that tells its end; None if there is none to be had."""
     try:
         return os.pidfd_open(child)
     except OSError as error:
         log.warning("cannot watch process %d, so we look: %s", child, error)
-        return -1
+        return None
 
 
 def _reaped(child: int) -> bool:
