@@ -2,11 +2,12 @@
 
 import os
 import sqlite3
+import time
 
 import msgspec
 import pytest
 
-from dayfly.embedded import beginning, host
+from dayfly.embedded import beginning, clock, host
 from dayfly.embedded.forks import fork_order
 from dayfly.embedded.ledger import Ledger, LedgerError
 from dayfly.execute.process.render import Attempt
@@ -18,6 +19,12 @@ from embedded.machine import until
 
 RAN = doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])
 ASKED = Request(at=1, reason="Deleted", message="asked")
+
+
+def test_its_clocks_tell_milliseconds():
+    for told, nanoseconds in ((clock.now_ms, time.time_ns), (clock._monotonic_ms, time.monotonic_ns)):
+        before = nanoseconds() // 1_000_000
+        assert before <= told() <= nanoseconds() // 1_000_000
 
 
 class TestBeginning:

@@ -265,6 +265,19 @@ class TestHolding:
 
         assert played(story, bound=1) == ["two"]
 
+    def test_who_waits_to_clean_up_is_looked_at_as_well(self):
+        async def story(bench):
+            found = bench.run("one", closed=1)
+            bench.places.hold(found, D, cleaning=True)
+            other = bench.run("two", closed=1)
+            await bench.share(other, cleaning=True)
+            bench.places.settle("two", WAITS)
+            bench.queue.taken()
+            bench.places.give_back(found, D)
+            return bench.queue.taken()
+
+        assert played(story, bound=1) == ["two"]
+
     @pytest.mark.parametrize(
         ("facts", "hindered", "record", "left"),
         [

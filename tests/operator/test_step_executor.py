@@ -1,0 +1,180 @@
+"""Steps in pods, one effect or one look at a time: what is made, taken away, and believed of a cache that lacks a pod."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from rig.kubelet import Script
+from rig.scenes import gone, play, ready
+from rig.world import KINDS, Process, World
+
+from dayfly.execute.pod import names
+from dayfly.kube.client import Client
+from dayfly.kube.objects import ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus, SchedulingGate
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import DocumentObject, RunObject, SandboxObject
+from dayfly.operator.executors.step_executor import StepExecutor
+from dayfly.plan.actions import Cancel, Fence, Launch, Recall, Release
+from dayfly.plan.world import Running
+from kube.fake import FakeCluster
+
+KEY = "db/make", 1
+
+
+def behind(world: World, *, pods: bool):
+    """An operator whose caches have the run; that of pods only if so said."""
+    late = Process(world, "blind", 7)
+    world.processes.append(late)
+    seen = late.operator.cluster
+    seen.runs.put(msgspec.convert(world.cluster.objects("runs")[0], RunObject))
+    for each in world.cluster.objects("objectlifecyclemethods"):
+        seen.documents.put(msgspec.convert(each, DocumentObject))
+    seen.sandboxes.put(msgspec.convert(world.box(), SandboxObject))
+    for each in world.pods() if pods else ():
+        seen.pods.put(msgspec.convert(each, Pod))
+    return late.operator
+
+
+def reads(world: World, client: str, name: str) -> int:
+    """How often that operator has asked for that pod."""
+    calls = [call.request for call in world.cluster.calls if call.client == client]
+    return sum((each.method, each.path.rpartition("/")[2]) == ("GET", name) for each in calls)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_running_step_runs_whatever_the_cache_lacks(cached):
+    """Only a quorum read may say that its pod is gone, and nobody asks for what the cache has."""
+
+    async def story(world: World) -> None:
+        await world.until(lambda: world.cloud.starts("db/make"), "the step")
+        [pod] = world.pods("db/make")
+        operator = behind(world, pods=cached)
+        [run] = world.cluster.objects("runs")
+        scene = await operator._reconciler.observe(run["metadata"]["name"])
+        assert isinstance(scene.world.facts[KEY], Running)
+        assert reads(world, "blind", pod["metadata"]["name"]) == int(not cached)
+        await world.until(lambda: ready(world), "ready")
+        world.delete()
+        await gone(world)
+
+    play(story, make=Script(runs=20))
+
+
+def test_without_a_place_nothing_is_made():
+    async def story(world: World) -> None:
+        [process] = world.processes
+        places = process.operator._reconciler.places
+        hold = places.hold
+        places.hold = lambda *_, **__: False
+        await world.until(lambda: world.cluster.objects("runs"), "the run")
+        await world.rest(30)
+        assert not world.pods()
+        places.hold = hold
+        world.change({"metadata": {"labels": {"look": "again"}}})
+        await world.until(lambda: ready(world), "ready")
+        world.delete()
+        await gone(world)
+
+    play(story)
+
+
+class Pods:
+    """Notes what becomes of pods."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, str]] = []
+        self.recallable = True
+
+    def __getattr__(self, name):
+        async def note(pod, *_more):
+            self.done.append((name, pod.metadata.name))
+            return self.recallable
+
+        return note
+
+
+def pod(name: str, *, gated: bool = False, run: str = "box") -> Pod:
+    owners = [OwnerReference(api_version="v1", kind="Run", name=run, uid="r")]
+    meta = ObjectMeta(name=name, namespace="n", uid=name, labels={names.RUN_LABEL: run}, owner_references=owners)
+    gates = [SchedulingGate(name=names.GATE)] if gated else None
+    return Pod(metadata=meta, spec=PodSpec(scheduling_gates=gates), status=PodStatus(phase="Pending"))
+
+
+class Bench:
+    """An executor without a cluster around it, and one attempt whose pod was seen."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: 5)
+        self.pods = Pods()
+        self.ended: list[str] = []
+        self.image = "spare"
+
+        async def image() -> str:
+            return self.image
+
+        async def close() -> None:
+            self.ended.append("all")
+
+        followers = SimpleNamespace(forget=self.ended.append, close=close)
+        self.executor = StepExecutor(
+            self.cluster,
+            None,
+            pods=self.pods,
+            followers=followers,
+            builder=None,
+            fallback=SimpleNamespace(image=image),
+            places=None,
+        )
+        session = SimpleNamespace(pods={"p": object()})
+        run = SimpleNamespace(metadata=SimpleNamespace(name="box"))
+        self.sight = SimpleNamespace(pods={KEY: pod("p")}, session=session, run=run)
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+class TestEffects:
+    OF = {"unit": "db/make", "attempt": 1}
+    NONE = {"unit": "db/make", "attempt": 2}
+
+    async def test_a_claimed_pod_is_let_go(self, bench):
+        await bench.executor.launch(bench.sight, Launch(**self.OF))
+        assert bench.pods.done == [("let_go", "p")]
+
+    async def test_it_is_taken_away_if_it_is_there(self, bench):
+        for effect in (self.OF, self.NONE):
+            await bench.executor.cancel(bench.sight, Cancel(**effect, reason="r", message="m"))
+            await bench.executor.fence(bench.sight, Fence(**effect, reason="r", message="m"))
+        assert bench.pods.done == [("remove", "p")] * 2
+
+    async def test_once_it_is_recorded_nothing_of_it_is_kept(self, bench):
+        await bench.executor.release(bench.sight, Release(**self.NONE))
+        assert bench.pods.done == []
+        await bench.executor.release(bench.sight, Release(**self.OF))
+        assert bench.pods.done == [("release", "p")]
+        assert (bench.ended, bench.sight.session.pods) == (["p"], {})
+
+    @pytest.mark.parametrize(
+        ("image", "recallable", "done"),
+        [("spare", True, ["recall"]), ("spare", False, ["recall", "remove"]), ("", True, ["remove"])],
+    )
+    async def test_what_cannot_be_recalled_is_taken_away(self, bench, image, recallable, done):
+        bench.image, bench.pods.recallable = image, recallable
+        await bench.executor.recall(bench.sight, Recall(**self.NONE))
+        assert bench.pods.done == []
+        await bench.executor.recall(bench.sight, Recall(**self.OF))
+        assert [what for what, _ in bench.pods.done] == done
+
+    async def test_at_the_end_of_a_run_only_what_waits_for_its_claim_goes(self, bench):
+        for each in (pod("waits", gated=True), pod("runs"), pod("other", gated=True, run="other")):
+            bench.cluster.pods.put(each)
+        await bench.executor.clear(bench.sight)
+        assert bench.pods.done == [("release", "waits")]
+
+    async def test_at_its_own_end_no_log_is_followed(self, bench):
+        await bench.executor.close()
+        assert bench.ended == ["all"]
