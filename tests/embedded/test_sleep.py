@@ -79,3 +79,24 @@ async def test_a_lease_that_nobody_renews_after_the_sleep_ends(looks, machine, s
     sleep(HOUR)
     await machine.gone()
     assert ("Close", "", 0, "LeaseLapsed") in machine.history()
+
+
+@pytest.mark.parametrize(("jump", "lease", "written"), [(HOUR, True, 1), (HOUR, False, 0), (-HOUR, True, 0)])
+async def test_leases_are_written_anew_only_where_one_would_end_for_want_of_a_server(
+    machine, sleep, jump, lease, written
+):
+    await machine.host.offer(doc.offer(box(), lease_until=now() + 20_000 if lease else 0))
+    await machine.ready()
+    engine, asked = machine.host._engine, []
+    extend = engine.ledger.extend_leases
+
+    def noted(until):
+        asked.append(until)
+        extend(until)
+
+    engine.ledger.extend_leases = noted
+    sleep(jump)
+    await engine._heed_clock()
+    assert len(asked) == written
+    await engine._heed_clock()
+    assert len(asked) == written, "once"

@@ -93,8 +93,7 @@ class Engine:
         """
         for key in (Key(*found) for found in folders(self.attempts.place)):
             live = self.runs.look(key.run)
-            record = live.run.unit(key.unit) if live else None
-            if live is None or record is None or record.attempt != key.attempt or record.state not in ALIVE:
+            if live is None or not _is_in_flight(live, key):
                 self.attempts.tidy(key)
                 continue
             executor = self.executors.find(live.kind(key.unit))
@@ -332,3 +331,8 @@ class Engine:
 
 def _nobody(_uid: str) -> None:
     """Nobody has asked to be told of changes yet."""
+
+
+def _is_in_flight(live: Live, key: Key) -> bool:
+    record = live.run.unit(key.unit)
+    return record.attempt == key.attempt and record.state in ALIVE
