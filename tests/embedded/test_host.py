@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from dayfly.embedded import beginning, clock, host
+from dayfly.embedded.executors import StepExecutor
 from dayfly.embedded.forks import fork_order
-from dayfly.embedded.ledger import Ledger, LedgerError
+from dayfly.embedded.ledger import Ledger, LedgerError, Stored
+from dayfly.embedded.runs import Live
 from dayfly.execute.process.render import Attempt
-from dayfly.spec.run import Request
+from dayfly.spec.run import Request, Run, State, UnitRecord
 from dayfly.spec.wire import Verdict
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
@@ -48,8 +50,8 @@ class TestBeginning:
     @pytest.mark.parametrize(("lease", "left"), [(0, 0), (50, 100), (101, 101)])
     def test_leases_are_renewed_that_nobody_could_renew(self, tmp_path, lease, left):
         ledger = Ledger(tmp_path / "ledger.db")
-        stored = host.Stored(
-            run=host.Run(uid="u", target=doc.TARGET, plan=""),
+        stored = Stored(
+            run=Run(uid="u", target=doc.TARGET, plan=""),
             name="box",
             documents=(),
             forks=(),
@@ -206,3 +208,28 @@ def test_an_input_that_is_absent_is_an_empty_variable():
     order = fork_order(fork, Workload(name="app", command=("app",)), attempt, 0, {})
     assert b"URL=" in order
     assert b"MODE=forked" in order
+
+
+async def test_each_kind_adopts_its_own(machine):
+    """Of a run that a server before this one has begun, whatever is not found by its folder."""
+    engine, adopted = machine.host._engine, []
+
+    class Noting(StepExecutor):
+        def adopt(self, _live, name):
+            adopted.append(name)
+
+    executor = Noting(
+        engine.reader, engine.attempts, engine.attempts._starter, runs=engine.runs, environment={}, has_images=False
+    )
+    alive = UnitRecord(attempt=1, state=State.CLAIMED)
+    units = {"r/a": alive, "fork:default/app": msgspec.structs.replace(alive, kind="fork"), "r/b": UnitRecord()}
+    steps = (doc.step("a"), doc.step("b"))
+    stored = Stored(
+        run=Run(uid="u", target=doc.TARGET, plan="", units=units),
+        name="box",
+        documents=(doc.resource("r", steps),),
+        forks=(doc.fork(),),
+        wish=host.Wish(),
+    )
+    await executor.observe(Live(stored, stored.plan()))
+    assert adopted == ["r/a"]

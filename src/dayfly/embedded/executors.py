@@ -134,7 +134,7 @@ class AttemptExecutor(abc.ABC):
             isolation=isolation,
             sensitive=sensitive_inputs(live.plan, unit, resource),
             folder=self._attempts.begin(key) if apart else "",
-            private=private_directories(unit) if apart and unit.exec is not None and isolation != "none" else (),
+            private=private_directories(unit) if unit.exec is not None and isolation != "none" else (),
             log=folder.log,
             start_before=now_ms() + limits.schedule_ms + limits.pull_ms,
         )
