@@ -3,12 +3,14 @@
 import os
 import sqlite3
 import time
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from dayfly.embedded import beginning, clock, host
-from dayfly.embedded.executors import StepExecutor
+from dayfly.embedded.attempts import Key
+from dayfly.embedded.executors import ForkExecutor, StepExecutor
 from dayfly.embedded.forks import fork_order
 from dayfly.embedded.ledger import Ledger, LedgerError, Stored
 from dayfly.embedded.runs import Live
@@ -233,3 +235,13 @@ async def test_each_kind_adopts_its_own(machine):
     )
     await executor.observe(Live(stored, stored.plan()))
     assert adopted == ["r/a"]
+
+
+@pytest.mark.parametrize(("before", "told"), [(0, []), (7, []), (8, ["u", "u"])])
+def test_whoever_was_told_another_port_hears_of_the_new_one(before, told):
+    heard = []
+    ports = SimpleNamespace(known=lambda *_: before, renew=lambda *_: 7)
+    runs, attempts = SimpleNamespace(refresh=heard.append), SimpleNamespace(news=heard.append)
+    executor = ForkExecutor(None, attempts, None, runs=runs, baselines=None, ports=ports)
+    assert executor._port(Key("u", "fork:default/app", 1)) == 7
+    assert heard == told
