@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import pytest
 from rig.scenes import at_work, gone, ready, wish
 from rig.world import World
+
+from dayfly.kube import errors
+from dayfly.operator.front.front import _handling
+from kube.fake import Fault, Harm
 
 
 async def lose_front(world: World) -> None:
@@ -49,3 +55,64 @@ def test_without_a_front_nothing_is_loaded_that_compiles():
     assert "dayfly.operator.reconciler" in done.stdout
     assert "dayfly.compile" not in done.stdout
     assert "dayfly.operator.front" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("fault", "asked"),
+    [
+        (None, ["forget box"]),
+        (errors.ServerTrouble("GET box", "no", status=500), ["retry box"]),
+        (KeyError("a defect"), ["retry box"]),
+    ],
+    ids=["well", "refused", "defect"],
+)
+async def test_what_goes_wrong_with_one_is_tried_again_and_stops_nobody(fault, asked):
+    """What goes well is as new: whatever it was tried before."""
+    heard = []
+    queue = SimpleNamespace(
+        forget=lambda key: heard.append(f"forget {key}"), retry=lambda key: heard.append(f"retry {key}")
+    )
+
+    async def handle(_key):
+        if fault:
+            raise fault
+
+    await _handling(queue, "sandbox", handle)("box")
+    assert heard == asked
+
+
+def test_after_trouble_that_has_passed_a_run_is_as_new():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        troubled = []
+
+        def trouble(_number, call):
+            if call.request.method == "POST" and call.request.path.endswith("/pods") and len(troubled) < 2:
+                troubled.append(call)
+                return Fault(Harm.TROUBLE_BEFORE)
+            return None
+
+        world.hook = trouble
+        await world.until(lambda: ready(world), "ready")
+        assert len(troubled) == 2
+        [process] = world.processes
+        [run] = world.cluster.objects("runs")
+        await world.rest(5)
+        assert process.operator.cluster.queue.failures(run["metadata"]["name"]) == 0
+        world.delete()
+        await gone(world)
+
+    at_work(story)
+
+
+def test_two_that_have_one_place_between_them_come_to_their_turns():
+    async def story(world: World) -> None:
+        world.grant("shop", annotations={"dayfly.dev/steps": "1"})
+        for name in ("box", "second"):
+            world.sandbox(wish(), name)
+        await world.until(lambda: ready(world) and ready(world, "second"), "both to be ready", 300)
+        world.delete()
+        world.delete("second")
+        await gone(world)
+
+    at_work(story)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import re
+import time
 
 import pytest
 from rig.scenes import CHAIN, at_work, gone, ready, wish
@@ -255,13 +257,18 @@ def test_what_is_in_use_is_labelled_and_freed_again():
 
 class TestFigures:
     def test_figures_tell_of_runs_turns_and_watches(self):
+        began = time.perf_counter()
+
         async def story(world: World) -> None:
             world.sandbox(wish())
             await world.until(lambda: ready(world), "ready")
             text = world.processes[0].operator.metrics.text().decode()
             assert 'dayfly_runs{phase="open"} 1.0' in text
             assert "dayfly_units_unknown 0.0" in text
-            assert 'dayfly_turns_total{result="done"}' in text
+            [turns] = re.findall(r'dayfly_turns_total\{result="done"\} (\S+)', text)
+            assert f"dayfly_turn_seconds_count {turns}" in text
+            [seconds] = re.findall(r"dayfly_turn_seconds_sum (\S+)", text)
+            assert 0 < float(seconds) <= time.perf_counter() - began, "they are taken one after the other"
             assert "dayfly_watch_age_seconds" in text
             assert "db://1" not in text
             world.delete()
