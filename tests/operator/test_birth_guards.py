@@ -13,7 +13,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.run import Pods
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import AnnotatedMeta, Key
+from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, Pod, PodSpec, PodStatus
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import (
@@ -360,3 +360,23 @@ class TestAgain:
         assert (found.again("x", 0), found.last("x")) == (0.0, None)
         session.refusals.put(("db/make", 1), Objection(reason="r", message="m", since=2_000))
         assert [round(found.again("x", at), 3) for at in (0, 6_000, 9_000)] == [2.001, 1.001, 2.001]
+
+
+@pytest.mark.parametrize(("dead_by", "released"), [(0, 0), (4_999, 1), (5_000, 1), (5_001, 0)])
+def test_a_pod_of_no_run_that_may_be_at_work_is_let_go_when_it_must_have_ended(dead_by, released):
+    """0 is: nobody knows when."""
+
+    async def story():
+        bench, gone = Bench(), []
+
+        async def release(pod):
+            gone.append(pod.metadata.name)
+
+        bench.caches.now = lambda: 5_000
+        bench.sweeper._pods = SimpleNamespace(release=release)
+        bench.sweeper.orphans["p"] = dead_by
+        meta = ObjectMeta(name="p", namespace="n", uid="p")
+        await bench.sweeper._orphan(RUN, Pod(metadata=meta, spec=PodSpec(), status=PodStatus(phase="Running")))
+        return len(gone)
+
+    assert run(story()) == released

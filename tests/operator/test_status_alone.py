@@ -1,19 +1,32 @@
-"""What is said of a Sandbox and shown of its logs, piece by piece: conditions, and which logs are still to be written."""
+"""What is said of a Sandbox, shown of its logs and believed of its documents, piece by piece."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
+from rig.world import KINDS
 
+from dayfly.execute.pod import names
+from dayfly.execute.pod.logs import TAIL_LIMIT
 from dayfly.execute.pod.read import stamp
-from dayfly.kube.objects import AnnotatedMeta
-from dayfly.operator.cluster.objects import RunObject, SandboxObject
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import AnnotatedMeta, Secret
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import DocumentObject, RunObject, SandboxObject
+from dayfly.operator.observe import Observer, PlanLostError
+from dayfly.operator.session import Session
 from dayfly.operator.status.sandbox_status import _found, _served
 from dayfly.operator.status.status_throttle import SILENT_MS
 from dayfly.operator.status.step_logs import RECENT_MS, LogMemory, StepLogs, _ends, _entry, _forgotten, _rests
-from dayfly.spec.lifecycle import Target
+from dayfly.plan.sealed import seal
+from dayfly.spec.kinds import Pin, RunSpec
+from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit, digest
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Run, State, UnitRecord
+from kube.fake import FakeCluster
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 NOW = 10_000_000
@@ -110,6 +123,29 @@ class TestLogs:
         memory.clear()
         assert (memory.waiting, memory.dealt_with) == ({}, set())
 
+    async def test_what_was_lost_is_taken_from_the_attempts_secrets(self):
+        """Of those that are there; how much a log was in all is known only of one that is whole."""
+        tails = {"whole": b"x", "cut": b"y" * TAIL_LIMIT, "empty": b"", "none": None}
+        steps = tuple(Unit(name=name, kind="exec", exec=Exec(script="#!/bin/sh")) for name in ("gone", *tails))
+        scene = SimpleNamespace(plan=seal((Lifecycle(target=TARGET, resource="db", pre_start=steps),)))
+        secrets = {names.outputs_name("u", f"db/{name}", 1): tail for name, tail in tails.items()}
+
+        async def get(_kind, name, namespace):
+            assert namespace == names.RUNNERS
+            if name not in secrets:
+                raise errors.NotFound("GET", "gone", status=404)
+            data = None if secrets[name] is None else {"log.tail": secrets[name]}
+            return Secret(metadata=AnnotatedMeta(name=name), data=data)
+
+        async def list_all(*_arguments, **_options):
+            return SimpleNamespace(items=[])
+
+        client = SimpleNamespace(get=get, list_all=list_all)
+        logs = StepLogs(SimpleNamespace(client=client, now=lambda: NOW))
+        lost = {(f"db/{name}", 1) for name in ("gone", *tails)} | {("db/another", 1)}
+        found = await logs._recalled(scene, a_run(), lost)
+        assert {key[0]: entry.size for key, entry in found.items()} == {"db/whole": 1, "db/cut": 0}
+
     @pytest.mark.parametrize(
         ("ready", "states", "rests"),
         [
@@ -140,3 +176,42 @@ class TestLogs:
 
 def unit(name: str, kind: str, state: str) -> UnitReport:
     return UnitReport(id=name, name=name, kind=kind, state=state, event="preStart", attempt=1, reason="", message="")
+
+
+class TestPlan:
+    """Nothing is decided but by the documents that were sealed."""
+
+    DOCUMENTS = tuple(Lifecycle(target=TARGET, resource=name) for name in ("db", "mq"))
+
+    async def plan(self, *, uid="d", edited=False, cached=True, missing=False, given_up=False, phase=Phase.OPEN):
+        cluster = Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
+        pins = []
+        for document in self.DOCUMENTS:
+            name = document.resource
+            pins.append(Pin(name=name, uid=f"{name}-d", digest=digest(document)))
+            spec = msgspec.structs.replace(document, resource="x") if edited else document
+            made = DocumentObject(metadata=AnnotatedMeta(name=name, uid=f"{name}-{uid}"), spec=spec)
+            if cached and not (missing and name == "mq"):
+                cluster.documents.put(made)
+        run = RunObject(
+            metadata=AnnotatedMeta(name="box", uid="r"),
+            ledger=Run(uid="u", target=TARGET, plan="", phase=phase),
+            spec=RunSpec(documents=tuple(pins)),
+        )
+        session = Session(run)
+        observer = Observer(cluster, targets=None, executors=None, places=None)
+        found = await observer._plan(run, session, given_up=given_up)
+        return len(found.documents), session.work.plan is not None
+
+    async def test_they_are_read_once(self):
+        assert await self.plan() == (2, True)
+
+    @pytest.mark.parametrize("how", [{"uid": "another"}, {"edited": True}, {"cached": False}, {"missing": True}])
+    async def test_without_one_that_is_as_it_was_nothing_is_done(self, how):
+        with pytest.raises(PlanLostError, match="is not the one that was sealed"):
+            await self.plan(**how)
+
+    @pytest.mark.parametrize("how", [{"given_up": True}, {"phase": Phase.CLEANED}, {"phase": Phase.ABANDONED}])
+    async def test_a_run_that_is_over_needs_none(self, how):
+        """Of what is left references may lead nowhere."""
+        assert await self.plan(missing=True, **how) == (0, False)
