@@ -10,14 +10,21 @@ from rig.kubelet import Script
 from rig.scenes import gone, play, ready
 from rig.world import KINDS, Process, World
 
+from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
+from dayfly.execute.pod.run import ForeignPodError
+from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus, SchedulingGate
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import DocumentObject, RunObject, SandboxObject
 from dayfly.operator.executors.step_executor import StepExecutor
+from dayfly.operator.pods.namespaces import NotGrantedError
+from dayfly.operator.pods.pod_builder import RefusedPodError
+from dayfly.operator.refusals import Refusals
 from dayfly.plan.actions import Cancel, Fence, Launch, Recall, Release
-from dayfly.plan.world import Running
+from dayfly.plan.reasons import Reason
+from dayfly.plan.world import NeverRan, Objection, Running
 from kube.fake import FakeCluster
 
 KEY = "db/make", 1
@@ -129,7 +136,7 @@ class Bench:
         )
         session = SimpleNamespace(pods={"p": object()})
         run = SimpleNamespace(metadata=SimpleNamespace(name="box"))
-        self.sight = SimpleNamespace(pods={KEY: pod("p")}, session=session, run=run)
+        self.sight = SimpleNamespace(pods={KEY: pod("p")}, session=session, run=run, plan=None)
 
 
 @pytest.fixture
@@ -178,3 +185,45 @@ class TestEffects:
     async def test_at_its_own_end_no_log_is_followed(self, bench):
         await bench.executor.close()
         assert bench.ended == ["all"]
+
+
+class TestMaking:
+    """What stands in the way of a pod is said of its step, and its place is given back."""
+
+    async def make(self, bench, fault, *, ahead=False):
+        """What is said then, who is looked at again, and whose place was given back."""
+        looked, given = [], []
+
+        async def manifest(*_arguments):
+            raise fault
+
+        bench.executor._builder = SimpleNamespace(manifest=manifest)
+        bench.executor._places = SimpleNamespace(give_back=lambda _run, unit: given.append(unit))
+        bench.cluster.queue.add = lambda run, **_: looked.append(run)
+        refusals = bench.sight.session.refusals = Refusals()
+        await bench.executor._prepare(bench.sight, *KEY, ahead=ahead)
+        return refusals._said.get(KEY), looked, given
+
+    @pytest.mark.parametrize(
+        ("fault", "reason"),
+        [
+            (RefusedPodError("m"), Reason.POD_REFUSED),
+            (NotGrantedError(Reason.NAMESPACE_MISSING, "m"), Reason.NAMESPACE_MISSING),
+            (ForeignPodError("m"), Reason.NAME_TAKEN),
+            (errors.Refused("POST p", "m", status=422, reason="Invalid"), "Invalid"),
+            (errors.Refused("POST p", "m", status=400), Reason.REFUSED),
+        ],
+        ids=["refused", "not granted", "foreign", "invalid", "without a word"],
+    )
+    async def test_what_may_pass_is_tried_again(self, bench, fault, reason):
+        said, looked, given = await self.make(bench, fault)
+        assert said == Objection(reason=reason, message="m", since=5)
+        assert (looked, given) == ([], ["db/make"])
+
+    async def test_what_never_can_be_made_uses_the_attempt_up_at_once(self, bench):
+        said, looked, given = await self.make(bench, CannotRenderError(Reason.INPUT_UNFIT, "m"))
+        assert said == NeverRan(reason=Reason.INPUT_UNFIT, message="m")
+        assert (looked, given) == (["box"], ["db/make"])
+
+    async def test_of_one_that_is_made_ahead_nothing_is_said_before_its_turn(self, bench):
+        assert await self.make(bench, RefusedPodError("m"), ahead=True) == (None, [], [])
