@@ -17,6 +17,7 @@ from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObje
 from dayfly.operator.front.in_use import InUse
 from dayfly.operator.front.sandboxes import Sandboxes
 from dayfly.operator.status.sandbox_status import Heeded
+from dayfly.spec.run import Request as Closed
 from kube.fake import FakeCluster
 
 BOX = Key("shop", "box")
@@ -142,6 +143,49 @@ async def test_an_edit_that_cannot_be_taken_up_is_refused_once(bench, told):
     assert found.generation == 2
     assert "nosuch is not in this cluster" in str(found.refusal)
     assert bench.asked == [run.metadata.name]
+
+
+@pytest.mark.parametrize(
+    ("told", "refused"),
+    [
+        ({"observedGeneration": 2, "reason": "AllDesiredWorkloadsReady"}, False),
+        ({"observedGeneration": 3, "reason": "AllDesiredWorkloadsReady"}, False),
+        ({"observedGeneration": 2, "reason": "Refused"}, True),
+        ({"observedGeneration": 1, "reason": "AllDesiredWorkloadsReady"}, True),
+    ],
+)
+async def test_what_was_taken_up_once_is_not_refused_by_a_later_compiler(bench, told, refused):
+    await bench.born()
+    bench.box({"resources": [{"name": "db", "plugin": "nosuch"}]}, **told)
+    await bench.front.reconcile(BOX)
+    found = bench.front.heeded(bench.cluster.sandboxes.get("box", "shop"))
+    assert bool(found.refusal) is refused
+
+
+async def test_another_refusal_is_said_again(bench):
+    run = await bench.born()
+    for plugin in ("nosuch", "neither"):
+        bench.box({"resources": [{"name": "db", "plugin": plugin}]})
+        await bench.front.reconcile(BOX)
+        found = bench.front.heeded(bench.cluster.sandboxes.get("box", "shop"))
+        assert plugin in str(found.refusal)
+    assert bench.asked == [run.metadata.name] * 2
+
+
+@pytest.mark.parametrize("spec", [wish(forks=[fork()]), {"resources": [{"name": "db", "plugin": "nosuch"}]}])
+async def test_a_run_that_ends_takes_nothing_up(bench, spec):
+    run = await bench.born()
+    closed = msgspec.structs.replace(run.ledger, closed=Closed(at=1, reason="Deleted"))
+    bench.cluster.runs.put(
+        msgspec.structs.replace(
+            run, ledger=closed, metadata=msgspec.structs.replace(run.metadata, resource_version="999")
+        )
+    )
+    bench.box(spec)
+    before = len(bench.server.calls)
+    await bench.front.reconcile(BOX)
+    assert len(bench.server.calls) == before
+    assert bench.front._refused == {}
 
 
 async def test_what_was_refused_is_looked_at_again_when_a_plugin_comes(bench):

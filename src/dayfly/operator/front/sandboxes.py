@@ -146,8 +146,8 @@ class Sandboxes:
     def _refuse(self, seen: SandboxObject, run: RunObject, why: WaitingError) -> None:
         """The run goes on by the wish before that one. What was taken up once is not refused by a later compiler."""
         meta, spoken = seen.metadata, seen.status
-        taken_up = spoken is not None and spoken.observed_generation >= meta.generation
-        if run.ledger.closed is not None or (spoken is not None and taken_up and spoken.reason not in REFUSALS):
+        newest = spoken if spoken is not None and spoken.observed_generation >= meta.generation else None
+        if run.ledger.closed is not None or (newest is not None and newest.reason not in REFUSALS):
             return
         said = self._refused.get(meta.uid)
         if said is None or (said.generation, str(said.refusal)) != (meta.generation, str(why)):
