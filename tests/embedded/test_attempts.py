@@ -277,6 +277,7 @@ class TestReleasing:
         told.folder.tell(release=True, leave_beginning=True)
         told.attempts._watched[KEY] = watched(told)
         told.attempts.cancel(KEY)
+        told.attempts._unseen.add(KEY)
         told.attempts.tell(KEY, NeverRan(reason="Void"))
         told.attempts.release(KEY)
         assert (told.fact(), told.attempts._cancelled, told.attempts._unseen) == (None, set(), set())
@@ -310,6 +311,17 @@ class TestEnding:
         child = record.pop("child", 0)
         told.attempts._watch(KEY, watched(told, child=child, **record))
         await until(lambda: told.fact() is not None)
+
+    async def test_its_descriptor_is_closed(self, told):
+        told.folder.tell(observe=receipt.lost("it is so"))
+        process = await sleeper()
+        descriptor = os.pidfd_open(process.pid)
+        told.attempts._watch(KEY, watched(told, pidfd=descriptor))
+        process.kill()
+        await until(lambda: told.fact() is not None)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+        await process.wait()
 
     async def test_what_cannot_be_looked_at_is_looked_at_again(self, told):
         told.folder.tell(observe=[OSError("no"), receipt.lost("it is so")])
@@ -370,3 +382,11 @@ def test_a_child_that_somebody_else_has_waited_for_is_over():
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     assert attempts._reaped(child)
+
+
+def test_a_child_that_has_ended_is_waited_for():
+    child = nobody()
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert attempts._reaped(child)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child, 0)

@@ -36,9 +36,12 @@ def test_its_clocks_tell_milliseconds():
 
 class TestBeginning:
     def test_the_lock_names_its_holder_and_nobody_before(self, tmp_path):
-        (tmp_path / "lock").write_text("123456789012345")
-        descriptor = beginning.take(tmp_path)
-        assert (tmp_path / "lock").read_text() == str(os.getpid())
+        home = tmp_path / "new" / "home"
+        os.close(beginning.take(home))
+        (home / "lock").write_text("123456789012345")
+        descriptor = beginning.take(home)
+        assert (home / "lock").read_text() == str(os.getpid())
+        assert home.stat().st_mode & 0o777 == 0o700
         os.close(descriptor)
 
     def test_on_a_disk_that_is_full_the_clock_numbers_servers(self, monkeypatch, tmp_path):
