@@ -23,7 +23,8 @@ ANEW = 40
 SCHEDULES = "tests/mutation/schedules.py"
 TESTS = (
     *(f"tests/{room}" for room in ("plan", "execute", "operator", "embedded")),
-    *(f"tests/{room}" for room in ("simulator", "policy", "conformance", "work")),
+    *(f"tests/{room}" for room in ("simulator", "policy", "conformance", "work", "webhook", "object")),
+    *(f"tests/control/test_{end}.py" for end in ("host_end", "link", "reports")),
     SCHEDULES,
 )
 
