@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,13 +12,21 @@
 #include <unistd.h>
 
 #include "host.h"
+#include "watch.h"
 
 enum { EXIT_USAGE = 64 };
 
 /* A launcher is our caller's child, not ours: the caller reaps it and may hold a descriptor of it, and our own end
  * means nothing to it. */
 static pid_t fork_for_caller(enum isolation isolation) {
-    return spaces_fork(isolation, CLONE_PARENT);
+    sigset_t before;
+    /* The kernel drops what the first process of a namespace neither handles nor blocks, and a request to end may come
+     * before its first instruction. */
+    sigprocmask(SIG_SETMASK, NULL, &before);
+    watch_block_signals();
+    pid_t launcher = spaces_fork(isolation, CLONE_PARENT);
+    if (launcher != 0) sigprocmask(SIG_SETMASK, &before, NULL);
+    return launcher;
 }
 
 /* What the packet asks for: `root ` or `user ` before the path, or the path alone. */

@@ -1,6 +1,7 @@
 """The resident runner: it forks launchers that are children of its caller, and ends with its caller."""
 
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -32,6 +33,10 @@ def serving(runner):
 
 def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _reap(process: int) -> bool:
+    return os.waitpid(process, os.WNOHANG)[0] == process
 
 
 def test_a_launcher_is_its_callers_child_and_runs_the_order(attempt, isolation, serving):
@@ -66,6 +71,22 @@ def test_what_a_step_sends_to_its_first_process_is_no_request_to_end(attempt, is
     _, fork, _ = serving
     os.waitpid(fork(one.dir, f"{isolated} "), 0)
     assert (one.receipt().outcome, one.receipt().code) == ("exited", 4)
+
+
+def test_a_request_to_end_is_heard_from_the_first_moment(attempt, isolated, serving):
+    """Of what the first process of a namespace has not said what to do with the kernel passes nothing on."""
+    _, fork, _ = serving
+    ones = [attempt().write("#!/bin/sh\nexec sleep 600\n", isolation=isolated) for _ in range(100)]
+    for one in ones:
+        launcher = fork(one.dir, f"{isolated} ")
+        os.kill(launcher, signal.SIGTERM)
+        try:
+            wait_until(functools.partial(_reap, launcher), 30)
+        except AssertionError:
+            os.kill(launcher, signal.SIGKILL)
+            os.waitpid(launcher, 0)
+            raise
+        assert one.is_free()
 
 
 def test_a_launcher_that_is_killed_takes_its_namespace_with_it(attempt, isolated, serving, mark):
