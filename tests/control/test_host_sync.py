@@ -13,7 +13,7 @@ from control import wishes
 from control.client import KEY, ORG, parsed
 from control.fake_host import uid_of
 from control.lossy import call
-from dayfly.control import auth, host_sync
+from dayfly.control import auth, host_sync, records
 from dayfly.control.app import create_app
 from dayfly.control.store import Store, StoreError
 from dayfly.spec.wire import Endpoint, Hello
@@ -82,6 +82,26 @@ async def test_what_is_owed_is_paid_several_at_once(host, blank, tmp_path):
     finally:
         store.close()
     assert len(host.offers) == len(begun) == 3
+
+
+async def test_one_that_was_read_before_its_host_had_it_is_not_born_again(host, blank, tmp_path):
+    """A request may hold a record while a round marks it; its lease does not begin anew either."""
+    store = Store.open(shutil.copy(blank, tmp_path))
+    try:
+        app = create_app(store, {"local": host.end}, keys=auth.single(KEY), version="1")
+        wish = wishes.empty() | {"lease": {"seconds": 30}}
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wish))[0] == 200
+        before = await store.read(lambda connection: records.find(connection, "local", "sb1"))
+        await app.state.sync.sweep()
+        after = await store.read(lambda connection: records.find(connection, "local", "sb1"))
+        assert (before.taken_over, after.taken_over) == (False, True)
+        lease = host.offers[before.uid].lease_until
+        await asyncio.sleep(0.002)  # a lease of now is another one
+        await app.state.sync.tell(before)
+    finally:
+        store.close()
+    assert host.calls == [("offer", before.uid)] * 2
+    assert (host.offers[before.uid].birth, host.offers[before.uid].lease_until) == (False, lease)
 
 
 def test_a_host_that_has_begun_anew_is_told_everything_again(client, host, monkeypatch):

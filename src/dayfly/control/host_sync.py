@@ -57,6 +57,8 @@ class HostSync:
         # By uid the session in which the host has taken what the store says.
         self._confirmed: dict[str, int] = {}
         self._unmarked: set[str] = set()
+        # Whom a host has taken over since this process began. A record may be older than its mark in the store.
+        self._taken: set[str] = set()
         self._archived: set[str] = set()
         # Seconds of this thread that rounds took in tasks of their own.
         self._worked_beside = 0.0
@@ -213,13 +215,14 @@ class HostSync:
         elif answer.verdict is Verdict.TAKEN:
             self._confirmed[record.uid] = session
             self._troubles.pop(record.uid, None)
+            self._taken.add(record.uid)
             if not record.taken_over:
                 self._unmarked.add(record.uid)
         else:
             self._note(record, LOST)
 
     async def _order(self, record: Record, compiled: Compiled | None) -> Order:
-        known = record.taken_over or record.uid in self._unmarked
+        known = record.taken_over or record.uid in self._taken
         if record.abandon is not None:
             return Abandon(uid=record.uid, request=record.abandon)
         if record.stop is not None:
@@ -253,6 +256,7 @@ class HostSync:
         self._archived.add(record.uid)
         self._confirmed.pop(record.uid, None)
         self._unmarked.discard(record.uid)
+        self._taken.discard(record.uid)
         self._leases.pop(record.uid, None)
         self._troubles.pop(record.uid, None)
 
