@@ -19,7 +19,13 @@ from policy.apiserver import ROOT
 CLUSTER = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
 BASE = "/apis/dayfly.dev/v1alpha1"
 SCRIPT = "#!/bin/sh\n"
-VARIABLES = {"folder": "/tmp/x", "region": "eu", "state-folder": "/tmp/state", "server": "https://dns.example.com"}
+VARIABLES = {
+    "folder": "/tmp/x",
+    "region": "eu",
+    "state-folder": "/tmp/state",
+    "server": "https://dns.example.com",
+    "image": "busybox",
+}
 
 
 def wish(path: Path):

@@ -3,16 +3,16 @@
 from dayfly.spec import kube_object
 from dayfly.spec.crd_schema import VALUES, Row, Schema, exactly_one, name, rule, text
 
+# Of all of them, beside what a list of steps asks of its own.
+RULES = (
+    rule(exactly_one("manifest remove"), "needs exactly one of manifest and remove"),
+    rule(
+        "!has(self.remove) || !(has(self.set) || has(self.ready) || has(self.failed))",
+        "set, ready and failed belong to a step that makes an object",
+    ),
+)
+
 STRUCTS: dict[type, Schema] = {
-    kube_object.KubeObject: {
-        "x-kubernetes-validations": [
-            rule(exactly_one("manifest remove"), "needs exactly one of manifest and remove"),
-            rule(
-                "!has(self.remove) || !(has(self.set) || has(self.ready) || has(self.failed))",
-                "set, ready and failed belong to a step that makes an object",
-            ),
-        ]
-    },
     kube_object.Verdict: {
         "x-kubernetes-validations": [
             rule(

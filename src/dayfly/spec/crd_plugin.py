@@ -1,6 +1,6 @@
 """As `crd_schema` says, for plugins and the steps that a sandbox's hooks share with them."""
 
-from dayfly.spec import kinds, names, plugin
+from dayfly.spec import crd_object, kinds, names, plugin
 from dayfly.spec.crd_schema import NAME, VALUES, Row, Schema, exactly_one, many, name, rule, rules, text
 
 _VERSION = (
@@ -41,7 +41,7 @@ def steps(about: str, source: Schema, *, repeats: bool, stops: bool = False) -> 
     """
     step: Schema = {"properties": {"inputs": {"items": {"x-kubernetes-validations": [source]}}}}
     does = _REMOVES if repeats or stops else _MAKES
-    step["properties"]["object"] = {"x-kubernetes-validations": [does]}
+    step["properties"]["object"] = {"x-kubernetes-validations": [*crd_object.RULES, does]}
     if repeats:
         cel = "!has(self.limit)"
         limitless = rule(cel, "a cleanup is tried until it succeeds; leave the limit out", fieldPath=".limit")
