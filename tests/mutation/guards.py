@@ -279,7 +279,7 @@ GUARDS: tuple[Guard, ...] = (
         STORED,
         'for field in ("restartPolicy", "activeDeadlineSeconds", "automountServiceAccountToken"):',
         'for field in ("restartPolicy", "automountServiceAccountToken"):',
-        "policy/test_policy.py::TestStored::test_what_it_may_not",
+        "policy/test_stored.py::test_what_it_may_not",
     ),
     guard(
         "any value of the label grants a namespace",
