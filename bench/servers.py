@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from dayfly.cli import server
+from dayfly.cli import lock, server
 from dayfly.cli.client import Client
 from dayfly.cli.home import Home
 from dayfly.execute.process.place import open_place
@@ -40,7 +40,7 @@ def running(path: Path) -> Iterator[Server]:
     environment["DAYFLY_HOME"] = str(path)
     command = [sys.executable, "-m", "dayfly", "up", "--port", "0", "--detach"]
     subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL)
-    pid = server.process(home)
+    pid = lock.process(home)
     assert pid is not None, "`up --detach` returns once it answers"
     try:
         yield Server(pid, home, environment)
