@@ -14,8 +14,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from dayfly import compile as compiler  # noqa: E402 - found beside this script, installed or not
-from dayfly.plan import reasons as catalogue  # noqa: E402 - as above
-from dayfly.plan import retry, table  # noqa: E402 - as above
+from dayfly.plan import (  # noqa: E402 - as above
+    catalogue,
+    retry,
+    table,
+)
 from dayfly.plan.actions import Finish, Move  # noqa: E402 - as above
 from dayfly.plan.sealed import Step, seal  # noqa: E402 - as above
 from dayfly.plan.words import span  # noqa: E402 - as above

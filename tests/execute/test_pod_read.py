@@ -8,7 +8,8 @@ import pytest
 from dayfly.execute.pod import read
 from dayfly.execute.pod.names import GATE, ORDER_ANNOTATION
 from dayfly.kube.objects import Pod
-from dayfly.plan import reasons
+from dayfly.plan import catalogue
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import encode
 from dayfly.spec.lifecycle import Exec, Unit
@@ -60,7 +61,7 @@ def sealed(outcome):
     return ended(message=f"dayfly-receipt 1 {outcome} 0\n{coded}")
 
 
-@pytest.mark.parametrize("reason", sorted(reasons.NO_IMAGE))
+@pytest.mark.parametrize("reason", sorted(catalogue.NO_IMAGE))
 def test_a_step_without_its_image_can_be_recalled_until_its_pod_is_deleted(reason):
     waiting = {"waiting": {"reason": reason, "message": "no"}}
     assert seen(main=waiting, phase="Pending").recallable
@@ -246,7 +247,7 @@ def test_why_its_kubelet_refused_a_pod_is_told_as_it_says_it():
     refused = fact_of(told({"phase": "Failed", "reason": "OutOfcpu", "message": "no room"}))
     assert (refused.reason, refused.message) == ("OutOfcpu", "no room")
     silent = fact_of(told({"phase": "Failed"}))
-    assert (silent.reason, silent.message) == (reasons.Reason.CANNOT_START, "its pod ended before it started")
+    assert (silent.reason, silent.message) == (Reason.CANNOT_START, "its pod ended before it started")
 
 
 @pytest.mark.parametrize(

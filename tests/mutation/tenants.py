@@ -154,7 +154,7 @@ TENANTS: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "a step without its image keeps its place",
         PLACES,
-        "return fact.placed and (fact.recallable or fact.recalled > 0 or fact.reason in reasons.NO_IMAGE)",
+        "return fact.placed and (fact.recallable or fact.recalled > 0 or fact.reason in catalogue.NO_IMAGE)",
         "return False",
         "operator/test_places.py::TestImages::test_steps_that_lack_their_image_hold_no_place",
     ),

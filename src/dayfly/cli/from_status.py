@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from dayfly.plan import reasons
+from dayfly.plan import catalogue
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import of_unit
 from dayfly.plan.why import Blocker
@@ -70,7 +70,7 @@ def why(sandbox: Any, now: int, flags: str) -> Blocker | None:
         return Blocker(subject=f"sandbox {name}", reason=Reason.NOT_TAKEN_UP, message=message, since=since, next=advice)
     if not found.units and not found.ready:
         since = _transition(status) or found.born_at
-        advice = reasons.advice(found.reason)
+        advice = catalogue.advice(found.reason)
         return Blocker(subject=f"sandbox {name}", reason=found.reason, message=found.message, since=since, next=advice)
     blocker = chain(found, name)
     return _typeable(blocker, flags) if blocker else None

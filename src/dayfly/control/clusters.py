@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from dayfly.control.store import Store
-from dayfly.plan.reasons import CATALOGUE, SECTIONS
+from dayfly.plan.catalogue import CATALOGUE, SECTIONS
 
 
 class Clusters:

@@ -1,6 +1,6 @@
 """`why`: from a run down to the root of what holds it up, since when, and what somebody can do about it."""
 
-from dayfly.plan import reasons, words
+from dayfly.plan import catalogue, words
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import CREATING, Struct
 from dayfly.spec.report import Report, UnitReport
@@ -25,7 +25,7 @@ def why(report: Report, sandbox: str) -> Blocker | None:
     """The chain of blockers of a sandbox's run, deepest causes as leaves; None if it is as wished for, or has ended."""
     if report.ready and report.unserved:
         message = words.unserved(report.unserved)
-        to_do = reasons.advice(Reason.UNSERVED)
+        to_do = catalogue.advice(Reason.UNSERVED)
         return Blocker(subject=f"sandbox {sandbox}", reason=Reason.UNSERVED, message=message, next=to_do)
     if report.ready or report.reason in (Reason.CLEANED, Reason.ABANDONED):
         return None
@@ -97,8 +97,8 @@ class _Search:
     def advice(self, reason: str, unit: tuple[str, ...], *, ran: bool = True) -> str:
         logs = " ".join(["dayfly logs", self.sandbox, *unit])
         look = _LOOK.format(logs=logs) if ran else _NO_LOG
-        of_image = self.closing and reasons.advice(reason) == reasons.NO_IMAGE_ADVICE
-        template = reasons.IMAGE_OF_CLEANUP if of_image else reasons.advice(reason)
+        of_image = self.closing and catalogue.advice(reason) == catalogue.NO_IMAGE_ADVICE
+        template = catalogue.IMAGE_OF_CLEANUP if of_image else catalogue.advice(reason)
         return template.format(look=look, logs=logs, sandbox=self.sandbox)
 
 

@@ -18,7 +18,8 @@ from dayfly.operator.cluster.objects import SANDBOXES, SandboxObject
 from dayfly.operator.status.status_format import conditions, message_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan import phases, words
-from dayfly.plan.reasons import Reason, Tone, tone
+from dayfly.plan.catalogue import Tone, tone
+from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import STEP_KINDS
 from dayfly.spec.report import Report

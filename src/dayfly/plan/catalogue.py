@@ -1,0 +1,317 @@
+"""The catalogue of reasons: of what each constant word is said, what it means, and what somebody can do.
+
+Whoever gives a reason takes it from `reasons`, and whoever asks what a reason is (is the sandbox failed? does an Event
+warn? what is advised?) asks here. The table in docs/how-it-works.md and the API's `/meta/reasons` are made of it. A
+reason that is not in it comes from Kubernetes and is passed on as it was said.
+"""
+
+import enum
+from typing import Final, NamedTuple
+
+from dayfly.plan.reasons import Reason
+
+
+class Of(enum.StrEnum):
+    """What a reason is said of; the values head the sections of the docs' page."""
+
+    RUN = "A sandbox"
+    WAIT = "A step or fork that is not done yet"
+    HOLD = "A step or fork that cannot be made as it was asked for"
+    IMAGE = "A step or fork whose image or container is being fetched or made, in Kubernetes' words"
+    RESULT = "An attempt that has failed, or may have run"
+    WEBHOOK = "A webhook that has failed, or whose outcome is not known"
+    VOID = "An attempt that never ran"
+    END = "Why a sandbox closes"
+    OBJECT = "A plugin or a resource"
+
+
+class Tone(enum.IntEnum):
+    """How it stands where that is said, from good to bad."""
+
+    PROGRESS = 0  # all goes well
+    TROUBLE = 1  # something stands in the way, or has; it may pass
+    WARNING = 2  # somebody should look
+    FAILED = 3  # it does not go on until somebody does something
+
+
+class Entry(NamedTuple):
+    """One row. In `advice`, {look} is where its trouble is told, {logs} the command for its log, {sandbox} its name."""
+
+    reason: Reason
+    tone: Tone
+    meaning: str
+    advice: str = ""
+
+
+_STEP_FAILED = "{look}, fix the plugin or the parameters, delete the sandbox and apply it again"
+NO_IMAGE_ADVICE: Final = (
+    "make that image available to the cluster's nodes: the step then continues by itself. If its name is wrong: fix "
+    "the plugin, delete the sandbox and apply it again"
+)
+IMAGE_OF_CLEANUP: Final = (
+    "make that image available to the cluster's nodes: the step then continues by itself. If no create step ever ran, "
+    "or what they made is certainly gone: `dayfly abandon {sandbox} --reason ...`"
+)
+_GRANT = "ask the namespace's administrator for what the message names"
+_FORK = "fix what the message names under the fork's customizations and apply the sandbox again"
+_NO_SPACE = "let the step read it as a file (`as: {{path: ...}}`), or make it smaller"
+
+_ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
+    Of.RUN: (
+        Entry(Reason.READY, Tone.PROGRESS, "Every create step has succeeded, every fork answers."),
+        Entry(Reason.RESOURCES_PENDING, Tone.PROGRESS, "Create steps of its resources have not finished yet."),
+        Entry(Reason.HOOKS_PENDING, Tone.PROGRESS, "Its own hooks have not finished yet."),
+        Entry(Reason.FORKS_PENDING, Tone.PROGRESS, "Its forks are being created, or do not answer yet."),
+        Entry(Reason.DELETING, Tone.PROGRESS, "It is being cleaned up."),
+        Entry(Reason.CLEANED, Tone.PROGRESS, "Every delete step has succeeded; nothing is left."),
+        Entry(Reason.NOT_TAKEN_UP, Tone.PROGRESS, "No operator has picked it up yet."),
+        Entry(Reason.SERVED, Tone.PROGRESS, "Every part of its file is carried out (the condition `Served`)."),
+        Entry(
+            Reason.UNSERVED,
+            Tone.WARNING,
+            "This host ignores a part of its file and carries out the rest (the condition `Served`, and `why`).",
+            "remove that part, or use the file where it is supported; everything else is ready",
+        ),
+        Entry(Reason.RESOURCE_FAILED, Tone.FAILED, "A create step has failed; nothing else is started.", _STEP_FAILED),
+        Entry(
+            Reason.HOOK_FAILED,
+            Tone.FAILED,
+            "A postStart step has failed.",
+            "{look}; the forks stay as they are until the sandbox is deleted",
+        ),
+        Entry(
+            Reason.CLEANUP_STUCK,
+            Tone.WARNING,
+            "A delete step has failed several times. It is retried until it succeeds.",
+            "{look} and fix what it needs; it is retried until it succeeds, or at once with `dayfly retry {sandbox}`. "
+            "If what it would remove is certainly gone: `dayfly abandon {sandbox} --reason ...`",
+        ),
+        Entry(
+            Reason.OUTCOME_UNKNOWN,
+            Tone.WARNING,
+            "A step may have run, and how it ended is not known yet. Nothing is started in the meantime.",
+            "wait: it resolves itself by its deadline, and nothing runs twice in the meantime",
+        ),
+        Entry(Reason.ABANDONED, Tone.WARNING, "Its cleanup was abandoned; the reason is recorded."),
+        Entry(Reason.DOUBTFUL, Tone.WARNING, "Part of what it asks for has no effect; the rest is done."),
+        Entry(
+            Reason.PLUGIN_MISSING,
+            Tone.WARNING,
+            "A plugin that it names does not exist.",
+            "apply the plugin; the sandbox then continues by itself",
+        ),
+        Entry(Reason.HINDERED, Tone.WARNING, "The host could not take the next step, and keeps trying."),
+        Entry(Reason.REFUSED, Tone.FAILED, "What it asks for is not possible.", "fix its file and apply it again"),
+        Entry(Reason.LEDGER_LOST, Tone.FAILED, "Its ledger is gone, so nothing is done; the message says what to do."),
+        Entry(Reason.PLAN_LOST, Tone.FAILED, "A sealed document is gone, so nothing is done: restore it, or abandon."),
+    ),
+    Of.WAIT: (
+        Entry(Reason.WAITING_FOR_INPUT, Tone.PROGRESS, "A step whose output it reads has not finished."),
+        Entry(Reason.WAITING_FOR_FORKS, Tone.PROGRESS, "It starts after the forks, which do not answer yet."),
+        Entry(Reason.WAITING_FOR_LATER, Tone.PROGRESS, "It is removed once everything after it is gone."),
+        Entry(Reason.WAITING_FOR_TARGET, Tone.PROGRESS, "Its target has not started, or not stopped, yet."),
+        Entry(Reason.WAITING_FOR_READERS, Tone.PROGRESS, "Resources that read this one are cleaned up first."),
+        Entry(
+            Reason.WAITING_FOR_SLOT,
+            Tone.PROGRESS,
+            "As many steps are running as may run at the same time.",
+            "wait, or have the limit raised: with `dayfly up --parallel N` on a machine, with the annotation "
+            "dayfly.dev/steps of the namespace in a cluster, which its administrator sets",
+        ),
+        Entry(Reason.STARTING, Tone.PROGRESS, "It is allowed to run and is being started."),
+        Entry(Reason.RUNNING, Tone.PROGRESS, "It is running.", "watch it with `{logs} -f`"),
+        Entry(Reason.STOPPING, Tone.PROGRESS, "It has been asked to end, or its processes are ending."),
+        Entry(Reason.NO_NEWS, Tone.PROGRESS, "It was released, and nothing has been heard of it yet."),
+        Entry(
+            Reason.WAITING_TO_RETRY,
+            Tone.TROUBLE,
+            "An attempt has failed or never ran; the next one follows after a pause.",
+            "{look}; it is retried by itself, or at once with `dayfly retry {sandbox}`",
+        ),
+        Entry(
+            Reason.NOT_ANSWERING,
+            Tone.TROUBLE,
+            "The fork's process is running but does not answer on its port.",
+            "check that its process listens on the port given in PORT: `{logs}`",
+        ),
+        Entry(
+            Reason.RECALLED,
+            Tone.TROUBLE,
+            "Its image is missing, and it has been asked to prove that it never began.",
+            "wait: it continues by itself, with that proof or without it",
+        ),
+        Entry(
+            Reason.OBJECT_NOT_READY,
+            Tone.PROGRESS,
+            "Its object exists and is not ready yet.",
+            "ask whoever carries the object out: kubectl describe it, as the message names it",
+        ),
+        Entry(
+            Reason.OBJECT_ENDING,
+            Tone.PROGRESS,
+            "Its object is being deleted; the message names the finalizers that are still on it.",
+            "see to it that whoever put that finalizer there takes it off; it then continues by itself",
+        ),
+        Entry(Reason.OUTPUTS_UNREAD, Tone.TROUBLE, "It has ended; its outputs cannot be read at the moment."),
+        Entry(
+            Reason.STALLED,
+            Tone.TROUBLE,
+            "It was allowed to start, but the process that should have started it ended first.",
+        ),
+        Entry(Reason.FOREIGN, Tone.TROUBLE, "Something else has its name; remove that."),
+        Entry(Reason.STOPPED_BY_FAILURE, Tone.TROUBLE, "Another create step has failed, so it is not started."),
+        Entry(Reason.STOPPED_BY_DOUBT, Tone.TROUBLE, "The outcome of another create step is not known yet."),
+    ),
+    Of.HOLD: (
+        Entry(Reason.BASELINE_MISSING, Tone.TROUBLE, "The workload that it forks does not exist."),
+        Entry(
+            Reason.PATH_BUSY,
+            Tone.TROUBLE,
+            "A running step uses the same path, on a machine that cannot keep them apart.",
+        ),
+        Entry(Reason.UNSUPPORTED_KIND, Tone.TROUBLE, "This host does not run units of that kind."),
+        Entry(Reason.KIND_NOT_FORKED, Tone.TROUBLE, "Workloads of that kind cannot be forked here."),
+        Entry(Reason.BAD_PATCH, Tone.TROUBLE, "The fork's patch is malformed, or does not fit its baseline.", _FORK),
+        Entry(Reason.BEYOND_BASELINE, Tone.TROUBLE, "The fork would have more rights than its baseline.", _FORK),
+        Entry(Reason.NO_SUCH_CONTAINER, Tone.TROUBLE, "The baseline has no container of the name that a change gives."),
+        Entry(Reason.FORK_WITHOUT_SERVICE, Tone.TROUBLE, "No Service leads to a fork whose address is asked for."),
+        Entry(Reason.FORK_WITHOUT_PORT, Tone.TROUBLE, "A fork whose address is asked for has no port."),
+        Entry(Reason.NAMESPACE_NOT_GRANTED, Tone.TROUBLE, "The namespace does not allow it.", _GRANT),
+        Entry(Reason.NAMESPACE_MISSING, Tone.TROUBLE, "The namespace does not exist."),
+        Entry(
+            Reason.OBJECTS_NOT_GRANTED,
+            Tone.TROUBLE,
+            "The account dayfly-objects of the namespace lacks a right that its object needs.",
+            "have the namespace's administrator type the line that the message ends with; it then continues by itself",
+        ),
+        Entry(Reason.KIND_REFUSED, Tone.TROUBLE, "No step may make an object of that kind."),
+        Entry(
+            Reason.KIND_NOT_SERVED,
+            Tone.TROUBLE,
+            "The cluster serves no objects of that kind.",
+            "have its definition installed; the step then continues by itself",
+        ),
+        Entry(
+            Reason.PLUGIN_NOT_GRANTED,
+            Tone.TROUBLE,
+            "A Secret, ConfigMap or claim that its pod would read does not exist or does not name its plugin.",
+            "have its owner annotate it as the message says; the step then continues by itself",
+        ),
+        Entry(Reason.NAME_TAKEN, Tone.TROUBLE, "An object that is not ours has the name; delete it."),
+        Entry(Reason.POD_REFUSED, Tone.TROUBLE, "Its pod would have something that no plugin's pod may have."),
+        Entry(Reason.POD_ALTERED, Tone.TROUBLE, "Something in the cluster changed its pod before it was released."),
+        Entry(Reason.INPUT_TOO_LARGE, Tone.TROUBLE, "An input is too large for a variable.", _NO_SPACE),
+        Entry(Reason.INPUT_NOT_TEXT, Tone.TROUBLE, "An input has a zero byte, which no variable can hold.", _NO_SPACE),
+        Entry(Reason.ORDER_TOO_LARGE, Tone.TROUBLE, "Script and plain inputs are too large for a pod's annotations."),
+        Entry(Reason.NOT_PROGRESSING, Tone.TROUBLE, "The fork's Deployment makes no progress."),
+        Entry(Reason.UNSCHEDULABLE, Tone.TROUBLE, "No node can take the pod; the message has the scheduler's words."),
+    ),
+    Of.IMAGE: (
+        Entry(Reason.CREATING_CONTAINER, Tone.PROGRESS, "Its container is being created."),
+        Entry(Reason.POD_INITIALIZING, Tone.PROGRESS, "Its pod's init containers are running."),
+        Entry(Reason.PULLING, Tone.TROUBLE, "Pulling its image takes longer than usual.", NO_IMAGE_ADVICE),
+        Entry(Reason.ERR_IMAGE_PULL, Tone.TROUBLE, "Its image could not be pulled.", NO_IMAGE_ADVICE),
+        Entry(
+            Reason.IMAGE_PULL_BACK_OFF,
+            Tone.TROUBLE,
+            "Its image could not be pulled; tried again soon.",
+            NO_IMAGE_ADVICE,
+        ),
+        Entry(
+            Reason.ERR_IMAGE_NEVER_PULL,
+            Tone.TROUBLE,
+            "Its image is not on the node and may not be pulled.",
+            NO_IMAGE_ADVICE,
+        ),
+        Entry(Reason.INVALID_IMAGE_NAME, Tone.TROUBLE, "Its image's name is not valid.", NO_IMAGE_ADVICE),
+        Entry(Reason.IMAGE_INSPECT_ERROR, Tone.TROUBLE, "Its image is damaged on the node."),
+        Entry(Reason.REGISTRY_UNAVAILABLE, Tone.TROUBLE, "The image's registry does not answer."),
+        Entry(Reason.SIGNATURE_VALIDATION_FAILED, Tone.TROUBLE, "The image's signature could not be verified."),
+    ),
+    Of.RESULT: (
+        Entry(Reason.EXIT_CODE, Tone.TROUBLE, "Its script ended with an exit code other than 0."),
+        Entry(Reason.SIGNAL, Tone.TROUBLE, "Its script was killed by a signal."),
+        Entry(Reason.OOM_KILLED, Tone.TROUBLE, "The kernel killed it because memory ran out."),
+        Entry(Reason.RUN_DEADLINE, Tone.TROUBLE, "It ran longer than its limit: see its log, or raise `timeouts.run`."),
+        Entry(Reason.CANCELLED, Tone.TROUBLE, "It was asked to end."),
+        Entry(Reason.NOT_EXECUTABLE, Tone.TROUBLE, "Its script could not be executed: is its interpreter there?"),
+        Entry(Reason.OUTPUT_MISSING, Tone.TROUBLE, "It succeeded but left no file where `valueFromPath` says."),
+        Entry(Reason.OUTPUT_TOO_LARGE, Tone.TROUBLE, "Its outputs are larger than a step's, or a run's, may be."),
+        Entry(Reason.OUTPUT_REFUSED, Tone.TROUBLE, "An output is not a plain file."),
+        Entry(Reason.OUTPUTS_LOST, Tone.TROUBLE, "Its outputs are gone, altered, or could not be kept."),
+        Entry(Reason.OBJECT_FAILED, Tone.TROUBLE, "Its object says that it has failed (`failed`)."),
+        Entry(Reason.OBJECT_GONE, Tone.TROUBLE, "Somebody deleted its object before it was ready."),
+        Entry(Reason.LOST, Tone.TROUBLE, "It has certainly ended, but how it ended was never reported."),
+        Entry(Reason.NO_RECORD, Tone.TROUBLE, "Its node has no record of its container."),
+        Entry(Reason.NODE_LOST, Tone.TROUBLE, "Its node is lost."),
+        Entry(Reason.NODE_SILENT, Tone.TROUBLE, "Its deadline passed long ago, but its node has not reported its end."),
+        Entry(Reason.POD_GONE, Tone.TROUBLE, "Its pod was removed, and with it the proof of how it ended."),
+        Entry(Reason.POD_OVER, Tone.TROUBLE, "Its pod has ended, and how its container ended is not known."),
+        Entry(Reason.MACHINE_RESTARTED, Tone.TROUBLE, "The machine was restarted while it ran."),
+        Entry(Reason.FOLDER_LOST, Tone.TROUBLE, "Its folder was removed while it may have been running."),
+        Entry(Reason.REPLACED, Tone.TROUBLE, "The fork is replaced by a new form of it, or is no longer wanted."),
+    ),
+    Of.WEBHOOK: (
+        Entry(
+            Reason.NOT_SENT,
+            Tone.TROUBLE,
+            "Its name was not found, or connection or handshake failed; nothing was sent.",
+        ),
+        Entry(
+            Reason.ADDRESS_REFUSED,
+            Tone.TROUBLE,
+            "It leads to an address that is not public, or would be sent unencrypted.",
+            "use a public https:// address, or have the administrator allow that server: `--allow-webhook HOST:PORT`",
+        ),
+        Entry(
+            Reason.ANSWER_LOST,
+            Tone.TROUBLE,
+            "It was sent, and what has become of it is not known. It is cleaned up, or sent again under "
+            "the same key where it may be.",
+        ),
+        Entry(Reason.UNEXPECTED_STATUS, Tone.TROUBLE, "The server answered with a status that is no success."),
+        Entry(Reason.REDIRECTED, Tone.TROUBLE, "The server points elsewhere, and nobody follows."),
+        Entry(Reason.ANSWER_TOO_LARGE, Tone.TROUBLE, "Its answer is larger than 1 MiB."),
+        Entry(Reason.ANSWER_NOT_JSON, Tone.TROUBLE, "Its answer is not JSON, and something is sought in it."),
+        Entry(Reason.ANSWER_CUT, Tone.TROUBLE, "Its answer ended too early."),
+        Entry(Reason.ANSWER_SLOW, Tone.TROUBLE, "Its answer began, and did not end in time."),
+        Entry(Reason.ANSWER_UNFIT, Tone.TROUBLE, "Its answer lacks what an output or `poll` takes from it."),
+        Entry(Reason.JOB_FAILED, Tone.TROUBLE, "The long job that it began has failed."),
+        Entry(Reason.JOB_UNFINISHED, Tone.TROUBLE, "The job has not ended within `timeouts.run`."),
+        Entry(Reason.INPUT_UNFIT, Tone.TROUBLE, "An input cannot stand where the request has it."),
+    ),
+    Of.VOID: (
+        Entry(Reason.START_DEADLINE, Tone.TROUBLE, "It did not start in time (`timeouts.schedule`, `timeouts.pull`)."),
+        Entry(Reason.CANNOT_START, Tone.TROUBLE, "It could not be started; the message says why. Tried again."),
+        Entry(Reason.CANNOT_PREPARE, Tone.TROUBLE, "The runner could not prepare what the step needs."),
+        Entry(Reason.VOID, Tone.TROUBLE, "It was kept from starting; tried again where that is safe."),
+    ),
+    Of.END: (
+        Entry(Reason.DELETED, Tone.TROUBLE, "Somebody deleted it: the sandbox, a step's pod, or a fork's workload."),
+        Entry(Reason.EXPIRED, Tone.PROGRESS, "Its time to live is over; apply it again with a longer `ttl`."),
+        Entry(Reason.LEASE_LAPSED, Tone.PROGRESS, "Whoever used it (`dayfly with`) is gone."),
+    ),
+    Of.OBJECT: (
+        Entry(Reason.ACCEPTED, Tone.PROGRESS, "Sandboxes can use the plugin."),
+        Entry(Reason.RESOURCE_READY, Tone.PROGRESS, "All create steps of the resource have succeeded."),
+    ),
+}
+
+CATALOGUE: Final[dict[str, Entry]] = {entry.reason: entry for rows in _ROWS.values() for entry in rows}
+SECTIONS: Final = {of: tuple(entry.reason for entry in rows) for of, rows in _ROWS.items()}
+NO_IMAGE: Final = frozenset(SECTIONS[Of.IMAGE]) - {Reason.CREATING_CONTAINER, Reason.POD_INITIALIZING, Reason.PULLING}
+"""What a kubelet says of a container whose image it cannot get; more than one of these may be said in turn."""
+
+
+def tone(reason: str) -> Tone:
+    """How it stands where that is said. What is not ours is Kubernetes' word for something in the way."""
+    if not reason:
+        return Tone.PROGRESS
+    entry = CATALOGUE.get(reason)
+    return entry.tone if entry else Tone.TROUBLE
+
+
+def advice(reason: str) -> str:
+    """What somebody can do, as a template (see `Entry`); empty where nobody needs to, or the sentence says it."""
+    entry = CATALOGUE.get(reason)
+    return entry.advice if entry else ""
