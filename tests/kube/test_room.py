@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 import dayfly.kube
+from dayfly.kube.answers import Page
 from dayfly.kube.cache import Cache
-from dayfly.kube.client import Page
 from dayfly.kube.objects import Key, Pod
 
 FILES = sorted(Path(dayfly.kube.__file__).parent.glob("*.py"))

@@ -1,14 +1,14 @@
-"""From an answer to the object in it, or to the error that says what to do."""
+"""From an answer to the object or the list in it, or to the error that says what to do."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
 from dayfly.kube import errors
-from dayfly.kube.objects import Status
+from dayfly.kube.objects import ListMeta, Status
 from dayfly.kube.transport import Answer, Request
 
 T = TypeVar("T")
@@ -28,6 +28,24 @@ _KINDS: dict[int, type[errors.Refused]] = {
     422: errors.Invalid,
 }
 _STATUS = msgspec.json.Decoder(Status)
+
+
+class Page(msgspec.Struct, Generic[T], rename="camel", gc=False):
+    """One answer to a list."""
+
+    metadata: ListMeta
+    found: list[T] | None = msgspec.field(default=None, name="items")  # an empty list of metadata comes as null
+
+    @property
+    def items(self) -> list[T]:
+        return self.found or []
+
+
+class Listing(msgspec.Struct, Generic[T]):
+    """All pages of a list: what existed at `resource_version`, from which one can watch."""
+
+    resource_version: str
+    items: list[T]
 
 
 def status_of(body: bytes) -> Status:

@@ -8,14 +8,15 @@ import dataclasses
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from dayfly.kube import answers, errors
+from dayfly.kube.answers import Listing, Page
 from dayfly.kube.forms import Propagation, Style, accept, deletion, given, writing
-from dayfly.kube.objects import PODS, ListMeta, Resource, ServedKind, ServedKinds
+from dayfly.kube.objects import PODS, Resource, ServedKind, ServedKinds
 from dayfly.kube.transport import JSON, Answer, LostError, NotSentError, Request, Stream, Transport
 from dayfly.work.pace import Pace, Urgency
 
@@ -40,24 +41,6 @@ class Limits:
     backoff: float = 0.2
     backoff_most: float = 10.0
     pause_most: float = 30.0
-
-
-class Page(msgspec.Struct, Generic[T], rename="camel", gc=False):
-    """One answer to a list."""
-
-    metadata: ListMeta
-    found: list[T] | None = msgspec.field(default=None, name="items")  # an empty list of metadata comes as null
-
-    @property
-    def items(self) -> list[T]:
-        return self.found or []
-
-
-class Listing(msgspec.Struct, Generic[T]):
-    """All pages of a list: what existed at `resource_version`, from which one can watch."""
-
-    resource_version: str
-    items: list[T]
 
 
 class Client:
