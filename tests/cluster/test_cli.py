@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from testcluster import images
 
 from cluster.conftest import TEAM
-from cluster.installed import API, Installed
+from cluster.installed import Installed
 from cluster.patience import eventually
 from cluster.people import Person, administrator, developer
+from cluster.wishes import published
 
 CANARY = "canary-4711"
 HERE = ("--context", "here", "-n", TEAM)
@@ -44,20 +44,10 @@ def talkative(name: str, journal, *, drop: str = "echo gone") -> dict:
     read = [{"name": "word", "valueFromStep": {"name": "make", "output": "word"}, "as": {"env": "WORD"}}]
     make = f"#!/bin/sh\necho making\n{journal.tell('create make')}\necho made\nprintf hello >/tmp/word\n"
     show = "#!/bin/sh\necho \"got $WORD\"\nhead -c 100000 /dev/zero | tr '\\0' x\necho\n"
-    return {
-        "apiVersion": API,
-        "kind": "ResourcePlugin",
-        "metadata": {"name": f"{name}.1.0.0"},
-        "spec": {
-            "name": f"{name}@1.0.0",
-            "runner": {"image": images.SHELL},
-            "create": [
-                {"name": "make", "script": make, "outputs": [{"name": "word", "valueFromPath": "/tmp/word"}]},
-                {"name": "show", "script": show, "inputs": read},
-            ],
-            "delete": [{"name": "drop", "script": f"#!/bin/sh\n{drop}\n", "inputs": read, "retry": {"backoff": "1h"}}],
-        },
-    }
+    make_step = {"name": "make", "script": make, "outputs": [{"name": "word", "valueFromPath": "/tmp/word"}]}
+    show_step = {"name": "show", "script": show, "inputs": read}
+    drop_step = {"name": "drop", "script": f"#!/bin/sh\n{drop}\n", "inputs": read, "retry": {"backoff": "1h"}}
+    return published(name, [make_step, show_step], [drop_step])
 
 
 def test_a_developer_sees_it_come_and_reads_logs_when_the_pods_are_gone(
@@ -142,22 +132,10 @@ def leaky(name: str, journal) -> dict:
     token = {"name": "token", "valueFromPath": "/tmp/token", "sensitive": True}
     make = step("create make", f"printf {CANARY} >/tmp/token; cat /tmp/token")
     fails_once = '[ "$DAYFLY_ATTEMPT" -gt 1 ]'
-    return {
-        "apiVersion": API,
-        "kind": "ResourcePlugin",
-        "metadata": {"name": f"{name}.1.0.0"},
-        "spec": {
-            "name": f"{name}@1.0.0",
-            "runner": {"image": images.SHELL},
-            "create": [
-                {"name": "make", "script": make, "outputs": [token]},
-                {"name": "break", "script": step("create break", "exit 4"), **read},
-            ],
-            "delete": [
-                {"name": "drop", "script": step("delete drop", fails_once), "retry": {"backoff": "1h"}, **read},
-            ],
-        },
-    }
+    make_step = {"name": "make", "script": make, "outputs": [token]}
+    break_step = {"name": "break", "script": step("create break", "exit 4"), **read}
+    drop_step = {"name": "drop", "script": step("delete drop", fails_once), "retry": {"backoff": "1h"}, **read}
+    return published(name, [make_step, break_step], [drop_step])
 
 
 def test_a_failed_sandbox_from_its_steps_folders_to_the_retry_of_its_cleanup(operator, wishes, journal, ada, admin):

@@ -7,6 +7,23 @@ from testcluster import images
 from cluster.installed import API
 from cluster.journal import Journal
 
+Step = dict[str, Any]
+
+
+def published(name: str, create: list[Step], delete: list[Step], *, image: str = images.SHELL, **runner: str) -> Any:
+    """A plugin's version 1.0.0 as an object for kubectl."""
+    return {
+        "apiVersion": API,
+        "kind": "ResourcePlugin",
+        "metadata": {"name": f"{name}.1.0.0"},
+        "spec": {
+            "name": f"{name}@1.0.0",
+            "runner": {"image": image, **runner},
+            "create": create,
+            "delete": delete,
+        },
+    }
+
 
 class Wishes:
     """One plugin and one sandbox of a test, in a namespace; both have the test's name."""
@@ -24,37 +41,27 @@ class Wishes:
         """`first` writes a word, `second` reads it and writes two, `gone` deletes. `first` takes further fields."""
         template = {"podTemplateOverlay": overlay} if overlay else {}
         read = {"valueFromStep": {"name": "first", "output": "word"}}
-        return {
-            "apiVersion": API,
-            "kind": "ResourcePlugin",
-            "metadata": {"name": f"{self.name}.1.0.0"},
-            "spec": {
-                "name": f"{self.name}@1.0.0",
-                "runner": {"image": image, **template},
-                "create": [
-                    {
-                        "name": "first",
-                        "outputs": [{"name": "word", "valueFromPath": "/tmp/word"}],
-                        "script": self.script("create first", "printf hello >/tmp/word"),
-                        **first,
-                    },
-                    {
-                        "name": "second",
-                        "inputs": [{"name": "word", **read}],
-                        "outputs": [{"name": "words", "valueFromPath": "/tmp/words"}],
-                        "script": self.script("create second", 'printf "$WORD world" >/tmp/words'),
-                    },
-                ],
-                "delete": [
-                    {
-                        "name": "gone",
-                        "inputs": [{"name": "word", **read}],
-                        "script": self.script("delete gone"),
-                        "timeouts": {"grace": "1s"},
-                    }
-                ],
+        create = [
+            {
+                "name": "first",
+                "outputs": [{"name": "word", "valueFromPath": "/tmp/word"}],
+                "script": self.script("create first", "printf hello >/tmp/word"),
+                **first,
             },
+            {
+                "name": "second",
+                "inputs": [{"name": "word", **read}],
+                "outputs": [{"name": "words", "valueFromPath": "/tmp/words"}],
+                "script": self.script("create second", 'printf "$WORD world" >/tmp/words'),
+            },
+        ]
+        gone = {
+            "name": "gone",
+            "inputs": [{"name": "word", **read}],
+            "script": self.script("delete gone"),
+            "timeouts": {"grace": "1s"},
         }
+        return published(self.name, create, [gone], image=image, **template)
 
     def sandbox(self) -> dict[str, Any]:
         """With one resource, `pair`."""

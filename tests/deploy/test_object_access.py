@@ -5,6 +5,7 @@ import json
 import shlex
 import ssl
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import pytest
 
@@ -21,6 +22,7 @@ from kube.fake import FakeCluster
 from kube.fake.kinds import Kind
 from policy.apiserver import AUDITED, eventually
 
+T = TypeVar("T")
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
 
 TEAM = AUDITED
@@ -114,6 +116,16 @@ def asked(installed):
             yield as_whom, event["verb"], event["responseStatus"].get("code", 0)
 
 
+async def granted(ask: Callable[[], Awaitable[T]]) -> T:
+    """Its answer, once the server has heard of the right: it reads Roles from a cache, and tells nobody when."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await ask()
+            except errors.Forbidden:
+                await asyncio.sleep(0.1)
+
+
 def test_a_life_by_the_line_that_the_refusal_says(installed, play):
     """A Job: refused, granted by that line, made at rest, let go, deleted; with the account's rights alone."""
 
@@ -124,13 +136,7 @@ def test_a_life_by_the_line_that_the_refusal_says(installed, play):
         error = await refused(objects.find(kind, name, TEAM))
         assert error.message == await said_by_the_fake(name)
         type_the_line(installed, error)
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    await objects.try_out(kind, manifest)
-                    break
-                except errors.Forbidden:
-                    await asyncio.sleep(0.1)
+        await granted(lambda: objects.try_out(kind, manifest))
         assert await objects.find(kind, name, TEAM) is None
         made = await objects.create(kind, manifest)
         assert made["spec"]["suspend"] is True
@@ -166,13 +172,7 @@ def test_a_finalizer_of_ours_is_set_and_removed_by_the_account_and_by_nobody_els
         manifest = sent(installed, MAP, "db/map")
         name = manifest["metadata"]["name"]
         type_the_line(installed, await refused(objects.find(kind, name, TEAM)))
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    made = await objects.create(kind, manifest)
-                    break
-                except errors.Forbidden:
-                    await asyncio.sleep(0.1)
+        made = await granted(lambda: objects.create(kind, manifest))
         path = f"/api/v1/namespaces/{TEAM}/configmaps"
         words = "metadata.finalizers: those of dayfly.dev/ are set and removed by the Dayfly operator alone"
         merge = "application/merge-patch+json"
