@@ -16,6 +16,7 @@
 #include "gate.h"
 #include "inputs.h"
 #include "log.h"
+#include "log_file.h"
 #include "outputs.h"
 #include "spaces.h"
 #include "step.h"
@@ -34,8 +35,7 @@ struct host {
     struct log log;
     struct mask mask;
     off_t log_begin; /* the log may hold other things before ours */
-    int log_folder;  /* the folder two above a log that lies elsewhere: the last two names lead from there to it */
-    char *log_tail;  /* these two names */
+    struct log_file log_file;
     struct watch watch;
     int log_writer, control_peer;
     bool isolated; /* then we are the first process of a PID namespace from `enter` on */
@@ -142,46 +142,12 @@ static int seal_unstarted(struct host *host, const char *outcome) {
     return seal(host);
 }
 
-/* Makes the log when the step says its first word, for most say none and a disk is slow to make files. What is private
- * to the step by then is not looked into: the way there begins at a folder that was opened before. */
-static int make_log(void *state) {
-    struct host *host = state;
-    const int flags = O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
-    int log = openat(host->log_folder, host->log_tail, flags, 0600);
-    if (log >= 0 || errno != ENOENT) return log;
-    char *slash = strrchr(host->log_tail, '/');
-    if (slash == NULL) return -1;
-    *slash = '\0';
-    mkdirat(host->log_folder, host->log_tail, 0700);
-    *slash = '/';
-    return openat(host->log_folder, host->log_tail, flags, 0600);
-}
-
-/* Opens a log that is there, and else whence it can be made. */
-static int find_log(struct host *host, struct fault *fault) {
-    if (host->order.log == NULL) {
-        host->log.fd = openat(host->dir, "log", O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-        return host->log.fd < 0 ? fail(fault, "The log cannot be opened: %s.", strerror(errno)) : 0;
-    }
-    host->log.fd = open(host->order.log, O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
-    if (host->log.fd < 0 && errno != ENOENT) return fail(fault, "The log cannot be opened: %s.", strerror(errno));
-    if (host->log.fd >= 0) return 0;
-    char *path = strdup(host->order.log), *name = path == NULL ? NULL : strrchr(path, '/');
-    if (path == NULL) return fail(fault, "There is no memory for the log's path.");
-    char *above = memrchr(path, '/', (size_t)(name - path));
-    char *tail = above == NULL ? name : above;
-    *tail = '\0';
-    host->log_tail = tail + 1;
-    host->log_folder = open(tail == path ? "/" : path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return host->log_folder < 0 ? fail(fault, "The log cannot be made: %s: %s.", path, strerror(errno)) : 0;
-}
-
 static int open_channels(struct host *host, struct fault *fault) {
     int pipes[2], sockets[2];
     mask_begin(&host->mask, &host->order);
     host->log = (struct log){
-        .fd = -1, .open = make_log, .state = host, .limit = host->order.log_limit, .mask = &host->mask};
-    if (find_log(host, fault) < 0) return -1;
+        .open = log_file_make, .state = &host->log_file, .limit = host->order.log_limit, .mask = &host->mask};
+    if (log_file_find(&host->log_file, host->dir, host->order.log, &host->log.fd, fault) < 0) return -1;
     host->log_begin = host->log.fd < 0 ? 0 : lseek(host->log.fd, 0, SEEK_END);
     if (pipe2(pipes, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) {
         return fail(fault, "The step's channels cannot be opened: %s.", strerror(errno));
