@@ -4,6 +4,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -11,9 +12,17 @@ from pathlib import Path
 import pytest
 
 from dayfly.execute.process.place import Place
-from dayfly.execute.process.run import Folder, declared_paths, folders, forget, logged, private_directories
-from dayfly.plan.world import NeverRan, Running
-from dayfly.spec.lifecycle import As, Input, Output, Unit
+from dayfly.execute.process.run import (
+    MARGIN_MS,
+    Folder,
+    declared_paths,
+    folders,
+    forget,
+    logged,
+    private_directories,
+)
+from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
+from dayfly.spec.lifecycle import As, Input, Output, Timeouts, Unit
 from dayfly.spec.run import State, UnitRecord
 
 
@@ -159,7 +168,7 @@ def descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-@pytest.mark.parametrize("runner", ["", "none", "4194305", "1"])
+@pytest.mark.parametrize("runner", ["", "none", "4194305", "1", "-1", "0", "9" * 30, "\u0661", " 1"])
 def test_who_does_not_hold_the_lock_is_not_watched(folder, lock, runner):
     """The number of a runner that has ended may be another process's by now."""
     before = descriptors()
@@ -264,3 +273,68 @@ def test_new_entries_are_private_where_it_writes_and_where_everybody_does(tmp_pa
     )
     assert private_directories(declared) == tuple(sorted({f"{tmp_path}/there", str(tmp_path), "/tmp", "/var/tmp"}))
     assert declared_paths(declared) == {f"{tmp_path}/there/deep/er/in", f"{tmp_path}/out", "/tmp/out"}
+
+
+class TestObserving:
+    """What is known of an attempt that the ledger believes alive, by what is left of it."""
+
+    UNIT = Unit(name="a", kind="exec", timeouts=Timeouts(schedule_ms=1, pull_ms=20, run_ms=300, grace_ms=4_000))
+    HERE = "boot 1"
+
+    def seen(self, folder, ref=HERE, **more):
+        record = UnitRecord(attempt=1, state=State.CLAIMED, ref=ref, claimed_at=3, **more)
+        return folder.observe(record, unit=self.UNIT, nonce="n", now=9)
+
+    def left(self, folder, *what):
+        """There was a folder; of it this is left."""
+        folder.write_order(b"order")
+        if "folder" not in what:
+            shutil.rmtree(folder.path)
+        if "trace" not in what:
+            shutil.rmtree(Path(folder.logs).parent / ".begun")
+        if "log" in what:
+            folder.say("begun")
+
+    def test_after_another_boot_it_has_ended(self, folder):
+        fact = self.seen(folder, "another 1")
+        assert isinstance(fact, Unclear)
+        assert (fact.reason, fact.since, fact.dead_by) == ("MachineRestarted", 3, 9)
+
+    @pytest.mark.parametrize("what", [(), ("folder", "trace"), ("folder", "trace", "log")])
+    def test_without_a_marker_it_has_not_begun_where_nobody_removed_anything(self, folder, what):
+        if what:
+            self.left(folder, *what)
+        assert self.seen(folder) == Stalled(since=3)
+
+    @pytest.mark.parametrize("what", [("trace",), ("log",), ("trace", "log")])
+    def test_where_its_folder_was_removed_it_may_have_begun(self, folder, what):
+        """It has ended for certain once all its time is over."""
+        self.left(folder, *what)
+        fact = self.seen(folder)
+        assert isinstance(fact, Unclear)
+        assert (fact.reason, fact.since, fact.dead_by) == ("FolderLost", 3, 3 + 1 + 20 + 300 + 4_000 + MARGIN_MS)
+
+    def test_also_where_all_folders_were_removed(self, folder):
+        """This work folder is another one than that in which it was claimed."""
+        assert self.seen(folder, "boot 2").reason == "FolderLost"
+
+    def test_a_kept_one_is_begun_anew(self, folder):
+        self.left(folder, "trace")
+        assert self.seen(folder, generation="g") == Stalled(since=3)
+
+    def test_of_one_that_began_and_left_no_receipt_nothing_is_known(self, folder, lock):
+        begun_here(folder)
+        fact = self.seen(folder)
+        assert isinstance(fact, Ended)
+        assert (fact.result.reason, fact.result.message) == ("Lost", "its runner ended without a receipt")
+        assert (fact.result.started_at, fact.result.ended_at) == (3, 9)
+
+    def test_a_receipt_that_comes_before_the_lock_is_free_is_found(self, folder, lock, monkeypatch):
+        begun_here(folder)
+
+        def sealed():
+            Path(folder.path, "receipt").write_bytes(b"cut")
+            return False
+
+        monkeypatch.setattr(folder, "locked", sealed)
+        assert self.seen(folder).result.message != "its runner ended without a receipt"

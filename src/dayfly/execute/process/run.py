@@ -24,6 +24,7 @@ MARGIN_MS = 60_000
 KEPT_LOGS = 20
 # The marker's line that tells when the step's first process began; markers of older runners have none.
 _BEGAN = 6
+_PROCESS = re.compile("[1-9][0-9]{0,8}")
 _FOLDER = re.compile(r"(?P<run>[^.]+)\.(?P<unit>.+)\.(?P<number>[1-9][0-9]*)")
 _LOG = re.compile(r"(?P<unit>[^.].*)\.(?P<number>[1-9][0-9]*)\.log")
 
@@ -198,11 +199,11 @@ class Folder:
     def watch(self) -> int | None:
         """A pidfd of the runner that holds the lock, ready to read once it has ended; None if none does."""
         marker = self._marker()
-        if marker[0] != "started":
+        if marker[0] != "started" or not _PROCESS.fullmatch("".join(marker[1:2])):
             return None
         try:
             descriptor = os.pidfd_open(int(marker[1]))
-        except (ProcessLookupError, ValueError):
+        except ProcessLookupError:
             return None
         try:
             # The id could be another process's by now: the runner is the one that has the lock's file open.
