@@ -143,7 +143,10 @@ class TestInputPins:
         assert input_pins.fits(found, self.STEP, self.pod(reads), now) is fits
 
     @pytest.mark.parametrize(
-        ("reads", "newer"), [("1-3", False), ("3-3", True), ("1-4", True), ("2-3", False), (None, False)]
+        ("reads", "newer"),
+        [("1-3", False), ("3-3", True), ("1-4", True), ("2-3", False), (None, False)]
+        # Of somebody who altered the label: none of us has written such a thing.
+        + [(said, False) for said in ("9-x", "x", "-9", "9-", "9--9", "\u0669", "9_9", " 9")],
     )
     def test_one_that_names_a_later_attempt_is_of_a_peer_who_knows_more(self, reads, newer):
         found = a_run(make=self.MADE, seed=self.SEEDED)

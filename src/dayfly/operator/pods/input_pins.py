@@ -4,6 +4,7 @@ A pod names the Secrets of certain attempts, and is made while these still run. 
 made for lower ones than the ledger holds can be claimed by nobody any more, and is replaced.
 """
 
+import re
 from collections.abc import Iterator
 
 from dayfly.execute.inputs import is_fit, resolve
@@ -17,6 +18,7 @@ from dayfly.spec.lifecycle import unit_id
 from dayfly.spec.run import ALIVE, UnitRecord
 
 _LABEL_LIMIT = 63
+_ATTEMPTS = re.compile(r"[0-9]+(?:-[0-9]+)*")
 
 
 def where(run: RunObject, producer: str, output: str) -> SecretKey | None:
@@ -48,11 +50,10 @@ def fits(run: RunObject, step: Step, pod: Pod, now: int) -> bool:
 
 
 def newer(run: RunObject, step: Step, pod: Pod) -> bool:
-    """Whether a peer has made it, who knows of later attempts than we do."""
-    made_for = filter(None, _made_for(pod).split("-"))
-    return any(
-        int(attempt) > record.attempt for attempt, (_, record, _) in zip(made_for, _inputs(run, step), strict=False)
-    )
+    """Whether a peer has made it, who knows of later attempts than we do. None of us has made what says no attempts."""
+    made_for = _made_for(pod)
+    attempts = map(int, made_for.split("-")) if _ATTEMPTS.fullmatch(made_for) else ()
+    return any(attempt > record.attempt for attempt, (_, record, _) in zip(attempts, _inputs(run, step), strict=False))
 
 
 def _inputs(run: RunObject, step: Step) -> Iterator[tuple[str, UnitRecord, str]]:
