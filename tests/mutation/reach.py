@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -34,15 +35,32 @@ class Reach:
     at_import: set[str] = dataclasses.field(default_factory=set)
 
     def tests(self, mutant: Mutant) -> set[str]:
-        """Those that come to the statement; if it is new, those that come to its function."""
+        """Those that come to the statement; if it is new, those that come to its function.
+
+        Where none comes there in this process, it works while the package is loaded or in one that a test starts: then
+        those that come to its file, or whose own file names it.
+        """
         where, start = _enclosing(mutant.file, mutant.line)
         known = self.lines.get(_name(mutant.file, where), {})
         there = [known.get(line - start, set()) for line in range(mutant.span[0], mutant.span[1] + 1)]
-        return set().union(*there) or set().union(*known.values())
+        return set().union(*there) or set().union(*known.values()) or self._around(mutant.file)
+
+    def _around(self, file: str) -> set[str]:
+        of_file = [
+            tests for name, lines in self.lines.items() if name.startswith(f"{file}:") for tests in lines.values()
+        ]
+        naming = re.compile(rf"\b{Path(file).stem}\b")
+        files = {test.partition("::")[0] for test in self.seconds}
+        named = {each for each in files if naming.search((ROOT / each).read_text())}
+        return set().union(*of_file) | {test for test in self.seconds if test.partition("::")[0] in named}
 
     def loaded(self, mutant: Mutant) -> bool:
-        """Whether its function works while the package or the tests are loaded, so that a later change is too late."""
-        return _name(mutant.file, _enclosing(mutant.file, mutant.line)[0]) in self.at_import
+        """Whether its function, or one around it, works while the package or the tests are loaded: changed later, it
+
+        has made already what others use.
+        """
+        names = _enclosing(mutant.file, mutant.line)[0].split(".")
+        return any(_name(mutant.file, ".".join(names[:end])) in self.at_import for end in range(1, len(names) + 1))
 
 
 def learnt(player: Player, loading: coverage.Coverage) -> Reach:
@@ -100,6 +118,8 @@ class Recorder:
         self._kept, self._broken = kept, broken
         self._seconds: dict[str, float] = {}
         self._coverage = coverage.Coverage(data_file=None, config_file=False, source=[str(SOURCE)])
+        # Some files' tests do all that they do in processes of their own.
+        self._coverage.set_option("run:disable_warnings", ["no-data-collected", "module-not-imported"])
 
     def begin(self, _home: Path) -> None:
         """Called where the child begins."""

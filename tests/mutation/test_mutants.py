@@ -131,3 +131,28 @@ def test_the_code_of_a_function_is_changed_where_it_is_held():
         backoff.__code__ = before
     with pytest.raises(NotInPlaceError):
         functions.prepare(one._replace(function=0))
+
+
+class TestReach:
+    """Which tests a mutant is shown to, and whether it has to be there when the package is loaded."""
+
+    HERE, THERE = "tests/mutation/test_mutants.py::here", "tests/test_share.py::there"
+
+    def test_where_no_test_comes_those_of_its_file_are_asked_and_those_that_name_it(self):
+        from mutation.reach import Reach
+
+        every = mutants("plan/retry.py", (SOURCE / "plan" / "retry.py").read_text())
+        lines = {"plan/retry.py:backoff": {offset: {self.THERE} for offset in range(1, 40)}}
+        reach = Reach(dict.fromkeys((self.HERE, self.THERE), 0.1), lines)
+        assert next(reach.tests(each) for each in every if each.where == "backoff") == {self.THERE}
+        assert next(reach.tests(each) for each in every if each.where != "backoff") == {self.HERE, self.THERE}
+
+    @pytest.mark.parametrize(
+        ("works", "loaded"), [("offer.seal_or_revise", True), ("offer", True), ("stop", False), ("off", False)]
+    )
+    def test_a_function_within_one_that_works_at_loading_is_made_then(self, works, loaded):
+        from mutation.reach import Reach
+
+        every = mutants("embedded/host.py", (SOURCE / "embedded" / "host.py").read_text())
+        [inner, *_] = [each for each in every if each.where == "EmbeddedHost.offer.seal_or_revise"]
+        assert Reach(at_import={f"embedded/host.py:EmbeddedHost.{works}"}).loaded(inner) is loaded
