@@ -1,5 +1,6 @@
 """The home remembers where its attempts work, and whenever the server dies what it remembers is a whole path or nothing."""
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -19,6 +20,13 @@ def home(tmp_path):
     home.mkdir()
     yield home
     shutil.rmtree(work_of(home), ignore_errors=True)
+
+
+@pytest.fixture
+def alone(tmp_path, monkeypatch):
+    """Nobody else sweeps here: hosts of other tests are at work in the memory that all share."""
+    (tmp_path / "shared").mkdir()
+    monkeypatch.setattr(process, "_SHARED", str(tmp_path / "shared"))
 
 
 def test_it_is_the_same_place_each_time(home):
@@ -102,7 +110,7 @@ def test_what_is_noted_lasts_as_long_as_the_place(home):
 @pytest.mark.parametrize(
     ("home_is_there", "held", "stays"), [(True, False, True), (False, True, True), (False, False, False)]
 )
-def test_the_place_of_a_home_that_is_gone_is_swept_once_nothing_lives_there(home, home_is_there, held, stays):
+def test_the_place_of_a_home_that_is_gone_is_swept_once_nothing_lives_there(alone, home, home_is_there, held, stays):
     place = process.open_place(home)
     attempt = Path(place.work, "run.a.1")
     attempt.mkdir()
@@ -160,3 +168,19 @@ def test_a_place_that_its_server_leaves_meanwhile_disturbs_nobody(home, monkeypa
     monkeypatch.setattr(process, "_is_ours", leaving)
     process.sweep_places()
     assert not Path(other.work).exists()
+
+
+def test_a_place_that_cannot_be_removed_keeps_no_server_from_its_work(alone, home, monkeypatch):
+    """Somebody stands in it, or has mounted something there."""
+
+    def busy(path, **_):
+        raise OSError(errno.EBUSY, "in use", path)
+
+    place = process.open_place(home)
+    shutil.rmtree(home)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rmdir", busy)
+        process.sweep_places()
+    assert Path(place.work).exists()
+    shutil.rmtree(place.work)
+    home.mkdir()
