@@ -33,14 +33,19 @@ class Sent(SimpleNamespace):
     """How it ended: `code`, `reason`, `log`, `outputs` by name."""
 
 
-def send(folder, made, *, allowed=(), record=NEVER, resolver=resolve, sensitive=(), secrets=None, cancel=False):
-    """Run the unit's sender to its end; its pauses take no time, and are told."""
+def ordered(folder, made, *, allowed=(), record=NEVER, sensitive=(), secrets=None):
+    """The unit as what runs, and the environment of its sender."""
     place = Place(command=("python",), folder=str(folder), allowed=frozenset(allowed))
     absent = [item.name for item in made.inputs if item.value is None]
     running = as_exec(made, place, run="u", name="db/make", record=record, absent=absent, sensitive=sensitive)
     told = built_in(running, run="u", resource="db", name="db/make", number=1, absent=absent, complete=True)
     environment = {name.encode(): value.encode() for name, value in {**told, **(secrets or {})}.items()}
-    environment |= {item.as_.env.encode(): (item.value or "").encode() for item in made.inputs}
+    return running, environment | {item.as_.env.encode(): (item.value or "").encode() for item in made.inputs}
+
+
+def send(folder, made, *, resolver=resolve, cancel=False, **how):
+    """Run the unit's sender to its end; its pauses take no time, and are told."""
+    running, environment = ordered(folder, made, **how)
     lines = []
     order = json.loads(environment.pop(ORDER.encode()))
     pauses = []

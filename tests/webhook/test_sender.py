@@ -1,12 +1,17 @@
 """The sender against a real server: what it sends, what it makes of each answer, and of none."""
 
+import os
+import signal
 import subprocess
+import sys
+import threading
 import time
 
 import pytest
 
+from dayfly.execute.webhook import sender
 from dayfly.spec.run import OutputRecord, UnitRecord
-from webhook.sending import send, unit
+from webhook.sending import ordered, send, unit
 from webhook.server import Server, answer
 
 CREATED = answer(201, {"id": "r-1", "size": 3, "tags": ["a", "b"], "secret": "s3cr3t-value"}, etag='"7"')
@@ -287,3 +292,28 @@ def test_an_answer_that_is_no_job_is_the_end(tmp_path):
         made = unit(server.url, poll=POLL, outputs={"id": {"json_path": "$.id"}})
         sent = send(tmp_path, made, allowed=[server.name])
     assert (sent.code, sent.outputs) == (0, {"id": "r-1"})
+
+
+# --- the program -----------------------------------------------------------------------------------------------------
+
+
+def test_the_program_that_is_asked_to_end_awaits_the_answer_to_what_it_has_sent(tmp_path):
+    """Of a request that has left somebody must learn what became of it: the signal ends nothing but what is to come."""
+    asked = threading.Event()
+
+    def reply(*_):
+        asked.wait(60)
+        return CREATED
+
+    with Server(reply) as server:
+        made = unit(server.url, outputs={"id": {"json_path": "$.id"}})
+        _, environment = ordered(tmp_path, made, allowed=[server.name])
+        command = [sys.executable, sender.__file__]
+        with subprocess.Popen(command, env={**os.environb, **environment}, stdout=subprocess.PIPE) as process:
+            server.wait(1)
+            process.send_signal(signal.SIGTERM)
+            asked.set()
+            log, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, log
+    assert b"answered 201" in log
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["r-1"]
