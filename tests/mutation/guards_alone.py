@@ -214,7 +214,7 @@ ALONE: tuple[Guard, ...] = (
         PLACES,
         "            self._taken[bucket].pop(name, None)\n            self._waiting[bucket].pop(name, None)\n",
         "            self._waiting[bucket].pop(name, None)\n",
-        PLACED + "Settling::test_one_that_is_gone_leaves_its_places_and_its_turn",
+        "operator/test_places_turns.py::TestSettling::test_one_that_is_gone_leaves_its_places_and_its_turn",
     ),
     # --- one machine, and the plan ---
     guard(

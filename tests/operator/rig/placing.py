@@ -1,0 +1,122 @@
+"""Places of namespaces with nobody around them: runs that are known, and who is looked at."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from dayfly.kube.client import Client
+from dayfly.kube.objects import AnnotatedMeta
+from dayfly.kube.transport import Request as Call
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.pods.places import Places, Share
+from dayfly.plan.actions import Claim, Decision, Wait
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import seal
+from dayfly.plan.world import Waiting
+from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
+from dayfly.spec.run import Request, Result, Run, State, UnitRecord
+from kube.fake import FakeCluster, run
+from rig.world import KINDS
+
+EVERY = ("a", "b", "c", "d")
+UNITS = tuple(Unit(name=name, kind="exec", exec=Exec(script="#!/bin/sh")) for name in EVERY)
+TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
+PLAN = seal((Lifecycle(target=TARGET, resource="x", pre_start=UNITS[:3], post_stop=UNITS[3:]),))
+A, B, C, D = (f"x/{name}" for name in EVERY)
+RESULT = Result(outcome="succeeded")
+WAITS = Decision(waits=(Wait(unit=A, reason=Reason.WAITING_FOR_SLOT, message="m"),))
+LACKS = Waiting(since=1, reason="r", recallable=True)
+
+
+class Queue:
+    """Who is to be looked at."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.later: list[tuple[str, float]] = []
+
+    def add(self, key, *, urgency=None, after=0.0):
+        if after:
+            self.later.append((key, after))
+        else:
+            self.keys.append(key)
+
+    def taken(self) -> list[str]:
+        keys, self.keys = self.keys, []
+        return keys
+
+
+class Bench:
+    """Places of namespaces with a bound, and runs that are known."""
+
+    def __init__(self, bound: int = 2) -> None:
+        self.server = FakeCluster(seed=1, extra=KINDS)
+        self.clock, self.version = 1_000, 0
+        self.caches = Cluster(Client(self.server.transport("operator"), seed=1), now=lambda: self.clock)
+        self.queue = self.caches.queue = Queue()
+        self.places = Places(self.caches, bound)
+        for namespace in ("shop", "quiet"):
+            self.ask("POST", "", {"metadata": {"name": namespace}})
+
+    def ask(self, method, name, body, kind="application/json"):
+        path = f"/api/v1/namespaces/{name}".rstrip("/")
+        assert self.server.answer(Call(method, path, {}, json.dumps(body).encode(), kind)).status < 300
+
+    def annotate(self, steps):
+        notes = {"metadata": {"annotations": {"dayfly.dev/steps": steps}}}
+        self.ask("PATCH", "shop", notes, "application/merge-patch+json")
+
+    def run(self, name, namespace="shop", closed=0, **units) -> RunObject:
+        """A run that is known, with these records."""
+        found = self.made(name, namespace, closed, **units)
+        self.caches.runs.put(found)
+        self.queue.taken()
+        return found
+
+    def made(self, name, namespace="shop", closed=0, **units) -> RunObject:
+        """The newest form of a run, of which nobody has heard."""
+        target = msgspec.structs.replace(TARGET, namespace=namespace)
+        records = {f"x/{unit}": record for unit, record in units.items()}
+        request = Request(at=closed, reason="Deleted") if closed else None
+        ledger = Run(uid=name, target=target, plan="", units=records, closed=request)
+        self.version += 1
+        meta = AnnotatedMeta(name=name, uid=name, resource_version=str(self.version))
+        return RunObject(metadata=meta, ledger=ledger)
+
+    def heard(self, name, **how) -> list[str]:
+        """Who is looked at beside it for the news of a run."""
+        self.queue.taken()
+        self.caches.runs.put(self.made(name, **how))
+        return [key for key in self.queue.taken() if key != name]
+
+    async def share(self, of, facts=None, hindered=(), *, cleaning=False) -> Share:
+        return await self.places.share(of, PLAN, facts or {}, dict.fromkeys(hindered), cleaning=cleaning)
+
+    async def slots(self, of, **how) -> int:
+        return (await self.share(of, **how)).slots
+
+    async def wait(self, *names):
+        """These are given none, in this order."""
+        for name in names:
+            found = self.run(name)
+            await self.share(found)
+            self.places.settle(name, WAITS)
+        self.queue.taken()
+
+
+def alive(at=5, state=State.CLAIMED, kind="exec", attempt=1):
+    return UnitRecord(attempt=attempt, state=state, kind=kind, ref="p", claimed_at=at)
+
+
+def claims(*units, kind="exec"):
+    return tuple(Claim(unit=unit, attempt=1, kind=kind, ref="p", at=1) for unit in units)
+
+
+def played(story, **how):
+    async def main():
+        return await story(Bench(**how))
+
+    return run(main())
