@@ -7,90 +7,21 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from rig.world import KINDS
+from rig.birth import API, BOXES, RUN, Bench
 
-from dayfly.execute.pod import names
-from dayfly.execute.pod.run import Pods
 from dayfly.kube import errors
-from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, Pod, PodSpec, PodStatus
 from dayfly.kube.transport import Request
-from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import (
-    DOCUMENT_FINALIZER,
-    RUN_FINALIZER,
-    SANDBOXES,
-    TARGET_FINALIZER,
-    DocumentObject,
-    RunObject,
-    SandboxObject,
-)
-from dayfly.operator.forks.fork_reconciler import ForkReconciler
+from dayfly.operator.cluster.objects import RUN_FINALIZER, SANDBOXES, TARGET_FINALIZER, RunObject, SandboxObject
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.session import Sessions
-from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.adapter import Plain, Seen, Times
-from dayfly.operator.targets.sandbox import SandboxTarget
-from dayfly.operator.targets.targets import Targets
 from dayfly.plan.world import Objection
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Request as Wanted
 from dayfly.spec.run import Run
 from dayfly.work.pace import Urgency
-from kube.fake import FakeCluster, run
-
-API = "/apis/dayfly.dev/v1alpha1"
-BOXES = f"{API}/namespaces/shop/sandboxes"
-RUN = names.run_name("box", "u")
-
-
-class Bench:
-    """A Sandbox, the run that is to be its own, and the document that was written for that."""
-
-    def __init__(self, *, finalizers: tuple[str, ...] = (), deleted: bool = False) -> None:
-        self.server = FakeCluster(seed=1, extra=KINDS)
-        self.server.controllers.settle = lambda: None
-        client = Client(self.server.transport("operator"), seed=1)
-        self.caches = Cluster(client)
-        self.targets = Targets(self.caches, SandboxTarget(self.caches, Plain(SANDBOXES)))
-        self.sweeper = Sweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches))
-        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
-        meta = {"name": "box", "finalizers": list(finalizers)}
-        self.box = self.ask("POST", BOXES, {"metadata": meta, "spec": {"cluster": "c"}})
-        self.uid = self.box["metadata"]["uid"]
-        if deleted:
-            self.ask("DELETE", f"{BOXES}/box")
-
-    def ask(self, method, path, body=None):
-        """As anybody."""
-        answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode()))
-        assert answer.status < 300, answer.body
-        return json.loads(answer.body)
-
-    def target(self, **other):
-        own = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Sandbox", "namespace": "shop", "name": "box"}
-        return {**own, "uid": self.uid, **other}
-
-    def born(self) -> RunObject:
-        """The run, posted and without a claim; only the server knows it."""
-        ledger = {"uid": self.uid, "target": self.target(), "plan": ""}
-        meta = {"name": RUN, "finalizers": [RUN_FINALIZER]}
-        return msgspec.convert(self.ask("POST", f"{API}/runs", {"metadata": meta, "ledger": ledger}), RunObject)
-
-    def document(self, **target) -> None:
-        """Written for the run, and known."""
-        meta = {"name": "d", "labels": {names.RUN_LABEL: RUN}, "finalizers": [DOCUMENT_FINALIZER]}
-        spec = {"target": self.target(**target)}
-        made = self.ask("POST", f"{API}/objectlifecyclemethods", {"metadata": meta, "spec": spec})
-        self.caches.documents.put(msgspec.convert(made, DocumentObject))
-
-    def seen(self) -> None:
-        """The cache has the Sandbox as it was made."""
-        self.caches.sandboxes.put(msgspec.convert(self.box, SandboxObject))
-
-    def finalizers(self) -> list[str]:
-        [box] = self.server.objects("sandboxes")
-        return box["metadata"].get("finalizers", [])
+from kube.fake import run
 
 
 class TestDocuments:

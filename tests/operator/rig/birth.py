@@ -1,0 +1,87 @@
+"""A Sandbox, and the run that is to be its own, with nobody around them: caches and a server in the test's hands."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from dayfly.execute.pod import names
+from dayfly.execute.pod.run import Pods
+from dayfly.kube.client import Client
+from dayfly.kube.transport import Request
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import (
+    DOCUMENT_FINALIZER,
+    RUN_FINALIZER,
+    SANDBOXES,
+    DocumentObject,
+    RunObject,
+    SandboxObject,
+)
+from dayfly.operator.forks.fork_reconciler import ForkReconciler
+from dayfly.operator.sweeper import Sweeper
+from dayfly.operator.targets.adapter import Plain
+from dayfly.operator.targets.sandbox import SandboxTarget
+from dayfly.operator.targets.targets import Targets
+from kube.fake import FakeCluster
+from rig.world import KINDS
+
+API = "/apis/dayfly.dev/v1alpha1"
+BOXES = f"{API}/namespaces/shop/sandboxes"
+RUN = names.run_name("box", "u")
+
+
+class Bench:
+    """A Sandbox, the run that is to be its own, and the document that was written for that."""
+
+    def __init__(self, *, finalizers: tuple[str, ...] = (), deleted: bool = False) -> None:
+        self.server = FakeCluster(seed=1, extra=KINDS)
+        self.server.controllers.settle = lambda: None
+        client = Client(self.server.transport("operator"), seed=1)
+        self.caches = Cluster(client)
+        self.targets = Targets(self.caches, SandboxTarget(self.caches, Plain(SANDBOXES)))
+        self.sweeper = Sweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches))
+        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
+        meta = {"name": "box", "finalizers": list(finalizers)}
+        self.box = self.ask("POST", BOXES, {"metadata": meta, "spec": {"cluster": "c"}})
+        self.uid = self.box["metadata"]["uid"]
+        if deleted:
+            self.ask("DELETE", f"{BOXES}/box")
+
+    def ask(self, method, path, body=None, kind="application/json"):
+        """As anybody."""
+        answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
+        assert answer.status < 300, answer.body
+        return json.loads(answer.body)
+
+    def target(self, **other):
+        own = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Sandbox", "namespace": "shop", "name": "box"}
+        return {**own, "uid": self.uid, **other}
+
+    def born(self, *finalizers: str, **spec) -> RunObject:
+        """The run, posted and without a claim; only the server knows it."""
+        ledger = {"uid": self.uid, "target": self.target(), "plan": ""}
+        meta = {"name": RUN, "finalizers": [RUN_FINALIZER, *finalizers]}
+        body = {"metadata": meta, "ledger": ledger, "spec": spec}
+        return msgspec.convert(self.ask("POST", f"{API}/runs", body), RunObject)
+
+    def document(self, **target) -> str:
+        """Written for the run, and known; its UID."""
+        meta = {"name": "d", "labels": {names.RUN_LABEL: RUN}, "finalizers": [DOCUMENT_FINALIZER]}
+        spec = {"target": self.target(**target)}
+        made = self.ask("POST", f"{API}/objectlifecyclemethods", {"metadata": meta, "spec": spec})
+        self.caches.documents.put(msgspec.convert(made, DocumentObject))
+        return made["metadata"]["uid"]
+
+    def seen(self) -> None:
+        """The cache has the Sandbox as it was made."""
+        self.caches.sandboxes.put(msgspec.convert(self.box, SandboxObject))
+
+    def change(self, path, patch):
+        """Somebody changes an object."""
+        self.ask("PATCH", path, patch, "application/merge-patch+json")
+
+    def finalizers(self) -> list[str]:
+        [box] = self.server.objects("sandboxes")
+        return box["metadata"].get("finalizers", [])

@@ -1,0 +1,241 @@
+"""How a run ends, and one that never began: what is taken away, in which version, and what is somebody else's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from rig.birth import API, BOXES, RUN, Bench
+
+from dayfly.execute.pod import names
+from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus, SchedulingGate
+from dayfly.operator.cluster.objects import DOCUMENT_FINALIZER, RUN_FINALIZER, TARGET_FINALIZER, RunObject
+from dayfly.spec.run import UnitRecord
+from kube.fake import run
+
+
+def watched(bench: Bench) -> list[tuple[str, float]]:
+    """Which runs are to be looked at again, and after how long."""
+    again: list[tuple[str, float]] = []
+    bench.caches.queue.add = lambda key, after=0.0, **_: again.append((key, after))
+    return again
+
+
+def pinned(bench: Bench, *finalizers: str) -> RunObject:
+    """The run, posted with a document of its own."""
+    pin = {"name": "d", "uid": bench.document(), "digest": "sha256:0"}
+    return bench.born(*finalizers, documents=[pin])
+
+
+class TestUnborn:
+    """Its target is gone before anything was claimed."""
+
+    def test_it_goes_with_its_documents(self):
+        async def story():
+            bench = Bench(deleted=True)
+            again = watched(bench)
+            fenced = await bench.targets.fence(pinned(bench))
+            return fenced, bench.server.objects("runs"), bench.server.objects("objectlifecyclemethods"), again
+
+        assert run(story()) == (False, [], [], [])
+
+    def test_one_that_has_gone_already_leaves_its_documents_to_us(self):
+        async def story():
+            bench = Bench(deleted=True)
+            found = pinned(bench)
+            bench.change(f"{API}/runs/{RUN}", {"metadata": {"finalizers": None}})
+            bench.ask("DELETE", f"{API}/runs/{RUN}")
+            await bench.targets.fence(found)
+            return bench.server.objects("objectlifecyclemethods")
+
+        assert run(story()) == []
+
+    def test_one_that_somebody_has_changed_since_is_looked_at_again_and_nothing_of_it_goes(self):
+        """A peer may have claimed: what is deleted is the very version of which we know that nobody had."""
+
+        async def story():
+            bench = Bench(deleted=True)
+            found, again = pinned(bench), watched(bench)
+            bench.change(f"{API}/runs/{RUN}", {"metadata": {"annotations": {"new": "yes"}}})
+            await bench.targets.fence(found)
+            [left] = bench.server.objects("runs")
+            return "deletionTimestamp" in left["metadata"], len(bench.server.objects("objectlifecyclemethods")), again
+
+        assert run(story()) == (False, 1, [(RUN, 0.1)])
+
+    def test_another_of_its_name_is_none_of_its_own(self):
+        async def story():
+            bench = Bench(deleted=True)
+            found, again = pinned(bench), watched(bench)
+            meta = msgspec.structs.replace(found.metadata, uid="before")
+            await bench.targets.fence(msgspec.structs.replace(found, metadata=meta))
+            [left] = bench.server.objects("runs")
+            return left["metadata"]["finalizers"], len(bench.server.objects("objectlifecyclemethods")), again
+
+        assert run(story()) == ([RUN_FINALIZER], 1, [])
+
+    def test_what_others_have_to_do_before_it_goes_is_left_to_them(self):
+        async def story():
+            bench = Bench(deleted=True)
+            await bench.targets.fence(pinned(bench, "x/y"))
+            [left] = bench.server.objects("runs")
+            return left["metadata"]["finalizers"]
+
+        assert run(story()) == ["x/y"]
+
+    def test_a_claim_that_comes_in_between_keeps_it(self):
+        """After our delete, before our finalizer is off: a delete that waits for a finalizer ends as any other run."""
+
+        async def story():
+            bench = Bench(deleted=True)
+            found = pinned(bench)
+            delete = bench.caches.client.delete
+
+            async def claimed(*arguments, **more):
+                await delete(*arguments, **more)
+                units = {"db/make": msgspec.to_builtins(UnitRecord(attempt=1, state="claimed"))}
+                bench.change(f"{API}/runs/{RUN}", {"ledger": {"units": units}})
+
+            bench.caches.client.delete = claimed
+            await bench.targets.fence(found)
+            [left] = bench.server.objects("runs")
+            return left["metadata"]["finalizers"], len(bench.server.objects("objectlifecyclemethods"))
+
+        assert run(story()) == ([RUN_FINALIZER], 1)
+
+
+class TestRelease:
+    """A run is over: its target is let go."""
+
+    async def released(self, *, replaced: bool = False, removes: bool = True, **box):
+        bench = Bench(**{"finalizers": (TARGET_FINALIZER, "x/y"), **box})
+        found = bench.born()
+        if replaced:
+            bench.change(f"{BOXES}/box", {"metadata": {"finalizers": None}})
+            bench.ask("DELETE", f"{BOXES}/box")
+            meta = {"name": "box", "finalizers": [TARGET_FINALIZER]}
+            bench.ask("POST", BOXES, {"metadata": meta, "spec": {"cluster": "c"}})
+        [adapter] = bench.targets
+        adapter.removes = removes
+        await bench.targets.release(found)
+        return [
+            (box["metadata"].get("finalizers"), "deletionTimestamp" in box["metadata"])
+            for box in bench.server.objects("sandboxes")
+        ]
+
+    def test_it_goes_with_its_run_and_the_finalizers_of_others_stay(self):
+        assert run(self.released()) == [(["x/y"], True)]
+
+    def test_one_that_was_deleted_before_goes(self):
+        assert run(self.released(deleted=True, finalizers=(TARGET_FINALIZER,))) == []
+
+    def test_one_that_is_not_ours_to_delete_lives_on(self):
+        assert run(self.released(removes=False)) == [(["x/y"], False)]
+
+    def test_one_that_took_its_place_is_left_alone(self):
+        assert run(self.released(replaced=True)) == [([TARGET_FINALIZER], False)]
+
+    def test_of_one_that_is_gone_there_is_nothing_to_let_go(self):
+        assert run(self.released(deleted=True, finalizers=())) == []
+
+
+class TestDocuments:
+    @pytest.mark.parametrize(("pinned", "stays"), [(True, False), (False, True)])
+    def test_the_very_one_that_was_pinned_goes(self, pinned, stays):
+        async def story():
+            bench = Bench()
+            uid = bench.document()
+            meta = AnnotatedMeta(name="d", uid=uid if pinned else "another", finalizers=[DOCUMENT_FINALIZER])
+            await bench.targets.release_document(meta)
+            return len(bench.server.objects("objectlifecyclemethods"))
+
+        assert run(story()) == int(stays)
+
+
+class TestWish:
+    def test_a_target_that_is_gone_wishes_the_end_as_of_its_birth(self):
+        async def story():
+            bench = Bench(deleted=True)
+            found = bench.born()
+            ledger = msgspec.structs.replace(found.ledger, born_at=7)
+            return await bench.targets.wish(msgspec.structs.replace(found, ledger=ledger))
+
+        found = run(story())
+        assert (found.stop.at, found.stop.reason, found.stop.message) == (7, "Deleted", "its target object is gone")
+        assert found.abandon is None
+
+    def test_one_that_took_its_place_wishes_nothing_of_it(self):
+        async def story():
+            bench = Bench(deleted=True)
+            found = bench.born()
+            bench.ask("POST", BOXES, {"metadata": {"name": "box"}, "spec": {"cluster": "c"}})
+            return (await bench.targets.wish(found)).stop.message
+
+        assert run(story()) == "its target object is gone"
+
+    def test_what_the_cache_does_not_have_is_asked_for(self):
+        async def story():
+            bench = Bench(finalizers=("x/y",), deleted=True)
+            return (await bench.targets.wish(bench.born())).stop.message
+
+        assert run(story()) == "deleted"
+
+
+def pod(name: str = "p", *, deleted: bool = False, finalized: bool = False, gated: bool = False, **status) -> Pod:
+    meta = ObjectMeta(
+        name=name,
+        namespace="n",
+        uid=name,
+        labels={names.RUN_LABEL: RUN},
+        owner_references=[OwnerReference(api_version="v1", kind="Run", name=RUN, uid="r")],
+        finalizers=[names.FINALIZER] if finalized else None,
+        deletion_timestamp="2026-01-01T00:00:00Z" if deleted else None,
+    )
+    gates = [SchedulingGate(name=names.GATE)] if gated else None
+    return Pod(metadata=meta, spec=PodSpec(scheduling_gates=gates), status=PodStatus(phase="Running", **status))
+
+
+class TestOrphans:
+    """Pods of a run that is gone."""
+
+    async def swept(self, *pods: Pod):
+        """What of them is let go, which are told of as perhaps at work, and how often the whole of one was asked for."""
+        bench = Bench()
+        done: list[str] = []
+        asked: list[str] = []
+
+        async def release(pod):
+            done.append(pod.metadata.name)
+
+        async def whole(pod):
+            asked.append(pod.metadata.name)
+            return {"metadata": {}}
+
+        bench.sweeper._pods = SimpleNamespace(release=release, whole=whole)
+        for each in pods:
+            bench.caches.pods.put(each)
+        await bench.sweeper.sweep()
+        await bench.sweeper.sweep()
+        return done, dict(bench.sweeper.orphans), asked
+
+    def test_what_waits_behind_its_gate_never_began(self):
+        assert run(self.swept(pod(gated=True))) == (["p", "p"], {}, [])
+
+    def test_what_may_be_at_work_is_left_alone_and_its_order_is_read_once(self):
+        assert run(self.swept(pod())) == ([], {"p": 0}, ["p"])
+
+    def test_one_whose_result_was_recorded_is_on_its_way(self):
+        assert run(self.swept(pod(deleted=True))) == ([], {}, [])
+
+    def test_one_that_is_deleted_and_not_recorded_is_judged_as_any_other(self):
+        assert run(self.swept(pod(deleted=True, finalized=True, gated=True)))[0] == ["p", "p"]
+
+    def test_one_that_has_gone_is_not_told_of_any_more(self):
+        async def story():
+            bench = Bench()
+            bench.sweeper.orphans["gone"] = 0
+            await bench.sweeper.sweep()
+            return bench.sweeper.orphans
+
+        assert run(story()) == {}
