@@ -1,0 +1,88 @@
+"""What a fork is made of: where it finds the values that it reads, and the form that it is found to have."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import msgspec
+from rig.alone import OWN, UNIT, Alone
+
+from dayfly.execute.pod.render import SecretKey
+from dayfly.operator.forks import fork_builder
+from dayfly.operator.forks.fork_builder import ForkBuilder
+from dayfly.plan.sealed import seal
+from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Output, Ref, Target, Unit
+from dayfly.spec.run import OutputRecord, State, UnitRecord
+from kube.fake import run
+
+TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
+
+
+def resource(name: str) -> Lifecycle:
+    make = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"), outputs=(Output(name="url", path="/u"),))
+    return Lifecycle(target=TARGET, resource=name, pre_start=(make,))
+
+
+def reads(name: str, of: str, output: str) -> Input:
+    return Input(name=name, from_=Ref(resource=of, unit="make", output=output), as_=As(env=name.upper()))
+
+
+class TestInputs:
+    def found(self, monkeypatch, *inputs: Input):
+        """Where each is found, and for which resources a Secret was made; those tell `url`, and `db` also `user`."""
+        bound: list[tuple[str, str]] = []
+
+        async def bind(_client, _run, document, namespace):
+            bound.append((document.resource, namespace))
+            return f"{document.resource}-in-{namespace}"
+
+        monkeypatch.setattr(fork_builder, "bind", bind)
+        told = {"url": OutputRecord(digest="sha256:0", size=1, attempt=1)}
+        records = {
+            "db/make": UnitRecord(
+                attempt=1, state=State.DONE, outcome="succeeded", outputs=told | {"user": told["url"]}
+            ),
+            "cache/make": UnitRecord(attempt=1, state=State.DONE, outcome="succeeded", outputs=told),
+        }
+
+        async def story():
+            alone = Alone()
+            ledger = msgspec.structs.replace(alone.run.ledger, units=records)
+            made = ForkBuilder(SimpleNamespace(client=None), None)
+            unit = msgspec.structs.replace(UNIT, inputs=inputs)
+            plan = seal((resource("db"), resource("cache")), (unit,))
+            return await made._inputs(msgspec.structs.replace(alone.run, ledger=ledger), plan, unit)
+
+        return run(story()), bound
+
+    def test_a_value_lies_in_its_resources_secret_in_the_forks_namespace(self, monkeypatch):
+        values, bound = self.found(monkeypatch, reads("url", "db", "url"))
+        assert values == {"url": SecretKey("db-in-shop", "make.url")}
+        assert bound == [("db", "shop")]
+
+    def test_one_secret_serves_for_all_of_a_resource(self, monkeypatch):
+        values, bound = self.found(
+            monkeypatch, reads("url", "db", "url"), reads("at", "cache", "url"), reads("user", "db", "user")
+        )
+        assert values == {
+            "url": SecretKey("db-in-shop", "make.url"),
+            "at": SecretKey("cache-in-shop", "make.url"),
+            "user": SecretKey("db-in-shop", "make.user"),
+        }
+        assert bound == [("db", "shop"), ("cache", "shop")]
+
+    def test_what_was_never_told_is_absent_and_those_after_it_are_found(self, monkeypatch):
+        values, bound = self.found(monkeypatch, reads("user", "cache", "user"), reads("url", "db", "url"))
+        assert values == {"user": None, "url": SecretKey("db-in-shop", "make.url")}
+        assert bound == [("db", "shop")]
+
+
+def test_a_fork_whose_annotations_somebody_took_away_gets_its_form_again():
+    async def story():
+        alone = Alone()
+        alone.claimed(alone.deployment(replicas=1, annotations=None)["metadata"]["uid"])
+        alone.service()
+        alone.look()
+        return await alone.keep()
+
+    assert run(story()) == [f"PUT {OWN}"]

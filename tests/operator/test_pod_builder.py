@@ -1,0 +1,78 @@
+"""Pods as they are made, each rule alone: by when one of a peer's may start, whose Service must not lead to it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from dayfly.execute.pod import names
+from dayfly.kube.objects import ObjectMeta, Pod
+from dayfly.operator.pods.pod_builder import _LATE_MS, PodBuilder, RefusedPodError
+from dayfly.plan.sealed import seal
+from dayfly.spec.frames import encode
+from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Timeouts, Unit
+
+TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
+MAKE = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"), timeouts=Timeouts(schedule_ms=7_000, pull_ms=500))
+PLAN = seal((Lifecycle(target=TARGET, resource="db", pre_start=(MAKE,)),))
+BORN_MS = 60_000
+LATEST = BORN_MS + 7_000 + 500 + _LATE_MS
+
+
+def stored(start_before: int | None) -> dict:
+    """A pod of a peer's, with an order that ends its start window there."""
+    records = [] if start_before is None else [("start-before-ms", b"%d" % start_before)]
+    notes = {names.ORDER_ANNOTATION: encode("dayfly-order", records).decode()}
+    return {"metadata": {"name": "p", "creationTimestamp": "1970-01-01T00:01:00Z", "annotations": notes}}
+
+
+class TestExamining:
+    async def judged(self, start_before: int | None):
+        """What is said of it, and with which window it was made again to be compared."""
+        made: list[int] = []
+
+        async def manifest(_run, _plan, name, number, start_before):
+            assert (name, number) == ("db/make", 2)
+            made.append(start_before)
+            return {"made": "again"}
+
+        builder = PodBuilder.__new__(PodBuilder)
+        builder.manifest = manifest
+        builder.judge = lambda stored, made: f"{stored['metadata']['name']} is not {made}"
+        pod = Pod(metadata=ObjectMeta(name="p"))
+        return await builder.examine(None, PLAN, ("db/make", 2), pod, stored(start_before)), made
+
+    @pytest.mark.parametrize("start_before", [1, BORN_MS, LATEST])
+    async def test_all_but_the_end_of_its_window_is_made_again(self, start_before):
+        assert await self.judged(start_before) == ("p is not {'made': 'again'}", [start_before])
+
+    @pytest.mark.parametrize("start_before", [None, 0, -1, LATEST + 1])
+    async def test_one_that_might_start_at_any_time_is_not_ours(self, start_before):
+        """By the end of its window a lost step is known to have ended."""
+        said = "pod p would be allowed to start later than any that Dayfly makes; delete it"
+        assert await self.judged(start_before) == (said, [])
+
+
+class TestServices:
+    LABELS = {names.RUN_LABEL: "box", "app": "web"}
+
+    def made(self, selector, namespace: str = "runners") -> None:
+        """A pod is made beside such a Service."""
+        meta = ObjectMeta(name="web", namespace=namespace)
+        service = SimpleNamespace(metadata=meta, spec=SimpleNamespace(selector=selector))
+        builder = PodBuilder.__new__(PodBuilder)
+        builder._cluster = SimpleNamespace(services=[service])
+        builder._unselected({"metadata": {"namespace": "runners", "labels": self.LABELS}})
+
+    @pytest.mark.parametrize("selector", [{"app": "web"}, {"app": "web", names.RUN_LABEL: "box"}])
+    def test_whoever_would_lead_to_it_keeps_it_from_being_made(self, selector):
+        with pytest.raises(RefusedPodError, match="would become an endpoint of Service runners/web: change its labels"):
+            self.made(selector)
+
+    @pytest.mark.parametrize("selector", [None, {}, {"app": "api"}, {"app": "web", "tier": "front"}])
+    def test_others_do_not(self, selector):
+        self.made(selector)
+
+    def test_nor_one_of_another_namespace(self):
+        self.made({"app": "web"}, "shop")
