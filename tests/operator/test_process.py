@@ -174,6 +174,50 @@ class TestProcess:
         async with asyncio.timeout(5):
             await process
 
+    @staticmethod
+    async def begun(monkeypatch, run) -> asyncio.Task[None]:
+        """A process whose operator does no more than `run`; it has begun that."""
+        began = asyncio.Event()
+
+        async def running(_operator: Operator) -> None:
+            began.set()
+            await run()
+
+        monkeypatch.setattr(Operator, "run", running)
+        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        place = Place("one", "dayfly-system", free_port(), lease_s=0)
+        process = asyncio.create_task(operate(client, Runner.of(b"program"), place, asyncio.Event()))
+        await began.wait()
+        return process
+
+    async def test_whoever_ends_the_process_ends_the_operator_first(self, monkeypatch):
+        """Nothing of it is at work once the process says that it is over."""
+        ended = asyncio.Event()
+
+        async def run() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                ended.set()
+
+        process = await self.begun(monkeypatch, run)
+        process.cancel()
+        async with asyncio.timeout(10):
+            await asyncio.gather(process, return_exceptions=True)
+        assert ended.is_set()
+
+    async def test_what_the_operator_dies_of_ends_the_process(self, monkeypatch):
+        """Its kubelet begins another one."""
+
+        async def run() -> None:
+            raise ValueError("a defect")
+
+        process = await self.begun(monkeypatch, run)
+        async with asyncio.timeout(10):
+            with pytest.raises(ValueError, match="a defect"):
+                await process
+
     def test_it_ends_when_asked_to_before_its_server_has_answered(self):
         """A rollout of an operator that never got its first lists whole does not wait until its pod is killed."""
 
