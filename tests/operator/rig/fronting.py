@@ -1,0 +1,87 @@
+"""Who makes runs of Sandboxes, over one Sandbox with nobody around it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import msgspec
+
+from dayfly.execute.pod import names
+from dayfly.kube.objects import AnnotatedMeta, Key
+from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObject
+from dayfly.operator.front.sandboxes import Sandboxes
+from dayfly.operator.status.sandbox_status import WaitingError
+from dayfly.spec.kinds import RunSpec
+from dayfly.spec.lifecycle import Target, Unit
+from dayfly.spec.run import Request, Run
+from rig.birth import Bench
+from rig.scenes import CHAIN
+
+BOX = Key("shop", "box")
+
+
+class Front(Bench):
+    """A front over one Sandbox that its cache has, and over plugins that were published."""
+
+    def __init__(self, **box) -> None:
+        super().__init__(**box)
+        self.marked: list[str] = []
+        self.doubts: list[str] = []
+        self.looked: list[object] = []
+        self.later: list[float] = []
+        self.clock = 9_000
+        self.caches.now = lambda: self.clock
+        self.caches.queue = SimpleNamespace(add=self._add)
+        self.caches.wishes = SimpleNamespace(add=self._add)
+        in_use = SimpleNamespace(mark=self._mark)
+        self.front = Sandboxes(self.caches, in_use, lambda _seen, sentence: self.doubts.append(sentence))
+        self.replaced: list[RunObject] = []
+        self.written = True
+        self.version = 100
+
+    def _add(self, key, after=0.0, **_):
+        self.looked.append(key)
+        self.later.append(after)
+
+    async def _mark(self, sandbox):
+        self.marked.append(sandbox.metadata.name)
+
+    async def _replace(self, _before, after):
+        self.replaced.append(after)
+        return self.written
+
+    def wishes(self, spec: dict, *, generation: int = 1, status: dict | None = None, **meta) -> SandboxObject:
+        """The Sandbox with this wish; the cache has it."""
+        body = {**self.box, "spec": {"cluster": "c", **spec}, **({"status": status} if status else {})}
+        self.version += 1
+        newer = {"generation": generation, "resourceVersion": str(self.version)}
+        body["metadata"] = {**self.box["metadata"], **newer, **meta}
+        found = msgspec.convert(body, SandboxObject)
+        self.caches.sandboxes.put(found)
+        self.looked.clear()
+        return found
+
+    def runs(self, forks: tuple[Unit, ...] = (), *, closed: bool = False, **spec) -> RunObject:
+        """Its run, which the cache has; what replaces it is noted."""
+        target = Target(kind="Sandbox", namespace="shop", name="box", uid=self.uid)
+        request = Request(at=1, reason="Deleted") if closed else None
+        self.version += 1
+        meta = AnnotatedMeta(name=names.run_name("box", self.uid), uid="r", resource_version=str(self.version))
+        ledger = Run(uid=self.uid, target=target, plan="", closed=request)
+        found = RunObject(metadata=meta, ledger=ledger, spec=RunSpec(forks=forks, **spec))
+        self.caches.runs.put(found)
+        self.caches.ledger.replace = self._replace
+        self.looked.clear()
+        return found
+
+    def publishes(self, name: str, spec: dict = CHAIN, uid: str = "p") -> None:
+        body = {"metadata": {"name": name.replace("@", "."), "uid": f"{uid}-{name}"}, "spec": {"name": name, **spec}}
+        self.caches.plugins.put(msgspec.convert(body, PluginObject))
+        self.looked.clear()
+
+    async def look(self) -> WaitingError | None:
+        return await self.front.reconcile(BOX)
+
+    @property
+    def run_name(self) -> str:
+        return names.run_name("box", self.uid)

@@ -1,0 +1,381 @@
+"""Runs made of Sandboxes, each rule alone: which wish a run goes by, what of a new one is refused, what is born once."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from rig.birth import API, BOXES
+from rig.fronting import BOX, Front
+from rig.scenes import CHAIN, wish
+
+from dayfly.kube.objects import Key
+from dayfly.operator.cluster.objects import DOCUMENT_FINALIZER, RUN_FINALIZER, TARGET_FINALIZER, SandboxObject
+from dayfly.operator.status.sandbox_status import Heeded
+from dayfly.plan.reasons import Reason
+from dayfly.spec import lifecycle
+from dayfly.spec.lifecycle import Fork, Unit
+from kube.fake import run
+
+FORK = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
+WEB = Unit(
+    name="web", kind="fork", fork=Fork(baseline=lifecycle.Baseline(kind="Deployment", namespace="shop", name="web"))
+)
+
+
+class TestHeeding:
+    @pytest.mark.parametrize(
+        ("spoken", "generation"), [(None, 3), ({"observedGeneration": 2}, 2), ({"observedGeneration": 0}, 3)]
+    )
+    def test_after_a_restart_its_run_speaks_of_the_wish_that_it_spoke_of_before(self, spoken, generation):
+        async def story():
+            bench = Front()
+            return bench.front.heeded(bench.wishes({}, generation=3, status=spoken))
+
+        assert run(story()) == Heeded(generation)
+
+    def test_once_it_was_looked_at_of_the_one_that_it_took_up(self):
+        async def story():
+            bench = Front()
+            seen = bench.wishes({}, generation=3, status={"observedGeneration": 2})
+            bench.runs()
+            await bench.look()
+            return bench.front.heeded(seen), bench.looked == [bench.run_name]
+
+        assert run(story()) == (Heeded(3), True)
+
+    def test_what_it_speaks_of_already_is_not_said_again(self):
+        async def story():
+            bench = Front()
+            bench.wishes({}, generation=3, status={"observedGeneration": 3})
+            bench.runs()
+            await bench.look()
+            return bench.looked
+
+        assert run(story()) == []
+
+    def test_with_its_sandbox_all_is_forgotten(self):
+        async def story():
+            bench = Front()
+            bench.wishes({}, generation=2)
+            bench.runs()
+            await bench.look()
+            bench.front._refused[bench.uid] = Heeded(2)
+            bench.caches.sandboxes.drop(BOX)
+            return bench.front._done, bench.front._refused
+
+        assert run(story()) == ({}, {})
+
+
+class TestRevising:
+    async def revised(self, *, closed: bool = False, written: bool = True, had: tuple[Unit, ...] = ()):
+        bench = Front()
+        bench.wishes({"forks": [FORK]}, generation=2)
+        bench.runs(had, closed=closed)
+        bench.written = written
+        await bench.look()
+        return bench
+
+    def test_new_forks_are_written_into_the_run(self):
+        bench = run(self.revised())
+        [after] = bench.replaced
+        assert [unit.fork.baseline.name for unit in after.spec.forks] == ["web"]
+        assert bench.front.heeded(bench.caches.sandboxes.get("box", "shop")) == Heeded(2)
+
+    def test_where_somebody_was_first_it_is_looked_at_again(self):
+        bench = run(self.revised(written=False))
+        assert (bench.looked, bench.later[-1]) == ([BOX], 0.1)
+        assert bench.front._done == {}
+
+    def test_a_closed_run_gets_no_forks_any_more(self):
+        assert run(self.revised(closed=True)).replaced == []
+
+    def test_nothing_is_written_twice(self):
+        async def story():
+            bench = await self.revised()
+            [after] = bench.replaced
+            bench.runs(after.spec.forks)
+            bench.front._done.clear()
+            bench.replaced.clear()
+            await bench.look()
+            return bench.replaced
+
+        assert run(story()) == []
+
+    def test_what_was_taken_up_is_not_compiled_again(self, monkeypatch):
+        async def story():
+            bench = await self.revised(had=(WEB,))
+            compiled = []
+            monkeypatch.setattr(bench.front, "_compile", lambda *_args, **_more: compiled.append(1))
+            await bench.look()
+            return compiled
+
+        assert run(story()) == []
+
+
+class TestRefusing:
+    BAD = {"resources": [{"name": "db", "plugin": "nosuch"}]}
+
+    async def refused(self, *, status: dict | None = None, closed: bool = False, looks: int = 1):
+        bench = Front()
+        bench.wishes(self.BAD, generation=2, status=status)
+        bench.runs(closed=closed)
+        for _ in range(looks):
+            assert await bench.look() is None
+        return bench
+
+    @pytest.mark.parametrize("looks", [1, 2])
+    def test_a_wish_that_cannot_be_taken_up_is_said_once_and_the_run_goes_on(self, looks):
+        bench = run(self.refused(looks=looks))
+        generation, refusal = bench.front._refused[bench.uid]
+        assert (generation, refusal.reason) == (2, Reason.PLUGIN_MISSING)
+        assert bench.looked == [bench.run_name]
+        assert bench.front.heeded(bench.caches.sandboxes.get("box", "shop")).refusal is refusal
+
+    @pytest.mark.parametrize(
+        ("status", "said"),
+        [
+            ({"observedGeneration": 2, "reason": "AllDesiredWorkloadsReady"}, False),
+            ({"observedGeneration": 2, "reason": "PluginMissing"}, True),
+            ({"observedGeneration": 2, "reason": "Refused"}, True),
+            ({"observedGeneration": 1, "reason": "AllDesiredWorkloadsReady"}, True),
+        ],
+    )
+    def test_what_was_taken_up_once_is_not_refused_by_a_later_compiler(self, status, said):
+        assert bool(run(self.refused(status=status)).front._refused) is said
+
+    def test_of_a_run_that_ends_nothing_is_refused(self):
+        assert run(self.refused(closed=True)).front._refused == {}
+
+    def test_a_plugin_that_comes_may_be_what_it_lacked(self):
+        async def story():
+            bench = await self.refused()
+            other = {"metadata": {"name": "other", "namespace": "shop", "uid": "other"}, "spec": {}}
+            bench.caches.sandboxes.put(msgspec.convert(other, SandboxObject))
+            bench.looked.clear()
+            bench.front._published_anew(None)
+            asked = list(bench.looked)
+            bench.publishes("nosuch")
+            await bench.look()
+            bench.looked.clear()
+            bench.front._published_anew(None)
+            return asked, bench.front._refused, bench.looked
+
+        assert run(story()) == ([BOX], {}, [])
+
+    def test_without_a_run_the_wish_waits(self):
+        async def story():
+            bench = Front()
+            bench.wishes(self.BAD)
+            missing = await bench.look()
+            bench.wishes({"resources": [{"name": "db", "plugin": "pg"}, {"name": "db", "plugin": "pg"}]})
+            bench.publishes("pg")
+            return (missing.reason, str(missing)), (await bench.look()).reason
+
+        missing, twice = run(story())
+        assert missing == (
+            Reason.PLUGIN_MISSING,
+            "resource plugin nosuch is not in this cluster (there is no version of it)",
+        )
+        assert twice == Reason.REFUSED
+
+
+class TestUpdates:
+    """When a wish was changed is written down before it is taken up, where a time to live counts from there."""
+
+    TTL = {"ttl": {"duration": "1h", "offsetFrom": "updatedAt"}}
+
+    async def noted(self, spec: dict, generation: int = 2, known: int = 0, *, closed=False, written=True):
+        bench = Front()
+        bench.wishes(spec, generation=generation)
+        bench.runs(closed=closed, generation=known)
+        bench.written = written
+        await bench.look()
+        return bench
+
+    def test_the_moment_of_a_change_is_written_first(self):
+        bench = run(self.noted(self.TTL))
+        [after] = bench.replaced
+        assert (after.spec.generation, after.spec.updated_at) == (2, 9_000)
+        assert bench.looked == [bench.run_name, BOX]
+        assert bench.later[-2:] == [0.0, 0.1]
+        assert bench.front._done == {}
+
+    def test_where_somebody_was_first_it_is_tried_again(self):
+        assert run(self.noted(self.TTL, written=False)).looked == [BOX]
+
+    @pytest.mark.parametrize(
+        ("spec", "generation", "known", "closed"),
+        [
+            ({}, 2, 0, False),
+            ({"ttl": {"duration": "1h"}}, 2, 0, False),
+            (TTL, 1, 0, False),
+            (TTL, 2, 2, False),
+            (TTL, 2, 0, True),
+        ],
+        ids=["without", "from its birth", "the first", "noted", "closed"],
+    )
+    def test_and_nothing_where_none_counts(self, spec, generation, known, closed):
+        bench = run(self.noted(spec, generation, known, closed=closed))
+        assert bench.replaced == []
+        assert bench.front._done != {}
+
+
+class TestBirth:
+    async def born(self, spec: dict | None = None, **box):
+        bench = Front(**box)
+        bench.wishes(spec if spec is not None else wish(), creationTimestamp="1970-01-01T00:00:05Z", finalizers=[])
+        bench.publishes("pg")
+        assert await bench.look() is None
+        return bench
+
+    def test_its_documents_come_first_and_it_pins_them(self):
+        bench = run(self.born())
+        [made] = bench.server.objects("runs")
+        [*documents] = bench.server.objects("objectlifecyclemethods")
+        assert {(pin["name"], pin["uid"]) for pin in made["spec"]["documents"]} == {
+            (each["metadata"]["name"], each["metadata"]["uid"]) for each in documents
+        }
+        assert len(documents) == 2, "of its resource, and its own"
+        assert all(each["metadata"]["finalizers"] == [DOCUMENT_FINALIZER] for each in documents)
+        assert made["metadata"]["finalizers"] == [RUN_FINALIZER]
+        assert made["metadata"]["name"] == bench.run_name
+        assert (made["ledger"]["uid"], made["ledger"]["bornAt"]) == (bench.uid, 5_000)
+        assert (bench.marked, bench.doubts) == (["box"], [])
+        assert bench.looked == [bench.run_name]
+
+    def test_what_it_asks_for_in_vain_is_told(self):
+        spec = {"resources": [{"name": "db", "plugin": "pg", "params": {"nosuch": "x"}}]}
+        [doubt] = run(self.born(spec)).doubts
+        assert doubt.startswith("spec.resources[0].params.nosuch")
+
+    @pytest.mark.parametrize(
+        "box", [{"finalizers": (TARGET_FINALIZER,)}, {"finalizers": ("x/y",), "deleted": True}, {"deleted": True}]
+    )
+    def test_where_the_cache_is_behind_nothing_is_born(self, box):
+        """By now it was fenced once, is on its way out, or gone."""
+        bench = run(self.born(**box))
+        assert (bench.server.objects("runs"), bench.marked) == ([], [])
+        assert bench.looked == [BOX]
+        assert bench.later[-1] == 1.0
+
+    def test_documents_that_an_earlier_try_has_written_are_taken_as_they_are(self):
+        async def story():
+            bench = await self.born()
+            before = {each["metadata"]["uid"] for each in bench.server.objects("objectlifecyclemethods")}
+            bench.change(f"{API}/runs/{bench.run_name}", {"metadata": {"finalizers": None}})
+            bench.ask("DELETE", f"{API}/runs/{bench.run_name}")
+            bench.caches.ledger.forget(bench.run_name)
+            await bench.look()
+            [made] = bench.server.objects("runs")
+            return {pin["uid"] for pin in made["spec"]["documents"]} == before
+
+        assert run(story())
+
+    def test_a_sandbox_that_is_deleted_gets_no_run(self):
+        async def story():
+            bench = Front()
+            bench.wishes(wish(), deletionTimestamp="2026-01-01T00:00:00Z")
+            bench.publishes("pg")
+            return await bench.look(), bench.server.objects("runs"), bench.looked
+
+        assert run(story()) == (None, [], [])
+
+    def test_nor_one_that_nobody_has(self):
+        async def story():
+            bench = Front()
+            return await bench.look(), bench.server.objects("runs")
+
+        assert run(story()) == (None, [])
+
+
+class TestLost:
+    """Our finalizer is on the Sandbox, and the cache has no run of it."""
+
+    async def looked(self, **box):
+        bench = Front(**{"finalizers": (TARGET_FINALIZER,), **box})
+        bench.wishes({}, finalizers=[TARGET_FINALIZER])
+        return bench
+
+    def test_a_run_that_the_cache_has_not_heard_of_is_looked_at(self):
+        async def story():
+            bench = await self.looked()
+            meta = {"name": bench.run_name, "finalizers": [RUN_FINALIZER]}
+            body = {"metadata": meta, "ledger": {"uid": bench.uid, "target": bench.target(), "plan": ""}}
+            bench.ask("POST", f"{API}/runs", body)
+            return await bench.look(), bench.looked == [bench.run_name]
+
+        assert run(story()) == (None, True)
+
+    def test_where_both_have_gone_meanwhile_all_is_over(self):
+        async def story():
+            bench = await self.looked(finalizers=())
+            return await bench.look(), bench.looked
+
+        assert run(story()) == (None, [])
+
+    def test_without_it_nothing_is_done_until_somebody_says_so(self):
+        async def story():
+            bench = await self.looked()
+            why = await bench.look()
+            assert bench.run_name in str(why)
+            bench.change(f"{BOXES}/box", {"metadata": {"annotations": {"dayfly.dev/abandon": "nobody knows"}}})
+            return why.reason, await bench.look(), bench.server.objects("sandboxes")
+
+        assert run(story()) == (Reason.LEDGER_LOST, None, [])
+
+    def test_one_that_was_deleted_as_well_is_let_go(self):
+        async def story():
+            bench = await self.looked(deleted=True)
+            bench.change(f"{BOXES}/box", {"metadata": {"annotations": {"dayfly.dev/abandon": "nobody knows"}}})
+            return await bench.look(), bench.server.objects("sandboxes")
+
+        assert run(story()) == (None, [])
+
+
+class TestPlugins:
+    async def asked(self, reference: str, *published: tuple[str, dict]):
+        bench = Front()
+        for name, spec in published:
+            bench.publishes(name, spec)
+        bench.wishes({"resources": [{"name": "db", "plugin": reference}]})
+        return await bench.look()
+
+    BAD = {**CHAIN, "create": [*CHAIN["create"], CHAIN["create"][0]]}
+
+    @pytest.mark.parametrize(
+        ("reference", "said"),
+        [
+            ("pg", None),
+            ("pg@1.10.0", None),
+            ("pg@1.9.0", None),
+            ("pg@2.0.0", "resource plugin pg@2.0.0 is not in this cluster (there are 1.9.0, 1.10.0)"),
+            ("pgx", "resource plugin pgx is not in this cluster (there is no version of it)"),
+        ],
+    )
+    def test_it_is_found_by_its_name_and_version(self, reference, said):
+        why = run(self.asked(reference, ("pg@1.10.0", CHAIN), ("pg@1.9.0", CHAIN), ("other@2.0.0", CHAIN)))
+        assert (None if why is None else str(why)) == said
+
+    @pytest.mark.parametrize(("reference", "refused"), [("pg@1.0.0", False), ("pg@2.0.0", True), ("pg", True)])
+    def test_one_that_is_wrong_is_refused_to_whoever_asks_for_it(self, reference, refused):
+        why = run(self.asked(reference, ("pg@1.0.0", CHAIN), ("pg@2.0.0", self.BAD)))
+        assert (why is not None) is refused
+        assert why is None or "spec.resources[0].plugin: the plugin pg@2.0.0 is wrong" in str(why)
+
+    def test_one_whose_name_is_wrong_stands_in_nobodys_way(self):
+        assert run(self.asked("pg@1.0.0", ("pg@1.0.0", CHAIN), ("pg@one", CHAIN))) is None
+
+    def test_each_is_read_once_and_no_longer_than_it_is_there(self):
+        async def story():
+            bench = Front()
+            bench.publishes("pg@1.0.0")
+            bench.publishes("other")
+            bench.front._published({"pg"})
+            [first] = bench.front._parsed.values()
+            bench.front._published({"pg"})
+            [again] = bench.front._parsed.values()
+            bench.caches.plugins.drop(Key("", "pg.1.0.0"))
+            bench.front._published({"pg"})
+            return first is again, bench.front._parsed
+
+        assert run(story()) == (True, {})

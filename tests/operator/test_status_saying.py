@@ -1,0 +1,315 @@
+"""What is said of a Sandbox and of its resources, each rule alone: when, of which generation, and what comes of a no."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from dayfly.kube import errors
+from dayfly.kube.cache import Change
+from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference
+from dayfly.operator.cluster.objects import DocumentObject, RunObject, SandboxObject, resource_name
+from dayfly.operator.status.resource_status import FOREIGN_AGAIN_S, ResourceMemory, ResourceObject, ResourceStatus
+from dayfly.operator.status.sandbox_status import AGAIN_S, Heeded, SandboxStatus, WaitingError
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import seal
+from dayfly.spec.kinds import Pin, RunSpec
+from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
+from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.run import Phase, Request, Run
+
+NOW = 10_000_000
+TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
+MAKE = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"))
+DOCUMENT = Lifecycle(target=TARGET, resource="db", pre_start=(MAKE,))
+PLAN = seal((DOCUMENT, Lifecycle(target=TARGET)))
+GONE = errors.NotFound("PATCH", "gone", status=404)
+MOVED = errors.Conflict("PATCH", "moved", status=409)
+
+
+def unit(state: str = "succeeded", *, kind: str = "exec", name: str = "make") -> UnitReport:
+    return UnitReport(id=f"db/{name}", resource="db", name=name, kind=kind, state=state, event="preStart", attempt=1)
+
+
+def report(
+    *units: UnitReport, ready: bool = True, reason: str = "AllDesiredWorkloadsReady", closed: bool = False
+) -> Report:
+    return Report(
+        uid="u",
+        phase=Phase.OPEN,
+        ready=ready,
+        reason=reason,
+        message="All desired workloads are available.",
+        done=1,
+        total=1,
+        units=units or (unit(),),
+        closed=Request(at=1, reason="Deleted") if closed else None,
+    )
+
+
+def a_run(phase: Phase = Phase.OPEN) -> RunObject:
+    ledger = Run(uid="u", target=TARGET, plan="", phase=phase)
+    spec = RunSpec(documents=(Pin(name="gone", uid="x", digest=""), Pin(name="d", uid="d", digest="")))
+    return RunObject(metadata=AnnotatedMeta(name="run", uid="r"), ledger=ledger, spec=spec)
+
+
+class Client:
+    """A server that notes what is written to it; `faults` are what it answers in turn."""
+
+    def __init__(self) -> None:
+        self.said: list[dict] = []
+        self.made: list[dict] = []
+        self.faults: list[Exception | None] = []
+        self.there: ResourceObject | None = None
+
+    async def patch(self, _kind, patch, *_where, subresource):
+        assert subresource == "status"
+        if self.faults and (fault := self.faults.pop(0)):
+            raise fault
+        self.said.append({"uid": patch["metadata"]["uid"], **patch["status"]})
+
+    async def create(self, _kind, body):
+        if self.there is not None:
+            raise errors.AlreadyExists("POST", "exists", status=409)
+        self.made.append(body)
+        return self.resource("r")
+
+    async def get(self, _kind, _name):
+        return self.there
+
+    def resource(self, owner: str, **status) -> ResourceObject:
+        owners = [OwnerReference(api_version="v1", kind="Run", name="run", uid=owner)]
+        body = {"metadata": {"name": "x", "uid": "of-db"}, **({"status": status} if status else {})}
+        found = msgspec.convert(body, ResourceObject)
+        return msgspec.structs.replace(found, metadata=ObjectMeta(name="x", uid="of-db", owner_references=owners))
+
+
+class Boxes:
+    """What is said of one Sandbox."""
+
+    def __init__(self, *, spec: dict | None = None, generation: int = 3, status: dict | None = None, **meta) -> None:
+        self.client = Client()
+        self.events: list[tuple[str, str]] = []
+        body = {"metadata": {"name": "box", "namespace": "shop", "uid": "u", "generation": generation, **meta}}
+        self.box = msgspec.convert(
+            {**body, "spec": spec or {}, **({"status": status} if status else {})}, SandboxObject
+        )
+        self.listeners: list = []
+        boxes = SimpleNamespace(get=lambda _name, _namespace: self.box, listen=self.listeners.append)
+        cluster = SimpleNamespace(client=self.client, now=lambda: NOW, sandboxes=boxes)
+        recorder = SimpleNamespace(say=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason)))
+        self.status = SandboxStatus(cluster, recorder)
+        self.scene = SimpleNamespace(plan=PLAN, world=SimpleNamespace(run=a_run().ledger))
+
+    async def say(self, told: Report | None = None, heeded: Heeded | None = None, **how) -> float:
+        return await self.status.run(self.scene, told or report(), lambda _seen: heeded or Heeded(2), **how)
+
+    @property
+    def last(self) -> tuple[int, bool, str, str]:
+        said = self.client.said[-1]
+        return said["observedGeneration"], said["ready"], said["reason"], said["message"]
+
+
+READY = "All desired workloads are available."
+NO = WaitingError(Reason.PLUGIN_MISSING, "resource plugin x is not in this cluster")
+
+
+class TestSandbox:
+    async def test_it_is_said_once_of_the_wish_that_its_run_goes_by(self):
+        bench = Boxes()
+        assert [await bench.say(), await bench.say()] == [0.0, 0.0]
+        assert bench.last == (2, True, "AllDesiredWorkloadsReady", READY)
+        assert len(bench.client.said) == 1
+        assert bench.events == [("Normal", "AllDesiredWorkloadsReady")]
+
+    @pytest.mark.parametrize(("closed", "deleted"), [(True, False), (False, True)])
+    async def test_of_one_that_ends_it_is_said_of_the_newest(self, closed, deleted):
+        """No further wish of its owner is taken up."""
+        bench = Boxes(**({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}))
+        await bench.say(report(closed=closed, ready=False, reason="Deleting"), Heeded(2, NO))
+        assert bench.last[0] == 3
+        assert bench.last[2] == "Deleting"
+
+    @pytest.mark.parametrize(("reason", "refused"), [("AllDesiredWorkloadsReady", True), ("ResourceFailed", False)])
+    async def test_a_wish_that_was_refused_is_said_unless_there_is_worse(self, reason, refused):
+        bench = Boxes()
+        await bench.say(report(ready=reason != "ResourceFailed", reason=reason), Heeded(3, NO))
+        generation, ready, said, message = bench.last
+        assert (generation, ready, said) == (3, False, Reason.PLUGIN_MISSING if refused else reason)
+        assert message == (f"{NO}; its forks stay as they are" if refused else READY)
+
+    @pytest.mark.parametrize(("ready", "reason"), [(False, Reason.HINDERED), (True, "AllDesiredWorkloadsReady")])
+    async def test_what_keeps_the_operator_from_going_on_is_said_of_what_is_not_ready(self, ready, reason):
+        bench = Boxes()
+        await bench.say(report(ready=ready, reason="AllDesiredWorkloadsReady"), hindrance="a quota")
+        assert bench.last[2] == reason
+        assert (bench.last[3] == "cannot go on and is being retried: a quota") is not ready
+
+    @pytest.mark.parametrize("uid", ["another", None])
+    async def test_nothing_is_said_of_another_of_its_name(self, uid):
+        bench = Boxes()
+        await bench.say()
+        meta = msgspec.structs.replace(bench.box.metadata, uid=uid or "")
+        bench.box = uid and msgspec.structs.replace(bench.box, metadata=meta)
+        assert await bench.say(report(ready=False, reason="Deleting")) == 0.0
+        assert len(bench.client.said) == 1
+        assert bench.status._throttles == {}
+
+    async def test_what_is_not_carried_out_is_said_of_what_is_ready(self):
+        bench = Boxes(spec={"middleware": [{"name": "override", "match": []}]})
+        await bench.say(report(ready=False, reason="Starting"))
+        assert bench.last[3] == READY
+        await bench.say()
+        assert bench.last[3] == f"{READY} Not supported here: spec.middleware (requests are not intercepted)."
+
+    async def test_what_a_process_before_this_one_has_said_is_not_said_again(self):
+        first = Boxes()
+        await first.say()
+        spoken = {key: value for key, value in first.client.said[0].items() if key != "uid"}
+        again = Boxes(status=spoken)
+        assert await again.say() == 0.0
+        assert again.client.said == []
+
+    @pytest.mark.parametrize(("fault", "again"), [(GONE, 0.0), (MOVED, AGAIN_S)])
+    async def test_what_could_not_be_said_is_said_later_if_it_is_there_still(self, fault, again):
+        bench = Boxes()
+        bench.client.faults = [fault]
+        assert await bench.say() == again
+        assert bench.events == []
+        assert await bench.say() == 0.0
+        assert len(bench.client.said) == 1
+
+    async def test_one_that_is_frozen_is_counted_until_it_goes_on_or_is_gone(self):
+        bench = Boxes()
+        await bench.status.waiting(bench.box, WaitingError(Reason.PLAN_LOST, "restore it"))
+        assert bench.last == (3, False, Reason.PLAN_LOST, "restore it")
+        assert bench.status.frozen == {"u": Reason.PLAN_LOST}
+        await bench.say()
+        assert bench.status.frozen == {}
+        await bench.status.waiting(bench.box, WaitingError(Reason.LEDGER_LOST, "restore it"))
+        [heard] = bench.listeners
+        heard(Change(Key("shop", "box"), bench.box, bench.box))
+        assert bench.status.frozen == {"u": Reason.LEDGER_LOST}
+        heard(Change(Key("shop", "box"), bench.box, None))
+        assert (bench.status.frozen, bench.status._throttles) == ({}, {})
+
+    async def test_after_another_has_spoken_it_is_said_again(self):
+        bench = Boxes()
+        await bench.say()
+        bench.status.reset()
+        await bench.say()
+        assert len(bench.client.said) == 2
+
+    async def test_a_doubt_is_an_event(self):
+        bench = Boxes()
+        bench.status.doubt(bench.box, "nobody takes that")
+        assert bench.events == [("Warning", Reason.DOUBTFUL)]
+
+    @pytest.mark.parametrize(
+        ("state", "pod"), [("running", True), ("unknown", True), ("succeeded", False), ("waiting", False)]
+    )
+    async def test_the_pods_are_named_in_which_steps_run_now(self, state, pod):
+        bench = Boxes()
+        await bench.say(report(unit(state), ready=False, reason="Starting"))
+        [told] = bench.client.said[-1]["units"]
+        assert told.get("pod", "").startswith("dayfly-runners/r-db-make") is pod
+
+
+class Resources:
+    """What is said of one run's resources."""
+
+    def __init__(self, *, bound: str = "secret", phase: Phase = Phase.OPEN) -> None:
+        self.client = Client()
+        self.asked = 0
+        self.bound = bound
+        self.memory: dict[str, ResourceMemory] = {}
+        body = {
+            "metadata": {"name": "box", "uid": "u"},
+            "spec": {"resources": [{"name": "x"}, {"name": "db", "plugin": "pg"}]},
+        }
+        box = msgspec.convert(body, SandboxObject)
+        document = DocumentObject(metadata=AnnotatedMeta(name="d"), spec=DOCUMENT)
+        cluster = SimpleNamespace(
+            client=self.client,
+            sandboxes=SimpleNamespace(get=lambda _name, _namespace: box),
+            documents=SimpleNamespace(get={"d": document}.get),
+        )
+        self.status = ResourceStatus(cluster, self._bind)
+        self.run = a_run(phase)
+
+    async def _bind(self, _run, document):
+        assert document is DOCUMENT
+        self.asked += 1
+        return self.bound
+
+    async def say(self, told: Report | None = None) -> float:
+        return await self.status.run(SimpleNamespace(plan=PLAN, now=NOW), self.run, told or report(), self.memory)
+
+
+class TestResources:
+    async def test_each_is_made_and_said_once_with_where_its_outputs_lie(self):
+        bench = Resources()
+        assert [await bench.say(), await bench.say()] == [0.0, 0.0]
+        [made], [said] = bench.client.made, bench.client.said
+        assert made["metadata"]["name"] == resource_name(bench.run, "db")
+        assert (made["spec"]["plugin"], made["spec"]["document"]) == ("pg", "d")
+        assert (said["uid"], said["phase"], said["ready"]) == ("of-db", "Ready", True)
+        assert (said["binding"], said["reason"]) == ({"name": "secret"}, Reason.RESOURCE_READY)
+        assert len(said["units"]) == 1
+        assert bench.asked == 1
+
+    async def test_before_it_is_ready_nobody_asks_for_its_outputs(self):
+        bench = Resources()
+        await bench.say(report(unit("running"), ready=False, reason="Starting"))
+        assert bench.asked == 0
+        assert (bench.client.said[0]["ready"], bench.client.said[0]["binding"]) == (False, None)
+
+    async def test_where_they_may_not_lie_nothing_is_named(self):
+        bench = Resources(bound="")
+        await bench.say()
+        assert bench.client.said[0]["binding"] is None
+
+    @pytest.mark.parametrize("phase", [Phase.CLEANED, Phase.ABANDONED])
+    async def test_of_a_run_that_is_over_nothing_is_said(self, phase):
+        bench = Resources(phase=phase)
+        assert await bench.say() == 0.0
+        assert (bench.client.made, bench.client.said) == ([], [])
+
+    async def test_somebody_elses_of_its_name_is_left_alone_and_looked_at_again(self):
+        bench = Resources()
+        bench.client.there = bench.client.resource("another")
+        assert await bench.say() == FOREIGN_AGAIN_S
+        assert bench.client.said == []
+        bench.client.there = None
+        assert await bench.say() == 0.0
+        assert len(bench.client.said) == 1
+
+    async def test_what_a_process_before_this_one_has_said_is_not_said_again(self):
+        first = Resources()
+        await first.say()
+        spoken = {key: value for key, value in first.client.said[0].items() if key != "uid"}
+        bench = Resources()
+        bench.client.there = bench.client.resource("r", **msgspec.to_builtins(spoken))
+        assert await bench.say() == 0.0
+        assert bench.client.said == []
+        await bench.say(report(unit("failed"), ready=False, reason="ResourceFailed"))
+        assert bench.client.said[0]["phase"] == "Failed"
+
+    @pytest.mark.parametrize("fault", [GONE, MOVED])
+    async def test_one_that_was_taken_away_is_made_again_with_the_next_news(self, fault):
+        bench = Resources()
+        bench.client.faults = [fault]
+        assert await bench.say() == 0.0
+        assert bench.memory["db"].uid == ""
+        await bench.say()
+        assert len(bench.client.made) == 2
+        assert len(bench.client.said) == 1
+
+    async def test_mere_progress_has_time(self):
+        bench = Resources()
+        two = (unit("running"), unit("waiting", name="seed"))
+        await bench.say(report(*two, ready=False, reason="Starting"))
+        assert await bench.say(report(unit(), unit("running", name="seed"), ready=False, reason="Starting")) > 0
+        assert len(bench.client.said) == 1

@@ -1,0 +1,207 @@
+"""When the logs of steps are written beside their Sandbox, how many together, and what of an old one goes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from dayfly.execute.pod import names
+from dayfly.kube import errors
+from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, OwnerReference, Secret
+from dayfly.operator.cluster.objects import RunObject, StepLogsObject
+from dayfly.operator.status.status_throttle import SETTLED_MS
+from dayfly.operator.status.step_logs import ABANDONED_MS, MOST_ATTEMPTS, MOST_IN_ONE, LogMemory, StepLogs
+from dayfly.plan.sealed import seal
+from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
+from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
+from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.run import Phase, Run, State, UnitRecord
+
+TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
+MAKE = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"))
+SCENE = SimpleNamespace(plan=seal((Lifecycle(target=TARGET, resource="db", pre_start=(MAKE,)),)))
+NOW = 10_000_000
+KEY = "db/make", 1
+EXISTS = errors.AlreadyExists("POST steplogs", "exists", status=409)
+
+
+def entry(unit: str = "db/make", attempt: int = 1) -> StepLog:
+    return StepLog(unit=unit, attempt=attempt, size=1, text="x")
+
+
+def bundle(*logs: StepLog, owner: str = "r", name: str = "l") -> StepLogsObject:
+    owners = [OwnerReference(api_version="v1", kind="Run", name="box", uid=owner)]
+    sandbox = SandboxRef(namespace="shop", name="box", uid="u")
+    meta = ObjectMeta(name=name, namespace="shop", uid=f"uid-{name}", owner_references=owners)
+    return StepLogsObject(metadata=meta, spec=StepLogsSpec(sandbox=sandbox, logs=logs))
+
+
+class Bench:
+    """The logs of one run, and a server that notes what is written to it."""
+
+    def __init__(self, *, ready: bool = True, phase: Phase = Phase.OPEN, **units: UnitRecord) -> None:
+        records = {f"db/{name}": record for name, record in units.items()}
+        ledger = Run(uid="u", target=TARGET, plan="", phase=phase, units=records)
+        self.run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger)
+        state = "succeeded" if ready else "running"
+        unit = UnitReport(id="db/make", name="make", kind="exec", state=state, event="preStart", attempt=1)
+        self.report = Report(uid="u", phase=phase, ready=ready, reason="r", message="m", done=0, total=1, units=(unit,))
+        self.memory = LogMemory()
+        self.written: list[list[tuple[str, int]]] = []
+        self.faults: list[Exception | None] = []
+        self.there: list[StepLogsObject] = []
+        self.deleted: list[tuple[str, str]] = []
+        client = SimpleNamespace(
+            create=self._create, find=self._find, get=self._get, list_all=self._list, delete=self._delete
+        )
+        self.logs = StepLogs(SimpleNamespace(client=client, now=lambda: NOW))
+
+    async def _create(self, _kind, body, namespace):
+        assert namespace == "shop"
+        if self.faults and (fault := self.faults.pop(0)):
+            raise fault
+        self.written.append([(log["unit"], log["attempt"]) for log in body["spec"]["logs"]])
+
+    async def _find(self, _kind, _name, _namespace):
+        return self.there[0] if self.there else None
+
+    async def _get(self, _kind, _name, _namespace):
+        return Secret(metadata=AnnotatedMeta(name="s"), data={"log.tail": b"recalled"})
+
+    async def _list(self, _kind, namespace, *, labels):
+        assert (namespace, labels) == ("shop", f"{names.RUN_LABEL}=box")
+        return SimpleNamespace(items=self.there)
+
+    async def _delete(self, _kind, name, namespace, *, uid):
+        self.deleted.append((name, uid))
+
+    def heard(self, *keys: tuple[str, int]):
+        for key in keys:
+            self.memory.waiting[key] = entry(*key)
+        return self
+
+    async def look(self) -> float:
+        return await self.logs.run(SCENE, self.run, self.report, self.memory)
+
+
+def done(ended_at: int = NOW - 1_000, attempt: int = 1) -> UnitRecord:
+    return UnitRecord(attempt=attempt, state=State.DONE, ended_at=ended_at)
+
+
+class TestWhen:
+    async def test_once_nothing_is_under_way_at_once(self):
+        bench = Bench(make=done()).heard(KEY)
+        assert await bench.look() == 0.0
+        assert bench.written == [[KEY]]
+        assert (bench.memory.waiting, bench.memory.dealt_with) == ({}, {KEY})
+
+    async def test_while_something_is_they_wait_for_company(self):
+        ended = NOW - 1_000
+        bench = Bench(ready=False, make=done(ended)).heard(KEY)
+        assert await bench.look() == (ended + SETTLED_MS - NOW) / 1000 + 0.001
+        assert bench.written == []
+        assert list(bench.memory.waiting) == [KEY]
+
+    async def test_and_no_longer_than_that(self):
+        bench = Bench(ready=False, make=done(NOW - SETTLED_MS)).heard(KEY)
+        assert await bench.look() == 0.0
+        assert bench.written == [[KEY]]
+
+    async def test_where_nothing_was_printed_nothing_is_written(self):
+        bench = Bench(make=done())
+        bench.memory.dealt_with.add(KEY)
+        assert await bench.look() == 0.0
+        assert bench.written == []
+
+    @pytest.mark.parametrize("phase", [Phase.CLEANED, Phase.ABANDONED])
+    async def test_with_its_run_they_go(self, phase):
+        bench = Bench(make=done(), phase=phase).heard(KEY)
+        assert await bench.look() == 0.0
+        assert (bench.written, bench.memory.waiting) == ([], {})
+
+    @pytest.mark.parametrize(("ago", "after"), [(ABANDONED_MS - 1, 0.002), (ABANDONED_MS, 0.0)])
+    async def test_what_a_process_before_this_one_left_is_written_when_it_has_surely_ended(self, ago, after):
+        bench = Bench(make=done(NOW - ago))
+        assert await bench.look() == after
+        assert bench.written == ([] if after else [[KEY]])
+
+    async def test_what_that_one_has_written_is_not_written_again(self):
+        bench = Bench(make=done(NOW - ABANDONED_MS))
+        bench.there = [bundle(entry())]
+        assert await bench.look() == 0.0
+        assert (bench.written, bench.memory.dealt_with) == ([], {KEY})
+
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            errors.NotFound("POST steplogs", "m", status=404),
+            errors.Forbidden("POST steplogs", "m", status=403),
+            errors.Invalid("POST steplogs", "m", status=422),
+        ],
+    )
+    async def test_where_they_cannot_be_shown_they_stop_nothing(self, fault):
+        bench = Bench(make=done()).heard(KEY)
+        bench.faults = [fault]
+        assert await bench.look() == 0.0
+        assert (bench.memory.waiting, bench.memory.dealt_with) == ({}, {KEY})
+
+    async def test_what_may_pass_is_tried_again(self):
+        bench = Bench(make=done()).heard(KEY)
+        bench.faults = [errors.ServerTrouble("POST steplogs", "busy")]
+        with pytest.raises(errors.ServerTrouble):
+            await bench.look()
+        assert list(bench.memory.waiting) == [KEY]
+
+
+class TestTogether:
+    EVERY = [("db/make", attempt) for attempt in range(1, MOST_IN_ONE + 3)]
+
+    async def test_so_many_lie_in_one_object_in_their_order(self):
+        bench = Bench(make=done(attempt=1)).heard(*reversed(self.EVERY[:MOST_IN_ONE]), ("db/seed", 1))
+        await bench.look()
+        assert bench.written == [self.EVERY[:MOST_IN_ONE], [("db/seed", 1)]]
+
+    async def test_what_an_earlier_try_has_written_is_there_and_the_others_follow(self):
+        bench = Bench(make=done()).heard(("db/make", 1), ("db/make", 2), ("db/make", 3))
+        bench.faults, bench.there = [EXISTS], [bundle(entry(attempt=1), entry(attempt=3))]
+        await bench.look()
+        assert bench.written == [[("db/make", 2)]]
+
+    async def test_what_was_not_written_after_all_is_tried_again(self):
+        bench = Bench(make=done()).heard(KEY)
+        bench.faults = [errors.OutcomeUnknown("POST steplogs", "no answer")]
+        with pytest.raises(errors.OutcomeUnknown):
+            await bench.look()
+        assert list(bench.memory.waiting) == [KEY]
+
+
+class TestTrimming:
+    async def trimmed(self, attempt: int, *there: StepLogsObject) -> list[tuple[str, str]]:
+        bench = Bench(make=done(attempt=attempt)).heard(("db/make", attempt))
+        bench.there = list(there)
+        await bench.look()
+        return bench.deleted
+
+    async def test_what_only_speaks_of_attempts_long_ago_goes(self):
+        newest = MOST_ATTEMPTS + 2
+        old, mixed, new = (
+            bundle(entry(attempt=1), entry(attempt=2)),
+            bundle(entry(), entry(attempt=3), name="m"),
+            entry(attempt=3),
+        )
+        strangers = bundle(entry(), owner="another", name="s")
+        assert await self.trimmed(newest, old, mixed, bundle(new, name="n"), strangers) == [("l", "uid-l")]
+
+    async def test_up_to_so_many_attempts_nobody_looks(self):
+        ledger_is_ahead = Bench(make=done(attempt=MOST_ATTEMPTS + 5)).heard(("db/make", MOST_ATTEMPTS))
+        ledger_is_ahead.there = [bundle(entry())]
+        await ledger_is_ahead.look()
+        assert ledger_is_ahead.deleted == []
+
+
+def test_the_end_of_a_run_forgets_all():
+    memory = LogMemory()
+    memory.waiting[KEY], memory.dealt_with = entry(), {KEY}
+    memory.clear()
+    assert (memory.waiting, memory.dealt_with) == ({}, set())
