@@ -1,0 +1,156 @@
+"""What the host tells of a run to whoever asks, each rule alone: its outputs, its logs, where its forks answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dayfly.embedded.host import EmbeddedHost
+from dayfly.embedded.ledger import Entry
+from dayfly.execute.process.place import Place
+from dayfly.execute.process.run import KEPT_LOGS, Folder
+from dayfly.plan.sealed import seal
+from dayfly.plan.world import Held, Running, Waiting
+from dayfly.spec.run import OutputRecord, Run, State, UnitRecord
+from dayfly.spec.wire import Verdict
+from embedded import documents as doc
+
+FORK = "fork:default/app"
+
+
+class Bench:
+    """A host whose ledger, facts and folders are the test's."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.place = Place(str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
+        self.entries: list[Entry] = []
+        self.facts: dict[tuple[str, int], object] = {}
+        self.stored: SimpleNamespace | None = None
+        self.told: dict[tuple[str, str], bytes] = {}
+        self.ended: Run | None = None
+        self.port = 7
+        reader = SimpleNamespace(
+            history=lambda _uid: self.entries,
+            load=lambda _uid: self.stored,
+            values=lambda _uid: self.told,
+            last=lambda _uid: self.ended,
+        )
+        self.scene: SimpleNamespace | None = None
+        made = self.host = EmbeddedHost.__new__(EmbeddedHost)
+        made._place = self.place
+        made._engine = SimpleNamespace(
+            reader=reader,
+            attempts=SimpleNamespace(facts=lambda _uid: self.facts),
+            look=lambda _uid: self.scene,
+            ports=SimpleNamespace(known=lambda _uid, _name: self.port),
+        )
+
+    def wrote(self, *moves: tuple[str, str, int]) -> None:
+        """Lines of the run's history: move, unit, attempt."""
+        self.entries += [
+            Entry(seq=1, at=1, unit=unit, attempt=attempt, move=move, reason="", message="")
+            for move, unit, attempt in moves
+        ]
+
+    def printed(self, unit: str, attempt: int, text: str) -> None:
+        path = Path(Folder(self.place, "u", unit, attempt).log)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def logs(self) -> list[tuple[str, int, int, bool]]:
+        return [(each.unit, each.attempt, each.size, each.sealed) for each in self.host.logs("u")]
+
+    def read(self, unit: str, attempt: int) -> bytes | None:
+        return self.host.read_log("u", unit, attempt, offset=1, limit=2)
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+class TestLogs:
+    def test_there_is_one_of_each_attempt_that_ran_and_of_those_that_run(self, bench):
+        """One that said nothing has no file."""
+        bench.wrote(("Claim", "r/b", 1), ("Record", "r/b", 1), ("Claim", "r/a", 1), ("Void", "r/c", 1))
+        bench.printed("r/d", 2, "abc")
+        bench.printed("r/a", 1, "abcd")
+        bench.facts = {
+            ("r/a", 1): Running(since=1),
+            ("r/e", 1): Running(since=1),
+            ("r/f", 1): Waiting(since=1, reason="r"),
+        }
+        assert bench.logs() == [
+            ("r/a", 1, 4, False),
+            ("r/b", 1, 0, True),
+            ("r/d", 2, 3, True),
+            ("r/e", 1, 0, False),
+        ]
+
+    def test_of_one_that_said_nothing_nothing_is_read_and_of_another_there_is_none(self, bench):
+        bench.wrote(("Record", "r/b", 1))
+        bench.printed("r/d", 2, "abcd")
+        assert (bench.read("r/d", 2), bench.read("r/b", 1), bench.read("r/x", 1)) == (b"bc", b"", None)
+
+    def test_those_of_long_ago_were_dropped(self, bench):
+        bench.wrote(*(("Record", "r/a", number) for number in (1, 2)), ("Claim", "r/a", KEPT_LOGS + 1))
+        assert bench.logs() == [("r/a", 2, 0, True)]
+        assert (bench.read("r/a", 1), bench.read("r/a", 2)) == (None, b"")
+
+
+class TestValues:
+    def test_they_are_those_that_are_recorded(self, bench):
+        outputs = {
+            "url": OutputRecord(digest="sha256:0", size=1),
+            "key": OutputRecord(digest="", size=1, sensitive=True),
+        }
+        units = {"r/a": UnitRecord(attempt=2, state=State.DONE, outputs=outputs)}
+        bench.stored = SimpleNamespace(run=Run(uid="u", target=doc.TARGET, plan="", units=units))
+        bench.told = {("r/a", "url"): b"1", ("r/a", "key"): b"2", ("r/a", "former"): b"3"}
+        assert [(each.unit, each.output, each.value, each.sensitive) for each in bench.host.values("u")] == [
+            ("r/a", "url", b"1", False),
+            ("r/a", "key", b"2", True),
+        ]
+
+    def test_a_run_that_is_over_has_none(self, bench):
+        assert bench.host.values("u") == ()
+
+
+class TestEndpoints:
+    def told(self, bench, *, state=State.CLAIMED, fact=Running(since=1), port=7):  # noqa: B008 - a value
+        plan = seal((), (doc.fork(),))
+        record = UnitRecord(attempt=2, state=state, generation="g", kind="fork")
+        run = Run(uid="u", target=doc.TARGET, plan="", units={FORK: record})
+        bench.scene = SimpleNamespace(plan=plan, world=SimpleNamespace(run=run, facts={(FORK, 2): fact}))
+        bench.port = port
+        return [(each.unit, each.host, each.port) for each in bench.host.endpoints("u")]
+
+    def test_a_fork_that_runs_answers_at_its_port(self, bench):
+        assert self.told(bench) == [(FORK, "127.0.0.1", 7)]
+
+    @pytest.mark.parametrize(
+        "how", [{"fact": Held(ref="")}, {"fact": None}, {"port": 0}, {"state": State.UNKNOWN}, {"state": State.DONE}]
+    )
+    def test_any_other_nowhere(self, bench, how):
+        assert self.told(bench, **how) == []
+
+    def test_nor_those_of_a_run_that_is_not_there(self, bench):
+        assert bench.host.endpoints("u") == ()
+
+
+@pytest.mark.parametrize(
+    ("ended", "stored", "verdict"),
+    [
+        (True, False, Verdict.OVER),
+        (False, False, Verdict.UNKNOWN),
+        (False, True, Verdict.CLOSED),
+        (True, True, Verdict.OVER),
+    ],
+)
+def test_why_something_cannot_be_wished_of_a_run(bench, ended, stored, verdict):
+    run = Run(uid="u", target=doc.TARGET, plan="")
+    bench.ended = run if ended else None
+    bench.stored = SimpleNamespace(run=run) if stored else None
+    assert bench.host._absent("u") is verdict
