@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from types import SimpleNamespace
 
@@ -170,3 +171,17 @@ class TestOurFinalizer:
         with pytest.raises(errors.Conflict):
             await self.drop(cluster, faults=faults, forms=[self.META] * 3)
         assert len(cluster.client.patches) == 3
+
+
+async def test_it_is_whole_once_all_its_caches_are(cluster):
+    """The last one to be is waited for as the first."""
+    synced = [asyncio.Event() for _ in range(3)]
+    cluster.reflectors = [SimpleNamespace(wait_synced=event.wait) for event in synced]
+    waiting = asyncio.create_task(cluster.wait_synced())
+    for event in synced:
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        assert cluster.when_found() is Urgency.BACKGROUND
+        event.set()
+    await waiting
+    assert cluster.when_found() is Urgency.NORMAL

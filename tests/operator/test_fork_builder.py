@@ -5,14 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import msgspec
-from rig.alone import OWN, UNIT, Alone
+import pytest
+from rig.alone import NAME, OWN, UNIT, Alone
 
 from dayfly.execute.pod.render import SecretKey
 from dayfly.operator.forks import fork_builder
 from dayfly.operator.forks.fork_builder import ForkBuilder
 from dayfly.plan.sealed import seal
 from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Output, Ref, Target, Unit
-from dayfly.spec.run import OutputRecord, State, UnitRecord
+from dayfly.spec.run import OutputRecord, Request, State, UnitRecord
 from kube.fake import run
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
@@ -86,3 +87,20 @@ def test_a_fork_whose_annotations_somebody_took_away_gets_its_form_again():
         return await alone.keep()
 
     assert run(story()) == [f"PUT {OWN}"]
+
+
+@pytest.mark.parametrize(
+    ("wished", "closed", "reason"),
+    [(True, False, "Deleted"), (False, False, "Cancelled"), (True, True, "Cancelled")],
+)
+def test_a_fork_that_is_gone_was_deleted_by_somebody_if_it_is_wished_for_still(wished, closed, reason):
+    async def story():
+        alone = Alone(wished=wished)
+        found = alone.claimed("gone")
+        if closed:
+            ledger = msgspec.structs.replace(found.ledger, closed=Request(at=1, reason="Deleted"))
+            alone.run = msgspec.structs.replace(found, ledger=ledger)
+        alone.look()
+        return (await alone.observe()).facts[NAME, 1]
+
+    assert run(story()).result.reason == reason

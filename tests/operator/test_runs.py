@@ -243,3 +243,13 @@ class TestOwn:
         made, after = await self.committed(runs, cache)
         marked = msgspec.structs.replace(after, metadata=msgspec.structs.replace(after.metadata, **mark))
         assert not runs.is_own(Change(Key("", "box"), made, marked))
+
+
+@pytest.mark.parametrize("version", ["1", "9"])
+async def test_a_later_list_that_has_it_is_not_its_end(runs, cache, version):
+    """Whichever of the two is newer."""
+    made = await runs.birth(BODY)
+    cache.begun += 1
+    meta = msgspec.structs.replace(made.metadata, resource_version=version)
+    cache.replace([msgspec.structs.replace(made, metadata=meta)])
+    assert runs.get("box") is not None

@@ -19,10 +19,11 @@ from dayfly.kube.objects import ObjectMeta, OwnerReference, Pod, PodSpec, PodSta
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import DocumentObject, RunObject, SandboxObject
 from dayfly.operator.executors.step_executor import StepExecutor
+from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import RefusedPodError
 from dayfly.operator.refusals import Refusals
-from dayfly.plan.actions import Cancel, Fence, Launch, Recall, Release
+from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan, Objection, Running
 from kube.fake import FakeCluster
@@ -227,3 +228,31 @@ class TestMaking:
 
     async def test_of_one_that_is_made_ahead_nothing_is_said_before_its_turn(self, bench):
         assert await self.make(bench, RefusedPodError("m"), ahead=True) == (None, [], [])
+
+
+class TestFreeing:
+    """Whether a pod may be made: one of its name that waits for what will never be recorded goes first."""
+
+    async def free(self, bench, monkeypatch, *, seen=None, fits=False, newer=False, label="1", ahead=False):
+        for name, answer in (("fits", fits), ("newer", newer), ("label", label)):
+            monkeypatch.setattr(input_pins, name, lambda *_, answer=answer: answer)
+        bench.sight.plan, bench.sight.now = SimpleNamespace(steps={"db/make": None}), 5
+        bench.sight.pods = {KEY: seen} if seen else {}
+        may = await bench.executor._free(bench.sight, Prepare(unit="db/make", attempt=1, ahead=ahead))
+        return may, bench.pods.done
+
+    async def test_where_none_waits(self, bench, monkeypatch):
+        assert await self.free(bench, monkeypatch) == (True, [])
+        assert await self.free(bench, monkeypatch, seen=pod("p")) == (True, [])
+
+    @pytest.mark.parametrize("how", ["fits", "newer"])
+    async def test_one_that_may_be_claimed_or_is_a_peers_who_knows_more_stays(self, bench, monkeypatch, how):
+        assert await self.free(bench, monkeypatch, seen=pod("p", gated=True), **{how: True}) == (False, [])
+
+    async def test_any_other_goes(self, bench, monkeypatch):
+        assert await self.free(bench, monkeypatch, seen=pod("p", gated=True)) == (True, [("release", "p")])
+
+    @pytest.mark.parametrize(("label", "may"), [("", False), ("1", True)])
+    async def test_what_reads_too_much_for_a_label_is_not_made_ahead(self, bench, monkeypatch, label, may):
+        assert await self.free(bench, monkeypatch, label=label, ahead=True) == (may, [])
+        assert await self.free(bench, monkeypatch, label=label) == (True, [])

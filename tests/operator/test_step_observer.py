@@ -25,13 +25,14 @@ from dayfly.kube.objects import (
 )
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.executors import step_observer
 from dayfly.operator.executors.step_observer import StepObserver, _in_time, _pass_over
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import RefusedPodError
 from dayfly.operator.session import Session, Sight
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Ended, Held, Running, Sealed, Unclear
+from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear
 from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Output, Ref, Target, Unit
 from dayfly.spec.run import OutputRecord, Result, Run, State, UnitRecord
 from kube.fake import FakeCluster
@@ -266,3 +267,44 @@ def test_an_end_before_its_claim_or_after_now_is_now(kind, ended, then):
     """A node's clock may be wrong, and what follows is timed by it."""
     found = _in_time(kind(result=Result(outcome="succeeded", ended_at=ended)), record(), 9)
     assert found == kind(result=Result(outcome="succeeded", ended_at=then))
+
+
+class TestHearing:
+    """What a followed log has told before the pod has ended."""
+
+    END = Ended(result=Result(outcome="succeeded", ended_at=9))
+
+    async def heard(self, monkeypatch, told, *, state=State.CLAIMED, attempt: int = 1, records=("r",)):
+        bench = Bench(make=UnitRecord(attempt=attempt, state=state, kind="exec", ref="p", claimed_at=5))
+        monkeypatch.setattr(step_observer.receipt, "understand", lambda *_, **__: told)
+        splitter = SimpleNamespace(records=records, contents=lambda: {"url": b"1"})
+        followed = []
+        bench.observer._followers = SimpleNamespace(
+            sealed=lambda _uid: splitter, follow=lambda pod, run: followed.append((pod.metadata.uid, run))
+        )
+        return bench.observer._sealed(bench.sight, MAKE, 1, pod()), followed, bench
+
+    async def test_a_sealed_end_moves_data_on(self, monkeypatch):
+        fact, followed, bench = await self.heard(monkeypatch, self.END)
+        assert fact == Sealed(result=self.END.result)
+        assert followed == [("p", "box")]
+        assert bench.sight.outputs == {(MAKE, 1): {"url": b"1"}}
+
+    @pytest.mark.parametrize(
+        "told",
+        [
+            NeverRan(reason="Void"),
+            Ended(result=Result(outcome="failed", reason=Reason.LOST)),
+        ],
+    )
+    async def test_what_is_no_end_of_the_step_is_left_to_the_pods_status(self, monkeypatch, told):
+        fact, _, bench = await self.heard(monkeypatch, told)
+        assert (fact, bench.sight.outputs) == (None, {})
+
+    async def test_a_log_that_cannot_be_read_tells_nothing(self, monkeypatch):
+        assert (await self.heard(monkeypatch, self.END, records=None))[0] is None
+
+    @pytest.mark.parametrize("how", [{"state": State.DONE}, {"state": State.VOID}, {"attempt": 2}])
+    async def test_of_what_is_recorded_or_another_attempt_nothing_is_heard(self, monkeypatch, how):
+        fact, followed, _ = await self.heard(monkeypatch, self.END, **how)
+        assert (fact, followed) == (None, [])

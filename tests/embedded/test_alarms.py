@@ -1,0 +1,73 @@
+"""Alarms ring at their moments by the wall clock: not before, and for each run at one alone."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from dayfly.embedded import alarms
+from dayfly.embedded.alarms import Alarms
+
+NOW = 1_000_000
+
+
+class Loop:
+    """Notes what is to be called, and after how long."""
+
+    def __init__(self) -> None:
+        self.timers: list[SimpleNamespace] = []
+
+    def call_later(self, delay, call, *given):
+        timer = SimpleNamespace(delay=delay, call=lambda: call(*given), cancelled=False)
+        timer.cancel = lambda: setattr(timer, "cancelled", True)
+        self.timers.append(timer)
+        return timer
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """Alarms over a loop and a clock of the test's own."""
+    found = SimpleNamespace(loop=Loop(), now=NOW, rung=[])
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: found.loop)
+    monkeypatch.setattr(alarms, "now_ms", lambda: found.now)
+    found.alarms = Alarms(found.rung.append)
+    return found
+
+
+@pytest.mark.parametrize(("at", "delay"), [(NOW + 250, 0.251), (NOW, 0.001), (NOW - 5, 0.001)])
+def test_it_rings_a_hair_after_its_moment(bench, at, delay):
+    """So that the moment has come for certain when whoever is woken looks."""
+    bench.alarms.set("u", at)
+    [timer] = bench.loop.timers
+    assert timer.delay == pytest.approx(delay)
+    timer.call()
+    assert bench.rung == ["u"]
+    bench.alarms.set_anew()
+    assert len(bench.loop.timers) == 1, "it has rung"
+
+
+@pytest.mark.parametrize("then", [NOW + 9, 0])
+def test_of_each_run_the_last_moment_holds(bench, then):
+    bench.alarms.set("v", NOW + 5)
+    bench.alarms.set("u", NOW + 5)
+    bench.alarms.set("u", then)
+    assert [timer.cancelled for timer in bench.loop.timers[:2]] == [False, True]
+    assert len(bench.loop.timers) == (3 if then else 2)
+
+
+def test_when_the_clocks_have_parted_they_are_set_anew(bench):
+    bench.alarms.set("u", NOW + 3_000)
+    bench.now += 2_000
+    bench.alarms.set_anew()
+    before, anew = bench.loop.timers
+    assert (before.cancelled, anew.cancelled) == (True, False)
+    assert anew.delay == pytest.approx(1.001)
+
+
+def test_at_the_end_none_rings(bench):
+    for uid in ("u", "v"):
+        bench.alarms.set(uid, NOW + 5)
+    bench.alarms.stop()
+    assert all(timer.cancelled for timer in bench.loop.timers)
