@@ -136,7 +136,11 @@ class Told(Attempts):
 class Beginnings:
     """What becomes of the folder in which a step began."""
 
+    def __init__(self) -> None:
+        self.again: list[bool] = []
+
     def leave(self, folder, *, again):
+        self.again.append(again)
         return folder.leave_beginning()
 
     def close(self):
@@ -292,6 +296,16 @@ class TestReleasing:
         told.folder.tell(release=True, leave_beginning=False)
         told.attempts.release(KEY)
         await until(lambda: "clear_beginning" in told.folder.calls)
+
+    @pytest.mark.parametrize(
+        ("apart", "slow", "again"), [(True, False, True), (False, False, False), (True, True, False)]
+    )
+    async def test_where_it_began_is_another_ones_only_if_nothing_of_it_can_live(self, told, apart, slow, again):
+        """A PID namespace of the runner's own makes sure of that, and a container's engine is none of ours."""
+        told.folder.tell(release=True, leave_beginning=True)
+        told.starter.apart, told.starter.slow = apart, slow
+        told.attempts.release(KEY)
+        assert told.attempts._beginnings.again == [again]
 
     @pytest.mark.parametrize(("slow", "unseen", "cleared"), [(True, True, 1), (True, False, 0), (False, True, 0)])
     async def test_a_container_is_cleared_that_was_not_seen_to_its_end(self, told, slow, unseen, cleared):

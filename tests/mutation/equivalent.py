@@ -46,6 +46,7 @@ EQUIVALENT: dict[str, str] = {
     ),
     "operator/cluster/caches.py _baselines: [unit.fork.baseline for unit in (run.spec.forks if run else ()) if unit.fork] "
     "-> [unit.fork.baseline for unit in (run.spec.forks if run else ())]": "all of a run's `forks` derive from something",
+    "operator/monitoring/journal.py _told: assert_never(move) -> pass": "there is no other move: type checkers hold that",
     "operator/cluster/runs.py Runs._heard: change.new is None and change.old is not None -> (change.new is None)": (
         _ONE_OF_TWO
     ),

@@ -12,7 +12,7 @@ from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.objects import object_view
+from dayfly.operator.objects import grants, object_view
 from dayfly.operator.objects.object_memory import AGAIN_MS, ObjectMemory
 from dayfly.operator.objects.object_observer import _LONGEST_VALUE, ObjectObserver, Turn
 from dayfly.operator.objects.object_view import View
@@ -316,3 +316,45 @@ class TestMemory:
     def test_what_was_refused_stands_for_a_while(self, now, stands):
         assert (ObjectMemory(refused=SAID).hindrance(now) is SAID) is stands
         assert ObjectMemory(refused=NeverRan(reason="r")).hindrance(NOW) is None
+
+
+class TestGrants:
+    """The very line that gives a right, for whoever may give it."""
+
+    def test_it_is_given_in_the_namespace(self):
+        assert grants.line("shop", "claims.x") == (
+            "kubectl create role dayfly-objects-claims.x --namespace shop --verb=get,create,patch,delete "
+            "--resource=claims.x && kubectl create rolebinding dayfly-objects-claims.x --namespace shop "
+            "--role=dayfly-objects-claims.x --serviceaccount=shop:dayfly-objects"
+        )
+
+    def said(self, message: str, *, kind=errors.Forbidden, ending: bool = False):
+        found = grants.objection(kind("POST claim", message, status=403, reason="Forbidden"), "shop", 7, ending=ending)
+        assert found.since == 7
+        return found.reason, found.message
+
+    LACKS = 'claims.x is forbidden: User "x" cannot create resource "claims" in API group "x" in the namespace "shop"'
+    CORE = 'services is forbidden: User "x" cannot create resource "services" in API group "" in the namespace "shop"'
+    BORROWS = (
+        'x is forbidden: User "op" cannot impersonate resource "serviceaccounts" in API group "" in namespace "shop"'
+    )
+
+    def test_what_lacks_is_named_with_its_line(self):
+        reason, message = self.said(self.LACKS)
+        assert reason == Reason.OBJECTS_NOT_GRANTED
+        assert message.startswith("the account dayfly-objects of namespace shop may not create claims.x; its admin")
+        assert message.endswith(grants.line("shop", "claims.x"))
+        assert grants.line("shop", "services") in self.said(self.CORE)[1]
+
+    def test_in_a_namespace_that_goes_it_is_given_from_outside(self):
+        reason, message = self.said(self.LACKS, ending=True)
+        assert reason == Reason.OBJECTS_NOT_GRANTED
+        assert message.startswith("namespace shop is being deleted")
+        assert "kubectl create clusterrole dayfly-objects-claims.x-shop" in message
+
+    def test_that_the_operator_may_not_act_as_it_is_its_installers_matter(self):
+        assert "apply the install manifest again" in self.said(self.BORROWS)[1]
+
+    @pytest.mark.parametrize(("message", "kind"), [("exceeded quota", errors.Forbidden), (LACKS, errors.Invalid)])
+    def test_anything_else_is_said_as_it_was(self, message, kind):
+        assert self.said(message, kind=kind) == ("Forbidden", message)

@@ -7,7 +7,7 @@ import pytest
 
 from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import Event, EventSeries, ObjectMeta, Pod
-from dayfly.operator.pods.pod_events import PodEvents, Silence
+from dayfly.operator.pods.pod_events import PodEvents, Silence, _bare
 from dayfly.plan import words
 from dayfly.plan.world import NeverRan, Waiting
 
@@ -179,3 +179,11 @@ def test_last_words_are_the_last_warning_that_says_more_than_the_status():
     assert last(warning, event(2, "Failed", "Error: no such image", warns=True)).endswith("Error: no such image")
     assert last(warning, event(0, "Failed", "before", warns=True)).endswith("no Secret")
     assert last(event(1, "Pulled", "it is there")) == "m"
+
+
+@pytest.mark.parametrize(
+    ("note", "bare"),
+    [("Error: ErrImagePull", True), ("Error: no such image", False), ("ErrImagePull", False), ("no image", False)],
+)
+def test_a_warning_is_bare_if_it_is_a_reason_of_the_status_and_no_more(note, bare):
+    assert _bare(event(1, "Failed", note, warns=True)) is bare

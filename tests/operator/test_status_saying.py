@@ -258,6 +258,7 @@ class TestResources:
         assert (said["uid"], said["phase"], said["ready"]) == ("of-db", "Ready", True)
         assert (said["binding"], said["reason"]) == ({"name": "secret"}, Reason.RESOURCE_READY)
         assert len(said["units"]) == 1
+        assert (said["observedGeneration"], said["conditions"][0]["observedGeneration"]) == (1, 1)
         assert bench.asked == 1
 
     async def test_before_it_is_ready_nobody_asks_for_its_outputs(self):

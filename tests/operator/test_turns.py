@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator import main
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.main import HINDERED_AFTER, TROUBLED_AFTER, Operator, _OfSandboxes
+from dayfly.operator.main import HINDERED_AFTER, TROUBLED_AFTER, Operator, _first, _OfSandboxes
 from dayfly.operator.observe import PlanLostError
 from dayfly.operator.outputs.outputs import ForeignSecretError
 from dayfly.operator.status.sandbox_status import WaitingError
@@ -67,9 +68,10 @@ class Bench:
         self.target = SimpleNamespace(tell=self._tell, freeze=self._freeze)
         made.targets = SimpleNamespace(of=self._target)
         self.results: list[str] = []
+        self.took: list[float] = []
         count = lambda result: SimpleNamespace(inc=lambda: self.results.append(result))  # noqa: E731 - a metric's
         made.metrics = SimpleNamespace(
-            turns=SimpleNamespace(labels=count), turn_seconds=SimpleNamespace(observe=lambda seconds: None)
+            turns=SimpleNamespace(labels=count), turn_seconds=SimpleNamespace(observe=self.took.append)
         )
 
     async def _turn(self, _run, _host):
@@ -160,6 +162,12 @@ class TestTurn:
         bench.copies = False
         assert (await bench.turn())[1:3] == [("tell", ("report", Decision())), "rest"]
 
+    async def test_how_long_it_took_is_counted(self, bench, monkeypatch):
+        clock = iter((10.0, 12.5))
+        monkeypatch.setattr(main.time, "perf_counter", lambda: next(clock))
+        await bench.turn()
+        assert bench.took == [2.5]
+
 
 class TestTrouble:
     @pytest.mark.parametrize(
@@ -244,3 +252,30 @@ class TestFreezing:
         cluster = SimpleNamespace(sandboxes=SimpleNamespace(get=lambda _name, _namespace: seen))
         await _OfSandboxes(cluster, SimpleNamespace(waiting=waiting), None).freeze(RUN, "restore it")
         assert told == [(seen, Reason.PLAN_LOST, "restore it")] * said
+
+
+class TestFirst:
+    """Until one of several ends."""
+
+    async def test_the_others_have_ended_as_well(self):
+        ended = []
+
+        async def long():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                ended.append("long")
+
+        async def soon():
+            ended.append("soon")
+
+        await asyncio.wait_for(_first(long(), soon()), 10)
+        assert ended == ["soon", "long"]
+
+    async def test_what_went_wrong_in_it_is_raised(self):
+        async def wrong():
+            raise ValueError("a defect")
+
+        with pytest.raises(ValueError, match="a defect"):
+            await _first(asyncio.Event().wait(), wrong())

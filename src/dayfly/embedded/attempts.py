@@ -275,7 +275,7 @@ class Attempts:
         except OSError as error:
             # It stays as it is until we have seen; nobody else would look again.
             log.warning("cannot look at %s: %s", key, error)
-            self._watched[key] = watched._replace(child=0, pidfd=None)
+            self._watched[key] = watched._replace(pidfd=None)
             self._loop.call_later(REFUSED_AGAIN_S, self._conclude, key, watched)
 
     def _look(self, key: Key, watched: Watched) -> None:

@@ -1,0 +1,153 @@
+"""What the operator's administrator is told: log lines of moves, figures, health."""
+
+from __future__ import annotations
+
+import json
+import logging
+from types import SimpleNamespace
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from dayfly.kube.objects import AnnotatedMeta
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.monitoring import journal
+from dayfly.operator.monitoring.journal import JsonLines
+from dayfly.operator.monitoring.metrics import Metrics
+from dayfly.operator.monitoring.serve import STALE_S, serving
+from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Record, Started, Stopped, Void
+from dayfly.spec.lifecycle import Target
+from dayfly.spec.run import Phase, Request, Result, Run, State, UnitRecord
+from ports import free_port
+
+OF = {"unit": "db/make", "attempt": 2}
+TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
+ASKED = Request(at=1, reason="Deleted", message="in words")
+
+
+def a_run(name: str = "r", *, abandon: Request | None = None, **more) -> RunObject:
+    return RunObject(
+        metadata=AnnotatedMeta(name=name), ledger=Run(uid=name, target=TARGET, plan="", abandon=abandon, **more)
+    )
+
+
+class TestJournal:
+    @pytest.mark.parametrize(
+        ("move", "said", "members"),
+        [
+            (Claim(**OF, kind="exec", ref="p", at=1), "db/make: attempt 2 may start", {"event": "claimed", **OF}),
+            (Bind(**OF, ref="o"), "db/make: attempt 2 has made the object o", {"event": "bound", **OF}),
+            (
+                Record(**OF, result=Result(outcome="succeeded")),
+                "db/make: attempt 2 succeeded",
+                {"event": "recorded", "outcome": "succeeded", **OF},
+            ),
+            (
+                Record(**OF, result=Result(outcome="failed", reason="Exit", message="code 1")),
+                "db/make: attempt 2 failed: Exit: code 1",
+                {"event": "recorded", "outcome": "failed", "reason": "Exit", **OF},
+            ),
+            (
+                Void(**OF, reason="Stalled", message="m", at=1),
+                "db/make: attempt 2 never ran: Stalled: m",
+                {"event": "voided", "reason": "Stalled", **OF},
+            ),
+            (
+                Doubt(**OF, reason="NodeLost", message="m"),
+                "db/make: the outcome of attempt 2 is unknown: NodeLost: m",
+                {"event": "doubted", "reason": "NodeLost", **OF},
+            ),
+            (Close(request=ASKED), "the run closes: in words", {"event": "closed", "reason": "Deleted"}),
+            (
+                Close(request=Request(at=1, reason="Deleted")),
+                "the run closes: Deleted",
+                {"event": "closed", "reason": "Deleted"},
+            ),
+            (Started(at=1), "the target has started", {"event": "started"}),
+            (Stopped(at=1), "the target has stopped", {"event": "stopped"}),
+            (GiveUp(request=ASKED), "cleanup is given up: in words", {"event": "given-up", "reason": "Deleted"}),
+            (Finish(at=1), "the run has ended: cleaned", {"event": "ended", "outcome": "cleaned"}),
+        ],
+        ids=lambda value: type(value).__name__ if not isinstance(value, (str, dict)) else "",
+    )
+    def test_each_move_is_a_line_that_can_be_searched(self, caplog, move, said, members):
+        caplog.set_level(logging.INFO, journal.log.name)
+        journal.moved(a_run(), [move])
+        [record] = caplog.records
+        line = json.loads(JsonLines().format(record))
+        told = {"run": "r", "sandbox": "shop/box", **members}
+        assert line["message"] == said
+        assert {key: value for key, value in line.items() if key not in ("time", "level", "logger", "message")} == told
+
+    def test_a_run_that_was_given_up_is_not_cleaned(self, caplog):
+        caplog.set_level(logging.INFO, journal.log.name)
+        journal.moved(a_run(abandon=ASKED), [Finish(at=1)])
+        assert [record.getMessage() for record in caplog.records] == ["the run has ended: abandoned"]
+
+    def test_where_normal_life_is_not_asked_for_nothing_is_made_of_it(self, caplog, monkeypatch):
+        caplog.set_level(logging.WARNING, journal.log.name)
+        monkeypatch.setattr(journal, "_told", None)
+        journal.moved(a_run(), [Started(at=1)])
+        journal.say("nothing")
+        assert caplog.records == []
+
+    def test_a_line_has_its_time_and_what_went_wrong(self):
+        fault = ValueError, ValueError("a defect"), None
+        record = logging.LogRecord("dayfly", logging.ERROR, "", 0, "turn of %s", ("r",), fault)
+        record.created = 1.5
+        line = json.loads(JsonLines().format(record))
+        assert (line["time"], line["level"], line["message"]) == ("1970-01-01T00:00:01.500Z", "error", "turn of r")
+        assert "a defect" in line["exception"]
+
+
+def test_figures_are_counted_and_asked_for():
+    unknown = UnitRecord(attempt=1, state=State.UNKNOWN)
+    runs = [
+        a_run("a"),
+        a_run("b", units={"x": unknown, "y": unknown, "z": UnitRecord()}),
+        a_run("c", phase=Phase.CLOSED),
+    ]
+    figures = Metrics(SimpleNamespace(runs=runs, queue=range(3), age=7.0), orphans=lambda: 4)
+    figures.turns.labels("done").inc()
+    figures.turn_seconds.observe(2.5)
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(figures.text().decode())
+        for sample in family.samples
+    }
+    wanted = {
+        ("dayfly_turns_total", "done"): 1,
+        ("dayfly_turn_seconds_sum",): 2.5,
+        ("dayfly_runs", "open"): 2,
+        ("dayfly_runs", "closed"): 1,
+        ("dayfly_units_unknown",): 2,
+        ("dayfly_queue_depth",): 3,
+        ("dayfly_watch_age_seconds",): 7,
+        ("dayfly_orphans",): 4,
+    }
+    assert {key: found.get(key) for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("age", "started", "alive", "ready"),
+    [
+        (STALE_S - 1, 900.0, 200, 200),
+        (STALE_S, 900.0, 503, 503),
+        (float("inf"), STALE_S - 1, 200, 503),
+        (float("inf"), STALE_S, 503, 503),
+    ],
+)
+async def test_it_is_healthy_as_long_as_it_hears_from_its_server(age, started, alive, ready):
+    """And ready once it has heard everything."""
+    port = free_port()
+    figures = SimpleNamespace(text=lambda: b"some_figure 1\n")
+    async with (
+        serving(port, age=lambda: age, started=lambda: started, metrics=figures),
+        aiohttp.ClientSession() as session,
+    ):
+        for path, status in (("healthz", alive), ("readyz", ready), ("metrics", 200)):
+            async with session.get(f"http://127.0.0.1:{port}/{path}") as answer:
+                assert answer.status == status
+                text = await answer.text()
+        assert text == "some_figure 1\n"

@@ -1,0 +1,101 @@
+"""What a turn's world is gathered from, and whether its run is closed or is to be: of what then only matters to cleanup."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from dayfly.execute.executor import Known
+from dayfly.kube.objects import AnnotatedMeta
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.observe import Observer
+from dayfly.operator.pods.places import Share
+from dayfly.operator.session import Session
+from dayfly.plan.world import Objection, Running, TargetState, Wish
+from dayfly.spec.lifecycle import Target
+from dayfly.spec.run import Phase, Request, Run
+
+NOW = 9_000
+TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
+ASKED = Request(at=1, reason="Deleted")
+
+
+def says(reason: str) -> Objection:
+    return Objection(reason=reason, message="m", since=NOW)
+
+
+class Bench:
+    """An observer of one run, with all that it asks in the test's hands."""
+
+    def __init__(self, phase: Phase = Phase.OPEN, **wish) -> None:
+        self.run = RunObject(
+            metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u", target=TARGET, plan="", phase=phase)
+        )
+        self.session = Session(self.run)
+        self.wish = Wish(**wish)
+        self.shared: list[tuple[dict, dict, bool]] = []
+        self.known = Known(
+            facts={("a", 1): Running(since=1)},
+            objections={"a": says("known"), "b": says("known")},
+            outputs={("a", 1): {"url": b"1"}},
+        )
+        adapter = SimpleNamespace(state=self._answer(TargetState(started=True)))
+        executors = SimpleNamespace(observe=self._answer(None), known=lambda *_: self.known, gated=frozenset({"exec"}))
+        self.observer = Observer(
+            SimpleNamespace(client=None, now=lambda: NOW),
+            targets=SimpleNamespace(wish=self._answer(self.wish), of=lambda _run: adapter),
+            executors=executors,
+            places=SimpleNamespace(share=self._share),
+        )
+
+    @staticmethod
+    def _answer(said):
+        async def answer(*_):
+            return said
+
+        return answer
+
+    async def _share(self, _run, _plan, facts, hindered, *, cleaning):
+        self.shared.append((facts, hindered, cleaning))
+        return Share(3, {"b": says("place"), "c": says("place")})
+
+    async def scene(self):
+        return await self.observer.scene(self.run, self.session)
+
+
+@pytest.mark.parametrize(
+    ("how", "closing"),
+    [
+        ({}, False),
+        ({"phase": Phase.CLOSED}, True),
+        ({"stop": ASKED}, True),
+        ({"abandon": ASKED}, True),
+        ({"expires_at": NOW}, True),
+        ({"expires_at": NOW + 1}, False),
+    ],
+)
+async def test_a_run_closes_by_its_phase_its_owners_word_or_its_time(how, closing):
+    bench = Bench(**how)
+    _, sight = await bench.scene()
+    assert sight.closing is closing
+    assert sight.abandoned is ("abandon" in how)
+    assert [cleaning for *_, cleaning in bench.shared] == [closing]
+
+
+async def test_of_what_stands_in_the_way_that_which_is_known_of_a_unit_is_said_first():
+    """Before what the server refused, and that before the want of a place."""
+    bench = Bench()
+    bench.session.refusals.put(("b", 1), says("refused"))
+    bench.session.refusals.put(("c", 1), says("refused"))
+    scene, sight = await bench.scene()
+    assert {name: each.reason for name, each in scene.world.objections.items()} == {
+        "a": "known",
+        "b": "known",
+        "c": "refused",
+    }
+    [(facts, hindered, _)] = bench.shared
+    assert (list(facts), set(hindered)) == ([("a", 1)], {"a", "b", "c"})
+    assert (scene.world.slots, scene.world.gated, scene.now) == (3, frozenset({"exec"}), NOW)
+    assert scene.world.target == TargetState(started=True)
+    assert sight.outputs == {("a", 1): {"url": b"1"}}
