@@ -1,4 +1,4 @@
-"""Alarms ring at their moments by the wall clock: not before, and for each run at one alone."""
+"""Alarms ring at their moments by the wall clock, for each run at one alone; and a gap in time is noticed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayfly.embedded import alarms
+from dayfly.embedded import alarms, clock
 from dayfly.embedded.alarms import Alarms
+from dayfly.embedded.clock import JUMP_MS, SILENCE_MS, Gap, Gaps
 
 NOW = 1_000_000
 
@@ -71,3 +72,50 @@ def test_at_the_end_none_rings(bench):
         bench.alarms.set(uid, NOW + 5)
     bench.alarms.stop()
     assert all(timer.cancelled for timer in bench.loop.timers)
+
+
+class TestGaps:
+    """Time that nobody here has lived through."""
+
+    @pytest.fixture
+    def time(self, monkeypatch):
+        """Two clocks: by how much the wall's leads, and that by which timers run."""
+        found = SimpleNamespace(lead=5_000, now=100)
+        monkeypatch.setattr(clock, "_lead", lambda: found.lead)
+        monkeypatch.setattr(clock, "_monotonic_ms", lambda: found.now)
+        return found
+
+    @pytest.mark.parametrize(
+        ("lead", "now", "ms"),
+        [
+            (JUMP_MS, 0, JUMP_MS),
+            (-JUMP_MS, 0, -JUMP_MS),
+            (JUMP_MS - 1, 0, None),
+            (1 - JUMP_MS, SILENCE_MS - 1, None),
+            (0, SILENCE_MS, SILENCE_MS),
+            (JUMP_MS, SILENCE_MS, JUMP_MS),
+        ],
+    )
+    def test_a_jump_and_a_silence_are_told_until_they_are_heeded(self, time, lead, now, ms):
+        gaps = Gaps()
+        time.lead += lead
+        time.now += now
+        gap = gaps.seen()
+        assert gap == (None if ms is None else Gap(ms, time.lead, time.now))
+        if gap is not None:
+            assert gaps.seen() == gap
+            gaps.heed(gap)
+            assert gaps.seen() is None
+
+    def test_whoever_looks_often_enough_was_never_silent(self, time):
+        gaps = Gaps()
+        for _ in range(3):
+            time.now += SILENCE_MS - 1
+            assert gaps.seen() is None
+
+    def test_a_clock_that_is_steered_has_jumped_once_it_is_far_enough(self, time):
+        gaps = Gaps()
+        time.lead += JUMP_MS - 1
+        assert gaps.seen() is None
+        time.lead += 1
+        assert gaps.seen() == Gap(JUMP_MS, time.lead, time.now)

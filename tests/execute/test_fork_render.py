@@ -179,6 +179,12 @@ class TestChanges:
                 made(change, hosts=hosts)
             assert refused.value.reason == "ForkWithoutService"
 
+    def test_one_without_a_port_has_an_address_for_who_asks_for_none(self):
+        of = {"kind": "Deployment", "namespace": "shop", "name": "api"}
+        change = EnvChange(name="API", source={"fork": {"forkOf": of, "expression": "{{ .Service.Host }}"}})
+        env = main_of(made(change, hosts={("shop", "api"): ("f-api.shop.svc", 0)}))["env"]
+        assert env[-1] == {"name": "API", "value": "f-api.shop.svc"}
+
     def test_images(self):
         images = ({"image": "web:2"}, {"image": "side:2", "container": "side"})
         containers = made(images=images)["spec"]["template"]["spec"]["containers"]

@@ -85,6 +85,11 @@ def cluster():
     return Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
 
 
+def test_a_run_takes_the_turn_of_its_targets_namespace(cluster):
+    cluster.runs.put(a_run("a"))
+    assert (cluster._namespace_of("a"), cluster._namespace_of("unknown")) == ("shop", "")
+
+
 def test_its_age_is_that_of_the_most_backward_cache(cluster):
     """Before all have been whole once there is none; one that is added later counts from its first list on."""
     cluster.reflectors = [SimpleNamespace(age=age, synced=True) for age in (1.0, 7.0)]

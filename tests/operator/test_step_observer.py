@@ -170,7 +170,9 @@ class TestMissing:
 class TestPassingOver:
     """A pod that waits to be claimed and would read other than what is told by now is left out of what is seen."""
 
-    def left(self, seed: Pod, *, name: str = SEED, make=None, text: bool = True, seeded=None, now: int = NOW) -> bool:
+    def left(
+        self, seed: Pod, *, name: str = SEED, make=None, text: bool = True, seeded=None, now: int = NOW, fact=None
+    ) -> bool:
         """Whether it is still there, where what it reads has just been told by the first attempt."""
         told = {"url": OutputRecord(digest="sha256:0", size=1, text=text)}
         facts = {(MAKE, 1): Ended(result=Result(outcome="succeeded", ended_at=NOW, outputs=told))}
@@ -178,7 +180,7 @@ class TestPassingOver:
         bench.sight.now = now
         key = (name, 1)
         bench.sight.pods[key] = seed
-        facts[key] = Held(ref="s")
+        facts[key] = fact or Held(ref="s")
         _pass_over(bench.sight, facts)
         assert (MAKE, 1) in facts
         return key in facts
@@ -202,6 +204,9 @@ class TestPassingOver:
 
     def test_one_that_is_claimed_is_let_go_whatever_it_reads(self):
         assert self.left(pod(SEED, uid="s", reads="7", gated=True), seeded=record())
+
+    def test_what_does_not_wait_behind_its_gate_is_not_left_out(self):
+        assert self.left(pod(SEED, uid="s", reads="7"), fact=Running(since=1))
 
     def test_one_of_which_the_plan_says_nothing_is_not_judged(self):
         assert self.left(pod("db/gone", uid="s", reads="7", gated=True), name="db/gone")
@@ -308,3 +313,28 @@ class TestHearing:
     async def test_of_what_is_recorded_or_another_attempt_nothing_is_heard(self, monkeypatch, how):
         fact, followed, _ = await self.heard(monkeypatch, self.END, **how)
         assert (fact, followed) == (None, [])
+
+
+class TestEnds:
+    """Of the pod of an attempt that has ended the outputs are wanted as long as that is not recorded."""
+
+    END = Ended(result=Result(outcome="succeeded", ended_at=NOW))
+
+    @pytest.mark.parametrize(
+        ("of", "wanted"),
+        [(record(), True), (record(State.UNKNOWN), True), (record(State.DONE), False), (UnitRecord(attempt=2), False)],
+        ids=["at work", "in doubt", "recorded", "one before the last"],
+    )
+    async def test_they_are_asked_for(self, monkeypatch, of, wanted):
+        bench, asked = Bench(make=of), []
+        monkeypatch.setattr(step_observer.read, "pod", lambda *_, **__: step_observer.read.Seen(fact=self.END))
+
+        async def with_outputs(_sight, key, seen, _pod):
+            asked.append(key)
+            return seen.fact
+
+        bench.observer._with_outputs = with_outputs
+        before = bench.session.pod("p").log_wait
+        assert await bench.observer._read(bench.sight, MAKE, 1, pod()) == self.END
+        assert asked == [(MAKE, 1)] * wanted
+        assert (bench.session.pod("p").log_wait is before) is wanted, "of what is recorded no log is waited for"

@@ -113,3 +113,31 @@ def test_each_label_that_was_taken_away_is_named():
     pod["metadata"]["labels"] = None
     found = [each.path for each in policy.restored(pod, merged({}))]
     assert found == ["metadata.labels[dayfly.dev/run]", "metadata.labels[dayfly.dev/reads]"]
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {},
+        {"metadata": None, "spec": None},
+        {"metadata": {}, "spec": {"containers": None, "volumes": None}},
+        {
+            "metadata": {"labels": None, "annotations": None},
+            "spec": {"containers": [{"name": "main", "volumeMounts": None}]},
+        },
+    ],
+)
+def test_of_one_from_which_things_were_taken_each_is_told(stored):
+    """Whatever a webhook leaves of it, it is judged, and never let go."""
+    told = {violation.path for violation in policy.restored(stored, merged({}))}
+    assert told >= {
+        "metadata.name",
+        "metadata.finalizers",
+        "metadata.ownerReferences",
+        "metadata.labels[dayfly.dev/run]",
+        "spec.schedulingGates",
+        "spec.volumes (dayfly)",
+        "container main: command",
+        "container main: env",
+        "container main: volumeMounts",
+    }

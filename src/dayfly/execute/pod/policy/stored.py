@@ -60,7 +60,7 @@ def _main(stored: dict[str, Any], rendered: dict[str, Any]) -> Iterator[str]:
     yield from (f"container {MAIN}: {field}" for field in _ALONE if main.get(field))
     if not hears(main):
         yield f"container {MAIN}: env"
-    ours = wanted.get("volumeMounts") or []
+    ours = wanted["volumeMounts"]
     if not all(holds(mount, main.get("volumeMounts")) for mount in ours):
         yield f"container {MAIN}: volumeMounts"
     for container in containers_of(stored):
