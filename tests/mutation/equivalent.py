@@ -34,6 +34,10 @@ EQUIVALENT: dict[str, str] = {
     "embedded/beginning.py take: time.sleep(0.001) -> pass": (
         "whoever only looks for a server has the lock for microseconds: without the pause it is asked for more often"
     ),
+    "embedded/executors.py ForkExecutor.objections: ((step.id, self._objection(live, step)) for step in live.pla ... lues() "
+    "if step.unit.fork) -> ((step.id, self._objection(live, step)) for step in live.plan.kept.values())": (
+        "all that a run keeps on this host derives from something"
+    ),
     "embedded/host.py EmbeddedHost._changed: 1 -> 2": _RISES,
     "embedded/host.py EmbeddedHost._ended: 1 -> 2": _RISES,
     'embedded/ledger.py Ledger.__init__: self._db.execute("PRAGMA synchronous = FULL") -> pass': _DEFAULT,

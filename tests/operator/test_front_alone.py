@@ -69,7 +69,7 @@ class TestHeeding:
 class TestRevising:
     async def revised(self, *, closed: bool = False, written: bool = True, had: tuple[Unit, ...] = ()):
         bench = Front()
-        bench.wishes({"forks": [FORK]}, generation=2)
+        bench.wishes({"forks": [FORK]}, generation=2, finalizers=[TARGET_FINALIZER])
         bench.runs(had, closed=closed)
         bench.written = written
         await bench.look()

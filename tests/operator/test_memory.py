@@ -208,6 +208,17 @@ class TestFollowers:
         await story(followers, *pods)
         await followers.close()
 
+    def test_one_whose_log_has_ended_keeps_no_other_from_being_followed(self):
+        async def story(followers, pod, _other) -> None:
+            gone = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, name="gone"))
+            followers.follow(gone, "run")
+            assert len(followers._tasks) == 1
+            await asyncio.sleep(1)
+            assert followers._tasks == {}
+            assert not followers.wants(gone), "nor is it asked again"
+
+        run(self.beside(story))
+
     def test_what_is_recorded_is_followed_no_more(self):
         async def story(followers, pod, _other) -> None:
             followers.follow(pod, "run")

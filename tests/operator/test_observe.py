@@ -72,6 +72,7 @@ class Bench:
         ({"stop": ASKED}, True),
         ({"abandon": ASKED}, True),
         ({"expires_at": NOW}, True),
+        ({"expires_at": 1}, True),
         ({"expires_at": NOW + 1}, False),
     ],
 )

@@ -128,6 +128,14 @@ class TestSharing:
         assert found.slots == 2, "both are held and not begun"
         assert list(found.objections) == [C]
 
+    def test_what_is_held_and_not_begun_may_begin_beside_what_is_free(self):
+        async def story(bench):
+            found = bench.run("one", b=alive())
+            assert bench.places.hold(found, A, cleaning=False)
+            return await bench.slots(found)
+
+        assert played(story, bound=5) == 4, "of five one has begun"
+
     def test_of_those_that_wait_the_first_is_next(self):
         async def story(bench):
             bench.run("one", a=alive())

@@ -15,7 +15,7 @@ from dayfly import __version__
 from dayfly.cli.verbs import run
 from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector
-from dayfly.kube.objects import anything
+from dayfly.kube.objects import Key, anything
 from dayfly.operator.front.front import Front
 from dayfly.operator.main import Operator, Place, operate
 from dayfly.operator.monitoring.journal import JsonLines
@@ -175,7 +175,7 @@ class TestProcess:
             await process
 
     @staticmethod
-    async def begun(monkeypatch, run) -> asyncio.Task[None]:
+    async def begun(monkeypatch, run, port: int = 0) -> asyncio.Task[None]:
         """A process whose operator does no more than `run`; it has begun that."""
         began = asyncio.Event()
 
@@ -185,7 +185,7 @@ class TestProcess:
 
         monkeypatch.setattr(Operator, "run", running)
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
-        place = Place("one", "dayfly-system", free_port(), lease_s=0)
+        place = Place("one", "dayfly-system", port or free_port(), lease_s=0)
         process = asyncio.create_task(operate(client, Runner.of(b"program"), place, asyncio.Event()))
         await began.wait()
         return process
@@ -206,6 +206,25 @@ class TestProcess:
         async with asyncio.timeout(10):
             await asyncio.gather(process, return_exceptions=True)
         assert ended.is_set()
+
+    async def test_until_its_first_lists_are_whole_it_is_alive_and_not_ready(self, monkeypatch):
+        port = free_port()
+        process = await self.begun(monkeypatch, asyncio.Event().wait, port)
+        async with aiohttp.ClientSession() as session:
+            for path, status in (("healthz", 200), ("readyz", 503)):
+                async with session.get(f"http://127.0.0.1:{port}/{path}") as answer:
+                    assert answer.status == status
+        process.cancel()
+        await asyncio.gather(process, return_exceptions=True)
+
+    async def test_without_a_front_nobody_waits_for_wishes(self):
+        """Nor does what comes of them pile up."""
+        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        for front in (None, Front):
+            cluster = Operator(client, runner=RUNNER, front=front).cluster
+            for queue, key in ((cluster.wishes, Key("shop", "box")), (cluster.published, "pg")):
+                queue.add(key)
+                assert len(queue) == (1 if front else 0)
 
     async def test_what_the_operator_dies_of_ends_the_process(self, monkeypatch):
         """Its kubelet begins another one."""

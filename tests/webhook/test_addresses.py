@@ -143,7 +143,7 @@ def test_nothing_is_sent_in_the_clear_but_to_whom_an_administrator_allows(tmp_pa
         return [(socket.AF_INET, ("93.184.216.34", port))]
 
     sent = send(tmp_path, unit("http://api.example/"), resolver=public)
-    assert (sent.reason, no_connection) == ("AddressRefused", [])
+    assert (sent.reason, no_connection, sent.pauses) == ("AddressRefused", [], [])
     assert "--allow-webhook api.example:80" in sent.log
 
 

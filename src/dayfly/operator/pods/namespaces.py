@@ -89,11 +89,12 @@ class Namespaces:
             NotGrantedError: no such step may run there.
             errors.ApiError: the server cannot be asked, or refuses the runner.
         """
-        until, granted = self._known.get(namespace, (0, None))
-        if granted is None or self._now() >= until:
-            granted = await self._ask(namespace)
+        known = self._known.get(namespace)
+        if known is None or self._now() >= known[0]:
+            asked = await self._ask(namespace)
             await self._equip(namespace)
-            self._known[namespace] = self._now() + BELIEVED_MS, granted
+            known = self._known[namespace] = self._now() + BELIEVED_MS, asked
+        _, granted = known
         if namespace != home and granted.homes.isdisjoint({home, "*"}):
             raise NotGrantedError(
                 Reason.NAMESPACE_NOT_GRANTED,

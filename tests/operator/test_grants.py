@@ -1,0 +1,147 @@
+"""In which namespaces steps may run, whose, and with what: as an administrator has said lately."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from dayfly.kube import errors
+from dayfly.operator.pods import namespaces
+from dayfly.operator.pods.namespaces import BELIEVED_MS, NotGrantedError, Runner
+from dayfly.plan.reasons import Reason
+
+RUNNERS = {"dayfly.dev/runners": "true"}
+GONE = errors.NotFound("GET", "gone", status=404)
+
+
+class Bench:
+    """What a server tells of namespaces; `made` are the runners that it was given."""
+
+    def __init__(self, program: bytes = b"program") -> None:
+        self.clock = 0
+        self.meta: dict[str, SimpleNamespace] = {}
+        self.equipped: set[str] = set()
+        self.made: list[str] = []
+        self.asked: list[str] = []
+        self.fault: Exception | None = None
+        client = SimpleNamespace(get=self._get, create=self._create)
+        self.known = namespaces.Namespaces(client, Runner("runner-1", program), lambda: self.clock)
+
+    async def _get(self, _kind, name, namespace=""):
+        if namespace:
+            if namespace in self.equipped:
+                return None
+            raise GONE
+        self.asked.append(name)
+        if name not in self.meta:
+            raise GONE
+        return SimpleNamespace(metadata=self.meta[name])
+
+    async def _create(self, _kind, body, namespace):
+        self.made.append(namespace)
+        if self.fault:
+            raise self.fault
+        assert body["metadata"] == {"name": "runner-1", "namespace": namespace}
+
+    def there(self, name: str, labels: dict | None = None, **annotations: str):
+        notes = {f"dayfly.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+        self.meta[name] = SimpleNamespace(labels=labels, annotations=notes or None)
+        return self
+
+    async def refused(self, namespace: str, home: str = "shop") -> tuple[str, str]:
+        with pytest.raises(NotGrantedError) as refused:
+            await self.known.of(namespace, home)
+        return refused.value.reason, str(refused.value)
+
+
+class TestGrants:
+    @pytest.mark.parametrize(
+        ("namespace", "advice"),
+        [("dayfly-runners", "apply the install manifest again"), ("team", "create it, or change the plugin")],
+    )
+    async def test_one_that_is_not_there(self, namespace, advice):
+        reason, said = await Bench().refused(namespace)
+        assert (reason, said) == (Reason.NAMESPACE_MISSING, f"namespace {namespace} does not exist: {advice}")
+
+    @pytest.mark.parametrize("labels", [None, {}, {"dayfly.dev/runners": "false"}, {"dayfly.dev/runners": "True"}])
+    async def test_one_that_has_not_the_label(self, labels):
+        bench = Bench().there("team", labels)
+        reason, said = await bench.refused("team", "team")
+        assert reason == Reason.NAMESPACE_NOT_GRANTED
+        assert "label it dayfly.dev/runners=true" in said
+        assert bench.made == []
+
+    async def test_one_that_takes_its_own_alone(self):
+        bench = Bench().there("team", RUNNERS, runners_from="other, shops")
+        assert (await bench.known.of("team", "team")).homes == {"other", "shops"}
+        reason, said = await bench.refused("team")
+        assert reason == Reason.NAMESPACE_NOT_GRANTED
+        assert "does not take steps of sandboxes in shop" in said
+
+    async def test_one_that_takes_others(self):
+        bench = Bench().there("team", RUNNERS, runners_from=" other , shop,", pod_keys="a/b,c/*")
+        granted = await bench.known.of("team", "shop")
+        assert (granted.homes, granted.keys) == ({"other", "shop"}, {"a/b", "c/*"})
+
+    async def test_that_of_all_takes_all_without_a_label(self):
+        granted = await Bench().there("dayfly-runners").known.of("dayfly-runners", "shop")
+        assert (granted.level, granted.homes, granted.keys) == ("baseline", {"*"}, frozenset())
+
+    @pytest.mark.parametrize(
+        ("enforced", "level"), [("restricted", "restricted"), ("baseline", "baseline"), ("", "baseline")]
+    )
+    async def test_its_level_is_that_which_it_enforces(self, enforced, level):
+        bench = Bench().there("team", RUNNERS | {"pod-security.kubernetes.io/enforce": enforced})
+        assert (await bench.known.of("team", "team")).level == level
+
+
+class TestBelieving:
+    async def test_what_was_said_is_believed_for_a_while(self):
+        bench = Bench().there("team", RUNNERS)
+        for clock, asked in ((0, 1), (BELIEVED_MS - 1, 1), (BELIEVED_MS, 2), (2 * BELIEVED_MS - 1, 2)):
+            bench.clock = clock
+            await bench.known.of("team", "team")
+            assert len(bench.asked) == asked
+
+    async def test_a_grant_that_was_taken_back_is_none(self):
+        bench = Bench().there("team", RUNNERS)
+        await bench.known.of("team", "team")
+        bench.there("team", {})
+        bench.clock = BELIEVED_MS
+        await bench.refused("team", "team")
+
+    async def test_what_was_refused_is_asked_again(self):
+        bench = Bench().there("team", {})
+        await bench.refused("team", "team")
+        bench.there("team", RUNNERS)
+        await bench.known.of("team", "team")
+
+
+class TestRunner:
+    async def test_it_is_put_where_it_is_not(self):
+        bench = Bench().there("team", RUNNERS).there("other", RUNNERS)
+        bench.equipped.add("other")
+        for namespace in ("team", "other"):
+            await bench.known.of(namespace, namespace)
+        assert bench.made == ["team"]
+
+    async def test_a_peer_may_be_quicker(self):
+        bench = Bench().there("team", RUNNERS)
+        bench.fault = errors.AlreadyExists("POST", "exists", status=409)
+        await bench.known.of("team", "team")
+        bench.clock, bench.fault = BELIEVED_MS, errors.Forbidden("POST", "no", status=403)
+        with pytest.raises(errors.Forbidden):
+            await bench.known.of("team", "team")
+
+    async def test_without_a_program_none_is(self):
+        bench = Bench(b"").there("team", RUNNERS)
+        await bench.known.of("team", "team")
+        assert bench.made == []
+
+    @pytest.mark.parametrize(("machine", "name"), [(62, "amd64"), (183, "arm64"), (3, "amd64")])
+    def test_it_tells_on_which_nodes_it_starts(self, machine, name):
+        program = bytes(18) + machine.to_bytes(2, "little")
+        assert Runner.of(program).architecture == name
+        assert Runner.of(program).name != Runner.of(program + b"x").name
+        assert Runner.of(program).manifest("team")["immutable"] is True
