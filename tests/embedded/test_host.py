@@ -283,6 +283,20 @@ class TestPorts:
         Ports(place).keep_only({"other"})
         assert [note.name.split(".")[0] for note in Path(place.work).glob("*.port")] == ["other"]
 
+    def test_what_others_were_promised_outlives_its_notes(self, place):
+        """They lie where somebody may clear up under a fork that runs."""
+        ports = Ports(place)
+        kept = ports.of("other", self.FORK)
+        ports.of("u", self.FORK)
+        for note in Path(place.work).glob("*.port"):
+            note.unlink()
+        ports.forget("u")
+        assert ports.known("other", self.FORK) == kept
+        assert ports.known("u", self.FORK) == 0
+
+    def test_it_is_one_that_anybody_may_listen_at(self, place):
+        assert Ports(place).of("u", self.FORK) > 1023
+
     def test_one_at_which_somebody_else_listens_is_replaced(self, place):
         ports = Ports(place)
         port = ports.of("u", self.FORK)

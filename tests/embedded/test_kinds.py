@@ -405,3 +405,48 @@ class TestProbing:
         [probe] = bench.forks._probes.values()
         await asyncio.wait_for(bench.forks.close(), 10)
         assert probe.cancelled()
+
+
+class TestAnswering:
+    """Whether something accepts connections at a port, asked as long as the process is there."""
+
+    @pytest.fixture
+    def pauses(self, monkeypatch):
+        """Between two questions; they take no time."""
+        found: list[float] = []
+        monkeypatch.setattr(forks.asyncio, "sleep", self._noted(found))
+        return found
+
+    @staticmethod
+    def _noted(found: list[float]):
+        async def sleep(seconds: float) -> None:
+            found.append(seconds)
+
+        return sleep
+
+    @staticmethod
+    def listening(monkeypatch, after: int) -> list[int]:
+        """Somebody listens, after so many questions; returns the ports that are asked."""
+        asked: list[int] = []
+
+        async def connect(host, port):
+            assert host == "127.0.0.1"
+            asked.append(port)
+            if len(asked) <= after:
+                raise ConnectionRefusedError
+            return None, SimpleNamespace(close=lambda: asked.append(0))
+
+        monkeypatch.setattr(forks.asyncio, "open_connection", connect)
+        return asked
+
+    async def test_it_is_asked_less_and_less_often(self, monkeypatch, pauses):
+        asked = self.listening(monkeypatch, after=10)
+        assert await forks.answered(7, lambda: True)
+        assert asked == [7] * 11 + [0], "and let go"
+        assert pauses == pytest.approx([min(0.05 * 1.5**n, 1.0) for n in range(10)])
+
+    async def test_and_no_more_once_it_is_gone(self, monkeypatch, pauses):
+        asked = self.listening(monkeypatch, after=99)
+        there = iter((True, True, False))
+        assert not await forks.answered(7, lambda: next(there))
+        assert (len(asked), len(pauses)) == (2, 2)

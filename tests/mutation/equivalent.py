@@ -38,6 +38,7 @@ EQUIVALENT: dict[str, str] = {
     "if step.unit.fork) -> ((step.id, self._objection(live, step)) for step in live.plan.kept.values())": (
         "all that a run keeps on this host derives from something"
     ),
+    "embedded/forks.py _is_free: 1 -> 2": "whatever is not 0 sets the option",
     "embedded/host.py EmbeddedHost._changed: 1 -> 2": _RISES,
     "embedded/host.py EmbeddedHost._ended: 1 -> 2": _RISES,
     'embedded/ledger.py Ledger.__init__: self._db.execute("PRAGMA synchronous = FULL") -> pass': _DEFAULT,
@@ -51,6 +52,11 @@ EQUIVALENT: dict[str, str] = {
     ),
     "operator/cluster/caches.py _baselines: [unit.fork.baseline for unit in (run.spec.forks if run else ()) if unit.fork] "
     "-> [unit.fork.baseline for unit in (run.spec.forks if run else ())]": "all of a run's `forks` derive from something",
+    "operator/targets/sandbox.py SandboxTarget.heard: seen is None or _only_ours(change) -> (_only_ours(change))": (
+        _ONE_OF_TWO
+    ),
+    "operator/targets/targets.py Targets._heard: item is None or not adapter.heard(change) -> "
+    "(not adapter.heard(change))": _ONE_OF_TWO,
     "operator/monitoring/journal.py _told: assert_never(move) -> pass": "there is no other move: type checkers hold that",
     "operator/cluster/runs.py Runs._heard: change.new is None and change.old is not None -> (change.new is None)": (
         _ONE_OF_TWO

@@ -8,10 +8,12 @@ import pytest
 
 from dayfly.execute.pod import names
 from dayfly.kube.objects import ObjectMeta, Pod
+from dayfly.operator.pods import pod_builder
 from dayfly.operator.pods.pod_builder import _LATE_MS, PodBuilder, RefusedPodError
+from dayfly.operator.pods.senders import NoSenderError
 from dayfly.plan.sealed import seal
 from dayfly.spec.frames import encode
-from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Timeouts, Unit
+from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Timeouts, Unit, Webhook
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 MAKE = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"), timeouts=Timeouts(schedule_ms=7_000, pull_ms=500))
@@ -76,3 +78,48 @@ class TestServices:
 
     def test_nor_one_of_another_namespace(self):
         self.made({"app": "web"}, "shop")
+
+
+class TestSenders:
+    """A webhook is what runs in its pod: our sender, told of what is absent and what must not be shown."""
+
+    async def executed(self, monkeypatch, unit: Unit, place: object = "place"):
+        told: list[dict] = []
+
+        async def sender():
+            if isinstance(place, Exception):
+                raise place
+            return place
+
+        def as_exec(of, where, **how):
+            told.append({"where": where, **how})
+            return f"{of.name} as what runs"
+
+        monkeypatch.setattr(pod_builder, "as_exec", as_exec)
+        builder = PodBuilder.__new__(PodBuilder)
+        builder._senders = SimpleNamespace(place=sender)
+        inputs = {"url": None, "zone": b"z", "user": None}
+        attempt = SimpleNamespace(run="u", unit="db/make", inputs=inputs, sensitive=frozenset({"zone"}))
+        run = SimpleNamespace(ledger=SimpleNamespace(unit=lambda name: f"record of {name}"))
+        return await builder._executed(run, unit, attempt), told
+
+    async def test_it_is_sent_by_ours(self, monkeypatch):
+        unit = Unit(name="make", kind="webhook", webhook=Webhook(request={}))
+        found, [told] = await self.executed(monkeypatch, unit)
+        assert found == "make as what runs"
+        assert told == {
+            "where": "place",
+            "run": "u",
+            "name": "db/make",
+            "record": "record of db/make",
+            "absent": ["url", "user"],
+            "sensitive": frozenset({"zone"}),
+        }
+
+    async def test_without_a_sender_there_is_no_pod(self, monkeypatch):
+        unit = Unit(name="make", kind="webhook", webhook=Webhook(request={}))
+        with pytest.raises(RefusedPodError, match="name an image"):
+            await self.executed(monkeypatch, unit, NoSenderError("name an image"))
+
+    async def test_a_script_is_what_it_is(self, monkeypatch):
+        assert await self.executed(monkeypatch, MAKE) == (MAKE, [])

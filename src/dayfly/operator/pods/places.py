@@ -236,7 +236,8 @@ class _Bounds:
         self._known: dict[str, tuple[int, int]] = {}
 
     async def learn(self, namespace: str) -> None:
-        if not namespace or self._now() < self._known.get(namespace, (0, 0))[0]:
+        known = self._known.get(namespace)
+        if not namespace or (known is not None and self._now() < known[0]):
             return
         seen = await self._client.find(NAMESPACES, namespace)
         said = ((seen.metadata.annotations if seen else None) or {}).get(STEPS_ANNOTATION, "")
@@ -244,7 +245,8 @@ class _Bounds:
         self._known[namespace] = self._now() + BELIEVED_MS, bound
 
     def of(self, bucket: _Bucket) -> int:
-        bound = self._known.get(bucket.namespace, (0, self._usual))[1]
+        known = self._known.get(bucket.namespace)
+        bound = self._usual if known is None else known[1]
         # Where nothing more is to be made, what there is still has to go.
         return max(bound, 1) if bucket.cleaning else bound
 
