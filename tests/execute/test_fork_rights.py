@@ -202,6 +202,11 @@ AT_HOME = {
         f"{MAIN}.env[X].valueFrom.fileKeyRef",
         "",
     ),
+    "all variables of another kind": (
+        main(envFrom=[{"fileRef": {"volumeName": "identity"}}]),
+        f"{MAIN}.envFrom[0].fileRef",
+        "",
+    ),
     "pull secrets of another form": (
         pod(imagePullSecrets=[{"name": "x", "namespace": "kube-system"}]),
         f"{POD}.imagePullSecrets",
@@ -513,4 +518,6 @@ class TestChance:
             "order on the object",
             "label on the object",
             "held for ever",
+            # No field that a server of today has.
+            "all variables of another kind",
         }

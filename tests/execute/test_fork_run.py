@@ -4,9 +4,11 @@ import copy
 
 import pytest
 
+from dayfly.execute.fork.read import Service, Workload
 from dayfly.execute.fork.render import FORM_ANNOTATION, REPLICAS_ANNOTATION
 from dayfly.execute.fork.run import DEPLOYMENTS, ForeignForkError, Forks
 from dayfly.kube.client import Client
+from dayfly.kube.objects import AnnotatedMeta
 from kube.fake import FakeCluster, run
 
 REVISION = "deployment.kubernetes.io/revision"
@@ -104,3 +106,14 @@ def test_only_ours_is_found_when_it_is_made_again():
         there["metadata"]["ownerReferences"] = owners
         with pytest.raises(ForeignForkError, match="Deployment default/fork exists and does not belong to Dayfly"):
             told(lambda forks, _: forks.prepare(manifest()), there)
+
+
+@pytest.mark.parametrize(("act", "kind"), [("remove", Workload), ("remove_service", Service)])
+def test_what_is_on_its_way_out_needs_nothing(act, kind):
+    """Nothing is asked of the server, and nobody has to look again."""
+
+    async def main():
+        meta = AnnotatedMeta(name="fork", namespace="default", uid="u", deletion_timestamp="2026-01-01T00:00:00Z")
+        return await getattr(Forks(None), act)(kind(metadata=meta))
+
+    assert run(main()) is True

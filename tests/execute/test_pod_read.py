@@ -195,6 +195,20 @@ def test_a_placed_pod_that_is_pending_proves_nothing():
     assert isinstance(seen(main={"running": {"startedAt": "2026-01-01T00:00:00Z"}}), Running)
 
 
+def test_one_that_its_kubelet_has_taken_waits_since_then():
+    pod = {
+        "metadata": {"name": "r", "uid": "p", "creationTimestamp": "1970-01-01T00:00:01Z"},
+        "spec": {"nodeName": "n"},
+        "status": {
+            "phase": "Pending",
+            "startTime": "1970-01-01T00:06:00Z",
+            "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:05:00Z"}],
+        },
+    }
+    fact = read.pod(msgspec.convert(pod, Pod), unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
+    assert fact == Waiting(since=360_000, reason="Starting", message="", placed=True)
+
+
 def test_a_placed_pod_waits_since_it_was_placed_not_since_it_was_made_behind_its_gate():
     """Its kubelet has written nothing yet: when it began is the scheduler's word."""
     pod = {

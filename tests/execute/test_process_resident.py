@@ -1,6 +1,7 @@
 """The resident runner's life: nothing is left of it, and nobody waits for its answer for ever."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,18 @@ async def test_it_begins_anew_when_it_is_needed_again(mute):
 async def test_one_that_cannot_begin_says_so(tmp_path):
     with pytest.raises(FileNotFoundError):
         await Resident(str(tmp_path / "none"), {}).fork("/folder", "none")
+
+
+async def test_one_that_is_stopped_ends_as_well(tmp_path):
+    """It has nothing that it could lose, and nobody waits for it to go on."""
+    path = tmp_path / "runner"
+    path.write_text("#!/bin/sh\nkill -STOP $$\n")
+    path.chmod(0o700)
+    resident = Resident(str(path), {"PATH": "/usr/bin:/bin"})
+    [question] = await asked(resident)
+    process = resident._child
+    await asyncio.to_thread(os.waitid, os.P_PID, process, os.WSTOPPED | os.WNOWAIT)
+    resident.close()
+    assert not lives(process)
+    with pytest.raises(UnansweredError):
+        await question

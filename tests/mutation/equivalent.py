@@ -26,6 +26,12 @@ EQUIVALENT: dict[str, str] = {
     "(any((address in network for network in _TRANSLATED)))": (
         "to this version of `ipaddress` all of them are private; newer ones look inside"
     ),
+    **{
+        f"execute/webhook/guard.py _inside: 0xFFFFFFFF -> 4294967296 ({number})": (
+            "all of Teredo's network is private to this version of `ipaddress`, whatever is inside"
+        )
+        for number in (2, 3)
+    },
     "execute/process/resident.py Resident._opened: ours.setblocking(False) -> pass": (
         "it is read when there is something to read, and so few questions at once never fill it"
     ),

@@ -127,6 +127,12 @@ def test_whatever_somebody_writes_into_a_status_is_judged_in_few_words(status, v
     assert "\n" not in said.message
 
 
+@pytest.mark.parametrize(("observed", "standing"), [(0, R), (1, R), (None, R), ("1", R), (True, R)])
+def test_one_of_a_kind_without_generations_is_as_its_controller_says(observed, standing):
+    found = {"kind": "Thing", "metadata": {"name": "x"}, "status": {"observedGeneration": observed, "ready": True}}
+    assert judged(found, CONTRACT).standing is standing
+
+
 def test_whose_it_is():
     mine = {"metadata": {"uid": "u", "annotations": {"dayfly.dev/nonce": "t"}}}
     assert read.is_ours(mine, ref="", token="t")

@@ -233,6 +233,27 @@ class TestHearing:
         asked, wished = self.asked(lambda bench: self.change(bench, labels={"a": "b"}))
         assert (asked, wished) == ([(True, Urgency.NORMAL)], 1)
 
+    def test_what_we_write_ourselves_is_no_news(self):
+        """Its status, with our finalizer on it or not, and that finalizer when it comes."""
+
+        def status(bench):
+            seen = bench.caches.sandboxes.get("box", "shop")
+            newer = {"resource_version": str(int(seen.metadata.resource_version) + 100)}
+            meta = msgspec.structs.replace(seen.metadata, **newer)
+            bench.caches.sandboxes.put(msgspec.structs.replace(seen, metadata=meta))
+
+        assert self.asked(status) == ([], 0)
+        assert self.asked(lambda bench: self.change(bench, finalizers=[TARGET_FINALIZER])) == ([], 0)
+
+        def held(bench):
+            self.change(bench, finalizers=["x/y", TARGET_FINALIZER])
+            bench.caches.queue.add = bench.caches.wishes.add = lambda *_, **__: told.append(1)
+            status(bench)
+
+        told = []
+        self.asked(held)
+        assert told == []
+
     def test_a_deletion_is_urgent(self):
         asked, wished = self.asked(lambda bench: self.change(bench, deletionTimestamp="1970-01-01T00:01:00Z"))
         assert {urgency for _, urgency in asked} == {Urgency.URGENT}

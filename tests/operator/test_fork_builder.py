@@ -8,12 +8,20 @@ import msgspec
 import pytest
 from rig.alone import NAME, OWN, UNIT, Alone
 
+from dayfly.execute.fork.render import form
+from dayfly.execute.fork.run import ForeignForkError
+from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.render import SecretKey
+from dayfly.kube import errors
+from dayfly.kube.objects import ObjectMeta
 from dayfly.operator.forks import fork_builder
 from dayfly.operator.forks.fork_builder import ForkBuilder
+from dayfly.operator.forks.fork_reconciler import AGAIN_S, _objection, in_place
+from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Output, Ref, Target, Unit
-from dayfly.spec.run import OutputRecord, Request, State, UnitRecord
+from dayfly.spec import lifecycle
+from dayfly.spec.lifecycle import As, Exec, Fork, Input, Lifecycle, Output, Ref, Target, Unit
+from dayfly.spec.run import OutputRecord, Request, Run, State, UnitRecord
 from kube.fake import run
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
@@ -104,3 +112,57 @@ def test_a_fork_that_is_gone_was_deleted_by_somebody_if_it_is_wished_for_still(w
         return (await alone.observe()).facts[NAME, 1]
 
     assert run(story()).result.reason == reason
+
+
+@pytest.mark.parametrize(("old", "reason"), [(True, Reason.REPLACED), (False, "Starting")])
+def test_a_fork_of_an_older_form_is_told_to_be_replaced(old, reason):
+    async def story():
+        alone = Alone()
+        now = form(UNIT, msgspec.convert(alone.web["metadata"], ObjectMeta), {})
+        alone.claimed(alone.deployment(replicas=1, form="" if old else now)["metadata"]["uid"])
+        alone.look()
+        return (await alone.observe()).facts[NAME, 1]
+
+    assert run(story()).reason == reason
+
+
+def test_a_baseline_that_is_out_of_reach_is_looked_at_again():
+    """Nobody tells us when its namespace lets the sandbox fork there."""
+
+    async def story():
+        alone = Alone()
+        of = lifecycle.Baseline(kind="Deployment", namespace="away", name="web")
+        alone.plan = seal((), (msgspec.structs.replace(UNIT, fork=Fork(baseline=of)),))
+        alone.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "away"}})
+        again = []
+        alone.caches.queue.add = lambda key, after=0.0, **_: again.append((key, after))
+        objections = (await alone.observe()).objections
+        return {name: each.reason for name, each in objections.items()}, again
+
+    objections, again = run(story())
+    assert objections == {"fork:away/web": Reason.NAMESPACE_NOT_GRANTED}
+    assert again == [("box", AGAIN_S)]
+
+
+@pytest.mark.parametrize(("generation", "then"), [("g", "g"), ("", "wished")])
+def test_a_fork_of_which_no_form_is_recorded_has_that_which_is_wished_for(generation, then):
+    plan = seal((), (UNIT,))
+    wished = msgspec.structs.replace(plan, kept={NAME: msgspec.structs.replace(plan.kept[NAME], generation="wished")})
+    record = UnitRecord(attempt=1, state=State.CLAIMED, kind="fork", generation=generation)
+    assert in_place(wished, Run(uid="u", target=TARGET, plan="", units={NAME: record})).kept[NAME].generation == then
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "advice"),
+    [
+        (errors.Forbidden("POST", "exceeded quota", status=403, reason="Forbidden"), "Forbidden", False),
+        (errors.Forbidden("POST", 'x is forbidden: User "op" cannot create resource "y"', status=403), "Refused", True),
+        (errors.Invalid("POST", "m", status=422, reason="Invalid"), "Invalid", False),
+        (ForeignForkError("m"), "NameTaken", False),
+        (CannotRenderError(Reason.BAD_PATCH, "m"), "BadPatch", False),
+    ],
+)
+def test_what_stands_in_the_way_is_said_with_what_to_do_where_somebody_can(error, reason, advice):
+    found = _objection(error, 5)
+    assert (found.reason, found.since) == (reason, 5)
+    assert ("an administrator can bind the ClusterRole dayfly-forks" in found.message) is advice

@@ -7,13 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.execute.pod import names
-from dayfly.kube.objects import ObjectMeta, Pod
+from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Pod
+from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.pods import pod_builder
 from dayfly.operator.pods.pod_builder import _LATE_MS, PodBuilder, RefusedPodError
 from dayfly.operator.pods.senders import NoSenderError
 from dayfly.plan.sealed import seal
 from dayfly.spec.frames import encode
-from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Timeouts, Unit, Webhook
+from dayfly.spec.lifecycle import Exec, Lifecycle, Origin, Target, Timeouts, Unit, Webhook
+from dayfly.spec.run import Run
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 MAKE = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"), timeouts=Timeouts(schedule_ms=7_000, pull_ms=500))
@@ -123,3 +125,37 @@ class TestSenders:
 
     async def test_a_script_is_what_it_is(self, monkeypatch):
         assert await self.executed(monkeypatch, MAKE) == (MAKE, [])
+
+
+class TestOrigins:
+    """What a step may read goes by the document that it is of."""
+
+    @pytest.mark.parametrize(("name", "inline"), [("db/make", False), ("mq/make", True)])
+    async def test_it_is_judged_by_its_own_documents_origin(self, monkeypatch, name, inline):
+        origins = {"db": Origin(publisher="cluster", plugin="pg"), "mq": Origin()}
+        documents = (
+            Lifecycle(target=TARGET, resource=resource, pre_start=(MAKE,), origin=origin)
+            for resource, origin in origins.items()
+        )
+        judged, asked = [], []
+
+        def check(_made, terms):
+            judged.append(terms.inline)
+            return []
+
+        async def of(_namespace, _home):
+            return SimpleNamespace(level="restricted", keys=frozenset())
+
+        async def grants(origin, _namespace, _references):
+            asked.append(origin)
+
+        monkeypatch.setattr(pod_builder, "check", check)
+        builder = PodBuilder.__new__(PodBuilder)
+        builder._cluster = SimpleNamespace(services=[], now=lambda: 1)
+        builder._namespaces = SimpleNamespace(of=of)
+        builder._runner = SimpleNamespace(name="runner-1", architecture="amd64")
+        builder._plugin_grants = SimpleNamespace(check=grants)
+        run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u", target=TARGET, plan=""))
+        await builder.manifest(run, seal(tuple(documents)), name, 1)
+        assert judged == [inline]
+        assert asked == [origins[name.partition("/")[0]]]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
@@ -16,6 +18,7 @@ from dayfly.cli.verbs import run
 from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector
 from dayfly.kube.objects import Key, anything
+from dayfly.operator import main
 from dayfly.operator.front.front import Front
 from dayfly.operator.main import Operator, Place, operate
 from dayfly.operator.monitoring.journal import JsonLines
@@ -216,6 +219,46 @@ class TestProcess:
                     assert answer.status == status
         process.cancel()
         await asyncio.gather(process, return_exceptions=True)
+
+    @pytest.mark.parametrize(("seconds", "elects"), [(0, False), (5, True)])
+    async def test_where_it_has_others_beside_it_they_elect_one(self, monkeypatch, seconds, elects):
+        seen: list[Operator] = []
+
+        async def run(operator: Operator) -> None:
+            seen.append(operator)
+
+        monkeypatch.setattr(Operator, "run", run)
+        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        place = Place("one", "dayfly-system", free_port(), lease_s=seconds)
+        await operate(client, Runner.of(b"program"), place, asyncio.Event())
+        assert (seen[0]._elector is not None) is elects
+
+    async def test_who_leads_forgets_what_was_said_before_it_works(self, monkeypatch):
+        """Another one may have led meanwhile."""
+        done: list[str] = []
+        elector = SimpleNamespace(identity="one")
+
+        async def led(leads: bool = True) -> None:
+            if not leads:
+                await asyncio.Event().wait()
+
+        async def workers(operator: Operator) -> None:
+            done.append("work")
+            operator.stop()
+
+        @contextlib.asynccontextmanager
+        async def standing(who):
+            yield who
+
+        elector.led = led
+        monkeypatch.setattr(main, "standing", standing)
+        monkeypatch.setattr(Operator, "_workers", workers)
+        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        operator = Operator(client, runner=RUNNER, elector=elector)
+        operator._sandbox_status.reset = lambda: done.append("status")
+        operator._reconciler.sessions.reset = lambda: done.append("sessions")
+        await asyncio.wait_for(operator._work(), 10)
+        assert done == ["status", "sessions", "work"]
 
     async def test_without_a_front_nobody_waits_for_wishes(self):
         """Nor does what comes of them pile up."""

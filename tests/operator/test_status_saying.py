@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference
@@ -121,6 +122,7 @@ class TestSandbox:
         bench = Boxes()
         assert [await bench.say(), await bench.say()] == [0.0, 0.0]
         assert bench.last == (2, True, "AllDesiredWorkloadsReady", READY)
+        assert bench.client.said[0]["run"] == names.run_name("box", "u")
         assert len(bench.client.said) == 1
         assert bench.events == [("Normal", "AllDesiredWorkloadsReady")]
 

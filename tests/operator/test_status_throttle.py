@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
+from dayfly.execute.pod.read import stamp
+from dayfly.operator.cluster.objects import WrittenStatus
 from dayfly.operator.status.status_throttle import (
     SETTLED_MS,
     SILENT_MS,
@@ -72,3 +77,13 @@ def test_a_condition_holds_since_it_changed():
     first = told.hold(False, "ResourcesPending", 1_000)
     assert told.hold(False, "ResourcesPending", 9_000) == first
     assert told.hold(True, "Ready", 9_000) != first
+
+
+@pytest.mark.parametrize(("since", "kept"), [("then", "then"), ("", stamp(7_000))])
+def test_a_condition_holds_since_a_process_before_this_one_has_said_so(since, kept):
+    conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": since}] if since else []
+    spoken = msgspec.convert({"ready": True, "reason": "r", "message": "m", "conditions": conditions}, WrittenStatus)
+    found = StatusThrottle.found(spoken, NEWS, ("0/9",))
+    assert found.hold(True, "r", 7_000) == kept
+    assert found.wait(NEWS, ("0/9",), 7_000) == 0.0
+    assert found.hold(False, "r", 8_000) == stamp(8_000)

@@ -230,6 +230,40 @@ class TestMaking:
         assert await self.make(bench, RefusedPodError("m"), ahead=True) == (None, [], [])
 
 
+class TestPreparing:
+    """A place is held for what is made, among those that create or those that clean up."""
+
+    async def prepared(self, bench, *, creates: bool, ahead: bool = False, placed: bool = True, free: bool = True):
+        held, made = [], []
+
+        def hold(_run, unit, *, cleaning):
+            held.append((unit, cleaning))
+            return placed
+
+        async def is_free(*_):
+            return free
+
+        async def prepare(_sight, name, attempt, *, ahead):
+            made.append((name, attempt, ahead))
+
+        bench.executor._places = SimpleNamespace(hold=hold)
+        bench.executor._free, bench.executor._prepare = is_free, prepare
+        bench.sight.plan = SimpleNamespace(steps={"db/make": SimpleNamespace(creates=creates)})
+        await bench.executor.prepare(bench.sight, Prepare(unit="db/make", attempt=1, ahead=ahead))
+        return held, made
+
+    @pytest.mark.parametrize("creates", [True, False])
+    async def test_it_is_counted_among_its_like(self, bench, creates):
+        assert await self.prepared(bench, creates=creates) == ([("db/make", not creates)], [("db/make", 1, False)])
+
+    async def test_what_is_made_ahead_has_the_place_of_what_it_waits_for(self, bench):
+        assert await self.prepared(bench, creates=True, ahead=True) == ([], [("db/make", 1, True)])
+
+    @pytest.mark.parametrize("how", [{"placed": False}, {"free": False}])
+    async def test_without_a_place_or_with_one_that_waits_nothing_is_made(self, bench, how):
+        assert (await self.prepared(bench, creates=True, **how))[1] == []
+
+
 class TestFreeing:
     """Whether a pod may be made: one of its name that waits for what will never be recorded goes first."""
 

@@ -320,3 +320,16 @@ def test_the_scripts_container_is_known_by_its_name_wherever_it_stands():
     pod["spec"]["containers"][1]["command"] = ["sh"]
     assert [each.path for each in policy.check(pod, terms())] == ["container main: command"]
     assert [each.path for each in policy.restored(pod, merged({}))] == ["container main: command"]
+
+
+@pytest.mark.parametrize(("count", "more"), [(1, ""), (3, ""), (4, " (and 1 more)"), (9, " (and 6 more)")])
+def test_the_first_three_of_what_is_wrong_are_said_in_words(count, more):
+    said = policy.described([policy.Violation(f"spec.a{n}", "is wrong") for n in range(count)])
+    assert said == "; ".join(f"spec.a{n} is wrong" for n in range(min(count, 3))) + more
+
+
+def test_a_token_of_an_account_is_there_only_where_that_is_granted():
+    source = {"serviceAccountToken": {"path": "t", "expirationSeconds": 600}}
+    pod = merged({"spec": {"volumes": [{"name": "t", "projected": {"sources": [source]}}]}})
+    assert any("serviceAccountToken" in str(each) or "token" in str(each) for each in policy.check(pod, terms()))
+    assert not any("service account's token" in str(each) for each in policy.check(pod, terms(tokens=True)))

@@ -179,3 +179,19 @@ def test_what_is_everybodys_may_be_sent_to(public):
 )
 def test_why_an_address_is_refused(address, said):
     assert guard.refusal(address) == said
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [(OSError(111, "Connection refused"), "connection refused"), (TimeoutError("timed out"), "timed out")],
+)
+def test_why_nobody_could_be_connected_to_is_said(tmp_path, monkeypatch, fault, said):
+    """Not every fault has the system's words."""
+
+    def connect(*_):
+        raise fault
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    sent = send(tmp_path, unit("http://127.0.0.1:7/"), allowed=["127.0.0.1:7"])
+    assert sent.reason == "NotSent"
+    assert f"127.0.0.1:7 cannot be connected to: {said}" in sent.log

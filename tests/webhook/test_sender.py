@@ -308,7 +308,7 @@ def test_the_program_that_is_asked_to_end_awaits_the_answer_to_what_it_has_sent(
     with Server(reply) as server:
         made = unit(server.url, outputs={"id": {"json_path": "$.id"}})
         _, environment = ordered(tmp_path, made, allowed=[server.name])
-        command = [sys.executable, sender.__file__]
+        command = [sys.executable, "-m", sender.__name__]
         with subprocess.Popen(command, env={**os.environb, **environment}, stdout=subprocess.PIPE) as process:
             server.wait(1)
             process.send_signal(signal.SIGTERM)

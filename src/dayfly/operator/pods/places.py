@@ -162,9 +162,9 @@ class Places:
         run = self._ledger.get(name)
         if run is None:
             self._forget(name)
-        elif any(name in self._taken[_Bucket(run.ledger.target.namespace, each)] for each in (False, True)) or any(
+        elif name in self._taken[_Bucket(run.ledger.target.namespace, cleaning=False)] or any(
             unit.state in ALIVE for unit in run.ledger.units.values()
-        ):
+        ):  # what it holds to clean up it holds whatever is heard
             self._see(run, {}, {})
             self._wake(_Bucket(run.ledger.target.namespace, cleaning=False))
             self._wake(_Bucket(run.ledger.target.namespace, cleaning=True))

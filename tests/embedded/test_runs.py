@@ -1,0 +1,113 @@
+"""The runs in memory: read when they are asked for, read again when their rows were changed, and dropped."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from dayfly.embedded.forks import Baselines
+from dayfly.embedded.ledger import Stored
+from dayfly.embedded.runs import Runs
+from dayfly.plan.world import Wish
+from dayfly.spec.lifecycle import Unit
+from dayfly.spec.run import Request, Run, UnitRecord
+from dayfly.spec.workload import Workload
+from embedded import documents as doc
+
+FORK = "fork:default/app"
+
+
+class Bench:
+    """Runs over rows that the test has; `reads` are those that were read."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Stored] = {}
+        self.reads: list[str] = []
+        self.fault: OSError | None = None
+        self.followed: list[tuple[str, frozenset[str]]] = []
+        self.baselines = Baselines()
+        self.runs = Runs(SimpleNamespace(load=self._load), self.baselines, SimpleNamespace(follow=self._follow))
+
+    def _load(self, uid):
+        self.reads.append(uid)
+        return self.rows.get(uid)
+
+    def _follow(self, run, plan, there):
+        self.followed.append((run, there))
+        if self.fault:
+            raise self.fault
+        return msgspec.structs.replace(plan, digest="with addresses")
+
+    def row(self, uid: str = "u", *, forks=(), closed: bool = False, **units: UnitRecord) -> None:
+        records = {f"r/{name}": record for name, record in units.items()}
+        request = Request(at=1, reason="Deleted") if closed else None
+        run = Run(uid=uid, target=doc.TARGET, plan="", closed=request, units=records)
+        documents = (doc.resource("r", [doc.step("a")]),)
+        self.rows[uid] = Stored(run=run, name="box", documents=documents, forks=tuple(forks), wish=Wish())
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def test_one_that_is_looked_at_is_read_each_time_and_one_that_is_kept_once(bench):
+    bench.row()
+    for _ in range(2):
+        assert bench.runs.look("u").run.uid == "u"
+    assert (bench.runs.kept("u"), bench.runs.count(), bench.reads) == (None, 0, ["u", "u"])
+    kept = bench.runs.keep("u")
+    assert kept is bench.runs.keep("u") is bench.runs.kept("u") is bench.runs.look("u")
+    assert (bench.runs.count(), len(bench.reads)) == (1, 3)
+    bench.runs.drop("u")
+    bench.runs.drop("u")
+    assert bench.runs.kept("u") is None
+
+
+def test_of_a_run_that_is_not_there_nothing_is_kept(bench):
+    assert bench.runs.look("u") is bench.runs.keep("u") is None
+    assert bench.runs.count() == 0
+
+
+def test_a_row_that_was_changed_is_read_again_if_it_is_in_memory(bench):
+    bench.row()
+    bench.runs.refresh("u")
+    assert bench.reads == []
+    kept = bench.runs.keep("u")
+    bench.row(forks=[doc.fork()])
+    bench.runs.refresh_all()
+    assert kept is bench.runs.kept("u")
+    assert list(kept.plan.kept) == [FORK]
+    assert bench.runs.with_forks() == ["u"]
+    bench.rows.clear()
+    bench.runs.refresh_all()
+    assert (bench.runs.count(), bench.runs.with_forks()) == (0, [])
+
+
+@pytest.mark.parametrize(("closed", "followed"), [(False, 1), (True, 0)])
+def test_forks_of_one_that_ends_need_no_addresses_any_more(bench, closed, followed):
+    """Those that are promised to others are noted, and noted for nobody then."""
+    bench.baselines.take(Workload(name="app", command=("app",), port=80))
+    bench.row(forks=[doc.fork()], closed=closed)
+    plan = bench.runs.look("u").plan
+    assert bench.followed == [("u", frozenset({FORK}))] * followed
+    assert (plan.digest == "with addresses") is bool(followed)
+    assert list(plan.kept) == [FORK]
+
+
+def test_where_no_address_can_be_noted_they_wait(bench):
+    bench.fault = OSError("full")
+    bench.row(forks=[doc.fork()])
+    plan = bench.runs.look("u").plan
+    assert list(plan.kept) == [FORK]
+    assert plan.digest != "with addresses"
+
+
+def test_of_a_unit_that_is_no_longer_wished_for_only_name_and_kind_are_left(bench):
+    bench.row(gone=UnitRecord(kind="webhook"))
+    live = bench.runs.look("u")
+    assert live.unit("r/a").exec is not None
+    assert live.unit("r/gone") == Unit(name="r/gone", kind="webhook")
+    assert (live.kind("r/a"), live.kind("r/gone"), live.kind(FORK)) == ("exec", "webhook", "fork")
