@@ -162,6 +162,25 @@ class TestRefusing:
 
         assert run(story()) == ([BOX], {}, [])
 
+    @pytest.mark.parametrize(
+        ("place", "whose"), [("spec", "the plugin is wrong"), ("plugin", "the plugin bad is wrong")]
+    )
+    def test_a_step_of_which_no_pod_may_be_made_is_refused_with_its_place(self, place, whose):
+        host = {**CHAIN, "runner": {"image": "busybox:1", "podTemplateOverlay": "spec: {hostPID: true}"}}
+
+        async def story():
+            bench = Front()
+            bench.publishes("pg")
+            bench.publishes("bad", host)
+            wrong = {"name": "db", "spec": host} if place == "spec" else {"name": "db", "plugin": "bad"}
+            bench.wishes({"resources": [{"name": "mq", "plugin": "pg"}, wrong]})
+            return await bench.look()
+
+        why = run(story())
+        assert why.reason == Reason.REFUSED
+        assert str(why).startswith(f"spec.resources[1]: {whose}")
+        assert "spec.hostPID must be false" in str(why)
+
     def test_without_a_run_the_wish_waits(self):
         async def story():
             bench = Front()
