@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from dayfly.execute.pod import names
+from dayfly.execute.pod.logs import Splitter
+from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, AnnotatedMeta, ObjectMeta, Pod, PodSpec, PodStatus
 from dayfly.operator.cluster.objects import RunObject
@@ -128,6 +130,16 @@ class TestInputPins:
         assert input_pins.label(a_run(), self.PLAN.steps["db/make"]) == ""
         many = msgspec.structs.replace(self.READER, inputs=self.INPUTS * 20)
         assert input_pins.label(a_run(), msgspec.structs.replace(self.STEP, unit=many)) == ""
+
+    @pytest.mark.parametrize(("creates", "label"), [(True, "1-3"), (False, "0-3")])
+    def test_what_no_variable_can_hold_is_absent_to_what_cleans_up(self, creates, label):
+        binary = msgspec.structs.replace(
+            self.MADE, outputs={"url": msgspec.structs.replace(self.URL["url"], text=False)}
+        )
+        units = {"pre_start": (self.MAKER, self.SEED)}
+        units |= {"pre_start": (*units["pre_start"], self.READER)} if creates else {"post_stop": (self.READER,)}
+        step = seal((Lifecycle(target=TARGET, resource="db", **units),)).steps["db/use"]
+        assert input_pins.label(a_run(make=binary, seed=self.SEEDED), step) == label
 
     def test_where_an_output_lies_is_by_the_attempt_that_told_it(self):
         found = input_pins.where(a_run(make=self.MADE), "db/make", "url")
@@ -259,3 +271,43 @@ class TestFollowers:
             assert not followers.wants(other)
 
         run(self.beside(story))
+
+
+class TestNoLog:
+    """A log that cannot be had: what that tells of its node, and what is kept of it all the same."""
+
+    TROUBLE = errors.ServerTrouble("log", "no answer from the kubelet", status=502)
+
+    @pytest.mark.parametrize(
+        ("fault", "told"),
+        [
+            (TimeoutError(), ["failed"]),
+            (TROUBLE, ["failed"]),
+            (errors.ServerTrouble("log", "the server was not reached"), []),
+            (errors.Invalid("log", "it waits to start", status=400), ["answered"]),
+            (errors.Forbidden("log", "no", status=403), ["answered"]),
+            (errors.NotFound("log", "gone", status=404), []),
+        ],
+        ids=["silence", "trouble", "out of reach", "refused", "forbidden", "gone"],
+    )
+    def test_what_it_tells_of_its_node(self, fault, told):
+        said: list[str] = []
+        followers = Followers(None, lambda _: None)
+        followers.nodes.failed = lambda node, why: said.append("failed")
+        followers.nodes.answered = lambda node: said.append("answered")
+        followers._judge("n", fault)
+        assert said == told
+
+    @pytest.mark.parametrize(("heard", "kept"), [(b"a line\n", (b"a line\n", 7)), (b"", None), (None, None)])
+    async def test_what_was_heard_before_it_was_cut_is_kept(self, heard, kept):
+        followers = Followers(None, lambda _: None)
+
+        async def unread(_pod):
+            return None
+
+        followers._read = unread
+        if heard is not None:
+            splitter = followers._heard["p"] = Splitter()
+            splitter.feed(heard)
+        pod = Pod(metadata=ObjectMeta(name="p", uid="p"), spec=PodSpec(node_name="n"), status=PodStatus())
+        assert await followers.printed(pod) == kept

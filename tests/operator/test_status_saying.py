@@ -180,6 +180,7 @@ class TestSandbox:
         bench.client.faults = [fault]
         assert await bench.say() == again
         assert bench.events == []
+        assert (bench.status._throttles == {}) is (fault is GONE), "nothing is kept of one that is gone"
         assert await bench.say() == 0.0
         assert len(bench.client.said) == 1
 
