@@ -61,6 +61,21 @@ def sealed(outcome):
     return ended(message=f"dayfly-receipt 1 {outcome} 0\n{coded}")
 
 
+@pytest.mark.parametrize(("message", "said"), [("no such file", "no such file"), ("", "its container never started")])
+def test_why_it_never_ran_is_said(message, said):
+    fact = seen(main=ended(reason="StartError", message=message))
+    assert (fact.reason, fact.message) == ("StartError", said)
+
+
+@pytest.mark.parametrize(("altered", "kept"), [("", True), ("\n", True), (" ", True), ("!", False), ("\u00e4", False)])
+def test_a_message_into_which_somebody_wrote_is_no_receipt(altered, kept):
+    """Line ends are the kubelet's to make."""
+    state = sealed("void")
+    head, _, body = state["terminated"]["message"].partition("\n")
+    state["terminated"]["message"] = f"{head}\n{body[:8]}{altered}{body[8:]}"
+    assert isinstance(seen(main=state), NeverRan) is kept
+
+
 @pytest.mark.parametrize("reason", sorted(catalogue.NO_IMAGE))
 def test_a_step_without_its_image_can_be_recalled_until_its_pod_is_deleted(reason):
     waiting = {"waiting": {"reason": reason, "message": "no"}}
