@@ -4,13 +4,16 @@ import asyncio
 import base64
 import copy
 import hashlib
+from types import SimpleNamespace
 
 import pytest
 
 from dayfly.execute.pod import names
+from dayfly.execute.pod.render import RECALLED
 from dayfly.execute.pod.run import ForeignPodError, Pods
+from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import PODS, Pod
+from dayfly.kube.objects import PODS, ObjectMeta, Pod
 from dayfly.spec.frames import encode
 from kube.fake import FakeCluster, run
 
@@ -103,3 +106,65 @@ def test_a_pod_that_took_its_place_is_not_read_for_it():
         return whole["metadata"]["uid"] == first.metadata.uid, await Pods(client).whole(first)
 
     assert run(main()) == (True, None)
+
+
+class TestRecall:
+    """A pod that lacks its image is given another one, and our runner in it the word that nothing may start."""
+
+    MAIN = {"name": "main", "image": "missing", "env": [RECALLED]}
+
+    def recalled(self, *, stored="the pod", fault=None, image="spare", main=MAIN, labels=()):
+        """Whether there is such a way, and what was sent for it."""
+        sent = []
+
+        async def find(*_):
+            if stored is None:
+                return None
+            meta = {"uid": "u", "labels": dict(labels)}
+            side = {"name": "side", "image": "y"}
+            return {"metadata": meta, "spec": {"containers": [side, main] if main else [side]}}
+
+        async def patch(_kind, operations, *_, **__):
+            sent.extend(operations)
+            if fault:
+                raise fault
+
+        pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"))
+        return run(Pods(SimpleNamespace(find=find, patch=patch)).recall(pod, image, 7)), sent
+
+    def test_it_is_that_very_pod_and_container(self):
+        way, sent = self.recalled()
+        assert way is True
+        assert [each["op"] for each in sent] == ["test", "test", "replace", "add"]
+        assert (sent[0]["value"], sent[1]["path"], sent[2]["value"], sent[3]["value"]) == (
+            "u",
+            "/spec/containers/1/name",
+            "spare",
+            "7",
+        )
+
+    @pytest.mark.parametrize(
+        ("fault", "way"),
+        [
+            (errors.NotFound("PATCH", "gone", status=404), True),
+            (errors.Conflict("PATCH", "moved", status=409), True),
+            (errors.Forbidden("PATCH", "a policy", status=403), False),
+        ],
+    )
+    def test_one_that_has_moved_is_seen_in_the_next_turn_and_where_it_is_refused_there_is_no_way(self, fault, way):
+        assert self.recalled(fault=fault)[0] is way
+
+    @pytest.mark.parametrize("how", [{"stored": None}, {"labels": {names.RECALLED_LABEL: "5"}}])
+    def test_what_is_gone_or_was_asked_before_needs_nothing(self, how):
+        assert self.recalled(**how) == (True, [])
+
+    @pytest.mark.parametrize(
+        "how", [{"image": "missing"}, {"main": None}, {"main": {"name": "main", "image": "missing", "env": []}}]
+    )
+    def test_where_its_runner_would_not_hear_of_it_there_is_no_way(self, how):
+        assert self.recalled(**how) == (False, [])
+
+
+def test_a_pod_without_a_gate_is_let_go_already():
+    pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"))
+    assert run(Pods(None).let_go(pod)) is None

@@ -68,3 +68,9 @@ def test_every_step_of_every_event_is_tried():
     bad = {"pod_template": {"spec": {"nodeName": "n"}}}
     found = told(step("a", **bad), step("b"), pre_stop=(step("c", **bad),), post_stop=(step("d", **bad),))
     assert [each.split()[4] for each in found] == ["a", "c", "d"]
+
+
+def test_what_is_granted_in_a_namespace_is_said_of_that_one():
+    account = {"spec": {"serviceAccountName": "admin"}}
+    [said] = told(step(namespace="jobs", pod_template=account))
+    assert "admin is not granted to plugins in jobs" in said

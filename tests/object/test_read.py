@@ -166,3 +166,10 @@ def test_the_secret_of_an_output():
     assert read.secret_name(thing(), constant) == "s"
     assert read.secret_name(thing(secret="t"), told) == "t"
     assert read.secret_name(thing(secret=1), told) == read.secret_name(thing(), told) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [("ä", "ä"), ({"a": "ä"}, '{"a": "ä"}'), ([1, True, None], "[1, true, null]"), (7, "7")]
+)
+def test_a_value_is_text_as_it_is_and_else_json(value, told):
+    assert read.as_bytes(value).decode() == told

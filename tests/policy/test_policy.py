@@ -333,3 +333,9 @@ def test_a_token_of_an_account_is_there_only_where_that_is_granted():
     pod = merged({"spec": {"volumes": [{"name": "t", "projected": {"sources": [source]}}]}})
     assert any("serviceAccountToken" in str(each) or "token" in str(each) for each in policy.check(pod, terms()))
     assert not any("service account's token" in str(each) for each in policy.check(pod, terms(tokens=True)))
+
+
+@pytest.mark.parametrize(("granted", "said"), [((), "none"), (("loader", "backup"), "backup, loader")])
+def test_which_accounts_are_granted_is_said(granted, said):
+    found = check({"spec": {"serviceAccountName": "admin"}}, service_accounts=frozenset(granted))
+    assert any(str(each).endswith(f"(granted: {said})") for each in found)
