@@ -32,6 +32,7 @@ EQUIVALENT: dict[str, str] = {
         )
         for number in (2, 3)
     },
+    "execute/webhook/sender.py Sender._one: True -> False (1)": "a query was read as strictly when it was written",
     "execute/process/resident.py Resident._opened: ours.setblocking(False) -> pass": (
         "it is read when there is something to read, and so few questions at once never fill it"
     ),

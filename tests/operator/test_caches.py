@@ -16,7 +16,7 @@ from dayfly.kube.cache import Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus
 from dayfly.operator.cluster.caches import Cluster, Forking, Targeting, belonging, unix_ms
-from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, RunObject, RunSpec
+from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, RunObject, RunSpec, owner
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import Fork, Target, Unit
 from dayfly.spec.run import Run
@@ -190,3 +190,9 @@ async def test_it_is_whole_once_all_its_caches_are(cluster):
         event.set()
     await waiting
     assert cluster.when_found() is Urgency.NORMAL
+
+
+def test_what_belongs_to_a_run_names_it_and_does_not_hold_it_up():
+    found = owner(a_run("box"))
+    assert (found["kind"], found["name"], found["uid"]) == ("Run", "box", "box")
+    assert found["blockOwnerDeletion"] is False

@@ -8,12 +8,13 @@ import msgspec
 import pytest
 from rig.alone import NAME, OWN, UNIT, Alone
 
-from dayfly.execute.fork.render import form
+from dayfly.execute.fork.render import FORK_LABEL, form
 from dayfly.execute.fork.run import ForeignForkError
 from dayfly.execute.order import CannotRenderError
+from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.render import SecretKey
 from dayfly.kube import errors
-from dayfly.kube.objects import ObjectMeta
+from dayfly.kube.objects import ContainerState, ContainerStatus, Key, ObjectMeta, Pod, PodStatus, StateWaiting
 from dayfly.operator.forks import fork_builder
 from dayfly.operator.forks.fork_builder import ForkBuilder
 from dayfly.operator.forks.fork_reconciler import AGAIN_S, _objection, in_place
@@ -166,3 +167,18 @@ def test_what_stands_in_the_way_is_said_with_what_to_do_where_somebody_can(error
     found = _objection(error, 5)
     assert (found.reason, found.since) == (reason, 5)
     assert ("an administrator can bind the ClusterRole dayfly-forks" in found.message) is advice
+
+
+@pytest.mark.parametrize(("of", "reason"), [(OWN, "ErrImagePull"), ("f-other", "Starting")])
+def test_what_troubles_the_pods_of_a_fork_is_said_of_that_one(of, reason):
+    async def story():
+        alone = Alone()
+        alone.claimed(alone.deployment(replicas=1)["metadata"]["uid"])
+        alone.look()
+        alone.caches.baselines.drop(Key("shop", "web"))  # else it would be of an older form
+        waits = ContainerStatus(name="main", state=ContainerState(waiting=StateWaiting(reason="ErrImagePull")))
+        meta = ObjectMeta(name="p", uid="p", labels={RUN_LABEL: "box", FORK_LABEL: of})
+        alone.caches.pods.put(Pod(metadata=meta, status=PodStatus(phase="Pending", container_statuses=[waits])))
+        return (await alone.observe()).facts[NAME, 1]
+
+    assert run(story()).reason == reason

@@ -260,6 +260,21 @@ class TestProcess:
         await asyncio.wait_for(operator._work(), 10)
         assert done == ["status", "sessions", "work"]
 
+    @pytest.mark.parametrize(("ends", "finished"), [(True, ["a turn"]), (False, [])])
+    async def test_asked_to_end_it_finishes_the_turns_that_are_under_way_for_a_while(self, monkeypatch, ends, finished):
+        done: list[str] = []
+
+        async def work(operator: Operator) -> None:
+            operator.stop()
+            await asyncio.sleep(0.05 if ends else 3600)
+            done.append("a turn")
+
+        monkeypatch.setattr(Operator, "_work", work)
+        monkeypatch.setattr(main, "GRACE_S", 60.0 if ends else 0.01)
+        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        await asyncio.wait_for(Operator(client, runner=RUNNER).run(), 30)
+        assert done == finished
+
     async def test_without_a_front_nobody_waits_for_wishes(self):
         """Nor does what comes of them pile up."""
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)

@@ -338,3 +338,11 @@ class TestEnds:
         assert await bench.observer._read(bench.sight, MAKE, 1, pod()) == self.END
         assert asked == [(MAKE, 1)] * wanted
         assert (bench.session.pod("p").log_wait is before) is wanted, "of what is recorded no log is waited for"
+
+
+async def test_of_one_that_has_started_nobody_asks_any_more_why_it_does_not():
+    bench, ended = Bench(make=record()), []
+    bench.observer._pod_events.end = ended.append
+    memory = bench.session.pod("p")
+    await bench.observer._read(bench.sight, MAKE, 1, pod())
+    assert ended == [memory.silence]

@@ -240,3 +240,7 @@ def test_truth_is_no_number_where_answers_are_compared(tmp_path):
         made = unit(server.url, poll={"until": {"path": "$.state", "in": [True]}})
         assert send(tmp_path, made, allowed=[server.name]).code == 0
     assert states == []
+
+
+def test_text_of_any_script_stands_in_a_body_as_it_is():
+    assert built(body={"name": "\u00e4\u4e2d"}).body == '{"name":"\u00e4\u4e2d"}'.encode()
