@@ -38,6 +38,9 @@ EQUIVALENT: dict[str, str] = {
     ),
     "execute/process/beginning.py Beginnings.__init__: 0 -> 1": "folders in waiting may be numbered from any number on",
     "execute/webhook/guard.py _inside: 0xFFFF -> 65536": "all of ::/8 is reserved, whatever is inside",
+    "embedded/beginning.py take: time.monotonic() > end -> (time.monotonic() >= end)": (
+        "no look at a clock of nanoseconds is at the very end of its time"
+    ),
     "embedded/beginning.py take: time.sleep(0.001) -> pass": (
         "whoever only looks for a server has the lock for microseconds: without the pause it is asked for more often"
     ),

@@ -131,6 +131,17 @@ class TestTurn:
         bench.made = bench.scene = None
         assert await bench.turn() == ["keep", "forget", ("settle", None)]
 
+    async def test_of_a_run_that_went_while_it_was_looked_at_what_was_seen_last_is_said(self, bench):
+        bench.made = None
+        assert await bench.turn() == [
+            "keep",
+            "resources",
+            ("tell", ("report", bench.then)),
+            "logs",
+            "forget",
+            ("settle", None),
+        ]
+
     async def test_what_follows_from_its_own_moves_is_said_and_looked_at(self, bench):
         """The watch brings no news of our own commits."""
         bench.made = Decision(moves=(CLAIM,), effects=(LAUNCH,))

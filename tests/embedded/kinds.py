@@ -1,0 +1,90 @@
+"""The kinds of units of the embedded host, over one run that a test has: facts and ports are the test's own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from dayfly.embedded.attempts import Key
+from dayfly.embedded.executors import ForkExecutor, StepExecutor, WebhookExecutor
+from dayfly.embedded.forks import Baselines
+from dayfly.execute.process.place import Place
+from dayfly.execute.process.run import Folder
+from dayfly.plan.sealed import seal
+from dayfly.spec.frames import decode
+from dayfly.spec.lifecycle import Unit
+from dayfly.spec.run import Run
+from embedded import documents as doc
+
+KEY = Key("u", "r/a", 1)
+
+
+class Attempts:
+    """Notes what becomes of attempts; facts are the test's."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.done: list[tuple] = []
+        self.busy: set[Key] = set()
+        self.values: dict[Key, dict[str, bytes]] = {}
+        self.now: dict[tuple[str, int], object] = {}
+
+    def __getattr__(self, name):
+        return lambda *given: self.done.append((name, *given))
+
+    def at(self, key):
+        return Folder(self.place, *key)
+
+    def begin(self, key):
+        return f"/begins/{key.unit}"
+
+    def facts(self, uid):
+        return self.now if uid == "u" else {}
+
+    async def launch(self, *given):
+        self.done.append(("launch", *given))
+
+
+class Bench:
+    """The three kinds over one run."""
+
+    def __init__(self, tmp_path) -> None:
+        (tmp_path / "work").mkdir(mode=0o700)
+        place = Place(str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
+        self.attempts = Attempts(place)
+        self.asked: list[str] = []
+        self.starter = SimpleNamespace(apart=True, slow=False, isolation="root", fork_isolation="user")
+        self.runs = SimpleNamespace(look=lambda uid: self.live if uid == "u" else None, refresh=None)
+        self.baselines = Baselines()
+        self.ports = SimpleNamespace(known=self._port, renew=self._port, of=self._port, forget=self.asked.append)
+        self.port = 7
+        reader = SimpleNamespace(values=self._values)
+        common = reader, self.attempts, self.starter
+        variables = {"SECRET": "s"}
+        self.steps = StepExecutor(*common, runs=self.runs, environment=variables, has_images=False)
+        self.hooks = WebhookExecutor(*common, environment=variables, allowed=frozenset())
+        self.forks = ForkExecutor(*common, runs=self.runs, baselines=self.baselines, ports=self.ports)
+        self.live = self.of(doc.resource("r", [doc.step("a")]))
+
+    def _values(self, uid):
+        self.asked.append(uid)
+        return {("r/make", "url"): b"db://1"}
+
+    def _port(self, _run, _fork):
+        return self.port
+
+    def of(self, *documents, wished=(), **units) -> SimpleNamespace:
+        """A run with these documents and records, from now on the one there is."""
+        plan = seal(documents, tuple(wished))
+        records = {name.replace("__", "/"): record for name, record in units.items()}
+        run = Run(uid="u", target=doc.TARGET, plan="", units=records)
+        unit = lambda name: plan.unit(name) or Unit(name=name, kind=run.kind(name))  # noqa: E731 - a run's method
+        self.live = SimpleNamespace(run=run, plan=plan, unit=unit, kind=lambda name: unit(name).kind)
+        return self.live
+
+    def records(self, order: bytes) -> dict[str, bytes]:
+        """The last of each key of an order."""
+        return dict(decode("dayfly-order", order))
+
+    def variables(self, order: bytes) -> dict[str, str]:
+        every = (value.decode().partition("=") for key, value in decode("dayfly-order", order) if key == "env")
+        return {name: value for name, _, value in every}
