@@ -187,3 +187,10 @@ def test_last_words_are_the_last_warning_that_says_more_than_the_status():
 )
 def test_a_warning_is_bare_if_it_is_a_reason_of_the_status_and_no_more(note, bare):
     assert _bare(event(1, "Failed", note, warns=True)) is bare
+
+
+@pytest.mark.parametrize(("due", "after"), [(STARTED + 2_000, 2.001), (STARTED, 0.001), (STARTED - 9, 0.001)])
+def test_it_is_asked_about_a_hair_after_its_moment(due, after):
+    silence = Silence()
+    silence.due = due
+    assert PodEvents(None, lambda: STARTED).again_in(silence) == pytest.approx(after, abs=1e-6)
