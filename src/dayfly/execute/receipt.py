@@ -25,7 +25,7 @@ def receipt(data: bytes, *, nonce: str, unit: Unit) -> Ended | NeverRan:
 def understand(records: Iterable[tuple[str, bytes]], *, nonce: str, unit: Unit) -> Ended | NeverRan:
     """What the records of a whole receipt tell."""
     records = list(records)
-    fields = {key: value.decode(errors="replace") for key, value in records if key != "output"}
+    fields = {key: value.decode(errors="replace") for key, value in records}
     if fields.get("nonce") != nonce:
         return lost("its receipt belongs to another attempt")
     detail = fields.get("detail", "").removesuffix(".")  # the runner speaks in sentences, we put them into our own
