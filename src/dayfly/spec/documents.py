@@ -18,6 +18,7 @@ import msgspec
 from dayfly.spec import semver, template, text
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import API_VERSION
+from dayfly.spec.lifecycle_hook import LifecycleHook, LifecycleHookSpec, check_lifecycle_hook
 from dayfly.spec.plugin import Plugin, PluginSpec, check_plugin
 from dayfly.spec.sandbox import EVENTS, Sandbox, SandboxSpec
 from dayfly.spec.sandbox_rules import check_sandbox
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
     from dayfly.spec.text import Document
 
-Kind: TypeAlias = Literal["ResourcePlugin", "Sandbox", "Deployment"]
-Wish: TypeAlias = Plugin | Sandbox | Workload
+Kind: TypeAlias = Literal["ResourcePlugin", "Sandbox", "Deployment", "LifecycleHook"]
+Wish: TypeAlias = Plugin | Sandbox | Workload | LifecycleHook
 T = TypeVar("T")
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -66,6 +67,8 @@ def classify(document: Document) -> Kind:
     spec = data.get("spec")
     if data.get("name") is None or not isinstance(spec, dict):
         raise document.error("missing name or spec fields")
+    if "selector" in spec and spec.keys() & set(EVENTS):
+        return "LifecycleHook"
     if spec.keys() & {"runner", "create", "delete"} and "cluster" not in spec:
         return "ResourcePlugin"
     if "cluster" in spec:
@@ -119,6 +122,10 @@ def export(wish: Wish) -> dict[str, Any]:
     spec = data["spec"]
     if isinstance(wish, Plugin):
         return {"name": wish.wire_name, "spec": _with_lists_of_plugin(spec)}
+    if isinstance(wish, LifecycleHook):
+        for event in EVENTS:
+            _with_lists_of_steps(spec.setdefault(event, []))
+        return {"name": wish.name, "spec": spec}
     for field in ("forks", "resources", "endpoints", "local", "virtual", "middleware"):
         spec.setdefault(field, [])
     for resource in spec["resources"]:
@@ -182,6 +189,10 @@ def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Wis
         raise SpecError("missing name or spec fields")
     if kind == "ResourcePlugin":
         return _plugin(data, name, keys, spelled)
+    if kind == "LifecycleHook":
+        hook = LifecycleHook(name=name, spec=_convert(spec, LifecycleHookSpec, ("spec",), spelled))
+        check_lifecycle_hook(hook, keys)
+        return hook
     ttl = spec.get("ttl") if isinstance(spec, dict) else None
     if isinstance(ttl, dict) and ttl.get("offsetFrom") == "":
         spec = spec | {"ttl": {key: value for key, value in ttl.items() if key != "offsetFrom"}}

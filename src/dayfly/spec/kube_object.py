@@ -18,7 +18,7 @@ from dayfly.spec.object_kinds import TOKEN_SECRETS, why_refused
 from dayfly.spec.webhook import Comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 MAX_BYTES = 128 * 1024
 MAX_POINTER_CHARACTERS = 512
@@ -128,7 +128,7 @@ def check(item: KubeObject, inputs: Collection[str], keys: Path) -> None:
     for field in ("ready", "failed"):
         if (verdict := getattr(item, field)) is not None:
             with faults:
-                _check_verdict(verdict, (*keys, field))
+                check_verdict(verdict, (*keys, field))
     faults.settle()
 
 
@@ -185,11 +185,16 @@ def refusal(manifest: dict[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
-def _check_manifest(manifest: dict[str, Any], keys: Path) -> None:
+def check_type(named: Mapping[str, Any], keys: Path) -> None:
+    """Its `apiVersion` and `kind` have the form of ones."""
     for field, form, like in (("apiVersion", _VERSION, "batch/v1"), ("kind", _KIND, "Job")):
-        value = manifest.get(field)
+        value = named.get(field)
         if not isinstance(value, str) or not form.fullmatch(value):
-            raise SpecError(f"needs {field}, like {like}", (*keys, field) if field in manifest else keys)
+            raise SpecError(f"needs {field}, like {like}", (*keys, field) if field in named else keys)
+
+
+def _check_manifest(manifest: dict[str, Any], keys: Path) -> None:
+    check_type(manifest, keys)
     field, problem = refusal(manifest)
     if problem:
         raise SpecError(problem, (*keys, field))
@@ -230,13 +235,18 @@ def is_ours(key: str) -> bool:
     return bool(slash) and (domain == OUR_PREFIX[:-1] or domain.endswith(f".{OUR_PREFIX[:-1]}"))
 
 
+def is_pointer(pointer: str) -> bool:
+    """Whether it is a JSON Pointer to something within a document."""
+    return len(pointer) <= MAX_POINTER_CHARACTERS and _POINTER.fullmatch(pointer) is not None
+
+
 def parts(pointer: str) -> tuple[str, ...]:
     """The keys and indexes of a JSON Pointer."""
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/"))
 
 
 def _check_place(manifest: dict[str, Any], pointer: str, keys: Path) -> None:
-    if len(pointer) > MAX_POINTER_CHARACTERS or not _POINTER.fullmatch(pointer):
+    if not is_pointer(pointer):
         raise SpecError(f"{quote(pointer)} is not a JSON Pointer like /spec/replicas", keys)
     way = parts(pointer)
     if way[0] in ("apiVersion", "kind", "status"):
@@ -264,7 +274,8 @@ def _member(value: Any, part: str) -> Any:
     return None
 
 
-def _check_verdict(verdict: Verdict, keys: Path) -> None:
+def check_verdict(verdict: Verdict, keys: Path) -> None:
+    """The rules of what tells how an object stands."""
     given = [bool(verdict.condition), verdict.when is not None, verdict.contract]
     if sum(given) != 1:
         raise SpecError(f"needs exactly one of condition, when and contract; {sum(given)} are given", keys)

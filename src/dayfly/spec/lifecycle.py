@@ -90,11 +90,15 @@ class As(Struct, frozen=True, kw_only=True):
 
 
 class Input(Struct, frozen=True, kw_only=True):
-    """One named input: a constant, another unit's output, or (neither) a value that was not given."""
+    """One named input: a constant, another unit's output, a field of the target, or (none) a value that was not given.
+
+    `target` is a JSONPath into the target object, which is asked when an attempt is prepared.
+    """
 
     name: str
     value: str | None = None
     from_: Ref | None = msgspec.field(name="from", default=None)
+    target: str = ""
     as_: As = msgspec.field(name="as", default=As())
 
 
@@ -215,6 +219,9 @@ class Unit(Struct, frozen=True, kw_only=True):
     fork: Fork | None = None
     # Of a kept unit: the kept units, by their names within the run, that answer before it is begun and outlive it.
     after: tuple[str, ...] = ()
+    # Of a postStop unit: the create unit whose work it undoes. Of a hook that is removed from a target which lives on
+    # these alone run.
+    undoes: str = ""
 
 
 class Lifecycle(Struct, frozen=True, kw_only=True):

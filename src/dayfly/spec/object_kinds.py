@@ -118,3 +118,49 @@ def why_refused(api_version: str, kind: str) -> str:
     """Why no step may make this kind; empty if the table does not hold it."""
     kinds = _TABLE.get(group_of(api_version), {})
     return kinds.get(kind) or kinds.get(ANY, "")
+
+
+# What no lifecycle hook may go with. A hook makes nothing: it reads the object, and writes a finalizer and a hold on it.
+_HELD_BACK = "holding its deletion back would stop the cluster's own work"
+_NO_TARGETS: Final[dict[tuple[str, str], str]] = {
+    ("", "Secret"): "what it holds would be copied into pods and ledgers",
+    ("", "Pod"): "each step is a pod itself, and a node cannot be emptied while pods are held back",
+    ("", "ServiceAccount"): "pods that name it have its token, so only its namespace's owners should change it",
+    ("", "Event"): _HELD_BACK,
+    ("", "Endpoints"): _HELD_BACK,
+    ("apps", "ControllerRevision"): _HELD_BACK,
+    ("coordination.k8s.io", ANY): _HELD_BACK,
+    ("discovery.k8s.io", ANY): _HELD_BACK,
+    ("events.k8s.io", ANY): _HELD_BACK,
+}
+# Kinds that no step may make, but whose lives a hook may follow as it may any other's.
+_TARGETS: Final = frozenset(
+    {
+        ("", "ResourceQuota"),
+        ("", "LimitRange"),
+        ("apps", "DaemonSet"),
+        ("networking.k8s.io", "NetworkPolicy"),
+        ("policy", "PodDisruptionBudget"),
+        ("gateway.networking.k8s.io", "ReferenceGrant"),
+        ("kubernetes.crossplane.io", ANY),
+        ("kubernetes.m.crossplane.io", ANY),
+        ("argoproj.io", "Application"),
+    }
+)
+
+
+def no_targets() -> list[tuple[str, str]]:
+    """Every group and kind that `why_no_target` refuses; the kind is `*` where it is all of them."""
+    both = {*_NO_TARGETS, *refused()} - _TARGETS
+    return sorted(both)
+
+
+def why_no_target(api_version: str, kind: str) -> str:
+    """Why no lifecycle hook may go with objects of this kind; empty if one may."""
+    group = group_of(api_version)
+    for key in ((group, kind), (group, ANY)):
+        if key in _NO_TARGETS:
+            return _NO_TARGETS[key]
+        if key in _TARGETS:
+            return ""
+    return why_refused(api_version, kind)

@@ -1,0 +1,301 @@
+"""What an administrator writes to tie steps to the lives of objects of any kind, and what one such wish can get wrong.
+
+A hook selects objects and has steps for the four events around each one's own start and stop. It is cluster-scoped:
+whoever may write one acts on everybody's objects. References between its steps are checked by `compile`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from dayfly.spec import jsonpath, names
+from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.kube_object import Verdict, check_type, check_verdict, is_ours, is_pointer, parts
+from dayfly.spec.lifecycle import Event, Struct
+from dayfly.spec.object_kinds import why_no_target
+from dayfly.spec.plugin import (
+    Input,
+    Runner,
+    Step,
+    check_no_param_rule,
+    check_runner,
+    check_step,
+    check_step_names,
+    check_step_output,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FINALIZER_PREFIX = "lifecycle.dayfly.dev/"
+LONGEST_NAME = 63
+MOST_NAMESPACES, MOST_LABELS = 256, 32
+LONGEST_HOLD = 1024
+OWN_NAMESPACES = ("dayfly-system", "dayfly-runners")
+"""What lies here is Dayfly's, and never a target."""
+CLUSTERS_PREFIX = "kube-"
+"""Namespaces called so are Kubernetes' own, and meant only where a hook names them."""
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_INDEX = re.compile(r"-|[0-9]+")
+
+
+class Selector(Struct, frozen=True, kw_only=True):
+    """Which objects are meant: of one kind, in these namespaces (none: all), with all of these labels.
+
+    Without namespaces those of Kubernetes itself (kube-*) are left out. Dayfly's own always are, and so is what lies in
+    no namespace: nobody could be asked whose share of the cluster its steps take.
+    """
+
+    api_version: str
+    kind: str
+    namespaces: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+
+    def takes(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether it means an object of its kind in this namespace with these labels."""
+        if not namespace or namespace in OWN_NAMESPACES:
+            return False
+        if self.namespaces:
+            meant = namespace in self.namespaces
+        else:
+            meant = not namespace.startswith(CLUSTERS_PREFIX)
+        return meant and all(labels.get(key) == value for key, value in self.labels.items())
+
+
+class Hold(Struct, frozen=True, kw_only=True):
+    """What makes the object's own controller wait: an annotation, or the field at `path` (JSON Pointer), of this value.
+
+    Dayfly sets it first, and takes it away once preStop is done.
+    """
+
+    annotation: str = ""
+    path: str = ""
+    value: str | int | float | bool | None = None
+
+
+class HookInput(Input, frozen=True, kw_only=True):
+    """One input of a step, with exactly one source: a constant, another step, or a field of the object.
+
+    `value_from_target` is a JSONPath into the object, which is asked when the step is about to start.
+    """
+
+    value_from_target: str | None = None
+
+
+class HookStep(Step, frozen=True, kw_only=True):
+    """One script, webhook or Kubernetes object, with its inputs and outputs.
+
+    Of postStop steps `undoes` names the preStart or postStart step whose work it takes back. When the hook is removed
+    while the object lives on, only such steps run.
+    """
+
+    inputs: tuple[HookInput, ...] = ()
+    undoes: str = ""
+
+
+class LifecycleHookSpec(Struct, frozen=True, kw_only=True):
+    """Steps around the lives of the selected objects: each object has a run of its own."""
+
+    selector: Selector
+    started: Verdict | None = None
+    stopped: Verdict | None = None
+    hold: Hold | None = None
+    runner: Runner = Runner()
+    pre_start: tuple[HookStep, ...] = ()
+    post_start: tuple[HookStep, ...] = ()
+    pre_stop: tuple[HookStep, ...] = ()
+    post_stop: tuple[HookStep, ...] = ()
+
+    def steps(self, event: Event) -> tuple[HookStep, ...]:
+        """The steps of one event, as written."""
+        match event:
+            case Event.PRE_START:
+                return self.pre_start
+            case Event.POST_START:
+                return self.post_start
+            case Event.PRE_STOP:
+                return self.pre_stop
+            case Event.POST_STOP:
+                return self.post_stop
+
+
+class LifecycleHook(Struct, frozen=True, kw_only=True):
+    """A named wish."""
+
+    name: str
+    spec: LifecycleHookSpec
+
+    @property
+    def finalizer(self) -> str:
+        """The finalizer that it puts on each of its targets."""
+        return FINALIZER_PREFIX + self.name
+
+
+def check_lifecycle_hook(hook: LifecycleHook, name_at: Path = ("metadata", "name")) -> None:
+    """Hold a hook to every rule that needs no other document.
+
+    Args:
+        hook: As written.
+        name_at: The way to its name.
+
+    Raises:
+        SpecError: every fault, the keys of each counted from the document's root.
+    """
+    spec = hook.spec
+    root: Path = ("spec",)
+    faults = Faults()
+    with faults:
+        if not _DNS_LABEL.fullmatch(hook.name):
+            problem = f"is not the name of a hook: at most {LONGEST_NAME} lower-case letters, digits and -"
+            raise SpecError(f"{quote(hook.name)} {problem}, a letter or digit first and last", name_at)
+    with faults:
+        _check_selector(spec.selector, (*root, "selector"))
+    with faults:
+        _check_moments(spec, root)
+    with faults:
+        if spec.hold is not None:
+            _check_hold(spec.hold, (*root, "hold"))
+    with faults:
+        if spec.hold is not None and not spec.pre_stop:
+            problem = "holds the object back until preStop is done, and there are no preStop steps; leave it out"
+            raise SpecError(problem, (*root, "hold"))
+    with faults:
+        check_runner(spec.runner, (*root, "runner"))
+    with faults:
+        _check_steps(spec, root)
+    faults.settle()
+
+
+def _check_selector(selector: Selector, keys: Path) -> None:
+    faults = Faults()
+    with faults:
+        check_type({"apiVersion": selector.api_version, "kind": selector.kind}, keys)
+        if reason := why_no_target(selector.api_version, selector.kind):
+            raise SpecError(f"no hook may go with a {selector.kind}: {reason}", (*keys, "kind"))
+    with faults:
+        if (count := len(selector.namespaces)) > MOST_NAMESPACES:
+            problem = f"has {count} items; at most {MOST_NAMESPACES} are allowed: leave them out and select by labels"
+            raise SpecError(problem, (*keys, "namespaces"))
+    found = [(name, (*keys, "namespaces", index)) for index, name in enumerate(selector.namespaces)]
+    for name, here in found:
+        with faults:
+            if not _DNS_LABEL.fullmatch(name):
+                raise SpecError(f"{quote(name)} is not the name of a namespace", here)
+            if name in OWN_NAMESPACES:
+                raise SpecError(f"what lies in {name} is Dayfly's own; name another", here)
+    with faults:
+        names.check_unique("the namespace", found)
+    with faults:
+        _check_labels(selector.labels, (*keys, "labels"))
+    faults.settle()
+
+
+def _check_labels(labels: dict[str, str], keys: Path) -> None:
+    if len(labels) > MOST_LABELS:
+        raise SpecError(f"has {len(labels)} labels; at most {MOST_LABELS} are allowed", keys)
+    for key, value in labels.items():
+        if not _KEY.fullmatch(key):
+            raise SpecError(f"{quote(key)} is not the key of a label", (*keys, key))
+        if not _LABEL_VALUE.fullmatch(value):
+            raise SpecError(f"{quote(value)} is not the value of a label", (*keys, key))
+
+
+def _check_moments(spec: LifecycleHookSpec, root: Path) -> None:
+    """What tells that an object has started, and that it has stopped."""
+    faults = Faults()
+    for field, verdict in (("started", spec.started), ("stopped", spec.stopped)):
+        if verdict is not None:
+            with faults:
+                check_verdict(verdict, (*root, field))
+    with faults:
+        if spec.stopped is not None and spec.stopped.contract:
+            problem = "the contract says when an object is ready, not when it has stopped; write condition or when"
+            raise SpecError(problem, (*root, "stopped", "contract"))
+    faults.settle()
+
+
+def _check_hold(hold: Hold, keys: Path) -> None:
+    if bool(hold.annotation) == bool(hold.path):
+        raise SpecError(f"needs exactly one of annotation and path; {'both' if hold.path else 'neither'} given", keys)
+    if isinstance(hold.value, str) and len(hold.value) > LONGEST_HOLD:
+        raise SpecError(f"has {len(hold.value)} characters; at most {LONGEST_HOLD} are allowed", (*keys, "value"))
+    if hold.annotation:
+        if not _KEY.fullmatch(hold.annotation):
+            raise SpecError(f"{quote(hold.annotation)} is not the key of an annotation", (*keys, "annotation"))
+        if is_ours(hold.annotation):
+            raise SpecError("keys with dayfly.dev/ are Dayfly's own; take another", (*keys, "annotation"))
+        if hold.value is not None and not isinstance(hold.value, str):
+            raise SpecError("the value of an annotation must be a string (in quotes)", (*keys, "value"))
+        return
+    if hold.value is None:
+        raise SpecError("needs the value that the field is given", keys)
+    _check_field(hold.path, (*keys, "path"))
+
+
+def _check_field(path: str, keys: Path) -> None:
+    if not is_pointer(path):
+        raise SpecError(f"{quote(path)} is not a JSON Pointer like /spec/hold", keys)
+    way = parts(path)
+    if way[0] == "metadata":
+        raise SpecError("of metadata only an annotation can hold an object: write annotation", keys)
+    if way[0] in ("apiVersion", "kind", "status"):
+        raise SpecError(f"{way[0]} cannot hold an object; take a field that its controller heeds", keys)
+    for part in way:
+        if _INDEX.fullmatch(part):
+            raise SpecError("the items of a list have no fixed places; take a field outside of lists", keys)
+
+
+def _check_steps(spec: LifecycleHookSpec, root: Path) -> None:
+    workflows = [(spec.steps(event), (*root, str(event))) for event in Event]
+    if not any(steps for steps, _ in workflows):
+        raise SpecError(f"has no steps: write at least one under {', '.join(Event)}", root)
+    faults = Faults()
+    for steps, keys in workflows:
+        for index, step in enumerate(steps):
+            here = (*keys, index)
+            with faults:
+                check_step(step, here, repeats=keys[-1] == Event.POST_STOP)
+            with faults:
+                _check_undoing(step, here)
+            for position, wanted in enumerate(step.inputs):
+                with faults:
+                    _check_source(wanted, (*here, "inputs", position))
+    with faults:
+        check_step_names(workflows)
+    faults.settle()
+
+
+def _check_undoing(step: HookStep, keys: Path) -> None:
+    event = keys[-2]
+    if step.object is not None and step.object.remove and event == Event.PRE_STOP:
+        problem = "preStop does not run when the hook is removed, and the object would stay: write it under postStop"
+        raise SpecError(problem, (*keys, "object", "remove"))
+    if not step.undoes:
+        return
+    here = (*keys, "undoes")
+    if event != Event.POST_STOP:
+        raise SpecError("belongs to a postStop step; leave it out", here)
+    if step.object is not None:
+        raise SpecError("the removal of an object undoes the step that makes it; leave it out", here)
+    names.check("step", step.undoes, here)
+
+
+def _check_source(wanted: HookInput, keys: Path) -> None:
+    if wanted.value_from_sandbox:
+        problem = "a lifecycle hook has no params; write value, valueFromStep or valueFromTarget"
+        raise SpecError(problem, (*keys, "valueFromSandbox"))
+    if wanted.value_from is not None:
+        problem = "a lifecycle hook has no resources; write value, valueFromStep or valueFromTarget"
+        raise SpecError(problem, (*keys, "valueFrom"))
+    check_no_param_rule(wanted, keys)
+    sources = (wanted.value, wanted.value_from_step, wanted.value_from_target)
+    if (given := sum(source is not None for source in sources)) != 1:
+        raise SpecError(f"needs exactly one of value, valueFromStep and valueFromTarget; {given} are given", keys)
+    if wanted.value_from_step is not None:
+        check_step_output(wanted.value_from_step, (*keys, "valueFromStep"))
+    if wanted.value_from_target is not None:
+        jsonpath.check(wanted.value_from_target, (*keys, "valueFromTarget"))
