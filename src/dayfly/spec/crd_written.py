@@ -227,6 +227,7 @@ FIELDS: dict[type, Row] = {
         "plural": text("The target's kind, as in its address.", 63),
         "generation": text("The newest generation of the target that it goes by.", minimum=0),
         "updated_at": text("When that was, if it is not the first one, " + _MILLISECONDS),
+        "hook": text("The lifecycle hook that it carries out; absent where its target says itself what is to be done."),
     },
     # --- resources and what is said ----------------------------------------------------------------------------------
     kinds.Condition: {
@@ -270,6 +271,23 @@ FIELDS: dict[type, Row] = {
         "plugin": text("The plugin as name@version; empty for one written in place."),
         "document": text("Name of the ObjectLifecycleMethods that make and remove it.", 253),
         "output_namespaces": _many("Namespaces in which a Secret with the outputs lies."),
+    },
+    kinds.Hooked: {
+        "name": text("Name of the hook.", 63),
+        "uid": text("Its UID; a hook of the same name made later is another one.", 128),
+        "started": text("What tells that the target has started, as the hook said then."),
+        "stopped": text("What tells that the target has stopped."),
+        "hold": text("What makes the target's own controller wait."),
+        "older": text("Whether the target was there before the hook, so that preStart was passed over."),
+        "definition": text("UID of the CustomResourceDefinition of the target's kind; empty for none.", 128),
+    },
+    kinds.LifecycleHookStatus: {
+        **{field: _SPOKEN[field] for field in ("observed_generation", "reason", "message", "conditions")},
+        "ready": text("Whether its steps run for each object that it selects; the condition Ready says the same."),
+        "objects": text("How many objects it goes with.", minimum=0),
+        "ending": text("How many of them are being cleaned up.", minimum=0),
+        "troubled": text("How many of them somebody should look at; the message names one.", minimum=0),
+        "older": text("How many of them were there before the hook: their preStart was passed over.", minimum=0),
     },
     kinds.PluginStatus: {
         **{field: _SPOKEN[field] for field in ("observed_generation", "reason", "message", "conditions")},

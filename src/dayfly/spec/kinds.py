@@ -4,7 +4,9 @@ Every status is spoken for people and never read back: `plan.status` finds the w
 must be remembered is in the ledger (`run`).
 """
 
+from dayfly.spec.kube_object import Verdict
 from dayfly.spec.lifecycle import Struct, Unit
+from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.plugin import PluginSpec
 from dayfly.spec.run import Run
 
@@ -30,6 +32,22 @@ class Pin(Struct, frozen=True, kw_only=True):
     digest: str
 
 
+class Hooked(Struct, frozen=True, kw_only=True):
+    """The LifecycleHook that a run carries out, that very object, and what it said when the run was sealed.
+
+    `older`: its target was there before it, so preStart was passed over. `definition` is the UID of the
+    CustomResourceDefinition of the target's kind; empty if there was none.
+    """
+
+    name: str
+    uid: str
+    started: Verdict | None = None
+    stopped: Verdict | None = None
+    hold: Hold | None = None
+    older: bool = False
+    definition: str = ""
+
+
 class RunSpec(Struct, frozen=True, kw_only=True):
     """What a run has pinned, and the newest revision of its target's forks."""
 
@@ -38,6 +56,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     plural: str = "sandboxes"
     generation: int = 0
     updated_at: int = 0
+    hook: Hooked | None = None
 
 
 class Condition(Struct, frozen=True, kw_only=True):
@@ -113,6 +132,24 @@ class PluginStatus(Struct, frozen=True, kw_only=True):
     accepted: bool = False
     reason: str = ""
     message: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class LifecycleHookStatus(Struct, frozen=True, kw_only=True):
+    """How a lifecycle hook stands, and how many objects it goes with.
+
+    `objects` counts those whose run is not over; among them `ending` are closed, `troubled` in want of a look, and
+    `older` were there before the hook.
+    """
+
+    observed_generation: int = 0
+    ready: bool = False
+    reason: str = ""
+    message: str = ""
+    objects: int = 0
+    ending: int = 0
+    troubled: int = 0
+    older: int = 0
     conditions: tuple[Condition, ...] = ()
 
 
