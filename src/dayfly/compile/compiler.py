@@ -76,10 +76,10 @@ def compile(  # noqa: A001  -- the field's word for it
     try:
         found = resources.resolve(sandbox, plugins)
         hooks = _hooks(sandbox)
-        _check_count([hooks, *(instance.workflows for instance in found.values())], len(sandbox.spec.forks))
+        check_count([hooks, *(instance.workflows for instance in found.values())], len(sandbox.spec.forks))
         for instance in found.values():
             _check_instance(instance, plugin_sources or {})
-        _check_workflows(hooks)
+        check_workflows(hooks)
         _check_hook_sources(hooks, found)
         resources.check_params(found)
         target = Target(api_version=API_VERSION, kind="Sandbox", namespace=namespace, name=sandbox.name, uid=uid)
@@ -88,24 +88,21 @@ def compile(  # noqa: A001  -- the field's word for it
         step_env = {**env, "SIGNADOT_SANDBOX_ID": routing_key}
         own = units.Setting("", {}, (), units.work(sandbox.spec.runner or Runner(), step_env))
         documents = (
-            *(
-                _document(target, instance.workflows, _setting(instance, step_env, publisher))
-                for instance in found.values()
-            ),
-            _document(target, hooks, own),
+            *(document(target, each.workflows, _setting(each, step_env, publisher)) for each in found.values()),
+            document(target, hooks, own),
         )
         kept = forks.build_all(sandbox.spec.forks, found, env, ("spec", "forks"))
-        _check_size(kept, ("spec", "forks"))
-        for document in documents:
-            _check_size(document, found[document.resource].keys if document.resource else ("spec", "hooks"))
+        check_size(kept, ("spec", "forks"))
+        for made in documents:
+            check_size(made, found[made.resource].keys if made.resource else ("spec", "hooks"))
     except SpecError as fault:
-        raise _locate(fault, source) from None
+        raise located(fault, source) from None
     doubts = [SpecError(*doubt) for instance in found.values() for doubt in resources.unused_params(instance)]
     if documents[-1].pre_stop and not kept:
         problem = "runs only once a fork has been started, and this sandbox has none; write it under postStop"
         doubts.append(SpecError(problem, ("spec", "hooks", "preStop")))
     doubts += [SpecError("is stored as it is, but no host acts on it yet", keys) for keys in _idle(sandbox)]
-    return Compiled(documents, kept, tuple(str(_locate(doubt, source)) for doubt in doubts))
+    return Compiled(documents, kept, tuple(str(located(doubt, source)) for doubt in doubts))
 
 
 def _idle(sandbox: Sandbox) -> list[Path]:
@@ -125,31 +122,37 @@ def check_plugin(plugin: Plugin, *, source: Document | None = None) -> Lifecycle
     try:
         written.check_plugin(plugin)
         workflows = references.of_plugin(plugin.spec, ("spec",))
-        _check_count([workflows])
-        _check_workflows(workflows)
+        check_count([workflows])
+        check_workflows(workflows)
         # Without a sandbox's name and params it is smaller than it will ever be.
         bare = units.Setting("", {}, (), units.work(plugin.spec.runner, {}), Origin(plugin=plugin.name))
-        smallest = _document(Target(kind="Sandbox", name="", uid=""), workflows, bare)
-        _check_size(smallest, ("spec",))
+        smallest = document(Target(kind="Sandbox", name="", uid=""), workflows, bare)
+        check_size(smallest, ("spec",))
     except SpecError as fault:
-        raise _locate(fault, source) from None
+        raise located(fault, source) from None
     return smallest
 
 
 def _check_instance(instance: Instance, sources: Mapping[Key, Document]) -> None:
     try:
-        _check_workflows(instance.workflows)
+        check_workflows(instance.workflows)
     except SpecError as fault:
         if instance.plugin is None:
             raise
         source = sources.get((instance.plugin.name, instance.plugin.version))
         if source is not None:
-            raise _locate(fault, source) from None
+            raise located(fault, source) from None
         problem = f"the plugin {instance.plugin.wire_name} is wrong: {fault}"
         raise SpecError(problem, (*instance.keys, "plugin")) from None
 
 
-def _check_workflows(workflows: tuple[Workflow, ...]) -> None:
+def check_workflows(workflows: tuple[Workflow, ...]) -> None:
+    """What the steps of one document can get wrong between each other.
+
+    Raises:
+        SpecError: a reference that leads nowhere or to a later event, a cycle, an object that is not removed as it was
+            made, a retry that would be ignored.
+    """
     references.check(workflows)
     objects.check(workflows)
     for workflow in workflows:
@@ -193,7 +196,8 @@ def _setting(instance: Instance, env: dict[str, str], publisher: str) -> units.S
     )
 
 
-def _document(target: Target, workflows: tuple[Workflow, ...], shared: units.Setting) -> Lifecycle:
+def document(target: Target, workflows: tuple[Workflow, ...], shared: units.Setting) -> Lifecycle:
+    """The document of checked workflows."""
     by_event = {workflow.event: units.build(shared, workflow) for workflow in workflows}
     return Lifecycle(
         target=target,
@@ -206,23 +210,25 @@ def _document(target: Target, workflows: tuple[Workflow, ...], shared: units.Set
     )
 
 
-def _check_count(documents: list[tuple[Workflow, ...]], kept: int = 0) -> None:
+def check_count(documents: list[tuple[Workflow, ...]], kept: int = 0, *, whose: str = "sandbox") -> None:
     """Refuse too many units before any is built: a few lines can ask for a big plugin very often."""
     count = kept + sum(len(workflow.steps) for workflows in documents for workflow in workflows)
     count += sum(objects.count_missing(workflows) for workflows in documents)
     if count > MAX_UNITS_PER_RUN:
-        problem = f"{count} steps, hooks and forks are too many; one sandbox has at most {MAX_UNITS_PER_RUN}"
+        what = "steps, hooks and forks" if whose == "sandbox" else "steps"
+        problem = f"{count} {what} are too many; one {whose} has at most {MAX_UNITS_PER_RUN}"
         raise SpecError(problem, ("spec",))
 
 
-def _check_size(document: Lifecycle | tuple[Unit, ...], keys: Path) -> None:
-    if (size := len(canonical(document))) > MAX_DOCUMENT_BYTES:
+def check_size(made: Lifecycle | tuple[Unit, ...], keys: Path) -> None:
+    """Refuse what no host would take."""
+    if (size := len(canonical(made))) > MAX_DOCUMENT_BYTES:
         problem = (
             f"has {size} bytes when compiled; at most {MAX_DOCUMENT_BYTES} are allowed: put long texts into the image"
         )
         raise SpecError(problem, keys)
 
 
-def _locate(fault: SpecError, source: Document | None) -> SpecError:
+def located(fault: SpecError, source: Document | None) -> SpecError:
     """The fault with its line and column, unless it has them or nobody knows them."""
     return fault if source is None else source.placed(fault)

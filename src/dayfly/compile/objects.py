@@ -38,7 +38,8 @@ def check(workflows: tuple[Workflow, ...]) -> None:
         with faults:
             if step.name not in removed and (ours := _name(step.name)) in names:
                 problem = f"its removal would be called {quote(ours)}, as another step is: rename one, or write a"
-                raise SpecError(f"{problem} delete step with object: {{remove: {step.name}}}", (*here, "name"))
+                last = workflows[-1].word
+                raise SpecError(f"{problem} {last} with object: {{remove: {step.name}}}", (*here, "name"))
     faults.settle()
 
 

@@ -94,54 +94,67 @@ class ForkLine(Struct, frozen=True, kw_only=True):
 
 
 class Stage(Struct, frozen=True, kw_only=True):
-    """One stage of the way back: `what` is preStop, forks or postStop, and `units` go together."""
+    """One stage of the way back: `what` is preStop, forks, stop (the target's own) or postStop; `units` go together."""
 
     what: str
     units: tuple[str, ...]
 
 
 class Preview(Struct, frozen=True, kw_only=True):
-    """Events in the order in which they happen; `deletion` is what delete would do, in order."""
+    """Events in the order in which they happen; `deletion` is what delete would do, in order.
+
+    `removal` is what the removal of a hook would do while its target lives on.
+    """
 
     events: tuple[EventLine, ...]
     forks: tuple[ForkLine, ...]
     deletion: tuple[Stage, ...]
+    removal: tuple[Stage, ...] = ()
     warnings: tuple[str, ...]
 
 
 def preview(compiled: Compiled) -> Preview:
     """What a compiled sandbox would do. Events without units are left out; no sensitive value is in it."""
-    index = _Index(compiled)
-    ordered = {event: index.waves(event) for event in Event}
+    index = _Index(compiled.documents)
     deletion: list[Stage] = []
     if compiled.forks:
         # preStop prepares the end of the forks; without any it is skipped.
-        deletion += [Stage(what=Event.PRE_STOP, units=wave) for wave in ordered[Event.PRE_STOP]]
+        deletion += index.stages(Event.PRE_STOP)
         deletion.append(Stage(what="forks", units=tuple(_fork_id(unit) for unit in compiled.forks)))
-    deletion += [Stage(what=Event.POST_STOP, units=wave) for wave in ordered[Event.POST_STOP]]
+    deletion += index.stages(Event.POST_STOP)
     return Preview(
-        events=tuple(
-            EventLine(event=event, waves=tuple(tuple(index.line(name) for name in wave) for wave in found))
-            for event, found in ordered.items()
-            if found
-        ),
+        events=index.events(),
         forks=tuple(index.fork(unit) for unit in compiled.forks),
         deletion=tuple(deletion),
         warnings=compiled.warnings,
     )
 
 
+def preview_hook(document: Lifecycle, warnings: tuple[str, ...] = ()) -> Preview:
+    """What a hook's document would do around the life of its target."""
+    index = _Index((document,))
+    undoing = tuple(unit for unit in document.post_stop if unit.undoes)
+    removal = _Index((msgspec.structs.replace(document, post_stop=undoing),))
+    return Preview(
+        events=index.events(),
+        forks=(),
+        deletion=(*index.stages(Event.PRE_STOP), Stage(what="stop", units=()), *index.stages(Event.POST_STOP)),
+        removal=removal.stages(Event.POST_STOP),
+        warnings=warnings,
+    )
+
+
 class _Index:
     """The units of all documents by their name within the run."""
 
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(self, documents: tuple[Lifecycle, ...]) -> None:
         self.readers: dict[str, list[Lifecycle]] = {}
-        for document in compiled.documents:
+        for document in documents:
             for resource in _read_resources(document):
                 self.readers.setdefault(resource, []).append(document)
         self.units = {
             unit_id(document.resource, unit.name): (document, event, unit)
-            for document in compiled.documents
+            for document in documents
             for event in Event
             for unit in document.units(event)
         }
@@ -151,6 +164,17 @@ class _Index:
             for output in unit.outputs
             if output.sensitive
         }
+
+    def events(self) -> tuple[EventLine, ...]:
+        ordered = {event: self.waves(event) for event in Event}
+        return tuple(
+            EventLine(event=event, waves=tuple(tuple(self.line(name) for name in wave) for wave in found))
+            for event, found in ordered.items()
+            if found
+        )
+
+    def stages(self, event: Event) -> tuple[Stage, ...]:
+        return tuple(Stage(what=event, units=wave) for wave in self.waves(event))
 
     def waves(self, event: Event) -> tuple[tuple[str, ...], ...]:
         names = [name for name, (_, when, _) in self.units.items() if when is event]
@@ -182,7 +206,7 @@ class _Index:
         return InputLine(
             name=item.name,
             value=item.value,
-            source=f"{producer}.{output}" if item.from_ else "",
+            source=f"{producer}.{output}" if item.from_ else _asked(document, item),
             sensitive=(producer, output) in self.sensitive,
             env=item.as_.env if unit.exec is not None else "",
             path=item.as_.path,
@@ -216,6 +240,10 @@ class _Index:
                 name=change.name, source=_looked_up(change.source), sensitive=secret, container=change.container
             )
         return EnvLine(name=change.name, value=change.value, container=change.container)
+
+
+def _asked(document: Lifecycle, item: Input) -> str:
+    return f"{item.target} of the {document.target.kind}" if item.target else ""
 
 
 def _request(unit: Unit) -> str:

@@ -28,6 +28,7 @@ from dayfly.spec.lifecycle import (
     Unit,
     Webhook,
 )
+from dayfly.spec.lifecycle_hook import HookInput
 from dayfly.spec.overlay import parse_overlay
 from dayfly.spec.sandbox import Param
 
@@ -46,7 +47,7 @@ class Setting(msgspec.Struct, frozen=True):
     """What all units of one document share.
 
     Attributes:
-        resource: The resource the document makes; empty for the sandbox's own hooks.
+        resource: The resource the document makes; empty for the target's own hooks.
         params: What the sandbox gives the resource, by name.
         params_at: The way to them.
         work: Where scripts run and the built-in environment; its script is empty.
@@ -84,7 +85,7 @@ def check_retry(workflow: Workflow) -> None:
     """Refuse what would be ignored: stop events decide for themselves how often they try.
 
     Raises:
-        SpecError: `idempotent: false` for a step of a stop event, or a limit for a preStop hook.
+        SpecError: `idempotent: false` for a step of a stop event, or a limit for one of preStop.
     """
     if workflow.event not in _STOPPING:
         return
@@ -93,7 +94,7 @@ def check_retry(workflow: Workflow) -> None:
             problem = f"a {workflow.word} may be tried again; make its script safe to run twice and leave this out"
             raise SpecError(problem, (*here, "retry", "idempotent"))
         if workflow.event is Event.PRE_STOP and step.retry is not None and step.retry.limit is not None:
-            problem = f"a preStop hook is tried {PRE_STOP_TRIES} times; leave the limit out"
+            problem = f"a {workflow.word} is tried {PRE_STOP_TRIES} times; leave the limit out"
             raise SpecError(problem, (*here, "retry", "limit"))
 
 
@@ -185,6 +186,8 @@ def _input(shared: Setting, item: written.Input, keys: Path, place: As) -> Input
     if item.value_from_step is not None:
         ref = Ref(unit=item.value_from_step.name, output=item.value_from_step.output)
         return Input(name=item.name, from_=ref, as_=place)
+    if isinstance(item, HookInput) and item.value_from_target is not None:
+        return Input(name=item.name, target=item.value_from_target, as_=place)
     source, here = item.value_from or item.value, (*keys, "value")
     if item.value_from_sandbox:
         param, here = shared.params.get(item.name), (*shared.params_at, item.name)

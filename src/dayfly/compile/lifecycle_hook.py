@@ -1,0 +1,88 @@
+"""A lifecycle hook and one of its targets to a sealed-ready document."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dayfly.compile import compiler, units
+from dayfly.compile.references import Workflow, nearest
+from dayfly.spec.errors import Faults, SpecError, quote
+from dayfly.spec.lifecycle import CREATING, Event, Lifecycle, Origin, Target, Unit
+
+if TYPE_CHECKING:
+    from dayfly.spec.lifecycle_hook import LifecycleHook, LifecycleHookSpec
+    from dayfly.spec.text import Document
+
+PUBLISHER = "hook"
+"""Grants name a hook's steps `hook:NAME`."""
+
+
+def compile_hook(hook: LifecycleHook, target: Target, *, source: Document | None = None) -> Lifecycle:
+    """Say what a hook means for one object.
+
+    Args:
+        hook: As `spec` has loaded and checked it.
+        target: The object. Which fields of it the steps read is told by `Input.target`, and asked when they start.
+        source: The document the hook was read from, for lines and columns in errors.
+
+    Raises:
+        SpecError: a reference that leads nowhere or to a later event, a cycle, or a limit.
+    """
+    try:
+        workflows = _workflows(hook.spec)
+        compiler.check_count([workflows], whose="hook")
+        compiler.check_workflows(workflows)
+        _check_undone(hook.spec)
+        work = units.work(hook.spec.runner, _builtin(hook, target))
+        shared = units.Setting("", {}, (), work, Origin(publisher=PUBLISHER, plugin=hook.name))
+        made = compiler.document(target, workflows, shared)
+        undone = {step.name: step.undoes for step in hook.spec.post_stop}
+        made = msgspec.structs.replace(made, post_stop=tuple(_undoing(unit, undone) for unit in made.post_stop))
+        compiler.check_size(made, ("spec",))
+    except SpecError as fault:
+        raise compiler.located(fault, source) from None
+    return made
+
+
+def hook_doubts(hook: LifecycleHook, *, source: Document | None = None) -> tuple[str, ...]:
+    """Sentences with their place, about what is legal and perhaps not meant."""
+    found = []
+    if hook.spec.pre_start:
+        problem = "runs beside the object's own start: nothing tells the object's controller to wait for it"
+        found.append(SpecError(problem, ("spec", "preStart")))
+    return tuple(str(compiler.located(doubt, source)) for doubt in found)
+
+
+def _workflows(spec: LifecycleHookSpec) -> tuple[Workflow, ...]:
+    return tuple(Workflow(event, f"{event} step", spec.steps(event), ("spec", str(event))) for event in Event)
+
+
+def _check_undone(spec: LifecycleHookSpec) -> None:
+    """Whoever undoes names a step that creates."""
+    creating = [step.name for event in Event if event in CREATING for step in spec.steps(event)]
+    faults = Faults()
+    for index, step in enumerate(spec.post_stop):
+        with faults:
+            if step.undoes and step.undoes not in creating:
+                problem = f"no preStart or postStart step {quote(step.undoes)}; {nearest(step.undoes, creating)}"
+                raise SpecError(problem, ("spec", str(Event.POST_STOP), index, "undoes"))
+    faults.settle()
+
+
+def _undoing(unit: Unit, undone: dict[str, str]) -> Unit:
+    """The unit with what it undoes: as written, or, of one that removes an object, by nature."""
+    removed = unit.object.remove if unit.object is not None else ""
+    return msgspec.structs.replace(unit, undoes=removed or undone.get(unit.name, ""))
+
+
+def _builtin(hook: LifecycleHook, target: Target) -> dict[str, str]:
+    return {
+        "DAYFLY_HOOK_NAME": hook.name,
+        "DAYFLY_TARGET_API_VERSION": target.api_version,
+        "DAYFLY_TARGET_KIND": target.kind,
+        "DAYFLY_TARGET_NAMESPACE": target.namespace,
+        "DAYFLY_TARGET_NAME": target.name,
+        "DAYFLY_TARGET_UID": target.uid,
+    }
