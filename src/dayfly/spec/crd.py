@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
-from dayfly.spec import crd_object, crd_plugin, crd_sandbox, crd_webhook, crd_written, kinds
+from dayfly.spec import crd_hook, crd_object, crd_plugin, crd_sandbox, crd_webhook, crd_written, kinds
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Struct
+from dayfly.spec.lifecycle_hook import LifecycleHookSpec
 from dayfly.spec.sandbox import SandboxSpec
 
 GROUP, VERSION = API_VERSION.split("/")
@@ -23,8 +24,9 @@ CATEGORY = "dayfly"
 
 _LONGEST_STRING = 1024
 _MOST_ITEMS = 64
-_STRUCTS = crd_plugin.STRUCTS | crd_object.STRUCTS | crd_sandbox.STRUCTS | crd_written.STRUCTS
-_FIELDS = crd_plugin.FIELDS | crd_webhook.FIELDS | crd_object.FIELDS | crd_sandbox.FIELDS | crd_written.FIELDS
+_WRITTEN = (crd_plugin, crd_webhook, crd_object, crd_sandbox, crd_hook, crd_written)
+_STRUCTS = {row: words for room in _WRITTEN for row, words in getattr(room, "STRUCTS", {}).items()}
+_FIELDS = {row: words for room in _WRITTEN for row, words in room.FIELDS.items()}
 _Schema = dict[str, Any]
 
 
@@ -95,6 +97,21 @@ KINDS = (
             _PROGRESS,
             _AGE,
         ),
+    ),
+    _Kind(
+        kind="LifecycleHook",
+        plural="lifecyclehooks",
+        short="dfh",
+        about="Steps around the lives of objects of any kind: before and after each starts, before and after it stops.",
+        fields={"spec": LifecycleHookSpec, "status": kinds.LifecycleHookStatus},
+        columns=(
+            ("KIND", "string", ".spec.selector.kind", "Kind of the objects it goes with."),
+            *_STANDING,
+            ("OBJECTS", "integer", ".status.objects", "How many objects it goes with."),
+            ("TROUBLED", "integer", ".status.troubled", "How many of them somebody should look at."),
+            _AGE,
+        ),
+        rules=crd_hook.HOOK_RULES,
     ),
     _Kind(
         kind="ObjectLifecycleMethods",

@@ -80,6 +80,7 @@ FIELDS: dict[type, Row] = {
         "value": text("A constant.", lifecycle.MAX_DOCUMENT_BYTES),
         "from_": text("Another unit's output."),
         "as_": text("Where the value appears."),
+        "target": text("A JSONPath into the target object that finds the value; empty: it comes from elsewhere.", 1024),
     },
     lifecycle.Output: {
         "name": text("Name of the output.", 253),
@@ -162,6 +163,7 @@ FIELDS: dict[type, Row] = {
         "object": text("A Kubernetes object."),
         "fork": text("An object derived from a baseline."),
         "after": _many("Of a kept unit: those that answer before it begins, and outlive it."),
+        "undoes": text("Of a postStop unit: the create unit whose work it takes back.", 253),
     },
     lifecycle.Lifecycle: {
         "target": text("The object to whose life the units are tied."),

@@ -271,9 +271,9 @@ def _check_steps(spec: LifecycleHookSpec, root: Path) -> None:
 
 def _check_undoing(step: HookStep, keys: Path) -> None:
     event = keys[-2]
-    if step.object is not None and step.object.remove and event == Event.PRE_STOP:
-        problem = "preStop does not run when the hook is removed, and the object would stay: write it under postStop"
-        raise SpecError(problem, (*keys, "object", "remove"))
+    if step.object is not None and event == Event.PRE_STOP:
+        problem = "a preStop step neither makes nor removes an object: it does not run when the hook is removed"
+        raise SpecError(f"{problem}; write a script or a webhook, or remove it under postStop", (*keys, "object"))
     if not step.undoes:
         return
     here = (*keys, "undoes")
