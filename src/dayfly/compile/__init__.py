@@ -12,13 +12,14 @@ for wishes applied with kubectl; never by whoever executes.
 """
 
 from dayfly.compile.compiler import Compiled, check_plugin, compile  # noqa: A004  -- the field's word for it
-from dayfly.compile.lifecycle_hook import compile_hook, hook_doubts
+from dayfly.compile.lifecycle_hook import check_hook, compile_hook, hook_doubts
 from dayfly.compile.preview import Preview, preview, preview_hook
 from dayfly.compile.resources import missing
 
 __all__ = [
     "Compiled",
     "Preview",
+    "check_hook",
     "check_plugin",
     "compile",
     "compile_hook",

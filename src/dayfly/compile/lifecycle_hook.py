@@ -10,6 +10,7 @@ from dayfly.compile import compiler, units
 from dayfly.compile.references import Workflow, nearest
 from dayfly.spec.errors import Faults, SpecError, quote
 from dayfly.spec.lifecycle import CREATING, Event, Lifecycle, Origin, Target, Unit
+from dayfly.spec.lifecycle_hook import TARGET_VARIABLES
 
 if TYPE_CHECKING:
     from dayfly.spec.lifecycle_hook import LifecycleHook, LifecycleHookSpec
@@ -46,6 +47,20 @@ def compile_hook(hook: LifecycleHook, target: Target, *, source: Document | None
     return made
 
 
+def check_hook(hook: LifecycleHook, *, source: Document | None = None) -> Lifecycle:
+    """Refuse whatever can be refused before any object is there.
+
+    Returns:
+        What it becomes for an object of which nothing is known but its kind.
+
+    Raises:
+        SpecError: as `compile_hook`.
+    """
+    selector = hook.spec.selector
+    anyone = Target(api_version=selector.api_version, kind=selector.kind, name="", uid="")
+    return compile_hook(hook, anyone, source=source)
+
+
 def hook_doubts(hook: LifecycleHook, *, source: Document | None = None) -> tuple[str, ...]:
     """Sentences with their place, about what is legal and perhaps not meant."""
     found = []
@@ -78,11 +93,5 @@ def _undoing(unit: Unit, undone: dict[str, str]) -> Unit:
 
 
 def _builtin(hook: LifecycleHook, target: Target) -> dict[str, str]:
-    return {
-        "DAYFLY_HOOK_NAME": hook.name,
-        "DAYFLY_TARGET_API_VERSION": target.api_version,
-        "DAYFLY_TARGET_KIND": target.kind,
-        "DAYFLY_TARGET_NAMESPACE": target.namespace,
-        "DAYFLY_TARGET_NAME": target.name,
-        "DAYFLY_TARGET_UID": target.uid,
-    }
+    values = (hook.name, target.api_version, target.kind, target.namespace, target.name, target.uid)
+    return dict(zip(TARGET_VARIABLES, values, strict=True))

@@ -24,6 +24,7 @@ from dayfly.spec.plugin import (
     check_step_names,
     check_step_output,
 )
+from dayfly.spec.webhook import EVERY_STEPS_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +38,17 @@ OWN_NAMESPACES = ("dayfly-system", "dayfly-runners")
 CLUSTERS_PREFIX = "kube-"
 """Namespaces called so are Kubernetes' own, and meant only where a hook names them."""
 
+TARGET_VARIABLES = (
+    "DAYFLY_HOOK_NAME",
+    "DAYFLY_TARGET_API_VERSION",
+    "DAYFLY_TARGET_KIND",
+    "DAYFLY_TARGET_NAMESPACE",
+    "DAYFLY_TARGET_NAME",
+    "DAYFLY_TARGET_UID",
+)
+"""What each step finds in its environment: whose life it is."""
+
+_VARIABLES = (*TARGET_VARIABLES, *EVERY_STEPS_VARIABLES)
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -258,7 +270,7 @@ def _check_steps(spec: LifecycleHookSpec, root: Path) -> None:
         for index, step in enumerate(steps):
             here = (*keys, index)
             with faults:
-                check_step(step, here, repeats=keys[-1] == Event.POST_STOP)
+                check_step(step, here, repeats=keys[-1] == Event.POST_STOP, variables=_VARIABLES)
             with faults:
                 _check_undoing(step, here)
             for position, wanted in enumerate(step.inputs):

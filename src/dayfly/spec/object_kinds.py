@@ -120,7 +120,7 @@ def why_refused(api_version: str, kind: str) -> str:
     return kinds.get(kind) or kinds.get(ANY, "")
 
 
-# What no lifecycle hook may go with. A hook makes nothing: it reads the object, and writes a finalizer and a hold on it.
+# What no lifecycle hook may go with. A hook makes nothing: it reads an object, and puts a finalizer and a hold on it.
 _HELD_BACK = "holding its deletion back would stop the cluster's own work"
 _NO_TARGETS: Final[dict[tuple[str, str], str]] = {
     ("", "Secret"): "what it holds would be copied into pods and ledgers",

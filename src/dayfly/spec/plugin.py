@@ -255,19 +255,22 @@ def check_step_names(workflows: Iterable[tuple[tuple[Step, ...], Path]]) -> None
     names.check_unique("the step name", found)
 
 
-def check_step(step: Step, keys: Path, *, repeats: bool) -> None:
+def check_step(
+    step: Step, keys: Path, *, repeats: bool, variables: tuple[str, ...] = webhook.BUILT_IN_VARIABLES
+) -> None:
     """The rules of one step but for the sources of its inputs.
 
     Args:
         step: The step.
         keys: The way to it.
         repeats: Whether its event is one that is tried until it succeeds (`delete`, `postStop`).
+        variables: What a webhook may take from its environment.
     """
     faults = Faults()
     with faults:
         names.check("step", step.name, (*keys, "name"))
     with faults:
-        _check_work(step, keys, repeats=repeats)
+        _check_work(step, keys, repeats=repeats, variables=variables)
     named = Faults()  # what lies in whose way is asked of names that are ones
     for index, wanted in enumerate(step.inputs):
         with named:
@@ -305,7 +308,7 @@ def check_step(step: Step, keys: Path, *, repeats: bool) -> None:
     faults.settle()
 
 
-def _check_work(step: Step, keys: Path, *, repeats: bool) -> None:
+def _check_work(step: Step, keys: Path, *, repeats: bool, variables: tuple[str, ...]) -> None:
     """A step does exactly one thing."""
     given = [field for field in _WORKS if getattr(step, field) is not None]
     if len(given) != 1:
@@ -315,7 +318,8 @@ def _check_work(step: Step, keys: Path, *, repeats: bool) -> None:
         script.check(step.script, (*keys, "script"))
     if step.webhook is not None:
         again = repeats or bool(step.retry and step.retry.idempotent)
-        webhook.check(step.webhook, [item.name for item in step.inputs], (*keys, "webhook"), repeats=again)
+        inputs = [item.name for item in step.inputs]
+        webhook.check(step.webhook, inputs, (*keys, "webhook"), repeats=again, variables=variables)
     if step.object is not None:
         kube_object.check(step.object, [item.name for item in step.inputs], (*keys, "object"))
         if step.object.remove and step.outputs:

@@ -30,13 +30,14 @@ BUILT_IN_OUTPUTS = ("location",)
 """What each webhook tells besides its own outputs: where its long job is to be asked for."""
 DEFINITE = "definite-answer"
 """And to nobody but Dayfly: that the server has said no for certain. What is sent after it is another request."""
+EVERY_STEPS_VARIABLES = ("DAYFLY_RESOURCE_ID", "DAYFLY_OUTPUTS_COMPLETE")
 BUILT_IN_VARIABLES = (
     "DAYFLY_SANDBOX_NAME",
     "DAYFLY_SANDBOX_ROUTING_KEY",
     "DAYFLY_RESOURCE_NAME",
-    "DAYFLY_RESOURCE_ID",
-    "DAYFLY_OUTPUTS_COMPLETE",
+    *EVERY_STEPS_VARIABLES,
 )
+"""What a webhook of a sandbox or of its plugins may take from its environment."""
 CONNECT_MS = 10_000
 ANSWER_MS = 60_000
 RUN_MS = 300_000
@@ -119,7 +120,14 @@ class Webhook(Struct, frozen=True, kw_only=True):
     timeouts: Limits | None = None
 
 
-def check(webhook: Webhook, inputs: Collection[str], keys: Path, *, repeats: bool) -> None:
+def check(
+    webhook: Webhook,
+    inputs: Collection[str],
+    keys: Path,
+    *,
+    repeats: bool,
+    variables: tuple[str, ...] = BUILT_IN_VARIABLES,
+) -> None:
     """The rules of one webhook.
 
     Args:
@@ -127,12 +135,13 @@ def check(webhook: Webhook, inputs: Collection[str], keys: Path, *, repeats: boo
         inputs: The names of its step's inputs.
         keys: The way to it.
         repeats: Whether its step may run again after a failure, so that an answer that is lost is asked for again.
+        variables: What it may take from its environment.
 
     Raises:
         SpecError: whatever is wrong.
     """
     faults = Faults()
-    places = _Places(frozenset(inputs), faults)
+    places = _Places(frozenset(inputs), variables, faults)
     with faults:
         if webhook.method not in METHODS:
             raise SpecError(f"{quote(webhook.method)} is none of {', '.join(METHODS)}", (*keys, "method"))
@@ -236,8 +245,9 @@ def secrets(headers: dict[str, Any]) -> Iterator[tuple[str, str]]:
 class _Places:
     """Checks of the places where a value may be variable."""
 
-    def __init__(self, inputs: frozenset[str], faults: Faults) -> None:
+    def __init__(self, inputs: frozenset[str], variables: tuple[str, ...], faults: Faults) -> None:
         self.inputs = inputs
+        self.variables = variables
         self.faults = faults
 
     def segments(self, path: tuple[Any, ...], keys: Path) -> None:
@@ -298,8 +308,8 @@ class _Places:
         if "$input" in value and name not in self.inputs:
             known = ", ".join(map(quote, sorted(self.inputs))) or "none"
             raise SpecError(f"this step has no input {quote(str(name))}; it has {known}", (*keys, "$input"))
-        if "$env" in value and name not in BUILT_IN_VARIABLES:
-            raise SpecError(f"{quote(str(name))} is none of {', '.join(BUILT_IN_VARIABLES)}", (*keys, "$env"))
+        if "$env" in value and name not in self.variables:
+            raise SpecError(f"{quote(str(name))} is none of {', '.join(self.variables)}", (*keys, "$env"))
 
 
 def _check_secret(value: dict[str, Any], keys: Path) -> None:
