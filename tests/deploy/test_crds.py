@@ -19,6 +19,7 @@ from policy.apiserver import ROOT
 CLUSTER = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
 BASE = "/apis/dayfly.dev/v1alpha1"
 SCRIPT = "#!/bin/sh\n"
+SELECTOR = {"apiVersion": "cluster.example.org/v1", "kind": "Machine"}
 VARIABLES = {
     "folder": "/tmp/x",
     "region": "eu",
@@ -50,14 +51,19 @@ def manifest(made):
 
 
 EXAMPLES = sorted(ROOT.glob("examples/*/*.yaml"))
-WISHES = [path for path in EXAMPLES if path.name in ("plugin.yaml", "sandbox.yaml")]
+WISHES = [path for path in EXAMPLES if path.name in ("plugin.yaml", "sandbox.yaml", "hook.yaml")]
+PLURALS = {
+    "ResourcePlugin": "resourceplugins",
+    "LifecycleHook": "lifecyclehooks",
+    "Run": "runs",
+    "ObjectLifecycleMethods": "objectlifecyclemethods",
+}
 
 
 def place(body):
     if body["kind"] == "Sandbox":
         return f"{BASE}/namespaces/default/sandboxes?fieldValidation=Strict"
-    plural = {"ResourcePlugin": "resourceplugins", "Run": "runs", "ObjectLifecycleMethods": "objectlifecyclemethods"}
-    return f"{BASE}/{plural[body['kind']]}?fieldValidation=Strict"
+    return f"{BASE}/{PLURALS[body['kind']]}?fieldValidation=Strict"
 
 
 def without_value(message):
@@ -79,6 +85,17 @@ def step(**more):
 def sandbox(name="s", **spec):
     spec = {"cluster": "c", **spec}
     return {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Sandbox", "metadata": {"name": name}, "spec": spec}
+
+
+def hook(name="h", **spec):
+    """A hook with one step, changed as asked."""
+    body = {"selector": SELECTOR, "preStop": [{"name": "a", "script": SCRIPT}], **spec}
+    return {"apiVersion": "dayfly.dev/v1alpha1", "kind": "LifecycleHook", "metadata": {"name": name}, "spec": body}
+
+
+def hooked(event="preStop", **more):
+    """A hook whose one step, of one event, is changed as asked."""
+    return hook(**({"preStop": []} | {event: [{"name": "a", "script": SCRIPT, **more}]}))
 
 
 def fork(**customizations):
@@ -186,6 +203,41 @@ REFUSED = [
         "spec.defaultRouteGroup.endpoints[0].target in body should match",
     ),
     (sandbox(endpoints=[{"name": "a", "port": 70000}]), "spec.endpoints[0].port in body should be less than or equal"),
+    (hook("a.b"), "metadata.name: a hook's name has at most 63 lower-case letters, digits and -"),
+    (hook("a" * 64), "metadata.name: a hook's name has at most 63 lower-case letters, digits and -"),
+    (hook(selector={"kind": "Machine"}), "spec.selector.apiVersion: Required value"),
+    (hook(selector=SELECTOR | {"kind": "machine"}), "spec.selector.kind in body should match"),
+    (hook(selector=SELECTOR | {"namespaces": ["a", "a"]}), 'spec.selector.namespaces[1]: Duplicate value: "a"'),
+    (hook(selector=SELECTOR | {"namespaces": ["A"]}), "spec.selector.namespaces[0] in body should match"),
+    (hook(preStop=[]), "spec: Invalid value: has no steps: write at least one under preStart, postStart, preStop"),
+    (hook(started={}), "spec.started: Invalid value: needs exactly one of condition, when and contract"),
+    (hook(stopped={"contract": True}), "spec.stopped: Invalid value: the contract says when an object is ready, not"),
+    (hook(hold={"value": "x"}), "spec.hold: Invalid value: needs exactly one of annotation and path"),
+    (
+        hook(preStop=[], postStop=[{"name": "a", "script": SCRIPT}], hold={"annotation": "x"}),
+        "spec.hold: Invalid value: holds the object back until preStop is done, and there are no preStop steps",
+    ),
+    (hook(preStop=[{"name": "a", "script": SCRIPT}] * 2), 'spec.preStop[1]: Duplicate value: {"name":"a"}'),
+    (hooked(script="echo"), "spec.preStop[0].script: Invalid value: must begin with #!"),
+    (hooked(undoes="b"), "spec.preStop[0].undoes: Invalid value: belongs to a postStop step; leave it out"),
+    (hooked("preStart", undoes="b"), "spec.preStart[0].undoes: Invalid value: belongs to a postStop step"),
+    (
+        hooked(script=None, object={"remove": "b"}),
+        "spec.preStop[0].object: Invalid value: a preStop step neither makes nor removes an object",
+    ),
+    (hooked("postStop", retry={"limit": 1}), "spec.postStop[0].retry.limit: Invalid value: a cleanup is tried until"),
+    (
+        hooked(inputs=[{"name": "x", "value": "1", "valueFromTarget": "$.a"}]),
+        "spec.preStop[0].inputs[0]: Invalid value: a lifecycle hook's input needs exactly one of value, valueFromStep",
+    ),
+    (
+        hooked(inputs=[{"name": "x", "valueFromSandbox": True}]),
+        "spec.preStop[0].inputs[0]: Invalid value: a lifecycle hook's input needs exactly one of value, valueFromStep",
+    ),
+    (
+        hooked(inputs=[{"name": "x", "valueFromTarget": "spec.a"}]),
+        "spec.preStop[0].inputs[0].valueFromTarget in body should match",
+    ),
 ]
 
 
@@ -380,6 +432,18 @@ class TestServer:
         kept = served.ask("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, kind="application/merge-patch+json")
         assert kept.status == 200
 
+    def test_the_kind_of_a_hooks_objects_never_changes(self, served):
+        body = hook("kept", hold={"path": "/spec/hold", "value": True})
+        assert served.ask("POST", place(body), body).status in (201, 409)
+        path = f"{BASE}/lifecyclehooks/kept"
+        for change in ({"kind": "Other"}, {"apiVersion": "cluster.example.org/v2"}):
+            answer = served.ask("PATCH", path, {"spec": {"selector": change}}, kind="application/merge-patch+json")
+            assert answer.status == 422
+            assert "apiVersion and kind of a hook's objects never change; write another hook" in answer.message
+        more = {"selector": {"namespaces": ["shop"]}, "hold": {"path": None, "annotation": "a", "value": "b"}}
+        answer = served.ask("PATCH", path, {"spec": more}, kind="application/merge-patch+json")
+        assert answer.status == 200, answer.message
+
     def test_a_ledger_never_goes_back(self, served):
         ledger = {"uid": "u", "target": {"kind": "Sandbox", "name": "s", "uid": "u"}, "plan": "p", "seq": 4}
         body = {
@@ -418,5 +482,5 @@ class TestServer:
         assert "sandbox.dayfly.dev/seen" in kubectl("get", "dayfly", "-o", "name")
         said = kubectl("explain", "sandbox.spec.resources.spec.create.script")
         assert "A program text that begins with #!" in said
-        for short in ("dfp", "dfr", "olm", "dfrun"):
+        for short in ("dfp", "dfr", "dfh", "olm", "dfrun"):
             kubectl("get", short)

@@ -24,9 +24,9 @@ CATEGORY = "dayfly"
 
 _LONGEST_STRING = 1024
 _MOST_ITEMS = 64
-_WRITTEN = (crd_plugin, crd_webhook, crd_object, crd_sandbox, crd_hook, crd_written)
-_STRUCTS = {row: words for room in _WRITTEN for row, words in getattr(room, "STRUCTS", {}).items()}
-_FIELDS = {row: words for room in _WRITTEN for row, words in room.FIELDS.items()}
+_STRUCTS = crd_plugin.STRUCTS | crd_object.STRUCTS | crd_sandbox.STRUCTS | crd_hook.STRUCTS | crd_written.STRUCTS
+_FIELDS = crd_plugin.FIELDS | crd_webhook.FIELDS | crd_object.FIELDS | crd_sandbox.FIELDS
+_FIELDS |= crd_hook.FIELDS | crd_written.FIELDS
 _Schema = dict[str, Any]
 
 

@@ -41,10 +41,7 @@ STRUCTS: dict[type, Schema] = {
             "apiVersion and kind of a hook's objects never change; write another hook",
         )
     ),
-    lifecycle_hook.Hold: rules(
-        rule(exactly_one("annotation path"), "needs exactly one of annotation and path"),
-        rule("!has(self.path) || has(self.value)", "needs the value that the field is given", fieldPath=".path"),
-    ),
+    lifecycle_hook.Hold: rules(rule(exactly_one("annotation path"), "needs exactly one of annotation and path")),
     lifecycle_hook.HookStep: copy.deepcopy(crd_plugin.STRUCTS[plugin.Step]),
     lifecycle_hook.LifecycleHookSpec: rules(
         rule(
@@ -95,8 +92,8 @@ FIELDS: dict[type, Row] = {
     lifecycle_hook.HookStep: {
         "undoes": name(
             "step",
-            "Of a postStop step: the preStart or postStart step whose work it takes back. When the hook is removed, only "
-            "such steps run on objects that live on.",
+            "Of a postStop step: the preStart or postStart step whose work it takes back. When the hook is removed, "
+            "only such steps run for objects that live on.",
             pattern=f"^({NAME[1:-1]})?$",
         ),
     },

@@ -1,9 +1,9 @@
 """Words of a schema that the types cannot say: sentences for `kubectl explain`, bounds, patterns, rules in CEL.
 
 The tables are `crd_plugin`, `crd_webhook`, `crd_object`, `crd_sandbox`, `crd_hook` for what people write, and
-`crd_written` for what Dayfly does; rows are found by class and field. Bounds are generous but finite, for the API server prices each rule
-at its worst. Where a rule can be a plain pattern it is one (they cost nothing); a CEL rule is written where its
-sentence helps.
+`crd_written` for what Dayfly does; rows are found by class and field. Bounds are generous but finite, for the API
+server prices each rule at its worst. Where a rule can be a plain pattern it is one (they cost nothing); a CEL rule is
+written where its sentence helps.
 """
 
 from typing import Any
