@@ -10,6 +10,7 @@ from dayfly.cli import applying, options, show, watch
 from dayfly.cli import files as reading
 from dayfly.cli.client import Client
 from dayfly.cli.exits import CliError, Exit
+from dayfly.spec.errors import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,7 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: 
     All files are read and checked before anything is changed. With -o the objects are printed as a list.
     """
     wishes = reading.load(files, sets)
+    _refuse_hooks(wishes)
     client = Client.open()
     objects = list(_handed_over(client, wishes))
     code = Exit.OK
@@ -37,6 +39,19 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: 
     if output:
         show.emit(objects, output)
     return code
+
+
+def _refuse_hooks(wishes: list[reading.Wished]) -> None:
+    """A server on one machine has no objects that a hook could go with.
+
+    Raises:
+        SpecError: at the first hook.
+    """
+    for wished in wishes:
+        if wished.kind == "lifecycle hook":
+            problem = f"{quote(wished.name)} is a lifecycle hook, which goes with objects of a cluster"
+            remedy = f"apply it to one with {wished.way} {wished.document.file}"
+            raise wished.document.error(f"{problem}; this server has none: {remedy}")
 
 
 def _handed_over(client: Client, wishes: list[reading.Wished]) -> Iterator[Any]:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.cli.exits import CliError, Exit
-from dayfly.compile import check_plugin
+from dayfly.compile import check_hook, check_plugin
 from dayfly.spec import documents, template, text
 from dayfly.spec.errors import Faults, SpecError, quote, render_path
+from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.workload import Workload
 
@@ -32,10 +33,17 @@ class Wished(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """`plugin`, `baseline` or `sandbox`."""
+        """`plugin`, `baseline`, `sandbox` or `lifecycle hook`."""
         if isinstance(self.wish, Plugin):
             return "plugin"
+        if isinstance(self.wish, LifecycleHook):
+            return "lifecycle hook"
         return "baseline" if isinstance(self.wish, Workload) else "sandbox"
+
+    @property
+    def way(self) -> str:
+        """The command that applies it."""
+        return "kubectl apply -f" if isinstance(self.wish, LifecycleHook) else "dayfly apply -f"
 
     @property
     def name(self) -> str:
@@ -46,7 +54,7 @@ class Wished(NamedTuple):
 
 
 def load(files: Iterable[str], sets: Iterable[str]) -> list[Wished]:
-    """All wishes of some files: plugins first, then baselines, then sandboxes, else as they came.
+    """All wishes of some files: plugins first, then baselines, sandboxes and hooks, else as they came.
 
     Raises:
         SpecError: all faults, with their places.
@@ -60,9 +68,11 @@ def load(files: Iterable[str], sets: Iterable[str]) -> list[Wished]:
             wished = Wished(documents.load(filled), filled)
             if isinstance(wished.wish, Plugin):
                 check_plugin(wished.wish, source=wished.document)
+            elif isinstance(wished.wish, LifecycleHook):
+                check_hook(wished.wish, source=wished.document)
             found.append(wished)
     faults.settle()
-    order = ("plugin", "baseline", "sandbox")
+    order = ("plugin", "baseline", "sandbox", "lifecycle hook")
     found.sort(key=lambda wished: order.index(wished.kind))
     _refuse_twins(found)
     return found
@@ -78,7 +88,7 @@ def load_one(files: Iterable[str], sets: Iterable[str], kind: str) -> Wished:
     found = load(files, sets)
     for wished in found:
         if wished.kind != kind:
-            raise wished.document.error(f"is a {wished.kind}, not a {kind}; apply it with: dayfly apply -f")
+            raise wished.document.error(f"is a {wished.kind}, not a {kind}; apply it with: {wished.way}")
     if len(found) != 1:
         message = f"there are {len(found)} {kind}s, and this command takes one"
         raise CliError(Exit.USAGE, message, "apply several with: dayfly apply -f")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
@@ -12,18 +11,18 @@ import msgspec
 from dayfly import compile as compiler
 from dayfly.cli import client as api
 from dayfly.cli import files as reading
-from dayfly.cli import hosts, options, show
+from dayfly.cli import hosts, options, plan_lines, show
 from dayfly.cli.exits import CliError, Exit
 from dayfly.spec import semver
-from dayfly.spec.lifecycle import Event
+from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
 
     from dayfly.cli.port import Host
-    from dayfly.compile.preview import EnvLine, InputLine, Preview, StepLine
+    from dayfly.compile.preview import Preview
     from dayfly.spec.text import Document
 
     Plugins = dict[tuple[str, str], Plugin]
@@ -44,7 +43,7 @@ def command(
     namespace: str | None,
     output: str | None,
 ) -> None:
-    """Show what sandboxes in files would do: steps in waves, values and their sources, forks, and the way back.
+    """Show what sandboxes and hooks in files would do: steps in waves, values and their sources, and the way back.
 
     Plugins are taken from the same files, else from the running server or the cluster.
     """
@@ -52,22 +51,38 @@ def command(
     wishes = reading.load(files, sets)
     plugins = {(w.wish.name, w.wish.version): w.wish for w in wishes if isinstance(w.wish, Plugin)}
     sources = {(w.wish.name, w.wish.version): w.document for w in wishes if isinstance(w.wish, Plugin)}
-    sandboxes = [(w.wish, w.document) for w in wishes if isinstance(w.wish, Sandbox)]
-    if not sandboxes:
-        message = f"{', '.join(files)}: it contains no sandbox"
+    found: list[_Planned] = []
+    for wished in wishes:
+        wish, document = wished
+        if isinstance(wish, Sandbox):
+            preview = _preview(wish, document, plugins, sources, find)
+            found.append(_Planned({"sandbox": wish.name}, preview, plan_lines.of_sandbox(wish, preview)))
+        elif isinstance(wish, LifecycleHook):
+            made = compiler.check_hook(wish, source=document)
+            preview = compiler.preview_hook(made, compiler.hook_doubts(wish, source=document))
+            found.append(_Planned({"hook": wish.name}, preview, plan_lines.of_hook(wish, preview)))
+    if not found:
+        message = f"{', '.join(files)}: it contains no sandbox and no lifecycle hook"
         raise CliError(Exit.USAGE, message, "a plan is made for a sandbox; add one that uses the plugin")
-    previews = [(sandbox, _preview(sandbox, document, plugins, sources, find)) for sandbox, document in sandboxes]
     if output:
-        data = [{"sandbox": sandbox.name, **msgspec.to_builtins(preview)} for sandbox, preview in previews]
+        data = [{**each.name, **msgspec.to_builtins(each.preview)} for each in found]
         show.emit(data, output)
         return
-    for number, (sandbox, preview) in enumerate(previews):
+    for number, each in enumerate(found):
         if number:
             show.line()
-        for line in _lines(sandbox, preview):
+        for line in each.lines:
             show.block(line)
-        for warning in preview.warnings:
+        for warning in each.preview.warnings:
             show.talk(f"warning: {warning}")
+
+
+class _Planned(NamedTuple):
+    """What one wish would do: its name by its kind, as data, and in words."""
+
+    name: dict[str, Any]
+    preview: Preview
+    lines: Iterable[str]
 
 
 def _preview(
@@ -109,76 +124,3 @@ def _fetched(host: Callable[[], Host | None], name: str, version: str) -> Plugin
     )
     message = f'the plugin "{wanted}" is neither in these files nor {where}'
     raise CliError(Exit.NOT_FOUND, message, f"add its file with -f, or see: {see}")
-
-
-def _lines(sandbox: Sandbox, preview: Preview) -> Iterator[str]:
-    yield f'Sandbox "{sandbox.name}" in cluster "{sandbox.spec.cluster}"'
-    yield from _waves(preview, Event.PRE_START)
-    yield from _forks(preview)
-    yield from _waves(preview, Event.POST_START)
-    yield from _deletion(preview)
-
-
-def _waves(preview: Preview, wanted: Event) -> Iterator[str]:
-    for event in preview.events:
-        for number, wave in enumerate(event.waves if event.event == wanted else (), 1):
-            yield f"\n{wanted}, wave {number}"
-            for step in wave:
-                yield from _step(step)
-
-
-def _deletion(preview: Preview) -> Iterator[str]:
-    steps = {step.id: step for event in preview.events for wave in event.waves for step in wave}
-    for number, stage in enumerate(preview.deletion, 1):
-        yield f"\ndelete, stage {number}: {stage.what}"
-        for unit in stage.units:
-            if unit in steps:
-                yield from _step(steps[unit])
-            else:
-                yield f"  {unit} stops"
-    if not preview.deletion:
-        yield "\ndelete: nothing to run"
-
-
-def _forks(preview: Preview) -> Iterator[str]:
-    if preview.forks:
-        yield "\nstart"
-    for fork in preview.forks:
-        yield f"  {fork.id} ({fork.kind})"
-        yield from (f"    image {image}" for image in fork.images)
-        yield from (f"    {_env(change)}" for change in fork.env)
-        if fork.patch:
-            yield f"    {fork.patch} patch"
-
-
-def _env(change: EnvLine) -> str:
-    where = f" in {change.container}" if change.container else ""
-    if change.delete:
-        return f"${change.name}{where} is removed"
-    return f"${change.name}{where} = {_source(change.source, change.value, change.sensitive)}"
-
-
-def _step(step: StepLine) -> Iterator[str]:
-    image = f", image {step.image}" if step.image else ""
-    yield f"  {step.id} ({step.tries}{image})"
-    if step.request:
-        yield f"    {step.request}"
-    for each in step.inputs:
-        yield f"    {_targets(each)} = {_source(each.source, each.value, each.sensitive)}"
-    for out in step.outputs:
-        yield f"    {out.path} -> {out.name}{' (sensitive)' if out.sensitive else ''}"
-
-
-def _targets(line: InputLine) -> str:
-    found = [f"${line.env}"] if line.env else []
-    return " and ".join([*found, line.path] if line.path else found) or line.name
-
-
-def _source(source: str, value: str | None, sensitive: bool) -> str:
-    if source:
-        return f"{source}{' (sensitive)' if sensitive else ''}"
-    return show.cut(_quoted(value), 80) if value is not None else "nothing: no value is given"
-
-
-def _quoted(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -166,7 +166,7 @@ def _baselines(files: tuple[str, ...]) -> list[Wished]:
     found = reading.load(files, ())
     for wished in found:
         if wished.kind != "baseline":
-            raise wished.document.error(f"is a {wished.kind}, not a baseline; apply it with: dayfly apply -f")
+            raise wished.document.error(f"is a {wished.kind}, not a baseline; apply it with: {wished.way}")
     return found
 
 
