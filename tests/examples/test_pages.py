@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from examples.home import ROOT, Home, until
-from examples.kinds import FOLDER, STEPS, Example
+from examples.kinds import FOLDER, IN_A_CLUSTER, STEPS, Example
 from examples.pages import follow
 
 
@@ -29,8 +29,16 @@ def test_a_readme_can_be_followed(example: Example, typist: dict[str, str]):
     assert example.left() == []
 
 
+@pytest.mark.parametrize("name", IN_A_CLUSTER)
+def test_a_readme_of_what_needs_a_cluster_can_be_followed(name: str, tmp_path: Path):
+    home = Home(tmp_path / "home", {**os.environ, "NO_COLOR": "1"})
+    assert _SEEN[name] in follow(FOLDER / name / "README.md", ROOT, home.environment)
+
+
 # What each README's commands are there to show.
 _SEEN = {
+    "object-job": "makes a Job",
+    "volume-backup": "$VOLUME = $.spec.volume of the Machine",
     "sqlite-notes": "http://127.0.0.1:",
     "python-step": "registered ada, grace in",
     "postgres-schema": "dayfly_",

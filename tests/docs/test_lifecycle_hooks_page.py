@@ -1,0 +1,53 @@
+"""The page on lifecycle hooks: what it says to type is typed, and no field and no variable is missing."""
+
+import re
+
+import msgspec
+
+from dayfly.compile import check_hook
+from dayfly.spec import documents, kube_object, lifecycle_hook, object_kinds, text
+from docs.conftest import ROOT, Person
+
+PAGE = ROOT / "docs" / "lifecycle-hooks.md"
+
+
+def test_what_the_page_shows_is_what_one_gets(person: Person):
+    found = person.follow(PAGE)
+    assert not found, "\n".join(found)
+
+
+def told_in(head: str) -> set[str]:
+    """The names in the first column of the table with this head."""
+    [table] = re.findall(rf"^\| {re.escape(head)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", PAGE.read_text(), re.MULTILINE)
+    return {name for row in table.splitlines() for name in re.findall(r"`([\w\[\].]+)", row.split("|")[1])}
+
+
+def fields(struct: type[msgspec.Struct]) -> set[str]:
+    return {field.encode_name for field in msgspec.structs.fields(struct)}
+
+
+def test_every_field_is_told():
+    assert told_in("field of `spec`") == fields(lifecycle_hook.LifecycleHookSpec)
+    assert told_in("field of `selector`") == fields(lifecycle_hook.Selector)
+    assert told_in("field of `started`, `stopped`") == fields(kube_object.Verdict)
+    assert told_in("field of `hold`") == fields(lifecycle_hook.Hold)
+    steps = told_in("field of a step")
+    assert fields(lifecycle_hook.HookStep) - fields(lifecycle_hook.Step) <= steps
+    assert {f"inputs[].{name}" for name in fields(lifecycle_hook.HookInput) - fields(lifecycle_hook.Input)} <= steps
+
+
+def test_every_variable_is_told():
+    [shown] = re.findall(r"<<'END'\n(.*?)END\n", PAGE.read_text(), re.DOTALL)
+    hook = documents.load(text.parse_one(shown, file="page"))
+    assert isinstance(hook, lifecycle_hook.LifecycleHook)
+    given = check_hook(hook).pre_stop[0].exec
+    assert given is not None
+    assert [name for name in given.env if f"`{name}`" not in PAGE.read_text()] == []
+    assert f"{lifecycle_hook.FINALIZER_PREFIX}NAME" in PAGE.read_text()
+
+
+def test_the_kinds_that_are_refused_are_told():
+    [last] = re.findall(r"## What no hook may go with\n(.*)\Z", PAGE.read_text(), re.DOTALL)
+    alone = {name for group, name in object_kinds.no_targets() if name in last.replace("Leases", "Lease")}
+    assert {"Secret", "Pod", "Event", "Endpoints", "EndpointSlice", "Lease", "ControllerRevision"} <= alone
+    assert all(f"`{name}`" in last for name in lifecycle_hook.OWN_NAMESPACES)
