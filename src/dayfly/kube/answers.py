@@ -84,6 +84,9 @@ def refusal(request: str, status: Status, code: int) -> errors.Refused:
         kind = (
             errors.Conflict
         )  # a patch of an object with another UID: to the server the UID is a field that may not change
+    if kind is errors.NotFound:
+        name = status.details.name if status.details else ""
+        return errors.NotFound(request, status.message, status=code, reason=status.reason, causes=causes, name=name)
     return kind(request, status.message, status=code, reason=status.reason, causes=causes)
 
 

@@ -48,7 +48,20 @@ class AlreadyExists(Refused):
 
 
 class NotFound(Refused):
-    """No such object, or no such kind on this server."""
+    """No such object, or no such kind on this server: `name` is that of the object, empty where the kind is missing."""
+
+    def __init__(
+        self,
+        request: str,
+        message: str,
+        *,
+        status: int,
+        reason: str = "",
+        causes: tuple[Cause, ...] = (),
+        name: str = "",
+    ) -> None:
+        super().__init__(request, message, status=status, reason=reason, causes=causes)
+        self.name = name
 
 
 class Gone(Refused):

@@ -256,6 +256,7 @@ class StatusDetails(Slim, frozen=True):
 
     causes: list[StatusCause] | None = None
     retry_after_seconds: int = 0
+    name: str = ""
     uid: str = ""
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Answer, LostError, NotSentError, Request, Stream
-from kube.fake import kinds, reading
+from kube.fake import kinds, reading, rights
 from kube.fake.applying import Ownership
 from kube.fake.collecting import Controllers
 from kube.fake.faults import Call, Crash, Fault, Harm, Hook
@@ -23,8 +23,6 @@ from kube.fake.reading import Log, Logs, View
 from kube.fake.refusals import Refusal, not_found
 from kube.fake.store import Object, Store
 from kube.fake.writing import Admission, Writer
-
-_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +69,8 @@ class FakeCluster:
         self.faults: Hook = lambda _call: None
         self.rights: set[tuple[str, str, str]] = set()
         """What users may do who are impersonated: user, verb and resource, as in `jobs.batch`."""
+        self.denied: set[tuple[str, str]] = set()
+        """What nobody may do who comes by a transport: verb and resource, as in `jobs.batch`."""
         self.judge: Callable[[Call], None] = lambda _call: None
         """Sees each change before it is made, and harms nothing: for rules of how a client is to write."""
         self._writer = Writer(self.store, self.time, random.Random(seed))
@@ -95,6 +95,16 @@ class FakeCluster:
         """What a path leads to: kind, object (without a name: all of them) and subresource."""
         found = self._find(path)
         return found.kind, found.key, found.subresource
+
+    def forget(self, plural: str) -> Kind:
+        """Serve that kind no more: what there is of it stays in the store, out of everybody's sight."""
+        kind = self.kind(plural)
+        del self._kinds[kind.prefix, plural]
+        return kind
+
+    def serve(self, kind: Kind) -> None:
+        """Serve it from now on."""
+        self._kinds[kind.prefix, kind.plural] = kind
 
     def kind(self, plural: str) -> Kind:
         return next(kind for kind in self._kinds.values() if kind.plural == plural)
@@ -125,8 +135,7 @@ class FakeCluster:
 
     def _served(self, path: str) -> Object | None:
         """Of a path that ends with an API version: what is served there."""
-        parts = path.strip("/").split("/")
-        if len(parts) != (2 if parts[0] == "api" else 3):
+        if not _is_discovery(path):
             return None
         found = [kind for (prefix, _), kind in self._kinds.items() if prefix == path]
         if not found:
@@ -138,14 +147,24 @@ class FakeCluster:
     def _authorize(self, target: _Target, request: Request) -> None:
         """Whoever is impersonated has rights of its own, and in a namespace that is gone nobody has any."""
         user = request.headers.get("Impersonate-User")
-        verb = _VERBS[request.method] if target.name or request.method != "GET" else "list"
+        verb = rights.verb(request.method, named=bool(target.name))
         there = self.store.get(NAMESPACES, Key("", target.namespace)) is not None
         if user is None or (there and (user, verb, target.kind.qualified) in self.rights):
             return
-        kind, name = target.kind, f' "{target.name}"' if target.name else ""
-        place = f'in API group "{kind.group}" in the namespace "{target.namespace}"'
-        message = f'{kind.qualified}{name} is forbidden: User "{user}" cannot {verb} resource "{kind.plural}" {place}'
-        raise Refusal(403, message)
+        raise rights.forbidden(user, verb, target.kind, target.name, f'in the namespace "{target.namespace}"')
+
+    def refusal(self, request: Request, user: str) -> Answer | None:
+        """What a client hears that may not do this; None if it may."""
+        if not self.denied or _is_discovery(request.path):
+            return None
+        try:
+            target = self._find(request.path)
+        except Refusal as no:
+            return no.answer()
+        verb = rights.verb(request.method, named=bool(target.name), watches="watch" in request.query)
+        if (verb, target.kind.qualified) not in self.denied:
+            return None
+        return rights.forbidden(user, verb, target.kind, target.name, "at the cluster scope").answer()
 
     def _execute(self, target: _Target, request: Request, view: View, lag: int) -> Any:
         match request.method:
@@ -297,6 +316,8 @@ class FakeTransport:
                 return dataclasses.replace(refused, headers={"retry-after": str(fault.retry_after)})
             case Harm.GONE if "continue" in request.query:
                 return reading.expired(0).answer()
+        if (refused := self.cluster.refusal(request, self.client)) is not None:
+            return refused
         answer = self.cluster.answer(request, self.view, fault.lag if harm is Harm.STALE else 0)
         match harm:
             case Harm.CRASH_AFTER:
@@ -317,6 +338,9 @@ class FakeTransport:
         if fault and fault.harm is Harm.TROUBLE_BEFORE:
             refused = Refusal(500, "dial tcp 10.0.0.7:10250: connection refused").answer()
             yield Stream(refused.status, _once(refused.body))
+            return
+        if (denied := self.cluster.refusal(request, self.client)) is not None:
+            yield Stream(denied.status, _once(denied.body))
             return
         try:
             chunks = self.cluster.chunks(request, self.view)
@@ -368,6 +392,12 @@ class FakeTransport:
     def _die(self) -> Crash:
         self.dead = True
         return Crash(self.client)
+
+
+def _is_discovery(path: str) -> bool:
+    """Whether it asks what is served under an API version."""
+    parts = path.strip("/").split("/")
+    return len(parts) == (2 if parts[0] == "api" else 3)
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:

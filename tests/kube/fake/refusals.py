@@ -18,16 +18,25 @@ REASONS = {
 class Refusal(Exception):  # noqa: N818 - an answer of the server, not an error of the test
     """A request that is answered with a Status."""
 
-    def __init__(self, code: int, message: str, *, reason: str = "", causes: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        reason: str = "",
+        causes: tuple[tuple[str, str], ...] = (),
+        about: dict[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
+        self.about = about or {}
         self.code = code
         self.reason = reason or REASONS[code]
         self.causes = causes
 
     def status(self) -> dict[str, Any]:
-        details = {
-            "causes": [{"reason": reason, "field": field, "message": str(self)} for reason, field in self.causes]
-        }
+        details: dict[str, Any] = dict(self.about)
+        if self.causes:
+            details["causes"] = [{"reason": why, "field": field, "message": str(self)} for why, field in self.causes]
         return {
             "apiVersion": "v1",
             "kind": "Status",
@@ -35,7 +44,7 @@ class Refusal(Exception):  # noqa: N818 - an answer of the server, not an error 
             "message": str(self),
             "reason": self.reason,
             "code": self.code,
-            **({"details": details} if self.causes else {}),
+            **({"details": details} if details else {}),
         }
 
     def answer(self) -> Answer:
@@ -47,4 +56,5 @@ def invalid(field: str, message: str) -> Refusal:
 
 
 def not_found(plural: str, name: str) -> Refusal:
-    return Refusal(404, f'{plural} "{name}" not found')
+    kind, _, group = plural.partition(".")
+    return Refusal(404, f'{plural} "{name}" not found', about={"name": name, "group": group, "kind": kind})
