@@ -9,6 +9,7 @@ from __future__ import annotations
 from mutation.guard import Guard, guard
 from mutation.guards_alone import ALONE
 from mutation.guards_control import CONTROL
+from mutation.guards_hooks import HOOKS
 from mutation.guards_objects import OBJECTS
 
 LINE = "operator/test_second_line.py::test_"
@@ -65,14 +66,14 @@ GUARDS: tuple[Guard, ...] = (
     guard(
         "a target is deleted by its name",
         TARGETS,
-        "delete(_kind(run), target.name, target.namespace, uid=target.uid)",
-        "delete(_kind(run), target.name, target.namespace)",
+        "delete(kind_of(run), target.name, target.namespace, uid=target.uid)",
+        "delete(kind_of(run), target.name, target.namespace)",
         "operator/test_second_line.py::test_target_whose_time_is_over_goes",
     ),
     guard(
         "our finalizer is put on whichever version of a target there is",
         TARGETS,
-        """                "resourceVersion": meta.resource_version,
+        """            "resourceVersion": meta.resource_version,
 """,
         "",
         CHAIN,
@@ -80,7 +81,7 @@ GUARDS: tuple[Guard, ...] = (
     guard(
         "our finalizer is put on whoever bears the target's name",
         TARGETS,
-        """                "uid": target.uid,
+        """            "uid": target.uid,
 """,
         "",
         CHAIN,
@@ -397,4 +398,5 @@ GUARDS: tuple[Guard, ...] = (
     *CONTROL,
     *ALONE,
     *OBJECTS,
+    *HOOKS,
 )

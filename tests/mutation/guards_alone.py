@@ -155,15 +155,15 @@ ALONE: tuple[Guard, ...] = (
     guard(
         "documents of a target that lives are swept away before its run is there",
         "operator/sweeper.py",
-        "if not await self._targets.wants_run(document.spec.target) and not await",
+        "if not await self._targets.wants_run(document) and not await",
         "if not await",
         BIRTH + "Documents::test_they_go_once_no_run_may_come_any_more",
     ),
     guard(
         "a target that is on its way out is held",
         "operator/targets/targets.py",
-        "return not meta.deletion_timestamp and not finalized(meta, TARGET_FINALIZER)",
-        "return not finalized(meta, TARGET_FINALIZER)",
+        "return not meta.deletion_timestamp and not finalized(meta, finalizer)",
+        "return not finalized(meta, finalizer)",
         BIRTH + "Birth::test_a_target_that_is_on_its_way_out_is_not_held",
     ),
     guard(

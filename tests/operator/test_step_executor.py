@@ -137,7 +137,7 @@ class Bench:
         )
         session = SimpleNamespace(pods={"p": object()})
         run = SimpleNamespace(metadata=SimpleNamespace(name="box"))
-        self.sight = SimpleNamespace(pods={KEY: pod("p")}, session=session, run=run, plan=None)
+        self.sight = SimpleNamespace(pods={KEY: pod("p")}, session=session, run=run, plan=None, given={})
 
 
 @pytest.fixture

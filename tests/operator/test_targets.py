@@ -22,7 +22,7 @@ from dayfly.operator.cluster.objects import (
     DocumentObject,
     RunObject,
 )
-from dayfly.operator.targets.adapter import Plain, Seen, Times, rights
+from dayfly.operator.targets.adapter import FrozenError, Plain, Seen, Times, rights
 from dayfly.plan.world import TargetState
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, digest
@@ -71,8 +71,8 @@ class Maps(Plain):
             self._journal.append(word)
         return 0.0
 
-    async def freeze(self, _run: RunObject, why: str) -> None:
-        self._journal.append(why)
+    async def freeze(self, _run: RunObject, why: FrozenError) -> None:
+        self._journal.append(str(why))
 
     def lost(self, item: Map) -> None:
         self._journal.append(f"no run of {item.metadata.name}")

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from dayfly.plan.actions import Fence, Finish, GiveUp, Started, Stopped, Void
+from dayfly.plan.actions import Claim, Close, Fence, Finish, GiveUp, Started, Stopped, Void
 from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
 from dayfly.plan.world import (
@@ -11,9 +11,11 @@ from dayfly.plan.world import (
     Held,
     Running,
     Sealed,
+    TargetState,
     Unclear,
     Wish,
 )
+from dayfly.spec.run import Phase, Request
 from plan.rows import (
     APP,
     ASKED,
@@ -56,6 +58,20 @@ from plan.worlds import (
 )
 
 WEB = "fork:shop/web"
+REMOVED = Request(at=0, reason="HookRemoved", message="the hook volume-backup is removed")
+HOOK = plan_of(
+    document(
+        "",
+        pre_start=(unit("before"),),
+        post_start=(unit("warm"),),
+        pre_stop=(unit("drain"),),
+        post_stop=(
+            unit("report", "drain"),
+            unit("tidy", "before", "report", undoes="before"),
+            unit("cool", undoes="warm"),
+        ),
+    )
+)
 FOLLOWED = plan_of(database(), forks=(fork(), msgspec.structs.replace(fork("web"), after=(APP,))))
 READ_BY_HOOKS = plan_of(database(), document("", post_stop=(unit("bye", "db/make"),)))
 CHAINED = plan_of(document(pre_start=(unit("make"),), post_stop=(unit("drop"), unit("purge", "drop"))))
@@ -322,3 +338,35 @@ def test_where_nothing_would_be_cleaned_up_no_proof_is_waited_for(fact):
     run = after(plan, born(plan), claim(MAKE), close())
     decision = decide(plan, world(run, facts={(MAKE, 1): fact}), NOW)
     assert {type(effect) for effect in decision.effects} == {Fence}
+
+
+class TestTargetThatLivesOn:
+    """A hook is removed: what its steps have made is undone, and nothing that belongs to the target's own end runs."""
+
+    def test_only_what_undoes_runs_and_waits_for_nothing_that_does_not(self):
+        run = msgspec.structs.replace(
+            after(HOOK, born(HOOK), claim("before"), record("before", succeeded())), started_at=1
+        )
+        decision = decide(HOOK, world(run, wish=Wish(stop=REMOVED), target=TargetState(started=True)), NOW)
+        assert [move.unit for move in decision.moves if isinstance(move, Claim)] == ["tidy"]
+        states = {each.id: each.state for each in _described(run, decision, TargetState(started=True)).units}
+        assert (states["drain"], states["report"], states["cool"]) == ("skipped", "skipped", "skipped")
+
+    def test_where_nothing_may_have_run_nothing_is_undone(self):
+        run = msgspec.structs.replace(born(HOOK), started_at=1)
+        decision = decide(HOOK, world(run, wish=Wish(stop=REMOVED), target=TargetState(started=True)), NOW)
+        assert [type(move) for move in decision.moves] == [Close, Finish]
+
+    def test_a_target_that_goes_meanwhile_changes_nothing(self):
+        """It is what it was when it closed."""
+        run = msgspec.structs.replace(
+            after(HOOK, born(HOOK), claim("before"), record("before", succeeded())), started_at=1
+        )
+        run = msgspec.structs.replace(run, closed=REMOVED, phase=Phase.CLOSED)
+        stopped = TargetState(started=True, stopped=True)
+        decision = decide(HOOK, world(run, wish=Wish(stop=STOP), target=stopped), NOW)
+        assert [move.unit for move in decision.moves if isinstance(move, Claim)] == ["tidy"]
+
+
+def _described(run, decision, target):
+    return describe(HOOK, world(after(HOOK, run, *decision.moves), target=target), decision, NOW)

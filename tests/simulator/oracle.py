@@ -62,6 +62,7 @@ class Oracle:
         self.cleaning: set[str] = set()  # documents whose postStop has begun
         self.made: set[str] = set()  # documents of which something may be in the cloud
         self.begun = False  # a fork was ever claimed
+        self.leaves = False  # the run has closed, and its target lives on
         self.hurried: set[tuple[str, int]] = set()  # units and attempts after which somebody wanted no back-off
         self.wished: dict[str, str] = {}  # today's forks: unit -> generation
 
@@ -93,11 +94,13 @@ class Oracle:
             beside = [name for name in self.alive if shapes[name].creates and shapes[name].event is not None]
         elif shape.event is Event.POST_STOP:
             beside = [name for name in self.alive if shapes[name].event is not Event.POST_STOP]
-            if self.target is not None and self.target.stage != STOPPED and self.run.phase is not Phase.ABANDONED:
+            stopped = self.target is None or self.target.stage == STOPPED or self.leaves
+            if not stopped and self.run.phase is not Phase.ABANDONED:
                 raise Violation(5, f"{shape.id} started while the target {self.target.stage}")
             self.cleaning.add(shape.resource)
             for name in self.scenario.readers.get(shape.resource, ()):
-                late = {other.id for other in self.scenario.of(Event.POST_STOP, name)} - self.succeeded
+                late = {other.id for other in self.scenario.of(Event.POST_STOP, name) if self.due(other)}
+                late -= self.succeeded
                 if late and self._owed(name):
                     raise Violation(5, f"{shape.id} cleans up before its reader {min(late)}")
             if any(shape.resource in who and name in self.cleaning for name, who in self.scenario.readers.items()):
@@ -127,6 +130,10 @@ class Oracle:
             return any(_begun(self.run.unit(shape.id)) for shape in own)
         anything = any(_begun(self.run.unit(shape.id)) for shape in self.scenario.shapes.values() if shape.creates)
         return anything or (self.target is not None and self.target.began)
+
+    def due(self, shape: Shape) -> bool:
+        """Whether a stop unit belongs to how the run ends: where its target lives on it undoes what may have begun."""
+        return not self.leaves or (bool(shape.undoes) and _begun(self.run.unit(shape.undoes)))
 
     @property
     def forked(self) -> bool:
@@ -180,7 +187,8 @@ class Oracle:
         now, phase = dict(before.units), before.phase
         for move in moves:
             match move:
-                case Close():
+                case Close(request=request):
+                    self.leaves = request.reason == "HookRemoved"
                     phase = self._expect(phase, Phase.OPEN, Phase.CLOSED, "closed")
                 case Started():
                     if self.target is None or not self.target.began or before.started_at or before.stopped_at:
@@ -228,6 +236,8 @@ class Oracle:
             raise Violation(3, f"{name} claimed while {phase}")
         if not shape.creates and phase is not Phase.CLOSED:
             raise Violation(5, f"{name} claimed while {phase}")
+        if not shape.creates and not self.due(shape):
+            raise Violation(5, f"{name} claimed though the target lives on, and it undoes nothing")
         if move.attempt != record.attempt + 1:
             raise Violation(8, f"{name}: attempt {move.attempt} after {record.attempt}")
         if name in self.alive:
@@ -298,7 +308,7 @@ class Oracle:
 
     def _over(self, shape: Shape, now: dict[str, UnitRecord]) -> bool:
         record = now.get(shape.id, NOTHING)
-        if record.state is State.DONE and record.outcome == "succeeded":
+        if (record.state is State.DONE and record.outcome == "succeeded") or not (shape.creates or self.due(shape)):
             return True
         if shape.event is not Event.PRE_STOP:
             return False
@@ -310,7 +320,7 @@ class Oracle:
         return all(self._over(shape, units) for shape in self.scenario.of(Event.PRE_STOP))
 
     def _cleaned(self) -> None:
-        if self.target is not None and self.target.stage != STOPPED:
+        if self.target is not None and self.target.stage != STOPPED and not self.leaves:
             raise Violation(4, f"cleaned while the target {self.target.stage}")
         if self.alive:
             raise Violation(4, f"cleaned while {', '.join(sorted(self.alive))} ran")
@@ -320,6 +330,8 @@ class Oracle:
         for shape in self.scenario.of(Event.POST_STOP):
             own = any(s.resource == shape.resource and s.event and s.creates for s in self.scenario.shapes.values())
             owing = shape.resource in self.made if shape.resource and own else self._anything()
+            if self.leaves:
+                owing = bool(self.starts.get(shape.undoes))
             if owing and shape.id not in self.succeeded:
                 raise Violation(4, f"cleaned, and {shape.id} never succeeded")
 

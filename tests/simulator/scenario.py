@@ -53,6 +53,7 @@ class Shape(NamedTuple):
     spills: bool  # leaves outputs behind even when it fails
     unfit: bool = False  # what it reads cannot be given to it
     after: tuple[str, ...] = ()  # of a fork: those that answer before it begins, and outlive it
+    undoes: str = ""  # the create unit of the same document that a postStop unit undoes
 
     @property
     def creates(self) -> bool:
@@ -184,6 +185,7 @@ class _Draughtsman:
             deaf=rng.random() < 0.15,
             spills=rng.random() < 0.5,
             unfit=creates and bool(reads) and rng.random() < 0.05,
+            undoes=self._undone(resource, name, event, reads),
         )
         self.shapes[shape.id] = shape
         for read in reads:
@@ -198,7 +200,15 @@ class _Draughtsman:
             outputs=tuple(Output(name=output, path=f"/outputs/{output}") for output in OUTPUTS),
             retry=retry,
             timeouts=TIMEOUTS,
+            undoes=shape.undoes.rpartition("/")[2],
         )
+
+    def _undone(self, resource: str, name: str, event: Event, reads: list[str]) -> str:
+        """Every other postStop unit undoes something of its own document; no chance of its own, so plans stay as drawn."""
+        if event is not Event.POST_STOP or not name.endswith("0"):
+            return ""
+        own = [shape.id for shape in self._created(resource)]
+        return next((read for read in reads if read in own), own[0] if own else "")
 
     def _fails(self, event: Event, idempotent: bool) -> int:
         rng = self.rng

@@ -14,19 +14,20 @@ class SelfStarting:
     def __init__(self) -> None:
         self.stage = COMING
         self.began = False
+        self.lives_on = False  # its run ends, and it does not stop for that
 
     def move(self, rng: Random, phase: Phase) -> str:
         """Let it take a step, if it can; what it did, or nothing."""
         if self.stage == COMING and rng.random() < (0.08 if phase is Phase.OPEN else 0.5):
             self.stage, self.began = AT_WORK, True
-        elif self.stage != STOPPED and phase is not Phase.OPEN:
+        elif self.stage != STOPPED and phase is not Phase.OPEN and not self.lives_on:
             self.stage = STOPPED
         else:
             return ""
         return self.stage
 
     def can_move(self, phase: Phase) -> bool:
-        return self.stage == COMING or (self.stage == AT_WORK and phase is not Phase.OPEN)
+        return self.stage == COMING or (self.stage == AT_WORK and phase is not Phase.OPEN and not self.lives_on)
 
     def told(self, run: Run, *, late: bool) -> TargetState:
         """What its adapter says of it to a server that has read `run`; only of an open run may that be old."""

@@ -1,6 +1,7 @@
 """The schedule: who moves next, what breaks, and what its owner asks for. Hosts (`machine`, `cluster`) fill in the rest."""
 
 import abc
+import zlib
 from random import Random
 
 import msgspec
@@ -65,6 +66,9 @@ class Simulation(abc.ABC):
         with self.ledger.transaction("birth"):
             assert self.ledger.birth(stored), "a uid is used once"
         self.target = SelfStarting() if self.scenario.self_starting else None
+        # Of such targets every other lives on, and only what goes with it is to end.
+        removed = self.target is not None and zlib.crc32(self.uid.encode()) % 2 == 0
+        self.ending = "HookRemoved" if removed else "Deleted"
         self.oracle = Oracle(self.scenario, run, self.target)
         self._wished()
 
@@ -108,6 +112,8 @@ class Simulation(abc.ABC):
 
     def move_on(self) -> bool:
         """Let the target, or anything else outside the servers, take one step; false if all of it waits."""
+        if self.target is not None:
+            self.target.lives_on = self.oracle.leaves
         if self.target is not None and self.rng.random() < 0.5:
             said = self.target.move(self.rng, self.oracle.run.phase)
             if said:
@@ -265,7 +271,7 @@ class Simulation(abc.ABC):
         if not self.oracle.gone:
             self._check_rest()
             if not (self.wish.expires_at or self.wish.lease_until):
-                self.ask(Wish(stop=Request(at=self.now, reason="Deleted", message="deleted by its owner")))
+                self.ask(Wish(stop=self._request(self.ending)))
             self.resting = False
             self.settle()
         if not self.oracle.gone:
@@ -353,7 +359,7 @@ class Simulation(abc.ABC):
         """The target's owner, or time, wants something else."""
         rng, chance, wish = self.rng, self.rng.random(), self.wish
         if chance < 0.25:
-            self.ask(Wish(stop=wish.stop or self._request("Deleted"), abandon=wish.abandon))
+            self.ask(Wish(stop=wish.stop or self._request(self.ending), abandon=wish.abandon))
         elif chance < 0.32:
             self.ask(Wish(stop=wish.stop, abandon=self._request("Forced")))
         elif chance > 0.9 and (retry := self.hurry()):

@@ -125,6 +125,7 @@ async def _operate(context: str | None, runner: Runner, place: Place, rate: floa
     from dayfly.kube.client import Client, Limits
     from dayfly.kube.transport import HttpTransport
     from dayfly.operator.front.front import Front
+    from dayfly.operator.hooks.wing import Hooks
     from dayfly.operator.main import operate
 
     stop = asyncio.Event()
@@ -137,7 +138,7 @@ async def _operate(context: str | None, runner: Runner, place: Place, rate: floa
         raise CliError(Exit.FAILED, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
     client = Client(HttpTransport(credentials), Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
-        await operate(client, runner, place, stop, Front)
+        await operate(client, runner, place, stop, Front, Hooks)
     except OSError as error:
         sys.stderr.flush()
         raise CliError(Exit.FAILED, f"cannot answer on port {place.port}: {error.strerror}", "see --port") from None

@@ -7,6 +7,7 @@ there, is named in `DAYFLY_ABSENT_INPUTS`, and is said.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -41,10 +42,13 @@ class Inputs(msgspec.Struct, frozen=True):
         return [name for name, source in self.sources.items() if source is None]
 
 
-def resolve(run: Run, unit: Unit, resource: str, *, cleans: bool) -> Inputs:
+def resolve(
+    run: Run, unit: Unit, resource: str, *, cleans: bool, given: Mapping[str, bytes] = MappingProxyType({})
+) -> Inputs:
     """Where the values of a unit's inputs are, by what the ledger knows of them.
 
-    `cleans` says that it must run whatever it reads. An output that is still being made counts as present.
+    `cleans` says that it must run whatever it reads. An output that is still being made counts as present. `given` are
+    the values that its target has for it, by the inputs' names.
 
     Raises:
         CannotRenderError: an input is unfit, and the unit does not clean up.
@@ -52,7 +56,7 @@ def resolve(run: Run, unit: Unit, resource: str, *, cleans: bool) -> Inputs:
     sources: dict[str, Source] = {}
     unfit: dict[str, str] = {}
     for item in unit.inputs:
-        source, size, text = _source(run, item, resource)
+        source, size, text = _source(run, item, resource, given)
         fault = _fault(item, unit, size, text=text) if source is not None else None
         if fault is not None and not cleans:
             raise fault
@@ -94,10 +98,11 @@ def is_complete(plan: Plan, run: Run, resource: str) -> bool:
     )
 
 
-def _source(run: Run, item: Input, resource: str) -> tuple[Source, int, bool]:
+def _source(run: Run, item: Input, resource: str, given: Mapping[str, bytes]) -> tuple[Source, int, bool]:
     """Where one value is, its size, and whether it is text."""
     if item.from_ is None:
         value = None if item.value is None else item.value.encode()
+        value = given.get(item.name) if item.target else value
         return value, len(value or b""), b"\0" not in (value or b"")
     producer = unit_id(item.from_.resource or resource, item.from_.unit)
     record = run.unit(producer)

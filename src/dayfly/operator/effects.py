@@ -31,8 +31,10 @@ class Effects:
         """Let the target go, then the documents, then the ledger."""
         run = sight.run
         await self._executors.clear(sight)
-        await self._targets.release(run)
+        over = await self._targets.release(run)
         await self._targets.release_documents(run)
+        if not over:
+            return
         await self._cluster.drop_finalizer(RUNS, run.metadata, RUN_FINALIZER)
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._cluster.client.delete(RUNS, run.metadata.name, uid=run.metadata.uid)

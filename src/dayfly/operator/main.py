@@ -18,7 +18,6 @@ from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.operator.monitoring import journal
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.operator.monitoring.serve import serving
-from dayfly.operator.observe import PlanLostError
 from dayfly.operator.outputs.bindings import Bindings
 from dayfly.operator.outputs.outputs import ForeignSecretError
 from dayfly.operator.pods.fallback_image import FallbackImage
@@ -28,12 +27,11 @@ from dayfly.operator.pods.senders import Senders
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.status.resource_status import ResourceStatus
 from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError
-from dayfly.operator.targets.adapter import Adapter
+from dayfly.operator.targets.adapter import Adapter, FrozenError
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
-from dayfly.plan.reasons import Reason
 from dayfly.plan.status import describe
 from dayfly.spec.report import Report
 from dayfly.work.queue import work
@@ -62,6 +60,23 @@ class Front(Protocol):
 
 
 Fronts = Callable[[Cluster, SandboxStatus], Front]
+
+
+class Wing(Protocol):
+    """Who makes runs for LifecycleHooks; without one theirs stay as they are."""
+
+    @property
+    def frozen(self) -> int:
+        """How many objects there are of which nothing is done any more."""
+
+    def reset(self) -> None:
+        """Somebody else has worked meanwhile."""
+
+    async def run(self) -> None:
+        """Work until the cluster's queues are closed."""
+
+
+Wings = Callable[[Cluster, Targets, Recorder], Wing]
 Kinds = Sequence[Callable[[Cluster], Adapter]]
 """Of targets, beside Sandboxes."""
 
@@ -81,6 +96,7 @@ class Operator:
         identity: str = "operator",
         steps: int = STEPS,
         kinds: Kinds = (),
+        hooks: Wings | None = None,
         now: Callable[[], int] = unix_ms,
         seed: int | None = None,
     ) -> None:
@@ -96,6 +112,10 @@ class Operator:
         speaker = _OfSandboxes(self.cluster, self._sandbox_status, self._heeded)
         every = SandboxTarget(self.cluster, speaker), *(make(self.cluster) for make in kinds)
         self.targets = Targets(self.cluster, *every)
+        self._hooks = hooks(self.cluster, self.targets, self._events) if hooks else None
+        if self._hooks is None:
+            self.cluster.hooked.close()
+            self.cluster.pairs.close()
         self._reconciler = Reconciler(
             self.cluster,
             self.targets,
@@ -110,7 +130,7 @@ class Operator:
         self.metrics = Metrics(
             self.cluster,
             orphans=lambda: len(self._reconciler.sweeper.orphans),
-            frozen=lambda: len(self._sandbox_status.frozen),
+            frozen=lambda: len(self._sandbox_status.frozen) + (self._hooks.frozen if self._hooks else 0),
             events_lost=lambda: self._events.lost,
             nodes_without_logs=self._reconciler.followers.nodes.silent,
             leading=lambda: elector is None or elector.leading,
@@ -152,6 +172,8 @@ class Operator:
                 if not self._stopping.is_set():
                     log.info("%s leads", elector.identity)
                     self._sandbox_status.reset()
+                    if self._hooks is not None:
+                        self._hooks.reset()
                     self._reconciler.sessions.reset()
                     await _first(self._workers(), elector.led(False))
 
@@ -162,6 +184,8 @@ class Operator:
             working = [tasks.create_task(work(self.cluster.queue, self._take_turn)) for _ in range(WORKERS)]
             if self._front is not None:
                 working.append(tasks.create_task(self._front.run()))
+            if self._hooks is not None:
+                working.append(tasks.create_task(self._hooks.run()))
             await asyncio.wait(working)
             sweeping.cancel()
 
@@ -190,7 +214,7 @@ class Operator:
             log.warning("run %s: %s", run, error)
             self.cluster.queue.retry(run)
             await self._say_hindered(run, error)
-        except PlanLostError as error:
+        except FrozenError as error:
             log.error("run %s is frozen: %s", run, error)  # noqa: TRY400 - the sentence is all there is to say
             self.cluster.queue.retry(run)
             await self._say_frozen(run, error)
@@ -261,10 +285,10 @@ class Operator:
                 said = f"a bug in the operator, {type(error).__name__}; see its log"
         await self.targets.of(found).tell(scene, report, hindrance=said)
 
-    async def _say_frozen(self, run: str, error: PlanLostError) -> None:
+    async def _say_frozen(self, run: str, error: FrozenError) -> None:
         if (found := self.cluster.ledger.get(run)) is not None:
             with contextlib.suppress(errors.ApiError):  # it is said at the next try
-                await self.targets.of(found).freeze(found, str(error))
+                await self.targets.of(found).freeze(found, error)
 
 
 class _OfSandboxes:
@@ -278,11 +302,11 @@ class _OfSandboxes:
     async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
         return await self._status.run(scene, report, self._heeded, hindrance=hindrance)
 
-    async def freeze(self, run: RunObject, why: str) -> None:
+    async def freeze(self, run: RunObject, why: FrozenError) -> None:
         target = run.ledger.target
         seen = self._cluster.sandboxes.get(target.name, target.namespace)
         if seen is not None and seen.metadata.uid == target.uid:
-            await self._status.waiting(seen, WaitingError(Reason.PLAN_LOST, why))
+            await self._status.waiting(seen, WaitingError(why.reason, str(why)))
 
 
 class Place(NamedTuple):
@@ -305,7 +329,12 @@ class Place(NamedTuple):
 
 
 async def operate(
-    client: Client, runner: Runner, place: Place, stop: asyncio.Event, front: Fronts | None = None
+    client: Client,
+    runner: Runner,
+    place: Place,
+    stop: asyncio.Event,
+    front: Fronts | None = None,
+    hooks: Wings | None = None,
 ) -> None:
     """Run an operator until `stop` is set, then end gracefully: another one takes over at once."""
     began = time.monotonic()
@@ -316,6 +345,7 @@ async def operate(
         client,
         runner=runner,
         front=front,
+        hooks=hooks,
         fallback=FallbackImage(client, place.void_image, own),
         senders=Senders(FallbackImage(client, place.webhook_image, own), place.webhooks),
         elector=elector,

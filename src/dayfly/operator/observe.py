@@ -1,5 +1,6 @@
 """Gathers the world of one run: its documents, its target's wish, and what the executors of its kinds know."""
 
+from dayfly.execute import fields
 from dayfly.execute.executor import Registry
 from dayfly.execute.inputs import remarks
 from dayfly.execute.outputs import within_limit
@@ -8,15 +9,18 @@ from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
 from dayfly.operator.forks.fork_reconciler import in_place
 from dayfly.operator.pods.places import Places
+from dayfly.operator.refusals import AGAIN_S
 from dayfly.operator.session import Session, Sight
+from dayfly.operator.targets.adapter import FrozenError
 from dayfly.operator.targets.targets import Targets
+from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, seal
-from dayfly.plan.world import World
+from dayfly.plan.world import Objection, World
 from dayfly.spec.lifecycle import digest
 from dayfly.spec.run import Phase
 
 
-class PlanLostError(Exception):
+class PlanLostError(FrozenError):
     """A document that the run has pinned is not there as it was: nothing is decided without it."""
 
 
@@ -42,11 +46,13 @@ class Observer:
         now = self._cluster.now()
         closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
         sight = Sight(run, session, plan, now, closing=bool(closing), abandoned=wish.abandon is not None)
+        await self._ask_target(sight)
         await self._executors.observe(sight)
         known = self._executors.known(sight, plan)
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
         objections, refused = session.refusals.of(run.ledger, now)
-        facts, hindered = within_limit(run.ledger, known.facts), {**objections, **known.objections}
+        facts = within_limit(run.ledger, known.facts)
+        hindered = {**sight.lacking, **objections, **known.objections}
         share = await self._places.share(run, plan, facts, hindered, cleaning=sight.closing)
         world = World(
             run=run.ledger,
@@ -60,6 +66,18 @@ class Observer:
             remarks=remarks(plan, run.ledger),
         )
         return Scene(plan=plan, world=world, now=now), sight
+
+    async def _ask_target(self, sight: Sight) -> None:
+        """Read what the next steps take from the target: as it is now, once for all of them."""
+        run, kind = sight.run, sight.run.ledger.target.kind
+        steps = fields.readers(sight.plan, run.ledger, closing=sight.closing)
+        found = await self._targets.of(run).fields(run) if steps else None
+        for step in steps:
+            sight.given[step.id] = fields.given(step, found)
+            if message := fields.lack(step, found, kind):
+                sight.lacking[step.id] = Objection(reason=Reason.WAITING_FOR_FIELD, message=message, since=sight.now)
+                # Whoever writes the field may do so without a sign that we heed.
+                self._cluster.queue.add(run.metadata.name, after=AGAIN_S)
 
     async def _plan(self, run: RunObject, session: Session, *, given_up: bool) -> Plan:
         """The sealed documents, if they are still those that were pinned. A run that is over needs none."""

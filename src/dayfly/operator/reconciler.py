@@ -33,8 +33,10 @@ from dayfly.operator.status.step_logs import StepLogs
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Dissolve, Effect, Move, Record
+from dayfly.plan.closing import is_past_pre_stop
+from dayfly.plan.desk import lingers
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import STEP_KINDS
+from dayfly.spec.lifecycle import STEP_KINDS, Event
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +116,11 @@ class Reconciler:
         work = session.work if session else None
         if work is not None and work.sight is not None:
             await self.executors.keep(work.sight)
+        found = self._cluster.ledger.get(run)
+        if session is None or session.loosened or found is None or found.ledger.closed is None:
+            return
+        scene = self.last(run)
+        session.loosened = scene is not None and _may_stop(scene) and await self.targets.loosen(found)
 
     def rest(self, run: str) -> None:
         """Nothing is under way in that run: keep nothing of it in memory. Most sandboxes rest most of the time."""
@@ -131,7 +138,8 @@ class Reconciler:
             await self.sweeper.tidy(run)
             return None
         session = self.sessions.of(found)
-        if not (session.fenced or found.ledger.units or await self.targets.fence(found)):
+        begun = found.ledger.units or found.ledger.seq
+        if not (session.fenced or begun or await self.targets.fence(found)):
             return None
         session.fenced = True
         try:
@@ -202,6 +210,13 @@ class Reconciler:
         if isinstance(effect, Dissolve):
             self.sessions.drop(sight.session.name)
             self._ended()
+
+
+def _may_stop(scene: Scene) -> bool:
+    """Whether all that has to be done before its target stops is done, and proven to be."""
+    run, facts = scene.world.run, scene.world.facts
+    steps = [(step.id, run.unit(step.id).attempt) for step in scene.plan.events[Event.PRE_STOP]]
+    return is_past_pre_stop(scene.plan, run) and not any(lingers(facts.get(key), scene.now) for key in steps)
 
 
 def _masked(printed: tuple[bytes, int] | None, sensitive: list[bytes]) -> tuple[bytes, int] | None:

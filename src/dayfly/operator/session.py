@@ -20,7 +20,7 @@ from dayfly.operator.refusals import Refusals
 from dayfly.operator.status.resource_status import ResourceMemory
 from dayfly.operator.status.step_logs import LogMemory
 from dayfly.plan.sealed import Plan
-from dayfly.plan.world import AttemptKey
+from dayfly.plan.world import AttemptKey, Objection
 
 
 class Sight(msgspec.Struct):
@@ -36,6 +36,10 @@ class Sight(msgspec.Struct):
     """Whether nobody wants its cleanup any more: then nothing is waited for that serves that alone."""
     known: dict[str, Known] = {}
     """By kind, what its executor has found out."""
+    given: dict[str, dict[str, bytes]] = {}
+    """By the units that may be begun and read their target, what it has for them."""
+    lacking: dict[str, Objection] = {}
+    """Of those units, the ones that wait for what it does not have."""
     outputs: dict[AttemptKey, dict[str, bytes]] = {}
     pods: dict[AttemptKey, Pod] = {}
     objects: dict[AttemptKey, dict[str, Any]] = {}
@@ -62,6 +66,8 @@ class Session:
         self.name, self.uid, self.ledger = run.metadata.name, run.metadata.uid, run.ledger.uid
         self.fenced = False
         """Whether our finalizer was seen on its living target."""
+        self.loosened = False
+        """Whether its target was let go as far as its own stop is concerned."""
         self.work = Work()
         self.refusals = Refusals()
         self.forks = ForkMemory(self.refusals)

@@ -97,5 +97,5 @@ class Sweeper:
         run = (document.metadata.labels or {}).get(names.RUN_LABEL, "")
         if self._cluster.ledger.get(run) is not None:
             return
-        if not await self._targets.wants_run(document.spec.target) and not await self._cluster.ledger.fresh(run):
+        if not await self._targets.wants_run(document) and not await self._cluster.ledger.fresh(run):
             await self._targets.release_document(document.metadata)

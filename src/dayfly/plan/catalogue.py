@@ -22,7 +22,7 @@ class Of(enum.StrEnum):
     WEBHOOK = "A webhook that has failed, or whose outcome is not known"
     VOID = "An attempt that never ran"
     END = "Why a sandbox closes"
-    OBJECT = "A plugin or a resource"
+    OBJECT = "A plugin, a resource or a hook"
 
 
 class Tone(enum.IntEnum):
@@ -111,6 +111,12 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.WAITING_FOR_LATER, Tone.PROGRESS, "It is removed once everything after it is gone."),
         Entry(Reason.WAITING_FOR_TARGET, Tone.PROGRESS, "Its target has not started, or not stopped, yet."),
         Entry(Reason.WAITING_FOR_READERS, Tone.PROGRESS, "Resources that read this one are cleaned up first."),
+        Entry(
+            Reason.WAITING_FOR_FIELD,
+            Tone.TROUBLE,
+            "The object that its hook selects lacks a field that it reads.",
+            "wait for whoever writes that field, or correct `valueFromTarget` in the hook",
+        ),
         Entry(
             Reason.WAITING_FOR_SLOT,
             Tone.PROGRESS,
@@ -288,12 +294,20 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
     ),
     Of.END: (
         Entry(Reason.DELETED, Tone.TROUBLE, "Somebody deleted it: the sandbox, a step's pod, or a fork's workload."),
+        Entry(Reason.HOOK_REMOVED, Tone.PROGRESS, "Its hook is removed: what its steps have made for it is undone."),
         Entry(Reason.EXPIRED, Tone.PROGRESS, "Its time to live is over; apply it again with a longer `ttl`."),
         Entry(Reason.LEASE_LAPSED, Tone.PROGRESS, "Whoever used it (`dayfly with`) is gone."),
     ),
     Of.OBJECT: (
         Entry(Reason.ACCEPTED, Tone.PROGRESS, "Sandboxes can use the plugin."),
         Entry(Reason.RESOURCE_READY, Tone.PROGRESS, "All create steps of the resource have succeeded."),
+        Entry(Reason.TAKEN_UP, Tone.PROGRESS, "The hook's steps run for each object that it selects."),
+        Entry(
+            Reason.TARGETS_NOT_GRANTED,
+            Tone.WARNING,
+            "The operator may not read and hold objects of the kind that the hook selects, so nothing is done to any.",
+            "have the cluster's administrator type the line that the message ends with; it then continues by itself",
+        ),
     ),
 }
 

@@ -6,9 +6,9 @@ from dayfly.plan.desk import Desk
 from dayfly.plan.opening import end, ending, ready_again, tell
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import Standing, standing
-from dayfly.plan.sealed import Step
-from dayfly.spec.lifecycle import Event
-from dayfly.spec.run import ALIVE, State
+from dayfly.plan.sealed import Plan, Step
+from dayfly.spec.lifecycle import Event, unit_id
+from dayfly.spec.run import ALIVE, Phase, Run, State
 
 OVER = (Standing.SUCCEEDED, Standing.FAILED)
 
@@ -29,6 +29,11 @@ def proceed(desk: Desk) -> None:
         return
     if _post_stop(desk):
         desk.move(Finish(at=desk.now))
+
+
+def leaves(run: Run) -> bool:
+    """Whether the run has closed while its target lives on: only what its own steps have made is undone then."""
+    return run.closed is not None and run.closed.reason == Reason.HOOK_REMOVED
 
 
 def _give_up(desk: Desk) -> None:
@@ -74,7 +79,7 @@ def _is_there(desk: Desk, name: str) -> bool:
 def _target_rests(desk: Desk) -> bool:
     """Whether a target that starts and stops by itself is at rest for good: what follows its stop begins then."""
     target = desk.world.target
-    if target is None or desk.run.stopped_at:
+    if target is None or desk.run.stopped_at or leaves(desk.run):
         return True
     if target.stopped:
         desk.move(Stopped(at=desk.now))
@@ -90,7 +95,7 @@ def _pre_stop(desk: Desk) -> bool:
     done = True
     for step in desk.plan.events[Event.PRE_STOP]:
         at = standing(step, desk.unit(step.id))
-        if at in OVER and not desk.lingers(step.id):
+        if (at in OVER and not desk.lingers(step.id)) or not is_due(desk.run, step):
             continue
         done = False
         _stop_step(desk, step, at)
@@ -118,8 +123,26 @@ def _unfinished(desk: Desk, resource: str) -> tuple[Step, ...]:
     return tuple(
         step
         for step in desk.plan.parts[resource][Event.POST_STOP]
-        if standing(step, desk.unit(step.id)) is not Standing.SUCCEEDED or desk.lingers(step.id)
+        if (standing(step, desk.unit(step.id)) is not Standing.SUCCEEDED or desk.lingers(step.id))
+        and is_due(desk.run, step)
     )
+
+
+def is_past_pre_stop(plan: Plan, run: Run) -> bool:
+    """Whether nothing is left to do that has to be done before its target stops, as far as the ledger tells."""
+    if run.phase is Phase.OPEN:
+        return False
+    if run.phase is not Phase.CLOSED or run.abandon is not None or leaves(run) or not run.has_started:
+        return True
+    return all(standing(step, run.unit(step.id)) in OVER for step in plan.events[Event.PRE_STOP])
+
+
+def is_due(run: Run, step: Step) -> bool:
+    """Whether a stop unit belongs to the way in which the run ends: where its target lives on it is one that undoes."""
+    if not leaves(run):
+        return True
+    made = unit_id(step.resource, step.unit.undoes)
+    return bool(step.unit.undoes) and run.unit(made).may_have_run
 
 
 def owed(desk: Desk, resource: str) -> bool:
@@ -156,7 +179,7 @@ def _stop_step(desk: Desk, step: Step, at: Standing) -> None:
 def _through(desk: Desk, step: Step) -> bool:
     """Whether a stop unit is over as far as its readers are concerned."""
     at = standing(step, desk.unit(step.id))
-    if at is Standing.SUCCEEDED:
+    if at is Standing.SUCCEEDED or not is_due(desk.run, step):
         return True
     # preStop is given up after its tries, and skipped where the target never started; postStop never is.
     if step.event is not Event.PRE_STOP:

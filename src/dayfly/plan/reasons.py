@@ -32,6 +32,7 @@ class Reason(enum.StrEnum):
     WAITING_FOR_READERS = "WaitingForReaders"
     WAITING_FOR_LATER = "WaitingForLater"
     WAITING_FOR_TARGET = "WaitingForTarget"
+    WAITING_FOR_FIELD = "WaitingForField"
     WAITING_FOR_SLOT = "WaitingForSlot"
     WAITING_TO_RETRY = "WaitingToRetry"
     RUNNING = "Running"
@@ -124,8 +125,11 @@ class Reason(enum.StrEnum):
     VOID = "Void"
 
     DELETED = "Deleted"
+    HOOK_REMOVED = "HookRemoved"
     EXPIRED = "Expired"
     LEASE_LAPSED = "LeaseLapsed"
 
     ACCEPTED = "Accepted"
     RESOURCE_READY = "ResourceReady"
+    TAKEN_UP = "TakenUp"
+    TARGETS_NOT_GRANTED = "TargetsNotGranted"

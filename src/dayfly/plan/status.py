@@ -6,6 +6,7 @@ import msgspec
 
 from dayfly.plan import words
 from dayfly.plan.actions import Decision, Wait
+from dayfly.plan.closing import is_due
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import STUCK_AFTER, Standing, standing
 from dayfly.plan.sealed import KeptStep, Plan, Step
@@ -173,7 +174,8 @@ def _state(world: World, step: Step, record: UnitRecord) -> str:
     match standing(step, record):
         case Standing.FRESH:
             over = world.run.phase in (Phase.CLEANED, Phase.ABANDONED)
-            return "skipped" if (closed and step.creates) or over else "waiting"
+            passed_over = closed and (step.creates or not is_due(world.run, step))
+            return "skipped" if passed_over or over else "waiting"
         case Standing.ALIVE:
             return "running"
         case Standing.UNKNOWN:

@@ -106,6 +106,30 @@ def waits_for_stop(message: str) -> str:
     return "starts once its target has stopped" + (f": {message}" if message else "")
 
 
+def not_deleted(kind: str) -> str:
+    return f"nobody has deleted the {kind or 'object'}"
+
+
+def held_by_others(finalizers: tuple[str, ...]) -> str:
+    return f"it is still held by the finalizer{'s' * (len(finalizers) > 1)} {', '.join(finalizers)}"
+
+
+def hook_removed(hook: str) -> str:
+    return f"the hook {hook} is removed"
+
+
+def waits_for_field(query: str, kind: str, *, found: int) -> str:
+    there = "there is nothing at" if not found else f"{found} values are found by"
+    return f"needs one value of the {kind}: {there} {query}"
+
+
+def kind_lost(kind: str, api_version: str, definition: str) -> str:
+    return (
+        f"the cluster serves no {kind} of {api_version} any more, so nobody knows whether it is still there, and "
+        f"nothing is done: have the definition {definition} installed again; if it is gone for good this ends by itself"
+    )
+
+
 def unsupported(kind: str, kinds: tuple[str, ...]) -> str:
     return f"this host runs units of kind {names(kinds)}, not {kind}"
 

@@ -19,6 +19,11 @@ def nonce(run: str, unit: str, attempt: int) -> str:
     return _hash("attempt", run, unit, str(attempt))
 
 
+def pair_id(hook: str, target: str) -> str:
+    """What the ledger of one hook and one of its objects is known by, from the UIDs of both."""
+    return _hash("hook", hook, target)
+
+
 def idempotency_key(run: str, unit: str, answered: str) -> str:
     """What a webhook sends as `Idempotency-Key`; `answered` is the digest of the last certain no, empty for none."""
     return _hash("webhook", run, unit, answered)

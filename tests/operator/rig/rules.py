@@ -19,7 +19,9 @@ from rig.cloud import Object
 
 JSON_PATCH = "application/json-patch+json"
 OF_A_RUN = frozenset({"pods", "deployments", "services", "secrets", "resources", "steplogs"})
-SPOKEN = frozenset({"sandboxes", "resources", "resourceplugins"})  # those whose status an operator writes
+SPOKEN = frozenset(
+    {"sandboxes", "resources", "resourceplugins", "lifecyclehooks"}
+)  # those whose status an operator writes
 LABELLED = frozenset({"namespaces", "resourceplugins"})  # those that get one label of ours and nothing else
 UNGUARDED = frozenset({"events", "leases"})  # nobody else's by their names, and nothing rests on them
 IN_USE = "dayfly.dev/in-use"
@@ -62,7 +64,7 @@ class Rules:
         """Judge a change before it is made."""
         request = call.request
         kind, key, subresource = self._cluster.target(request.path)
-        if kind.plural in UNGUARDED:
+        if kind.plural in UNGUARDED or request.query.get("dryRun") == "All":
             return
         body = msgspec.json.decode(request.body) if request.body else {}
         now = self._cluster.store.get(kind, key)
@@ -93,6 +95,16 @@ class Rules:
                 yield "it is no Run's target"
         elif meta.get("uid") in {of for _, of in self._runs.values()}:
             return  # the target of a Run, of whatever kind
+        elif change.plural == "machines":
+            if not (
+                change.json and any(each.startswith("lifecycle.dayfly.dev/") for each in meta.get("finalizers", []))
+            ):
+                yield "it is no Run's target"
+        elif change.plural == "lifecyclehooks":
+            if not (
+                change.json or change.subresource or change.metadata.keys() == {"uid", "resourceVersion", "finalizers"}
+            ):
+                yield f"more of it is changed than a finalizer of ours: {change.body}"
         elif change.plural in LABELLED:
             if change.method != "PATCH" or not (change.subresource or _only_label(change.metadata, change.body)):
                 yield f"more of it is changed than a label of ours: {change.body}"

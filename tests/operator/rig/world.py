@@ -15,7 +15,8 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Answer, Request
 from dayfly.operator.front.front import Front
-from dayfly.operator.main import Fronts, Kinds, Operator
+from dayfly.operator.hooks.wing import Hooks
+from dayfly.operator.main import Fronts, Kinds, Operator, Wings
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
@@ -38,6 +39,8 @@ KINDS = (
     custom(GROUP, "v1alpha1", "resourceplugins", "ResourcePlugin", namespaced=False, status=True),
     custom(GROUP, "v1alpha1", "resources", "Resource", namespaced=False),
     custom(GROUP, "v1alpha1", "steplogs", "StepLogs", status=False),
+    custom(GROUP, "v1alpha1", "lifecyclehooks", "LifecycleHook", namespaced=False),
+    custom("cluster.example.org", "v1", "machines", "Machine"),
     custom("db.example.org", "v1", "claims", "Claim"),
     custom("wide.example.org", "v1", "widgets", "Widget", namespaced=False),
     Kind("batch", "v1", "jobs", "Job", status=True, generation=True),
@@ -84,6 +87,7 @@ class Process:
             steps=world.steps,
             front=world.front,
             kinds=world.kinds,
+            hooks=world.hooks,
             fallback=fallback,
             senders=Senders(FallbackImage(client, world.sender), frozenset({"dns.internal:8443"})),
             now=world.now,
@@ -125,6 +129,7 @@ class World:
         self.runner = RUNNER
         self.front: Fronts | None = Front
         self.kinds: Kinds = ()
+        self.hooks: Wings | None = Hooks
         self.spare = "dayfly.test/spare:1"
         self.sender = "dayfly.test/dayfly:1"
         self.steps = STEPS

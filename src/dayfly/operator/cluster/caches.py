@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dayfly.execute.fork.read import Service, Workload
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
@@ -15,9 +15,11 @@ from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, ObjectMeta, Pod, Resource, Slim
 from dayfly.operator.cluster.objects import (
     DOCUMENTS,
+    HOOKS,
     PLUGINS,
     RUNS,
     DocumentObject,
+    HookObject,
     PluginObject,
     RunObject,
     SandboxObject,
@@ -45,6 +47,14 @@ class Baseline(Slim, frozen=True):
     metadata: ObjectMeta
 
 
+class Pair(NamedTuple):
+    """A hook, and an object that it may select: its kind as the API has it (group and plural), and its place."""
+
+    hook: str
+    kind: tuple[str, str]
+    key: Key
+
+
 BASELINES = Resource("apps", "v1", "deployments", "Deployment", Baseline, partial=True)
 
 
@@ -59,6 +69,7 @@ class Cluster:
         self.documents: Cache[DocumentObject] = Cache()
         self.sandboxes: Cache[SandboxObject] = Cache()
         self.plugins: Cache[PluginObject] = Cache()
+        self.hooks: Cache[HookObject] = Cache()
         self.pods: Cache[Pod] = Cache(labels=(names.RUN_LABEL,))
         self.forks: Cache[Workload] = Cache(labels=(names.RUN_LABEL,))
         self.baselines: Cache[Baseline] = Cache()
@@ -68,15 +79,19 @@ class Cluster:
         self._forking, self._targeting = Forking(), Targeting()
         self._whole = False
         self._watching: asyncio.TaskGroup | None = None
+        self._others: dict[int, tuple[Reflector[Any], asyncio.Task[None] | None]] = {}
         self._seed = seed
         self.ledger = Runs(client, self.runs)
         self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, seed=seed)
         self.wishes: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, seed=seed)
         self.published: WorkQueue[str] = WorkQueue(seed=seed)
+        self.hooked: WorkQueue[str] = WorkQueue(seed=seed)
+        self.pairs: WorkQueue[Pair] = WorkQueue(owner=lambda pair: pair.key.namespace, seed=seed)
         self.reflectors: list[Reflector[Any]] = [
             Reflector(client, RUNS, self.runs, seed=seed),
             Reflector(client, DOCUMENTS, self.documents, seed=seed),
             Reflector(client, PLUGINS, self.plugins, seed=seed),
+            Reflector(client, HOOKS, self.hooks, seed=seed),
             Reflector(client, PODS, self.pods, labels=names.RUN_LABEL, seed=seed),
             Reflector(client, DEPLOYMENTS, self.forks, labels=names.RUN_LABEL, seed=seed),
             Reflector(client, BASELINES, self.baselines, labels=f"!{names.RUN_LABEL}", seed=seed),
@@ -101,6 +116,22 @@ class Cluster:
         if self._watching is not None:
             self._watching.create_task(reflector.run())
 
+    def follow_also(self, resource: Resource[T], cache: Cache[T]) -> Reflector[T]:
+        """The same of a kind that is other people's, until `unfollow`.
+
+        It may be served no more, or not be granted: nobody's health is judged by it, and nobody waits for it.
+        """
+        reflector = Reflector(self.client, resource, cache, seed=self._seed)
+        task = self._watching.create_task(reflector.run()) if self._watching is not None else None
+        self._others[id(cache)] = reflector, task
+        return reflector
+
+    def unfollow(self, cache: Cache[Any]) -> None:
+        """Leave that cache as it is."""
+        _, task = self._others.pop(id(cache), (None, None))
+        if task is not None:
+            task.cancel()
+
     def runs_of(self, uid: str) -> tuple[str, ...]:
         """The runs whose target is that very object, as far as the cache knows."""
         return self._targeting.of(uid)
@@ -110,6 +141,8 @@ class Cluster:
         async with asyncio.TaskGroup() as self._watching:
             for reflector in self.reflectors:
                 self._watching.create_task(reflector.run())
+            for key, (other, _) in list(self._others.items()):
+                self._others[key] = other, self._watching.create_task(other.run())
 
     async def wait_synced(self) -> None:
         """Until every cache has been whole once."""
@@ -126,6 +159,8 @@ class Cluster:
         self.queue.close()
         self.wishes.close()
         self.published.close()
+        self.hooked.close()
+        self.pairs.close()
 
     @property
     def watched(self) -> list[str]:

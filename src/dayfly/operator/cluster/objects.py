@@ -10,6 +10,7 @@ from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Resource, Slim
 from dayfly.spec import documents
 from dayfly.spec.kinds import RunSpec, StepLogsSpec
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle
+from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.run import Run
 
@@ -17,6 +18,12 @@ VERSION = API_VERSION.removeprefix(f"{GROUP}/")
 RUN_FINALIZER = f"{GROUP}/run"
 TARGET_FINALIZER = f"{GROUP}/lifecycle"
 DOCUMENT_FINALIZER = f"{GROUP}/plan"
+# On a LifecycleHook, as long as it owes anybody anything.
+HOOK_FINALIZER = f"{GROUP}/hook"
+# On a hook's targets, followed by the hook's name: hooks do not wait for each other, so each has its own.
+HOOKED_PREFIX = f"lifecycle.{GROUP}/"
+# On what belongs to a hook's run: the hook's UID.
+HOOK_LABEL = f"{GROUP}/hook"
 ABANDON_ANNOTATION = f"{GROUP}/abandon"
 # Units and the attempts after which nobody wants to wait: `db/drop=3 cache/remove=1`.
 RETRY_ANNOTATION = f"{GROUP}/retry"
@@ -105,6 +112,24 @@ class PluginObject(Slim, frozen=True):
         return plugin
 
 
+class HookObject(Slim, frozen=True):
+    """A LifecycleHook as an administrator wrote it; `spec` is parsed by `spec.documents`."""
+
+    metadata: AnnotatedMeta
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def parsed(self) -> LifecycleHook:
+        """As the compiler takes it.
+
+        Raises:
+            SpecError: it is wrong in a way that the API server's schema does not see.
+        """
+        name = self.metadata.name
+        hook = documents.from_wire({"name": name, "spec": self.spec}, "LifecycleHook", name=name)
+        assert isinstance(hook, LifecycleHook), "asked for by its kind"
+        return hook
+
+
 class StepLogsObject(Slim, frozen=True):
     """What some steps of a Sandbox printed."""
 
@@ -119,6 +144,7 @@ DOCUMENTS = Resource(
 SANDBOXES = Resource(GROUP, VERSION, "sandboxes", "Sandbox", SandboxObject)
 STEP_LOGS = Resource(GROUP, VERSION, "steplogs", "StepLogs", StepLogsObject)
 PLUGINS = Resource(GROUP, VERSION, "resourceplugins", "ResourcePlugin", PluginObject, namespaced=False)
+HOOKS = Resource(GROUP, VERSION, "lifecyclehooks", "LifecycleHook", HookObject, namespaced=False)
 
 
 def owner(run: RunObject) -> dict[str, Any]:
@@ -130,6 +156,16 @@ def owner(run: RunObject) -> dict[str, Any]:
         "uid": run.metadata.uid,
         "blockOwnerDeletion": False,
     }
+
+
+def finalizer_of(run: RunObject) -> str:
+    """What keeps the run's target as long as the run is not over."""
+    return HOOKED_PREFIX + run.spec.hook.name if run.spec.hook is not None else TARGET_FINALIZER
+
+
+def holds(meta: ObjectMeta) -> list[str]:
+    """The finalizers on a target that are ours, whoever's runs they stand for."""
+    return [each for each in meta.finalizers or () if each == TARGET_FINALIZER or each.startswith(HOOKED_PREFIX)]
 
 
 def owned(meta: ObjectMeta, run: RunObject) -> bool:

@@ -53,7 +53,7 @@ class ObjectExecutor:
 
     async def observe(self, sight: Sight) -> None:
         run, now = sight.run, self._cluster.now()
-        turn = Turn(run, sight.plan, now, closing=sight.closing, abandoned=sight.abandoned)
+        turn = Turn(run, sight.plan, now, closing=sight.closing, abandoned=sight.abandoned, given=sight.given)
         objections: dict[str, Objection] = {}
         if run.ledger.phase not in (Phase.CLEANED, Phase.ABANDONED):
             steps = object_view.steps(sight.plan)
@@ -95,7 +95,7 @@ class ObjectExecutor:
         key = step.id, turn.run.ledger.unit(step.id).attempt + 1
         memory = sight.session.objects.setdefault(key, ObjectMemory())
         standing, _ = sight.session.refusals.of(turn.run.ledger, turn.now)
-        if memory.admitted or step.id in standing:
+        if memory.admitted or step.id in standing or step.id in sight.lacking:
             return
         if not _is_due(turn.run.ledger, step):
             message = words.preparing(key[1])
@@ -123,12 +123,12 @@ class ObjectExecutor:
             if maker is not step:
                 await self._remove(sight, kind, where, found)
             elif found is None:
-                await self._make(sight, step, kind, where)
+                await self._make(sight, kind, where)
             elif patch := render.release(where.manifest, found):
                 await self._objects.change(kind, found, patch)
         self._cluster.queue.add(sight.run.metadata.name)
 
-    async def _make(self, sight: Sight, step: Step, kind: ServedKind, where: Place) -> None:
+    async def _make(self, sight: Sight, kind: ServedKind, where: Place) -> None:
         """Create it, if that is still permitted; and if it no longer was once it was done, take it back.
 
         The name alone keeps two tries from making two. That the ledger has gone on, while we stood still, must be seen
@@ -136,7 +136,8 @@ class ObjectExecutor:
         """
         if not await self._is_permitted(sight, where, Phase.OPEN):
             return
-        manifest = await self._views.manifest(sight.run, sight.plan, step, where)
+        given = sight.given.get(where.identity.unit, {})
+        manifest = await self._views.manifest(sight.run, sight.plan, where, given)
         try:
             made = await self._objects.create(kind, manifest)
         except (errors.AlreadyExists, errors.OutcomeUnknown):

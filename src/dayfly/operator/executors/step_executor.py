@@ -77,7 +77,7 @@ class StepExecutor:
         run, key = sight.run, (name, attempt)
         now = self._cluster.now()
         try:
-            made = await self._builder.manifest(run, sight.plan, name, attempt)
+            made = await self._builder.manifest(run, sight.plan, key, sight.given.get(name, {}))
             stored = await self._pods.prepare(made)
             if stored is not None:
                 sight.session.pod(stored["metadata"]["uid"]).judged = self._builder.judge(stored, made)

@@ -62,7 +62,8 @@ class StepObserver:
         await self._missing(sight, facts)
         facts = within_limit(run.ledger, facts)  # as the scene will have them: the ledger is foreseen from these
         _pass_over(sight, facts)
-        return Known(facts=facts, objections=await self._altered(sight, facts), outputs=sight.outputs)
+        altered = await self._altered(sight, facts)
+        return Known(facts=facts, objections=altered, outputs=sight.outputs)
 
     def _pods_of(self, run: RunObject, plan: Plan) -> dict[AttemptKey, Pod]:
         """The cached pods of attempts: of that UID where the ledger holds one, else one that the run owns."""
@@ -179,7 +180,7 @@ class StepObserver:
         """Pods that wait to be claimed and are not, as stored, what was made: the cluster's webhooks changed them."""
         found: dict[str, Objection] = {}
         plan, now = sight.plan, sight.now
-        for (name, attempt), fact in facts.items():
+        for (name, attempt), fact in list(facts.items()):
             if (
                 not isinstance(fact, Held)
                 or attempt != sight.run.ledger.unit(name).attempt + 1
@@ -190,7 +191,13 @@ class StepObserver:
             memory = sight.session.pod(pod.metadata.uid)
             if memory.judged is None and (stored := await self._pods.whole(pod)):
                 try:
-                    memory.judged = await self._builder.examine(sight.run, plan, (name, attempt), pod, stored)
+                    given = sight.given.get(name, {})
+                    memory.judged = await self._builder.examine(sight.run, plan, (name, attempt), given, stored)
+                    if memory.judged and name in sight.given:
+                        # A peer may have made it by what the target said before; we make it by what it says now.
+                        await self._pods.release(pod)
+                        del facts[name, attempt]
+                        continue
                 except (NotGrantedError, RefusedPodError, CannotRenderError) as error:
                     found[name] = Objection(reason=Reason.POD_ALTERED, message=str(error), since=now)
             if memory.judged:

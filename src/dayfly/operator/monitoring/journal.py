@@ -56,15 +56,19 @@ def say(message: str, **members: str | int) -> None:
 def moved(run: RunObject, moves: Iterable[Move]) -> None:
     """One line for each move, now that the ledger holds them.
 
-    Members: `run`, `sandbox` (namespace/name), `event`, and where they apply `unit`, `attempt`, `outcome` and `reason`.
+    Members: `run`, `sandbox` (namespace/name), or for the object of a hook `hook` and `object` (kind namespace/name),
+    `event`, and where they apply `unit`, `attempt`, `outcome` and `reason`.
     """
     if not log.isEnabledFor(logging.INFO):
         return
-    target = run.ledger.target
-    sandbox = f"{target.namespace}/{target.name}"
+    target, hook = run.ledger.target, run.spec.hook
+    place = f"{target.namespace}/{target.name}"
+    whose: Members = {"sandbox": place}
+    if hook is not None:
+        whose = {"hook": hook.name, "object": f"{target.kind} {place}"}
     for move in moves:
         message, members = _told(move, given_up=run.ledger.abandon is not None)
-        say(message, run=run.metadata.name, sandbox=sandbox, **members)
+        say(message, run=run.metadata.name, **whose, **members)
 
 
 def _told(move: Move, *, given_up: bool) -> tuple[str, Members]:

@@ -1,8 +1,11 @@
 """What is known of a run's objects: what has become of those that were claimed, and what the next ones wait for."""
 
 import hashlib
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+from dayfly.execute.fields import Given
 from dayfly.execute.object import read, render
 from dayfly.execute.object.read import Standing
 from dayfly.execute.object.run import Objects
@@ -27,8 +30,17 @@ _LONGEST_VALUE = 64 * 1024
 class Turn:
     """One look at a run's objects: what is given, and what is found."""
 
-    def __init__(self, run: RunObject, plan: Plan, now: int, *, closing: bool, abandoned: bool) -> None:
-        self.run, self.plan, self.now = run, plan, now
+    def __init__(
+        self,
+        run: RunObject,
+        plan: Plan,
+        now: int,
+        *,
+        closing: bool,
+        abandoned: bool,
+        given: Mapping[str, Given] = MappingProxyType({}),
+    ) -> None:
+        self.run, self.plan, self.now, self.given = run, plan, now, given
         self.closing, self.abandoned = closing, abandoned
         self.facts: dict[AttemptKey, Fact] = {}
         self.made: dict[AttemptKey, str] = {}
@@ -158,7 +170,7 @@ class ObjectObserver:
         where = object_view.place(turn.run, step, attempt)
         namespace = where.identity.namespace
         try:
-            manifest = await self._views.manifest(turn.run, turn.plan, step, where)
+            manifest = await self._views.manifest(turn.run, turn.plan, where, turn.given.get(step.id, {}))
         except CannotRenderError:
             return None
         view = await self._views.look(where, turn.now)

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from dayfly.execute.fields import Given
 from dayfly.execute.inputs import Told, resolve
 from dayfly.execute.object import render
 from dayfly.execute.object.render import Identity
@@ -94,15 +95,16 @@ class Views:
             ending = await self._objects.is_ending(namespace)
             return View(kind, hindered=grants.objection(error, namespace, now, ending=ending))
 
-    async def manifest(self, run: RunObject, plan: Plan, step: Step, where: Place) -> dict[str, Any]:
-        """What is sent, with the values of the step's inputs.
+    async def manifest(self, run: RunObject, plan: Plan, where: Place, given: Given) -> dict[str, Any]:
+        """What is sent, with the values of the step's inputs; `given` are those that the target has for it.
 
         Raises:
             CannotRenderError: a value is not there, or cannot stand where it is to.
             errors.ApiError: the server cannot be asked.
         """
         values: dict[str, bytes | None] = {}
-        sources = resolve(run.ledger, step.unit, step.resource, cleans=False).sources
+        step = plan.steps[where.identity.unit]
+        sources = resolve(run.ledger, step.unit, step.resource, cleans=False, given=given).sources
         for name, source in sources.items():
             if isinstance(source, Told):
                 producer = plan.steps[source.unit].unit

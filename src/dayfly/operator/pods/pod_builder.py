@@ -3,13 +3,13 @@
 import datetime as dt
 from typing import Any
 
+from dayfly.execute.fields import Given
 from dayfly.execute.inputs import Told, is_complete, resolve
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.policy import Terms, check, described, references, restored
 from dayfly.execute.pod.render import PodAttempt, SecretKey
 from dayfly.execute.pod.render import pod as render
 from dayfly.execute.webhook.render import as_exec
-from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.pods import input_pins
@@ -37,9 +37,9 @@ class PodBuilder:
         self._senders = senders
 
     async def manifest(
-        self, run: RunObject, plan: Plan, name: str, number: int, start_before: int = 0
+        self, run: RunObject, plan: Plan, place: tuple[str, int], given: Given, start_before: int = 0
     ) -> dict[str, Any]:
-        """The pod of one attempt, overlay and all, as it may be created.
+        """The pod of one attempt, overlay and all, as it may be created; `given` is what its target has for it.
 
         Raises:
             NotGrantedError: no step may run in its namespace.
@@ -47,10 +47,10 @@ class PodBuilder:
             CannotRenderError: its inputs are not such as a pod can have.
             errors.ApiError: the server cannot be asked.
         """
-        step = plan.steps[name]
+        step = plan.steps[place[0]]
         namespace, home = names.namespace_of(step.unit), run.ledger.target.namespace
         granted = await self._namespaces.of(namespace, home)
-        attempt = self._attempt(run, plan, name, number, start_before, granted.level == "restricted")
+        attempt = self._attempt(run, plan, place, given, start_before, granted.level == "restricted")
         made = render(await self._executed(run, step.unit, attempt), attempt)
         origin = next(document.origin for document in plan.documents if document.resource == step.resource)
         terms = Terms(
@@ -106,22 +106,23 @@ class PodBuilder:
         return f"{pod}: {described(found)}; then delete the pod" if found else ""
 
     async def examine(
-        self, run: RunObject, plan: Plan, place: tuple[str, int], pod: Pod, stored: dict[str, Any]
+        self, run: RunObject, plan: Plan, place: tuple[str, int], given: Given, stored: dict[str, Any]
     ) -> str:
         """Judge a pod that a peer has made, by making it again; only the end of its start window is taken from it."""
-        name, number = place
-        limits = plan.steps[name].unit.timeouts
+        limits = plan.steps[place[0]].unit.timeouts
         start_before = read.start_before(stored)
         latest = _created(stored) + limits.schedule_ms + limits.pull_ms + _LATE_MS
         if not 0 < start_before <= latest:
-            return f"pod {pod.metadata.name} would be allowed to start later than any that Dayfly makes; delete it"
-        return self.judge(stored, await self.manifest(run, plan, name, number, start_before))
+            pod = stored["metadata"]["name"]
+            return f"pod {pod} would be allowed to start later than any that Dayfly makes; delete it"
+        return self.judge(stored, await self.manifest(run, plan, place, given, start_before))
 
     def _attempt(
-        self, run: RunObject, plan: Plan, name: str, number: int, start_before: int, restricted: bool
+        self, run: RunObject, plan: Plan, place: tuple[str, int], given: Given, start_before: int, restricted: bool
     ) -> PodAttempt:
-        step = plan.steps[name]
-        read = resolve(run.ledger, step.unit, step.resource, cleans=not step.creates)
+        unit, number = place
+        step = plan.steps[unit]
+        read = resolve(run.ledger, step.unit, step.resource, cleans=not step.creates, given=given)
         inputs = {
             name: input_pins.where(run, source.unit, source.output) if isinstance(source, Told) else source
             for name, source in read.sources.items()
@@ -132,7 +133,7 @@ class PodBuilder:
             run_name=run.metadata.name,
             owner=owner(run),
             resource=step.resource,
-            unit=name,
+            unit=unit,
             number=number,
             inputs=inputs,
             sensitive=sensitive_inputs(plan, step.unit, step.resource),

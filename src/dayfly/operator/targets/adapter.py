@@ -7,11 +7,26 @@ and what is spoken follow from there, and the rights that the operator needs for
 from typing import Any, NamedTuple, Protocol
 
 from dayfly.execute.turn import Scene
+from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.objects import AnnotatedMeta, Resource
 from dayfly.operator.cluster.objects import RunObject
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import TargetState
 from dayfly.spec.report import Report
+from dayfly.spec.run import Request
+
+
+class FrozenError(Exception):
+    """Nothing may be decided of a run as things are; `reason` is one word, the text says what somebody can do."""
+
+    reason: str = Reason.PLAN_LOST
+
+
+class KindLostError(FrozenError):
+    """The kind of its target is not served any more, so nobody knows whether it is still there."""
+
+    reason = Reason.KIND_NOT_SERVED
 
 
 class Seen(NamedTuple):
@@ -37,7 +52,7 @@ class Speaker(Protocol):
         `hindrance` is what keeps the operator from taking the run any further, whatever its steps are at.
         """
 
-    async def freeze(self, run: RunObject, why: str, /) -> None:
+    async def freeze(self, run: RunObject, why: FrozenError, /) -> None:
         """Say why nothing is done any more."""
 
 
@@ -63,6 +78,28 @@ class Adapter(Speaker, Protocol):
 
     def times(self, run: RunObject, seen: Seen, /) -> Times:
         """How long its owner wants the run."""
+
+    async def dismissal(self, run: RunObject, /) -> Request | None:
+        """Why the run is to end while its target lives on."""
+
+    async def vouch(self, run: RunObject, missing: errors.NotFound, /) -> None:
+        """The server knows no such target: return only if that proves that it is gone.
+
+        Raises:
+            FrozenError: it proves nothing.
+        """
+
+    async def stays(self, run: RunObject, /) -> bool:
+        """Whether the ledger of a run that is over is kept as long as its target is there: else it would begin anew."""
+
+    async def fields(self, run: RunObject, /) -> dict[str, Any] | None:
+        """The target as it is now, for inputs that come from it; None if it is gone, or tells nobody anything."""
+
+    async def grip(self, run: RunObject, meta: AnnotatedMeta, /) -> dict[str, Any]:
+        """What else of the target is set together with our finalizer, as a merge patch of the version in `meta`."""
+
+    async def loosen(self, run: RunObject, /) -> bool:
+        """Take that away again, once nothing has to be done any more before it stops; false if another run needs it."""
 
     async def state(self, run: RunObject, /) -> TargetState | None:
         """How far it has come if it starts and stops by itself; None if that is what its kept units do.
@@ -92,13 +129,31 @@ class Plain:
     def times(self, _run: RunObject, _seen: Seen) -> Times:
         return Times()
 
+    async def dismissal(self, _run: RunObject) -> Request | None:
+        return None
+
+    async def vouch(self, _run: RunObject, _missing: errors.NotFound) -> None:
+        """Our own kinds, and those that are always served: what is not found is gone."""
+
+    async def stays(self, _run: RunObject) -> bool:
+        return False
+
+    async def fields(self, _run: RunObject) -> dict[str, Any] | None:
+        return None
+
+    async def grip(self, _run: RunObject, _meta: AnnotatedMeta) -> dict[str, Any]:
+        return {}
+
+    async def loosen(self, _run: RunObject) -> bool:
+        return True
+
     async def state(self, _run: RunObject) -> TargetState | None:
         return None
 
     async def tell(self, _scene: Scene, _report: Report, *, hindrance: str = "") -> float:  # noqa: ARG002 - said nowhere
         return 0.0
 
-    async def freeze(self, _run: RunObject, _why: str) -> None:
+    async def freeze(self, _run: RunObject, _why: FrozenError) -> None:
         """Nobody asks."""
 
 

@@ -11,21 +11,20 @@ from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import Cluster, finalized
 from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, RunObject, SandboxObject
-from dayfly.operator.targets.adapter import Seen, Speaker, Times
-from dayfly.plan.world import TargetState
+from dayfly.operator.targets.adapter import FrozenError, Plain, Seen, Speaker, Times
 from dayfly.spec.errors import SpecError
 from dayfly.spec.report import Report
 from dayfly.spec.sandbox import ttl_seconds
 from dayfly.work.pace import Urgency
 
 
-class SandboxTarget:
+class SandboxTarget(Plain):
     """Deleted with its run, whatever that ended by. What is heard of it is a wish for whoever makes runs, too."""
 
-    resource = SANDBOXES
     copies = removes = True
 
     def __init__(self, cluster: Cluster, speaker: Speaker) -> None:
+        super().__init__(SANDBOXES)
         self.cache = cluster.sandboxes
         self._cluster = cluster
         self._speaker = speaker
@@ -61,13 +60,10 @@ class SandboxTarget:
             begin = max(begin, run.spec.updated_at)
         return Times(expires_at=begin + seconds * 1000 if seconds else 0)
 
-    async def state(self, _run: RunObject) -> TargetState | None:
-        return None
-
     async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
         return await self._speaker.tell(scene, report, hindrance=hindrance)
 
-    async def freeze(self, run: RunObject, why: str) -> None:
+    async def freeze(self, run: RunObject, why: FrozenError) -> None:
         await self._speaker.freeze(run, why)
 
 

@@ -16,19 +16,24 @@ from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     DOCUMENT_FINALIZER,
     DOCUMENTS,
+    HOOK_LABEL,
     RETRY_ANNOTATION,
     RUN_FINALIZER,
     RUNS,
-    TARGET_FINALIZER,
+    DocumentObject,
     RunObject,
+    finalizer_of,
+    holds,
     retries,
 )
 from dayfly.operator.targets.adapter import Adapter, Seen, Unknown
+from dayfly.operator.targets.lifecycle_hook import living_hook
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Wish
-from dayfly.spec.lifecycle import Target
-from dayfly.spec.run import Request
+from dayfly.spec.run import Phase, Request
 from dayfly.work.pace import Urgency
+
+OVER = (Phase.CLEANED, Phase.ABANDONED)
 
 
 class Targets:
@@ -42,10 +47,21 @@ class Targets:
 
     def add(self, adapter: Adapter) -> None:
         """Have runs of one more kind of target, and watch its objects from now on."""
-        resource = adapter.resource
-        self._adapters[resource.group, resource.plural] = adapter
+        self.know(adapter)
+        self._cluster.follow(adapter.resource, adapter.cache)
+
+    def know(self, adapter: Adapter) -> None:
+        """The same, where somebody else keeps its cache current."""
+        self._adapters[adapter.resource.group, adapter.resource.plural] = adapter
         adapter.cache.listen(functools.partial(self._heard, adapter))
-        self._cluster.follow(resource, adapter.cache)
+
+    def drop(self, adapter: Adapter) -> None:
+        """Nobody has runs of that kind any more."""
+        del self._adapters[adapter.resource.group, adapter.resource.plural]
+
+    def find(self, group: str, plural: str) -> Adapter | None:
+        """The adapter of that kind, if there is one."""
+        return self._adapters.get((group, plural))
 
     def __iter__(self) -> Iterator[Adapter]:
         """Of each kind that we have runs of."""
@@ -53,7 +69,7 @@ class Targets:
 
     def of(self, run: RunObject) -> Adapter:
         """What is known of the kind of a run's target."""
-        kind = _kind(run)
+        kind = kind_of(run)
         return self._adapters.get((kind.group, kind.plural)) or Unknown(kind)
 
     def _heard(self, adapter: Adapter, change: Change[Any]) -> None:
@@ -62,17 +78,32 @@ class Targets:
         if item is None or not adapter.heard(change):
             return
         meta = item.metadata
-        known = self._cluster.when_found() if finalized(meta, TARGET_FINALIZER) else Urgency.NORMAL
+        known = self._cluster.when_found() if holds(meta) else Urgency.NORMAL
         deleting = change.new is None or meta.deletion_timestamp is not None
         for run in self._cluster.runs_of(meta.uid):
-            self._cluster.queue.add(run, urgency=Urgency.URGENT if deleting else known)
+            if change.new is None or not self._stays(run):
+                self._cluster.queue.add(run, urgency=Urgency.URGENT if deleting else known)
+
+    def _stays(self, name: str) -> bool:
+        """Whether a run is over and has let its target go: only that one's end is news to it."""
+        run = self._cluster.ledger.get(name)
+        if run is None or run.ledger.phase not in OVER or run.spec.hook is None:
+            return False
+        seen = self._cached(run)
+        return seen is not None and not finalized(seen.meta, finalizer_of(run))
 
     def sweep(self) -> None:
-        """Tell of each target that is held by our finalizer without a run."""
+        """Tell of each target that is held by a finalizer of ours without its run."""
         for adapter in self:
             for item in adapter.cache:
-                if finalized(item.metadata, TARGET_FINALIZER) and not self._cluster.runs_of(item.metadata.uid):
-                    adapter.lost(item)
+                if held := holds(item.metadata):
+                    runs = map(self._cluster.ledger.get, self._cluster.runs_of(item.metadata.uid))
+                    if not {finalizer_of(run) for run in runs if run is not None}.issuperset(held):
+                        adapter.lost(item)
+        for run in self._cluster.runs:
+            # One that stays until its target goes, whose end nobody may have heard of.
+            if run.ledger.phase in OVER and run.spec.hook is not None and self._cached(run) is None:
+                self._cluster.queue.add(run.metadata.name, urgency=Urgency.BACKGROUND)
 
     def _cached(self, run: RunObject) -> Seen | None:
         """The very object, if a cache has it; else it is asked for, its metadata alone."""
@@ -87,17 +118,18 @@ class Targets:
         """
         if run.ledger.closed is not None:
             return True
+        finalizer = finalizer_of(run)
         cached = self._unfenced(run)
         seen = await self._hold(run, cached) if cached is not None else None
         if seen is None:
             seen = await self._read(run)
-            if seen is not None and _free(seen.metadata):
+            if seen is not None and _free(seen.metadata, finalizer):
                 seen = await self._hold(run, seen.metadata) or await self._read(run)
-                if seen is not None and not finalized(seen.metadata, TARGET_FINALIZER):
+                if seen is not None and not finalized(seen.metadata, finalizer):
                     self._cluster.queue.add(run.metadata.name, after=0.1)
                     return False
         # One that is deleted already, but with our finalizer, was fenced by whoever made the run: it ends as any other.
-        if seen is None or not finalized(seen.metadata, TARGET_FINALIZER):
+        if seen is None or not finalized(seen.metadata, finalizer):
             await self._unborn(run)
             return False
         return True
@@ -116,6 +148,8 @@ class Targets:
         if meta.deletion_timestamp:
             at = milliseconds(meta.deletion_timestamp)
             stop = Request(at=at, reason=Reason.DELETED, message="deleted")
+        elif run.ledger.closed is None:
+            stop = await adapter.dismissal(run)
         if reason := (meta.annotations or {}).get(ABANDON_ANNOTATION):
             at = milliseconds(meta.deletion_timestamp) or run.ledger.born_at
             abandon = Request(at=at, reason=Reason.ABANDONED, message=reason, by=f"annotation {ABANDON_ANNOTATION}")
@@ -127,21 +161,31 @@ class Targets:
             retry=retries((meta.annotations or {}).get(RETRY_ANNOTATION, "")),
         )
 
-    async def release(self, run: RunObject) -> None:
+    async def release(self, run: RunObject) -> bool:
         """The run is over: the target goes, by whatever the run ended (its time to live, say), or lives on without us.
 
-        Its deletion is certain before our finalizer is off: a target that stayed would be begun anew.
+        Whether the ledger may go, too. The target's deletion is certain before our finalizer is off: one that stayed
+        would be begun anew.
         """
         seen = await self._read(run)
         if seen is not None and not seen.metadata.deletion_timestamp and self.of(run).removes:
             target = run.ledger.target
             with contextlib.suppress(errors.NotFound):
-                await self._cluster.client.delete(_kind(run), target.name, target.namespace, uid=target.uid)
+                await self._cluster.client.delete(kind_of(run), target.name, target.namespace, uid=target.uid)
         if seen is not None:
-            await self._cluster.drop_finalizer(_kind(run), seen.metadata, TARGET_FINALIZER)
+            await self.of(run).loosen(run)
+            await self._cluster.drop_finalizer(kind_of(run), seen.metadata, finalizer_of(run))
+        return seen is None or not await self.of(run).stays(run)
 
-    async def wants_run(self, target: Target) -> bool:
-        """Whether a run of that target may be there or come yet: it lives, or is held by our finalizer."""
+    async def loosen(self, run: RunObject) -> bool:
+        """Let the target stop: all is done that was to be done before. False if another run of it still needs that."""
+        return await self.of(run).loosen(run)
+
+    async def wants_run(self, document: DocumentObject) -> bool:
+        """Whether the run of a document may be there or come yet: its target lives, or is held by our finalizer."""
+        target, hook = document.spec.target, (document.metadata.labels or {}).get(HOOK_LABEL, "")
+        if hook and await living_hook(self._cluster.client, document.spec.origin.plugin, hook) is None:
+            return False
         kinds = [each.resource for each in self]
         of = target.api_version, target.kind
         known = next((kind.metadata_only() for kind in kinds if (kind.api_version, kind.kind) == of), None)
@@ -150,7 +194,7 @@ class Targets:
         seen = await self._cluster.client.find(known, target.name, target.namespace)
         if seen is None or seen.metadata.uid != target.uid:
             return False
-        return not seen.metadata.deletion_timestamp or finalized(seen.metadata, TARGET_FINALIZER)
+        return not seen.metadata.deletion_timestamp or bool(holds(seen.metadata))
 
     async def release_documents(self, run: RunObject) -> None:
         """The run is over: so are its documents."""
@@ -167,28 +211,32 @@ class Targets:
     def _unfenced(self, run: RunObject) -> AnnotatedMeta | None:
         """The target as the cache has it, if it is yet to be fenced. The cache may be behind: the write tells."""
         seen = self._cached(run)
-        return seen.meta if seen is not None and _free(seen.meta) else None
+        return seen.meta if seen is not None and _free(seen.meta, finalizer_of(run)) else None
 
     async def _hold(self, run: RunObject, meta: AnnotatedMeta) -> PartialObjectMetadata | None:
         """Put our finalizer on the target as it was seen; None if it is not so any more, or nobody knows."""
         target = run.ledger.target
-        patch = {
-            "metadata": {
-                "uid": target.uid,
-                "resourceVersion": meta.resource_version,
-                "finalizers": [*(meta.finalizers or ()), TARGET_FINALIZER],
-            }
+        patch = await self.of(run).grip(run, meta)
+        patch["metadata"] = {
+            **patch.get("metadata", {}),
+            "uid": target.uid,
+            "resourceVersion": meta.resource_version,
+            "finalizers": [*(meta.finalizers or ()), finalizer_of(run)],
         }
         try:
-            return await self._cluster.client.patch(_kind(run), patch, target.name, target.namespace)
+            return await self._cluster.client.patch(kind_of(run), patch, target.name, target.namespace)
         except (errors.NotFound, errors.Conflict, errors.OutcomeUnknown):
             return None
 
     async def _read(self, run: RunObject) -> PartialObjectMetadata | None:
         """The target as it is now, by a quorum read; None if it, of that UID, is gone."""
         target = run.ledger.target
-        seen = await self._cluster.client.find(_kind(run), target.name, target.namespace)
-        return seen if seen is not None and seen.metadata.uid == target.uid else None
+        try:
+            seen = await self._cluster.client.get(kind_of(run), target.name, target.namespace)
+        except errors.NotFound as missing:
+            await self.of(run).vouch(run, missing)
+            return None
+        return seen if seen.metadata.uid == target.uid else None
 
     async def _unborn(self, run: RunObject) -> None:
         """Take away a run that never claimed anything. A peer may claim at any moment: each write is of one version."""
@@ -197,7 +245,7 @@ class Targets:
             await self._cluster.client.delete(RUNS, meta.name, uid=meta.uid, resource_version=meta.resource_version)
         found = await ledger.fresh(meta.name)
         if found is not None:
-            if found.metadata.uid != meta.uid or found.ledger.units:
+            if found.metadata.uid != meta.uid or found.ledger.units or found.ledger.seq:
                 return
             left = [name for name in found.metadata.finalizers or () if name != RUN_FINALIZER]
             bare = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, finalizers=left))
@@ -208,12 +256,13 @@ class Targets:
         await self.release_documents(run)
 
 
-def _free(meta: AnnotatedMeta) -> bool:
+def _free(meta: AnnotatedMeta, finalizer: str) -> bool:
     """Whether it lives and is yet to get our finalizer."""
-    return not meta.deletion_timestamp and not finalized(meta, TARGET_FINALIZER)
+    return not meta.deletion_timestamp and not finalized(meta, finalizer)
 
 
-def _kind(run: RunObject) -> Resource[PartialObjectMetadata]:
+def kind_of(run: RunObject) -> Resource[PartialObjectMetadata]:
+    """The kind of a run's target, of which metadata alone is asked for."""
     target = run.ledger.target
     group, _, version = target.api_version.rpartition("/")
     namespaced = bool(target.namespace)

@@ -1,0 +1,69 @@
+"""The kinds that are watched because a hook selects them, or because a run goes with one of their objects."""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
+
+from dayfly.kube import errors
+from dayfly.kube.cache import Reflector
+from dayfly.kube.objects import PartialObjectMetadata, Resource
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.targets.lifecycle_hook import HookedTarget
+from dayfly.operator.targets.targets import Targets
+
+Kind = tuple[str, str]
+"""Group and plural."""
+
+
+class Watched(NamedTuple):
+    """A kind with its adapter, and how its watch stands."""
+
+    adapter: HookedTarget
+    reflector: Reflector[Any]
+
+    @property
+    def trouble(self) -> errors.ApiError | None:
+        """What stands in the way of watching it; None while all is well, or nothing is known yet."""
+        return self.reflector.trouble
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its objects have been listed."""
+        return self.reflector.synced
+
+
+class Kinds:
+    """Adds an adapter with the first hook or run of a kind, and drops it with the last."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        targets: Targets,
+        make: Callable[[Resource[PartialObjectMetadata]], HookedTarget],
+    ) -> None:
+        self._cluster = cluster
+        self._targets = targets
+        self._make = make
+        self._watched: dict[Kind, Watched] = {}
+
+    def __iter__(self) -> Iterator[Watched]:
+        return iter(list(self._watched.values()))
+
+    def find(self, kind: Kind) -> Watched | None:
+        """What is known of a kind that is watched."""
+        return self._watched.get(kind)
+
+    def want(self, resource: Resource[Any]) -> Watched:
+        """Watch a kind from now on, if nobody did."""
+        kind = resource.group, resource.plural
+        if kind not in self._watched:
+            adapter = self._make(resource.metadata_only())
+            self._targets.know(adapter)
+            self._watched[kind] = Watched(adapter, self._cluster.follow_also(adapter.resource, adapter.cache))
+        return self._watched[kind]
+
+    def settle(self, wanted: Collection[Kind]) -> None:
+        """Watch no others than these."""
+        for kind in self._watched.keys() - set(wanted):
+            adapter, _ = self._watched.pop(kind)
+            self._targets.drop(adapter)
+            self._cluster.unfollow(adapter.cache)

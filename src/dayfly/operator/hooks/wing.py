@@ -1,0 +1,123 @@
+"""The wing for LifecycleHooks, as the operator's process has it. Optional: without it their runs stay as they are."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import TypeVar
+
+from dayfly.kube import errors
+from dayfly.kube.cache import Change
+from dayfly.kube.events import Recorder
+from dayfly.kube.objects import Key, PartialObjectMetadata, Resource
+from dayfly.operator.cluster.caches import Cluster, Pair
+from dayfly.operator.cluster.objects import HOOKED_PREFIX, HookObject, RunObject, holds
+from dayfly.operator.hooks.controller import Controller
+from dayfly.operator.hooks.hook_status import HookStatus
+from dayfly.operator.hooks.kinds import Kinds
+from dayfly.operator.hooks.pairs import Pairs
+from dayfly.operator.targets.adapter import FrozenError
+from dayfly.operator.targets.lifecycle_hook import HookedTarget
+from dayfly.operator.targets.targets import Targets, kind_of
+from dayfly.spec.errors import SpecError
+from dayfly.work.queue import WorkQueue, work
+
+K = TypeVar("K", bound=Hashable)
+log = logging.getLogger(__name__)
+
+WORKERS = 8
+EVERY_S = 60.0
+
+
+class Hooks:
+    """Hooks, the kinds that they select, and the pairs of both."""
+
+    def __init__(self, cluster: Cluster, targets: Targets, events: Recorder) -> None:
+        self._cluster = cluster
+        self._status = HookStatus(cluster, events)
+        self._kinds = Kinds(cluster, targets, self._adapter)
+        self._pairs = Pairs(cluster, self._kinds, self._status)
+        self._controller = Controller(cluster, self._kinds, self._pairs, self._status)
+        cluster.hooks.listen(self._hook_changed)
+        cluster.runs.listen(self._run_changed)
+
+    @property
+    def frozen(self) -> int:
+        """How many objects there are of which nothing is done any more."""
+        return self._status.frozen
+
+    def reset(self) -> None:
+        """Somebody else has worked meanwhile: what was said last is not known."""
+        self._status.reset()
+
+    async def run(self) -> None:
+        """Work until the cluster's queues are closed."""
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(self._look())
+            hooked, pairs = self._cluster.hooked, self._cluster.pairs
+            working = [tasks.create_task(work(hooked, _handling(hooked, "hook", self._controller.reconcile)))]
+            pair = _handling(pairs, "hook and object", self._pair)
+            working += [tasks.create_task(work(pairs, pair)) for _ in range(WORKERS)]
+            await asyncio.wait(working)
+            looking.cancel()
+
+    async def _look(self) -> None:
+        """At every hook now and then: rights that are taken back, and kinds that are served no more, nobody tells."""
+        while True:
+            for hook in self._cluster.hooks:
+                self._cluster.hooked.add(hook.metadata.name)
+            await asyncio.sleep(EVERY_S)
+
+    def _adapter(self, resource: Resource[PartialObjectMetadata]) -> HookedTarget:
+        return HookedTarget(self._cluster, resource, self._status, heard=self._heard, lost=self._lost)
+
+    def _hook_changed(self, change: Change[HookObject]) -> None:
+        seen = change.new or change.old
+        if seen is None:
+            return
+        self._cluster.hooked.add(change.key.name)
+        if change.new is None or change.new.metadata.deletion_timestamp is not None:
+            for run in self._status.runs_of(seen.metadata.uid):
+                self._cluster.queue.add(run.metadata.name)
+        if change.new is None:
+            self._status.forget(seen.metadata.uid)
+
+    def _run_changed(self, change: Change[RunObject]) -> None:
+        """Also where its hook is gone, whoever has seen to that: what depends on its target must not wait for ever."""
+        if change.old is None and change.new is not None and change.new.spec.hook is not None:
+            self._kinds.want(kind_of(change.new))
+
+    def _heard(self, adapter: HookedTarget, change: Change[PartialObjectMetadata]) -> None:
+        if change.new is not None:
+            resource = adapter.resource
+            for hook in self._controller.hooks_of((resource.group, resource.plural)):
+                self._controller.heard(hook, resource, change.new.metadata)
+
+    def _lost(self, adapter: HookedTarget, item: PartialObjectMetadata) -> None:
+        kind = adapter.resource.group, adapter.resource.plural
+        for finalizer in holds(item.metadata):
+            if finalizer.startswith(HOOKED_PREFIX):
+                self._cluster.pairs.add(Pair(finalizer.removeprefix(HOOKED_PREFIX), kind, Key.of(item)))
+
+    async def _pair(self, pair: Pair) -> None:
+        try:
+            await self._pairs.reconcile(pair)
+        except SpecError as fault:
+            log.warning("hook %s of %s: %s", pair.hook, pair.key, fault)  # its status says so
+
+
+def _handling(queue: WorkQueue[K], what: str, handle: Callable[[K], Awaitable[None]]) -> Callable[[K], Awaitable[None]]:
+    """What goes wrong with one key stays visible and is tried again: it must not stop the others."""
+
+    async def handled(key: K) -> None:
+        try:
+            await handle(key)
+        except (errors.ApiError, FrozenError) as error:
+            log.warning("%s %s: %s", what, key, error)
+            queue.retry(key)
+        except Exception:
+            log.exception("%s %s failed", what, key)
+            queue.retry(key)
+        else:
+            queue.forget(key)
+
+    return handled

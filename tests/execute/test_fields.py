@@ -1,0 +1,71 @@
+"""What steps read of their target: one value, whole, or none."""
+
+import msgspec
+import pytest
+
+from dayfly.execute import fields
+from dayfly.execute.inputs import resolve
+from dayfly.execute.order import CannotRenderError
+from dayfly.plan.sealed import seal
+from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Target, Unit
+from dayfly.spec.run import Request, Run, UnitRecord
+
+TARGET = Target(api_version="v1", kind="Machine", namespace="shop", name="m", uid="u")
+FOUND = {"spec": {"volume": "pv $(reboot)\n1", "size": 3, "many": [1, 2], "none": None, "zero": "a\0b"}, "metadata": {}}
+
+
+def plan(query: str):
+    reads = (Input(name="it", target=query, as_=As(env="IT")),)
+    units = {name: (Unit(name=name, kind="exec", inputs=reads, exec=Exec(script="#!/bin/sh\n")),) for name in "ab"}
+    return seal((Lifecycle(target=TARGET, pre_start=units["a"], pre_stop=units["b"]),))
+
+
+@pytest.mark.parametrize(
+    ("query", "value"),
+    [
+        ("$.spec.volume", b"pv $(reboot)\n1"),
+        ("$.spec.size", b"3"),
+        ("$.spec.many", b"[1, 2]"),
+        ("$.spec.many[*]", None),
+        ("$.spec.none", None),
+        ("$.spec.nothing", None),
+    ],
+)
+def test_one_value_whole(query, value):
+    """A create step waits for one; a stop step goes without."""
+    found = plan(query)
+    for name in "ab":
+        given = fields.given(found.steps[name], FOUND)
+        assert given.get("it") == value
+        assert bool(fields.lack(found.steps[name], FOUND, "Machine")) is (value is None and name == "a")
+        read = resolve(
+            Run(uid="r", target=TARGET, plan=""), found.steps[name].unit, "", cleans=name == "b", given=given
+        )
+        assert read.sources == {"it": value}
+
+
+def test_a_target_that_is_gone_has_nothing():
+    step = plan("$.spec.volume").steps["b"]
+    assert fields.given(step, None) == {}
+    assert fields.lack(step, None, "Machine") == ""
+
+
+def test_what_a_variable_cannot_hold_is_never_started_with_and_no_hindrance_to_the_end():
+    found = plan("$.spec.zero")
+    run = Run(uid="r", target=TARGET, plan="")
+    given = fields.given(found.steps["a"], FOUND)
+    with pytest.raises(CannotRenderError, match="zero byte"):
+        resolve(run, found.steps["a"].unit, "", cleans=False, given=given)
+    assert resolve(run, found.steps["b"].unit, "", cleans=True, given=given).sources == {"it": None}
+
+
+def test_the_target_is_asked_for_steps_that_may_yet_begin():
+    found, run = plan("$.spec.volume"), Run(uid="r", target=TARGET, plan="")
+
+    def readers(run: Run) -> list[str]:
+        return [step.id for step in fields.readers(found, run, closing=run.closed is not None)]
+
+    assert readers(run) == ["a"]
+    done = msgspec.structs.replace(run, units={"a": UnitRecord(attempt=1, state="done", outcome="succeeded")})
+    assert readers(done) == []
+    assert readers(msgspec.structs.replace(done, closed=Request(at=1, reason="Deleted"))) == ["b"]

@@ -1,0 +1,113 @@
+"""As `guards`, for lifecycle hooks: what must be seen before anything is begun for an object, or taken for gone."""
+
+from __future__ import annotations
+
+from mutation.guard import Guard, guard
+
+PAIRS, ADAPTER = "operator/hooks/pairs.py", "operator/targets/lifecycle_hook.py"
+CONTROLLER, TARGETS = "operator/hooks/controller.py", "operator/targets/targets.py"
+BIRTH, END = "operator/test_hook_guards.py::TestBirth::test_", "operator/test_hook_guards.py::TestEnd::test_"
+GONE = "operator/test_hook_guards.py::TestGone::test_"
+HOLD, MOMENTS = "operator/test_hook_hold.py::test_", "operator/test_hook_moments.py::test_"
+
+HOOKS: tuple[Guard, ...] = (
+    guard(
+        "a hook begins something before it is held",
+        PAIRS,
+        "hook.metadata.deletion_timestamp or not finalized(hook.metadata, HOOK_FINALIZER):",
+        "hook.metadata.deletion_timestamp:",
+        BIRTH + "only_a_hook_that_is_held_begins_anything",
+    ),
+    guard(
+        "a hook that is on its way out begins something",
+        PAIRS,
+        "if hook is None or hook.metadata.deletion_timestamp or not",
+        "if hook is None or not",
+        BIRTH + "nothing_is_begun_for_what_is_on_its_way_out",
+    ),
+    guard(
+        "an object that is on its way out is begun for",
+        PAIRS,
+        "if item is None or item.metadata.uid != seen.metadata.uid or item.metadata.deletion_timestamp:",
+        "if item is None or item.metadata.uid != seen.metadata.uid:",
+        BIRTH + "nothing_is_begun_for_what_is_on_its_way_out",
+    ),
+    guard(
+        "an object that is held already is begun for",
+        PAIRS,
+        "if finalized(item.metadata, HOOKED_PREFIX + pair.hook):",
+        "if item is None:",
+        BIRTH + "what_is_held_already_is_not_begun_again",
+    ),
+    guard(
+        "a cache says that a hook lives before anything is begun",
+        ADAPTER,
+        "if run.ledger.seq and seen is not None and",
+        "if seen is not None and",
+        BIRTH + "a_run_that_was_born_after_its_hooks_end_is_over_before_it_begins",
+    ),
+    guard(
+        "a ledger goes before its target",
+        TARGETS,
+        "return seen is None or not await self.of(run).stays(run)",
+        "return True",
+        END + "a_ledger_stays_as_long_as_hook_and_target_are_there",
+    ),
+    guard(
+        "a cache says that a hook owes nothing",
+        CONTROLLER,
+        'listing = await self._client.list_all(RUNS, labels=f"{HOOK_LABEL}={meta.uid}")\n'
+        "            left = [run for run in listing.items if run.ledger.phase not in _OVER]",
+        "left = []",
+        END + "a_hook_is_not_let_go_while_a_run_is_there_that_no_cache_knows",
+    ),
+    guard(
+        "documents of a hook that is gone stay as long as its object",
+        TARGETS,
+        "if hook and await living_hook(self._cluster.client, document.spec.origin.plugin, hook) is None:",
+        "if not hook and target is None:",
+        END + "documents_for_a_run_that_was_never_born_go_with_their_hook",
+    ),
+    guard(
+        "what is not served is gone",
+        ADAPTER,
+        "if missing.name and await self._is_served(target.api_version, target.kind):",
+        "if target.name:",
+        GONE + "what_is_not_served_is_not_gone",
+    ),
+    guard(
+        "a hook is gone where hooks are not served",
+        ADAPTER,
+        '        if not missing.name:\n            message = f"this cluster',
+        '        if missing.name is None:\n            message = f"this cluster',
+        GONE + "nor_is_a_hook_gone_where_hooks_are_not_served",
+    ),
+    guard(
+        "another of its name is a hook's object",
+        ADAPTER,
+        'return found if found["metadata"]["uid"] == target.uid else None',
+        "return found",
+        GONE + "another_of_its_name_is_not_it",
+    ),
+    guard(
+        "a shared hold goes with the first that is through",
+        ADAPTER,
+        "if name != run.metadata.name and await self._needs(name, hold):",
+        "if name is None:",
+        HOLD + "a_shared_hold_goes_with_the_last_that_needs_it",
+    ),
+    guard(
+        "somebody else's hold is taken for ours",
+        ADAPTER,
+        "return {} if _at(found, hold) is not None else _nested",
+        "return _nested",
+        HOLD + "it_is_left_to_whoever_has_set_another",
+    ),
+    guard(
+        "hooks wait for each other",
+        ADAPTER,
+        "others = tuple(each for each in meta.finalizers or () if each not in holds(meta))",
+        "others = tuple((meta.finalizers or ())[1:])",
+        MOMENTS + "two_hooks_do_not_wait_for_each_other",
+    ),
+)

@@ -1,0 +1,274 @@
+"""Guards around a hook's runs: what a cache that is behind, a peer that stood still, or a missing kind may not cause."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from rig.hooking import HOOK, MACHINES, OURS
+from rig.hooking import HOOKS as PATH
+from rig.world import KINDS
+
+from dayfly.execute.pod import names
+from dayfly.execute.pod.run import Pods
+from dayfly.kube.client import Client
+from dayfly.kube.events import Recorder
+from dayfly.kube.objects import Key, PartialObjectMetadata
+from dayfly.kube.transport import Request
+from dayfly.operator.cluster.caches import Cluster, Pair
+from dayfly.operator.cluster.objects import (
+    DOCUMENT_FINALIZER,
+    HOOK_FINALIZER,
+    HOOK_LABEL,
+    RUN_FINALIZER,
+    DocumentObject,
+    HookObject,
+    RunObject,
+)
+from dayfly.operator.forks.fork_reconciler import ForkReconciler
+from dayfly.operator.hooks.wing import Hooks
+from dayfly.operator.sweeper import Sweeper
+from dayfly.operator.targets.adapter import KindLostError
+from dayfly.operator.targets.targets import Targets, kind_of
+from dayfly.spec.identity import pair_id
+from kube.fake import FakeCluster, run
+
+API = "/apis/dayfly.dev/v1alpha1"
+KIND = ("cluster.example.org", "machines")
+MERGE = "application/merge-patch+json"
+
+
+class Bench:
+    """A hook and a Machine, of which the caches know what they are told."""
+
+    def __init__(self, *, hook: tuple[str, ...] = (HOOK_FINALIZER,), machine: tuple[str, ...] = ()) -> None:
+        self.server = FakeCluster(seed=1, extra=KINDS)
+        client = Client(self.server.transport("operator"), seed=1)
+        self.caches = Cluster(client)
+        self.targets = Targets(self.caches)
+        self.wing = Hooks(self.caches, self.targets, Recorder(client, "dayfly.dev/operator", "test"))
+        self.sweeper = Sweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches))
+        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
+        selector = {"apiVersion": "cluster.example.org/v1", "kind": "Machine"}
+        spec = {"selector": selector, "preStop": [{"name": "drain", "script": "#!/bin/sh\n"}]}
+        self.hook = self.ask("POST", PATH, {"metadata": {"name": HOOK, "finalizers": list(hook)}, "spec": spec})
+        self.machine = self.ask("POST", MACHINES, {"metadata": {"name": "m", "finalizers": list(machine)}})
+        self.caches.hooks.put(msgspec.convert(self.hook, HookObject))
+        self.uid = pair_id(self.hook["metadata"]["uid"], self.machine["metadata"]["uid"])
+        self.name = names.run_name("m", self.uid)
+
+    def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
+        answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
+        assert answer.status < 300, answer.body
+        return json.loads(answer.body)
+
+    def target(self) -> dict[str, str]:
+        own = {"apiVersion": "cluster.example.org/v1", "kind": "Machine", "namespace": "shop", "name": "m"}
+        return {**own, "uid": self.machine["metadata"]["uid"]}
+
+    def born(self, *, known: bool = True, **ledger: Any) -> RunObject:
+        """The run of the two, as it was posted."""
+        hook = {"name": HOOK, "uid": self.hook["metadata"]["uid"]}
+        labels = {HOOK_LABEL: hook["uid"], f"{names.RUN_LABEL}-target": self.machine["metadata"]["uid"]}
+        meta = {"name": self.name, "finalizers": [RUN_FINALIZER], "labels": labels}
+        body = {
+            "metadata": meta,
+            "ledger": {"uid": self.uid, "target": self.target(), "plan": "", **ledger},
+            "spec": {"plural": "machines", "hook": hook},
+        }
+        made = msgspec.convert(self.ask("POST", f"{API}/runs", body), RunObject)
+        if known:
+            self.caches.runs.put(made)
+        else:
+            self.wing._kinds.want(kind_of(made))
+        return made
+
+    def seen(self) -> None:
+        """The cache has the Machine as it was made."""
+        item = msgspec.convert(self.machine, PartialObjectMetadata)
+        adapter = self.wing._kinds.find(KIND)
+        assert adapter is not None
+        adapter.adapter.cache.put(item)
+
+    def forget_hook(self) -> None:
+        self.ask("PATCH", f"{PATH}/{HOOK}", {"metadata": {"finalizers": None}}, MERGE)
+        self.ask("DELETE", f"{PATH}/{HOOK}")
+
+    def runs(self) -> list[Any]:
+        return self.server.objects("runs")
+
+    async def pair(self) -> None:
+        await self.wing._pair(Pair(HOOK, KIND, Key("shop", "m")))
+
+
+class TestBirth:
+    @pytest.mark.parametrize(
+        ("hook", "born"),
+        [((HOOK_FINALIZER,), 1), ((), 0), (("x/y",), 0)],
+        ids=["held", "not held yet", "held by others"],
+    )
+    def test_only_a_hook_that_is_held_begins_anything(self, hook, born):
+        """It could go at once, and nobody would know of what it owes."""
+
+        async def story():
+            bench = Bench(hook=hook)
+            bench.wing._kinds.want(kind_of(_removed(bench)))
+            bench.seen()
+            await bench.pair()
+            return len(bench.runs())
+
+        assert run(story()) == born
+
+    @pytest.mark.parametrize("what", ["hook", "machine"])
+    def test_nothing_is_begun_for_what_is_on_its_way_out(self, what):
+        """The cache does not know yet."""
+
+        async def story():
+            bench = Bench(machine=("x/y",))
+            bench.wing._kinds.want(kind_of(_removed(bench)))
+            bench.seen()
+            bench.ask("DELETE", f"{PATH}/{HOOK}" if what == "hook" else f"{MACHINES}/m")
+            await bench.pair()
+            return bench.runs()
+
+        assert run(story()) == []
+
+    def test_what_is_held_already_is_not_begun_again(self):
+        """The cache has it without our finalizer: all may have run, and be about to end."""
+
+        async def story():
+            bench = Bench()
+            bench.wing._kinds.want(kind_of(_removed(bench)))
+            bench.seen()
+            bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"finalizers": [OURS]}}, MERGE)
+            await bench.pair()
+            return bench.runs()
+
+        assert run(story()) == []
+
+    @pytest.mark.parametrize("known", ["alive", "not at all"])
+    def test_a_run_that_was_born_after_its_hooks_end_is_over_before_it_begins(self, known):
+        """Whoever posts it stood still while all went; the cache may still have the hook."""
+
+        async def story():
+            bench = Bench(machine=(OURS,))
+            found = bench.born()
+            bench.forget_hook()
+            if known == "not at all":
+                bench.caches.hooks.drop(Key("", HOOK))
+            wish = await bench.targets.wish(found)
+            return wish.stop and wish.stop.reason
+
+        assert run(story()) == "HookRemoved"
+
+    def test_a_hook_that_lives_dismisses_nobody(self):
+        async def story():
+            bench = Bench(machine=(OURS,))
+            return (await bench.targets.wish(bench.born())).stop
+
+        assert run(story()) is None
+
+
+class TestEnd:
+    @pytest.mark.parametrize("alive", [True, False])
+    def test_a_ledger_stays_as_long_as_hook_and_target_are_there(self, alive):
+        async def story():
+            bench = Bench(machine=(OURS,))
+            found = bench.born(phase="abandoned", closed={"at": 1, "reason": "Abandoned"})
+            if not alive:
+                bench.forget_hook()
+            over = await bench.targets.release(found)
+            [machine] = bench.server.objects("machines")
+            return over, machine["metadata"].get("finalizers") or []
+
+        assert run(story()) == (not alive, [])
+
+    def test_a_hook_is_not_let_go_while_a_run_is_there_that_no_cache_knows(self):
+        async def story():
+            bench = Bench()
+            bench.born(known=False)
+            bench.ask("DELETE", f"{PATH}/{HOOK}")
+            [hook] = bench.server.objects("lifecyclehooks")
+            bench.caches.hooks.put(msgspec.convert(hook, HookObject))
+            await bench.wing._controller.reconcile(HOOK)
+            return len(bench.server.objects("lifecyclehooks"))
+
+        assert run(story()) == 1
+
+    @pytest.mark.parametrize("alive", [True, False])
+    def test_documents_for_a_run_that_was_never_born_go_with_their_hook(self, alive):
+        """Although their target lives."""
+
+        async def story():
+            bench = Bench()
+            bench.wing._kinds.want(kind_of(_removed(bench)))
+            labels = {names.RUN_LABEL: bench.name, HOOK_LABEL: bench.hook["metadata"]["uid"]}
+            meta = {"name": "d", "labels": labels, "finalizers": [DOCUMENT_FINALIZER]}
+            spec = {"target": bench.target(), "origin": {"publisher": "hook", "plugin": HOOK}}
+            made = bench.ask("POST", f"{API}/objectlifecyclemethods", {"metadata": meta, "spec": spec})
+            bench.caches.documents.put(msgspec.convert(made, DocumentObject))
+            if not alive:
+                bench.forget_hook()
+            await bench.sweeper.sweep()
+            return len(bench.server.objects("objectlifecyclemethods"))
+
+        assert run(story()) == int(alive)
+
+
+class TestGone:
+    def test_what_the_server_does_not_find_is_gone_while_it_serves_the_kind(self):
+        async def story():
+            bench = Bench()
+            found = bench.born()
+            bench.ask("DELETE", f"{MACHINES}/m")
+            wish = await bench.targets.wish(found)
+            return wish.stop and wish.stop.reason, (await bench.targets.of(found).state(found)).stopped
+
+        assert run(story()) == ("Deleted", True)
+
+    def test_what_is_not_served_is_not_gone(self):
+        async def story():
+            bench = Bench()
+            found = bench.born()
+            bench.server.forget("machines")
+            with pytest.raises(
+                KindLostError, match=r"the cluster serves no Machine of cluster\.example\.org/v1 any more"
+            ):
+                await bench.targets.wish(found)
+            with pytest.raises(KindLostError):
+                await bench.targets.of(found).state(found)
+
+        run(story())
+
+    def test_nor_is_a_hook_gone_where_hooks_are_not_served(self):
+        async def story():
+            bench = Bench(machine=(OURS,))
+            found = bench.born()
+            bench.server.forget("lifecyclehooks")
+            with pytest.raises(KindLostError):
+                await bench.targets.wish(found)
+
+        run(story())
+
+    def test_another_of_its_name_is_not_it(self):
+        async def story():
+            bench = Bench()
+            found = bench.born()
+            bench.ask("DELETE", f"{MACHINES}/m")
+            bench.ask("POST", MACHINES, {"metadata": {"name": "m"}})
+            state = await bench.targets.of(found).state(found)
+            return state.stopped
+
+        assert run(story()) is True
+
+
+def _removed(bench: Bench) -> RunObject:
+    """A run of the two, and none on the server: for its kind alone."""
+    meta = {"name": bench.name, "uid": "u"}
+    hook = {"name": HOOK, "uid": "h"}
+    ledger = {"uid": bench.uid, "target": bench.target(), "plan": ""}
+    return msgspec.convert(
+        {"metadata": meta, "ledger": ledger, "spec": {"plural": "machines", "hook": hook}}, RunObject
+    )

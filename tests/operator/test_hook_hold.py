@@ -1,0 +1,117 @@
+"""A hold makes an object's own controller wait: set before anything is begun, taken away once preStop is done."""
+
+from __future__ import annotations
+
+import pytest
+from rig.hooking import (
+    OWN,
+    change,
+    delete,
+    held,
+    hook,
+    hook_of,
+    hooking,
+    let_go,
+    machine,
+    machine_of,
+    over,
+    remove_hook,
+    step,
+)
+from rig.kubelet import Script
+from rig.world import World
+
+NOTE = {"annotation": "example.org/hold", "value": "dayfly"}
+FIELD = {"path": "/spec/hold/by", "value": "dayfly"}
+
+
+def holds(world: World) -> list[str]:
+    """By what the Machine is held."""
+    found = machine_of(world) or {"metadata": {}}
+    note = found["metadata"].get("annotations", {}).get("example.org/hold")
+    field = found.get("spec", {}).get("hold", {}).get("by")
+    return [each for each in (note, field) if each is not None]
+
+
+@pytest.mark.parametrize("hold", [NOTE, FIELD], ids=["annotation", "field"])
+def test_it_is_there_before_anything_is_begun_and_goes_after_pre_stop(hold):
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, hold=hold)
+        machine(world, finalizers=[OWN])
+        await world.until(lambda: held(world), "our finalizer", 60)
+        assert holds(world) == ["dayfly"], "both in one change"
+        delete(world)
+        await world.until(lambda: world.cloud.starts("drain"), "preStop", 60)
+        await world.rest(10)
+        assert holds(world) == ["dayfly"]
+        await world.until(lambda: not holds(world), "the hold to go", 120)
+        assert held(world)
+        let_go(world)
+        await world.until(lambda: over(world), "everything to go", 60)
+
+    hooking(story, scripts={"drain": Script(runs=30)})
+
+
+def test_a_shared_hold_goes_with_the_last_that_needs_it():
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, "one", hold=NOTE)
+        hook(world, "two", hold=NOTE, preStop=[step("report")])
+        machine(world, finalizers=[OWN])
+        await world.until(lambda: len((machine_of(world) or {})["metadata"]["finalizers"]) == 3, "both", 60)
+        delete(world)
+        ledger = next(
+            run["ledger"]["uid"] for run in world.cluster.objects("runs") if run["spec"]["hook"]["name"] == "one"
+        )
+        await world.until(lambda: world.cloud.succeeded("drain", ledger), "the first one", 60)
+        await world.rest(30)
+        assert holds(world) == ["dayfly"]
+        await world.until(lambda: not holds(world), "the hold to go", 300)
+        assert world.cloud.starts("report") == 1
+        let_go(world)
+        await world.until(lambda: over(world), "everything to go", 60)
+
+    hooking(story, scripts={"report": Script(runs=120)})
+
+
+def test_it_is_left_to_whoever_has_set_another():
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, hold=NOTE)
+        machine(world, annotations={"example.org/hold": "somebody"}, finalizers=[OWN])
+        await world.until(lambda: held(world), "our finalizer", 60)
+        delete(world)
+        await world.until(lambda: world.cloud.starts("drain"), "preStop", 60)
+        await world.rest(60)
+        assert holds(world) == ["somebody"]
+        let_go(world)
+        await world.until(lambda: over(world), "everything to go", 60)
+
+    hooking(story)
+
+
+def test_it_goes_with_a_hook_that_is_removed():
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, hold=NOTE)
+        machine(world)
+        await world.until(lambda: held(world), "our finalizer", 60)
+        remove_hook(world)
+        await world.until(lambda: hook_of(world) is None and not held(world), "it to go", 120)
+        assert not holds(world)
+
+    hooking(story)
+
+
+def test_it_goes_with_an_object_that_is_given_up():
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, hold=NOTE)
+        machine(world)
+        await world.until(lambda: held(world), "our finalizer", 60)
+        change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "it is of no use"}}})
+        await world.until(lambda: not held(world), "it to be let go", 60)
+        assert not holds(world)
+
+    hooking(story)

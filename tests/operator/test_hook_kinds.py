@@ -1,0 +1,57 @@
+"""A kind that is served no more freezes its runs: that nothing is found proves nothing then."""
+
+from __future__ import annotations
+
+from rig.hooking import MACHINES, delete, held, hook, hooking, machine, over, said, step
+from rig.world import World
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NAME = "machines.cluster.example.org"
+
+
+def define(world: World) -> None:
+    world.ask("POST", DEFINITIONS, {"metadata": {"name": NAME}, "spec": {}})
+
+
+async def begun(world: World) -> None:
+    define(world)
+    world.start()
+    hook(world, preStart=[step("before")], postStop=[step("report"), step("tidy", undoes="before")])
+    machine(world)
+    await world.until(lambda: held(world), "our finalizer", 60)
+    await world.until(lambda: world.cluster.objects("runs")[0]["ledger"].get("startedAt"), "its start", 60)
+
+
+def test_nothing_is_done_until_it_is_served_again():
+    async def story(world: World) -> None:
+        await begun(world)
+        kind = world.cluster.forget("machines")
+        await world.until(lambda: said(world).get("reason") == "KindNotServed", "it to be said", 300)
+        # Somebody has its run looked at; and it is looked at by an operator that begins, too.
+        for process in list(world.processes):
+            await process.end()
+            world.processes.remove(process)
+        world.start()
+        await world.rest(600)
+        [run] = world.cluster.objects("runs")
+        assert run["ledger"].get("phase", "open") == "open"
+        assert not world.cloud.starts("report")
+        world.cluster.serve(kind)
+        await world.rest(120)
+        delete(world)
+        await world.until(lambda: over(world), "everything to go", 600)
+        assert world.cloud.starts("report") == 1
+
+    hooking(story, others=("drain", "report", "tidy"))
+
+
+def test_once_its_definition_is_gone_so_are_its_objects():
+    async def story(world: World) -> None:
+        await begun(world)
+        world.take_away(f"{MACHINES}/m")
+        world.cluster.forget("machines")
+        world.ask("DELETE", f"{DEFINITIONS}/{NAME}")
+        await world.until(lambda: not world.cluster.objects("runs"), "its run to end", 1200)
+        assert world.cloud.starts("report") == 1
+
+    hooking(story, others=("drain", "report", "tidy"))

@@ -1,0 +1,229 @@
+"""The four moments of an object that a hook goes with: by its own words, and held by whoever tears it down."""
+
+from __future__ import annotations
+
+import pytest
+from rig.hooking import (
+    FOUR,
+    MACHINES,
+    OURS,
+    OWN,
+    change,
+    delete,
+    finalizers,
+    held,
+    hook,
+    hooking,
+    let_go,
+    machine,
+    over,
+    said,
+    says,
+    step,
+    taken_up,
+)
+from rig.kubelet import Script
+from rig.world import World
+
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+ALL = {event: [step(name)] for event, name in FOUR.items()}
+
+
+async def begun(world: World, **spec: object) -> None:
+    """The hook is there before the object."""
+    world.start()
+    hook(world, **{**ALL, **spec})
+    await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+
+
+def counts(world: World) -> tuple[int, ...]:
+    return tuple(world.cloud.starts(name) for name in FOUR.values())
+
+
+def test_the_four_moments():
+    """Each in its turn: as soon as it is there, once it is Ready, at its deletion, once nobody else holds it."""
+
+    async def story(world: World) -> None:
+        await begun(world, started={"condition": "Ready"})
+        machine(world, finalizers=[OWN])
+        await world.until(lambda: counts(world)[0], "preStart", 60)
+        await world.rest(60)
+        assert counts(world) == (1, 0, 0, 0)
+        says(world, READY)
+        await world.until(lambda: counts(world)[1], "postStart", 60)
+        await world.rest(60)
+        delete(world)
+        await world.until(lambda: counts(world)[2], "preStop", 60)
+        await world.rest(60)
+        assert counts(world) == (1, 1, 1, 0)
+        assert held(world)
+        let_go(world)
+        await world.until(lambda: over(world), "everything to go", 60)
+        assert counts(world) == (1, 1, 1, 1)
+        await world.quiet()
+
+    hooking(story)
+
+
+def test_it_has_stopped_when_it_says_so():
+    """Whoever tears it down need have no finalizer."""
+
+    async def story(world: World) -> None:
+        await begun(world, stopped={"when": {"path": "$.status.phase", "in": ["Stopped"]}})
+        machine(world)
+        await world.until(lambda: counts(world)[1], "postStart", 60)
+        delete(world)
+        await world.until(lambda: counts(world)[2], "preStop", 60)
+        await world.rest(120)
+        assert counts(world)[3] == 0
+        assert held(world)
+        says(world, {"phase": "Stopped"})
+        await world.until(lambda: over(world), "everything to go", 60)
+        assert counts(world) == (1, 1, 1, 1)
+
+    hooking(story)
+
+
+def test_one_that_never_started_has_nothing_to_be_done_before_its_stop():
+    async def story(world: World) -> None:
+        await begun(world, started={"condition": "Ready"})
+        machine(world)
+        await world.until(lambda: counts(world)[0], "preStart", 60)
+        await world.rest(30)
+        delete(world)
+        await world.until(lambda: over(world), "everything to go", 120)
+        assert counts(world) == (1, 0, 0, 1)
+
+    hooking(story)
+
+
+def test_an_older_object_has_no_pre_start_and_that_is_said():
+    """What reads an output of preStart is given nothing; what undoes it does not run."""
+
+    async def story(world: World) -> None:
+        machine(world)
+        await world.rest(5)
+        reads = {"name": "url", "valueFromStep": {"name": "before", "output": "url"}}
+        output = {"name": "url", "valueFromPath": "/tmp/url"}
+        await begun(
+            world,
+            preStart=[step("before", outputs=[output])],
+            postStart=[step("warm", inputs=[{**reads, "as": {"env": "URL"}}])],
+            postStop=[step("report", undoes="before")],
+        )
+        await world.until(lambda: counts(world)[1], "postStart", 60)
+        await world.until(lambda: "preStart was passed over" in said(world)["message"], "it to be said", 60)
+        assert said(world)["older"] == 1
+        delete(world)
+        await world.until(lambda: over(world), "everything to go", 120)
+        assert counts(world) == (0, 1, 1, 0)
+
+    hooking(story)
+
+
+def test_two_hooks_do_not_wait_for_each_other():
+    """Each has a finalizer of its own on the object, and neither counts for the other's postStop."""
+
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, "one", preStop=[step("drain")], postStop=[step("report")])
+        hook(world, "two", preStop=[step("drain-too")], postStop=[step("report-too")])
+        machine(world, finalizers=[OWN])
+        both = {"lifecycle.dayfly.dev/one", "lifecycle.dayfly.dev/two"}
+        await world.until(lambda: both <= set(finalizers(world)), "both finalizers", 60)
+        delete(world)
+        await world.until(lambda: world.cloud.starts("drain") and world.cloud.starts("drain-too"), "both preStops", 60)
+        await world.rest(60)
+        assert not world.cloud.starts("report")
+        assert not world.cloud.starts("report-too")
+        let_go(world)
+        await world.until(lambda: over(world), "everything to go", 120)
+        assert world.cloud.starts("report") == world.cloud.starts("report-too") == 1
+
+    hooking(story, others=("drain", "report", "drain-too", "report-too"))
+
+
+def test_a_slow_hook_is_not_waited_for_by_another():
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, "one", postStop=[step("report")])
+        hook(world, "two", preStop=[step("drain")])
+        machine(world)
+        await world.until(lambda: len(finalizers(world)) == 2, "both finalizers", 60)
+        delete(world)
+        await world.until(lambda: finalizers(world) == ["lifecycle.dayfly.dev/two"], "the quick one to be through", 60)
+        await world.until(lambda: over(world), "everything to go", 600)
+
+    hooking(story, scripts={"drain": Script(runs=200)})
+
+
+@pytest.mark.parametrize("when", ["at once", "later"])
+def test_a_step_reads_a_field_of_the_object(when):
+    """Whole, as it is when the step begins. A create step waits for it, and says so."""
+
+    async def story(world: World) -> None:
+        reads = {"name": "volume", "valueFromTarget": "$.spec.volume", "as": {"env": "VOLUME"}}
+        await begun(world, postStart=[step("warm", inputs=[reads])], preStop=[step("drain", inputs=[reads])])
+        machine(world, spec={"volume": "pv $(reboot) 1"} if when == "at once" else {})
+        if when == "later":
+            await world.until(lambda: "$.spec.volume" in said(world).get("message", ""), "the lack to be said", 60)
+            assert not world.cloud.starts("warm")
+            change(world, {"spec": {"volume": "pv $(reboot) 1"}})
+        await world.until(lambda: world.cloud.starts("warm"), "postStart", 60)
+        change(world, {"spec": {"volume": "pv 2"}})
+        delete(world)
+        await world.until(lambda: over(world), "everything to go", 120)
+        given = {unit: values for (_, unit, _), values in world.cloud.given.items()}
+        assert given["warm"]["VOLUME"] == b"pv $(reboot) 1"
+        assert given["drain"]["VOLUME"] == b"pv 2"
+
+    hooking(story)
+
+
+def test_a_stop_step_does_not_wait_for_a_field():
+    """It is handed over as absent, and named so."""
+
+    async def story(world: World) -> None:
+        reads = {"name": "volume", "valueFromTarget": "$.spec.volume", "as": {"env": "VOLUME"}}
+        world.start()
+        hook(world, preStop=[step("drain", inputs=[reads])])
+        machine(world)
+        await world.until(lambda: held(world), "our finalizer", 60)
+        delete(world)
+        await world.until(lambda: over(world), "everything to go", 120)
+        [given] = world.cloud.given.values()
+        assert not given.get("VOLUME")
+        assert given["DAYFLY_ABSENT_INPUTS"] == b"volume"
+
+    hooking(story)
+
+
+def test_whoever_takes_our_finalizer_off_passes_the_hook_over():
+    """The object goes at once; what can still be done is done without it, once."""
+
+    async def story(world: World) -> None:
+        world.start()
+        hook(world)
+        machine(world)
+        await world.until(lambda: held(world), "our finalizer", 60)
+        await world.rest(5)
+        world.take_away(f"{MACHINES}/m")
+        await world.until(lambda: over(world), "everything to go", 120)
+        assert world.cloud.starts("drain") <= 1
+
+    hooking(story)
+
+
+def test_what_is_held_without_a_ledger_is_told_of_and_given_up_by_an_annotation():
+    async def story(world: World) -> None:
+        world.start()
+        hook(world)
+        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        machine(world, finalizers=[OURS])
+        await world.until(lambda: "ledger is gone" in said(world)["message"], "it to be said", 120)
+        assert not world.cluster.objects("runs")
+        assert said(world)["ready"] is True
+        change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "restored from a backup"}}})
+        await world.until(lambda: not held(world) or world.cluster.objects("runs"), "it to be let go", 120)
+
+    hooking(story)

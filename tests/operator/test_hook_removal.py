@@ -1,0 +1,173 @@
+"""A hook that is removed while its objects live on: what its steps have made is undone, and no more."""
+
+from __future__ import annotations
+
+import pytest
+from rig.hooking import (
+    FOUR,
+    delete,
+    held,
+    hook,
+    hook_of,
+    hooking,
+    machine,
+    machine_of,
+    over,
+    remove_hook,
+    said,
+    step,
+    taken_up,
+)
+from rig.kubelet import Script
+from rig.world import World
+from test_matrix import HARMS
+
+from share import SHARE
+
+UNITS = ("before", "warm", "drain", "report", "tidy")
+
+
+def counts(world: World) -> tuple[int, ...]:
+    return tuple(world.cloud.starts(name) for name in UNITS)
+
+
+async def removed(world: World) -> None:
+    """It has made something for a Machine, which lives on."""
+    spec = {event: [step(name)] for event, name in FOUR.items()}
+    spec["postStop"] = [step("report"), step("tidy", undoes="before")]
+    hook(world, **spec)
+    await world.until(lambda: taken_up(world), "the hook to be taken up", 600)
+    machine(world)
+    await world.until(lambda: world.cloud.starts("warm"), "postStart", 1200)
+    remove_hook(world)
+    await world.until(lambda: hook_of(world) is None and not world.leftovers(), "all of it to go", 3600)
+    assert counts(world) == (1, 1, 0, 0, 1)
+    assert not held(world)
+    left = machine_of(world)
+    assert left is not None
+    assert "deletionTimestamp" not in left["metadata"]
+
+
+def test_what_was_made_is_undone_and_the_object_lives_on():
+    async def story(world: World) -> None:
+        world.start()
+        await removed(world)
+        await world.quiet()
+        delete(world)
+        assert machine_of(world) is None
+
+    hooking(story, others=("drain", "report", "tidy"))
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_whatever_happens_at_any_of_its_changes(harm, played):
+    """Above all one that stood still while all of it went: it must not begin the object anew."""
+    sent = 0
+
+    async def life(world: World) -> None:
+        nonlocal sent
+        world.start()
+        await removed(world)
+        sent = len(world.writes)
+
+    others = ("drain", "report", "tidy")
+    hooking(life, others=others)
+    share = SHARE.of(range(1, sent + 1), 12, f"a hook that is removed, {harm}")
+    played(f"changes of a hook that is removed with {harm}", len(share))
+    for number in share:
+
+        async def story(world: World, number: int = number) -> None:
+            HARMS[harm](world, number)
+            await removed(world)
+            await world.quiet()
+            assert counts(world) == (1, 1, 0, 0, 1)
+            assert not held(world)
+
+        hooking(story, others=others)
+
+
+def test_what_never_ran_is_not_undone():
+    async def story(world: World) -> None:
+        world.start()
+        hook(
+            world,
+            started={"condition": "Ready"},
+            postStart=[step("warm")],
+            postStop=[step("report"), step("tidy", undoes="warm")],
+        )
+        machine(world)
+        await world.until(lambda: held(world), "our finalizer", 60)
+        remove_hook(world)
+        await world.until(lambda: hook_of(world) is None and not world.leftovers(), "all of it to go", 120)
+        assert not world.cloud.log
+
+    hooking(story, others=("drain", "report", "tidy"))
+
+
+def test_a_step_of_it_that_runs_is_ended_and_undone():
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, preStart=[step("before")], postStop=[step("report"), step("tidy", undoes="before")])
+        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        machine(world)
+        await world.until(lambda: world.cloud.starts("before"), "preStart", 60)
+        remove_hook(world)
+        await world.until(lambda: hook_of(world) is None and not world.leftovers(), "all of it to go", 120)
+        assert (world.cloud.starts("tidy"), world.cloud.starts("report")) == (1, 0)
+
+    hooking(story, others=("drain", "report", "tidy"), scripts={"before": Script(runs=600)})
+
+
+def test_an_object_that_is_deleted_meanwhile_waits_for_what_is_undone_and_no_more():
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, preStart=[step("before")], preStop=[step("drain")], postStop=[step("tidy", undoes="before")])
+        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        machine(world)
+        await world.until(lambda: world.cloud.starts("before"), "preStart", 60)
+        remove_hook(world)
+        await world.until(lambda: world.cloud.starts("tidy"), "it to be undone", 60)
+        delete(world)
+        await world.rest(30)
+        assert machine_of(world) is not None
+        await world.until(lambda: over(world), "everything to go", 600)
+        assert not world.cloud.starts("drain")
+
+    hooking(story, others=("drain", "report", "tidy"), scripts={"tidy": Script(runs=60)})
+
+
+def test_it_says_how_many_are_left():
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, preStart=[step("before")], postStop=[step("tidy", undoes="before")])
+        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        machine(world, "one")
+        machine(world, "two")
+        await world.until(lambda: world.cloud.starts("before") == 2, "both", 60)
+        remove_hook(world)
+        await world.until(
+            lambda: said(world).get("message", "").startswith("is being removed: 2 objects"), "it to be said", 60
+        )
+        await world.until(lambda: hook_of(world) is None, "it to go", 600)
+
+    hooking(story, others=("drain", "report", "tidy"), scripts={"tidy": Script(runs=60)})
+
+
+def test_a_hook_that_is_made_anew_begins_anew():
+    """It is another one, and the object is older than it."""
+
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, postStart=[step("warm")], postStop=[step("tidy", undoes="warm")])
+        machine(world)
+        await world.until(lambda: world.cloud.starts("warm"), "postStart", 60)
+        await world.rest(10)
+        remove_hook(world)
+        await world.until(lambda: hook_of(world) is None, "it to go", 120)
+        hook(world, preStop=[step("drain")])
+        await world.until(lambda: held(world), "our finalizer again", 120)
+        delete(world)
+        await world.until(lambda: over(world), "everything to go", 120)
+        assert (world.cloud.starts("warm"), world.cloud.starts("tidy"), world.cloud.starts("drain")) == (1, 1, 1)
+
+    hooking(story, others=("drain", "report", "tidy"))

@@ -1,0 +1,263 @@
+"""A lifecycle hook and the objects that it goes with: preStop before one goes, once, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+from rig.hooking import (
+    HOOK,
+    OURS,
+    change,
+    delete,
+    held,
+    hook,
+    hook_of,
+    hooking,
+    machine,
+    machine_of,
+    over,
+    remove_hook,
+    said,
+    taken_up,
+)
+from rig.kubelet import Script
+from rig.world import World
+from test_matrix import HARMS
+
+from share import SHARE
+
+
+async def backed_up(world: World) -> None:
+    """A Machine comes, and is deleted: it goes once its hook has run."""
+    hook(world)
+    await world.until(lambda: taken_up(world), "the hook to be taken up", 600)
+    machine(world)
+    await world.until(lambda: held(world), "our finalizer", 1200)
+    delete(world)
+    await world.until(lambda: world.cloud.starts("drain"), "preStop", 1200)
+    assert machine_of(world) is not None, "the object is there while it is backed up"
+    await world.until(lambda: over(world), "everything to go", 3600)
+    assert world.cloud.starts("drain") == 1
+
+
+def test_pre_stop_runs_before_the_object_goes():
+    async def story(world: World) -> None:
+        world.start()
+        await backed_up(world)
+        await world.until(lambda: said(world).get("objects") == 0, "it to be said", 60)
+        assert (said(world)["ready"], said(world)["reason"]) == (True, "TakenUp")
+        await world.quiet()
+
+    hooking(story)
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_whatever_happens_at_any_of_its_changes(harm, played):
+    """Two operators at once, one that stood still or is behind, answers that are lost: preStop runs, and runs once."""
+    sent = 0
+
+    async def life(world: World) -> None:
+        nonlocal sent
+        world.start()
+        await backed_up(world)
+        sent = len(world.writes)
+
+    hooking(life)
+    share = SHARE.of(range(1, sent + 1), 12, f"a hook's life, {harm}")
+    played(f"changes of a hook's life with {harm}", len(share))
+    for number in share:
+
+        async def story(world: World, number: int = number) -> None:
+            HARMS[harm](world, number)
+            await backed_up(world)
+            await world.quiet()
+
+        hooking(story)
+
+
+def test_an_object_that_is_deleted_and_made_anew_under_its_name_is_another_one():
+    async def story(world: World) -> None:
+        world.start()
+        await backed_up(world)
+        machine(world)
+        await world.until(lambda: held(world), "our finalizer again", 60)
+        delete(world)
+        await world.until(lambda: over(world), "everything to go again", 600)
+        assert world.cloud.starts("drain") == 2
+        assert len({entry.run for entry in world.cloud.log}) == 2
+
+    hooking(story)
+
+
+def test_what_was_deleted_before_it_was_held_is_let_go():
+    async def story(world: World) -> None:
+        hook(world)
+        machine(world, finalizers=["example.org/other"])
+        delete(world)
+        world.start()
+        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.rest(120)
+        assert not world.cloud.log
+        assert not world.cluster.objects("runs")
+        assert not held(world)
+
+    hooking(story)
+
+
+@pytest.mark.parametrize(
+    ("selector", "meta", "chosen"),
+    [
+        ({}, {}, True),
+        ({"labels": {"backup": "yes"}}, {}, False),
+        ({"labels": {"backup": "yes"}}, {"labels": {"backup": "yes"}}, True),
+        ({"namespaces": ["bank"]}, {}, False),
+        ({"namespaces": ["bank", "shop"]}, {}, True),
+    ],
+)
+def test_only_what_is_selected_is_held(selector, meta, chosen):
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, selector=selector)
+        machine(world, **meta)
+        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.rest(30)
+        assert held(world) is chosen
+        assert len(world.cluster.objects("runs")) == int(chosen)
+
+    hooking(story)
+
+
+def test_an_object_that_is_labelled_later_is_held_from_then_on():
+    """And stays so when the label goes: what was begun for it is owed."""
+
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, selector={"labels": {"backup": "yes"}})
+        machine(world)
+        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.rest(30)
+        assert not held(world)
+        change(world, {"metadata": {"labels": {"backup": "yes"}}})
+        await world.until(lambda: held(world), "our finalizer", 60)
+        change(world, {"metadata": {"labels": {"backup": None}}})
+        await world.rest(30)
+        delete(world)
+        await world.until(lambda: over(world), "everything to go", 600)
+        assert world.cloud.starts("drain") == 1
+
+    hooking(story)
+
+
+def test_a_hook_that_is_edited_changes_nothing_for_what_it_goes_with():
+    """The steps of a run are sealed; objects that come later have the new ones."""
+
+    async def story(world: World) -> None:
+        world.start()
+        hook(world)
+        machine(world, "first")
+        await world.until(lambda: held(world, "first"), "our finalizer", 60)
+        spec = {"preStop": [{"name": "report", "script": "#!/bin/sh\n"}]}
+        world.ask(
+            "PATCH", f"/apis/dayfly.dev/v1alpha1/lifecyclehooks/{HOOK}", {"spec": spec}, "application/merge-patch+json"
+        )
+        await world.rest(10)
+        machine(world, "second")
+        await world.until(lambda: held(world, "second"), "our finalizer", 60)
+        delete(world, "first")
+        delete(world, "second")
+        await world.until(lambda: over(world), "everything to go", 600)
+        assert (world.cloud.starts("drain"), world.cloud.starts("report")) == (1, 1)
+
+    hooking(story)
+
+
+def test_a_step_that_fails_is_given_up_and_said():
+    """Five times; then the object goes all the same."""
+
+    async def story(world: World) -> None:
+        world.start()
+        hook(world)
+        machine(world)
+        await world.until(lambda: held(world), "our finalizer", 60)
+        delete(world)
+        await world.until(
+            lambda: "Machine shop/m: drain" in said(world).get("message", ""), "its trouble to be said", 600
+        )
+        assert said(world)["troubled"] == 1
+        assert said(world)["ready"] is True
+        await world.until(lambda: over(world), "everything to go", 3600)
+        assert world.cloud.starts("drain") == 5
+        await world.until(lambda: said(world).get("troubled") == 0, "its end to be said", 60)
+
+    hooking(story, scripts={"drain": Script(fails=9)})
+
+
+def test_an_object_is_given_up_by_an_annotation_and_not_begun_anew():
+    """It lives on, and the ledger stays as its tombstone until it goes."""
+
+    async def story(world: World) -> None:
+        world.start()
+        hook(world)
+        machine(world)
+        await world.until(lambda: held(world), "our finalizer", 60)
+        change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "nobody needs a backup"}}})
+        await world.until(lambda: not held(world), "it to be let go", 60)
+        await world.rest(120)
+        [run] = world.cluster.objects("runs")
+        assert run["ledger"]["phase"] == "abandoned"
+        assert not held(world)
+        await world.quiet()
+        delete(world)
+        await world.until(lambda: over(world), "everything to go", 60)
+        assert not world.cloud.log
+
+    hooking(story)
+
+
+def test_two_hundred_at_once_share_the_places_of_their_namespace():
+    """Another namespace's sandbox, or hook, waits for none of them."""
+
+    async def story(world: World) -> None:
+        world.namespace("bank")
+        world.steps = 5
+        world.start()
+        hook(world)
+        for number in range(60):
+            machine(world, f"m{number}")
+        bank = "/apis/cluster.example.org/v1/namespaces/bank/machines"
+        body = {"apiVersion": "cluster.example.org/v1", "kind": "Machine", "metadata": {"name": "lone"}, "spec": {}}
+        world.ask("POST", bank, body)
+
+        def all_held() -> bool:
+            return all(OURS in each["metadata"].get("finalizers", []) for each in world.cluster.objects("machines"))
+
+        await world.until(all_held, "all to be held", 600)
+        for number in range(60):
+            delete(world, f"m{number}")
+        await world.until(lambda: len(world.pods()) >= 5, "the first ones", 60)
+        world.ask("DELETE", f"{bank}/lone")
+        begun = world.cluster.time()
+        gone = lambda: not [each for each in world.cluster.objects("machines") if each["metadata"]["name"] == "lone"]  # noqa: E731
+        await world.until(gone, "the other namespace's to go", 60)
+        assert world.cluster.time() - begun < 30
+        assert len([each for each in world.pods() if not each["metadata"].get("deletionTimestamp")]) <= 5 + 1
+        await world.until(lambda: over(world), "everything to go", 3600)
+        assert world.cloud.starts("drain") == 61
+
+    hooking(story)
+
+
+def test_a_hook_goes_once_it_owes_nothing():
+    async def story(world: World) -> None:
+        world.start()
+        hook(world)
+        machine(world)
+        await world.until(lambda: held(world), "our finalizer", 60)
+        delete(world)
+        await world.until(lambda: world.cloud.starts("drain"), "preStop", 60)
+        remove_hook(world)
+        await world.rest(5)
+        assert hook_of(world) is not None
+        await world.until(lambda: hook_of(world) is None and over(world), "both to go", 600)
+        assert world.cloud.starts("drain") == 1
+
+    hooking(story, scripts={"drain": Script(runs=30)})
