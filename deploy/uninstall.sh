@@ -1,5 +1,5 @@
 #!/bin/sh
-# Takes Dayfly out of a cluster: first the sandboxes with their cleanup, then Dayfly itself. Says what it leaves.
+# Takes Dayfly out of a cluster: first hooks and sandboxes with their cleanup, then Dayfly itself. Says what it leaves.
 #   deploy/uninstall.sh [--timeout 15m] [--keep-definitions]
 # Where a sandbox does not go in time nothing else is touched, and it ends with 1: its cleanup has not been proved, and
 # without the operator it never would be. --keep-definitions leaves the kinds, and with them the published plugins.
@@ -19,6 +19,23 @@ done
 say() { printf 'dayfly: %s\n' "$1" >&2; }
 names() { # of a kind; as namespace/name where it has namespaces
     "$kubectl" get "$1.dayfly.dev" -A -o "jsonpath={range .items[*]}${2:-}{.metadata.name}{' '}{end}"
+}
+
+unhook() { # all hooks: what they have made for objects that live on is undone, and no finalizer of theirs stays behind
+    found=$(names lifecyclehooks 2>/dev/null || true)
+    [ -n "$found" ] || return 0
+    say "deleting lifecycle hooks and waiting until they owe nothing, at most $timeout: $found"
+    for name in $found; do
+        "$kubectl" delete lifecyclehooks.dayfly.dev "$name" --ignore-not-found --wait=false >/dev/null
+    done
+    "$kubectl" wait --for=delete lifecyclehooks.dayfly.dev --all --timeout="$timeout" >/dev/null 2>&1 || true
+    left=$(names lifecyclehooks)
+    if [ -n "$left" ]; then
+        say "hooks that still owe something, so Dayfly stays as it is: $left"
+        say "see why with: $kubectl get lifecyclehooks.dayfly.dev -o wide"
+        say "to give up what one owes to an object: $kubectl annotate KIND NAME -n NAMESPACE dayfly.dev/abandon=REASON"
+        exit 1
+    fi
 }
 
 drain() { # all sandboxes with their cleanup; if one stays, that is the end
@@ -62,7 +79,7 @@ metadata: {name: dayfly-uninstall}
 spec:
   matchConstraints:
     resourceRules:
-    - {apiGroups: [dayfly.dev], apiVersions: ["*"], operations: [CREATE], resources: [sandboxes]}
+    - {apiGroups: [dayfly.dev], apiVersions: ["*"], operations: [CREATE], resources: [sandboxes, lifecyclehooks]}
   validations:
   - expression: "false"
     message: "Dayfly is being taken out of this cluster; if it is not, delete the policy dayfly-uninstall and its binding"
@@ -88,9 +105,11 @@ END
 unbar() { "$kubectl" delete --ignore-not-found "$kind,${kind}Binding" dayfly-uninstall >/dev/null; }
 
 if "$kubectl" get crd sandboxes.dayfly.dev >/dev/null 2>&1; then
+    unhook
     drain
     if [ -n "$keep" ]; then
         bar
+        unhook
         drain
     fi
     plugins=$(names resourceplugins)
@@ -103,11 +122,12 @@ if "$kubectl" get crd sandboxes.dayfly.dev >/dev/null 2>&1; then
         # Without its kind no sandbox can be made any more. One that was made just now goes with it, and the operator,
         # which is still there, cleans up after it.
         gone=yes
+        "$kubectl" delete --ignore-not-found --wait=true --timeout="$timeout" -f "$here/crds/lifecyclehooks.yaml" >/dev/null || gone=
         "$kubectl" delete --ignore-not-found --wait=true --timeout="$timeout" -f "$here/crds/sandboxes.yaml" >/dev/null || gone=
         "$kubectl" wait --for=delete runs.dayfly.dev --all --timeout="$timeout" >/dev/null 2>&1 || true
         runs=$(names runs)
         if [ -z "$gone" ] || [ -n "$runs" ]; then
-            say "a sandbox that was made meanwhile is still being cleaned up, so the operator stays (runs: $runs)"
+            say "a sandbox or hook that was made meanwhile is still being cleaned up, so the operator stays (runs: $runs)"
             say "see why with: $kubectl -n dayfly-system logs deployment/dayfly-operator, then begin again"
             exit 1
         fi
@@ -118,4 +138,4 @@ delete() { "$kubectl" delete --ignore-not-found --wait=true -f "$1" >/dev/null; 
 # The policies first: they would protect what is to go. The namespaces take what is in them.
 for part in policies operator network quota access namespaces; do delete "$here/base/$part.yaml"; done
 [ -n "$keep" ] || for part in "$here"/crds/*s.yaml; do delete "$part"; done
-say "gone. Left: roles and labels that you granted to other namespaces (dayfly-forks, dayfly-runners, dayfly.dev/runners)"
+say "gone. Left: roles and labels that you granted (dayfly-forks, dayfly-runners, dayfly-targets, dayfly.dev/runners)"

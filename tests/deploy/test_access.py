@@ -49,6 +49,8 @@ LOGS = thing(
 )
 SANDBOX = thing("dayfly.dev/v1alpha1", "Sandbox", "s", spec={"cluster": "c"})
 PLUGIN = thing("dayfly.dev/v1alpha1", "ResourcePlugin", "p.1.0.0", spec={"name": "p@1.0.0", "create": [SCRIPT]})
+_SELECTOR = {"apiVersion": "cluster.example.org/v1", "kind": "Machine"}
+HOOK = thing("dayfly.dev/v1alpha1", "LifecycleHook", "volume-backup", spec={"selector": _SELECTOR, "preStop": [SCRIPT]})
 OUTPUTS = thing("v1", "Secret", "o-x", type="dayfly.dev/outputs", stringData={"a": "b"})
 POD = thing("v1", "Pod", "p", spec=HARMLESS)
 _TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": POD["spec"]}
@@ -68,7 +70,9 @@ CARRIERS = {
     ),
     "sandboxes": (f"{DAYFLY}/namespaces/team/sandboxes", SANDBOX),
     "resourceplugins": (f"{DAYFLY}/resourceplugins", PLUGIN),
+    "lifecyclehooks": (f"{DAYFLY}/lifecyclehooks", HOOK),
 }
+BY_PEOPLE = ("sandboxes", "resourceplugins", "lifecyclehooks")  # written by people, marked by the operator
 _SELECTED = {"selector": {"matchLabels": {"a": "b"}}, "template": _TEMPLATE}
 _ONCE = {"metadata": {"labels": {"a": "b"}}, "spec": POD["spec"] | {"restartPolicy": "Never"}}
 _APPS, _BATCH = "/apis/apps/v1/namespaces/team", "/apis/batch/v1/namespaces/team"
@@ -180,7 +184,7 @@ class TestTenant:
         one = f"{path}/{plain['metadata']['name']}"
         refused(installed.ask("PATCH", one, {"metadata": metadata}, user=TENANT, kind=MERGE), words)
         gone = {"metadata": dict.fromkeys(metadata)}
-        if plural in ("sandboxes", "resourceplugins"):  # written by people, marked by the operator
+        if plural in BY_PEOPLE:
             assert installed.ask("PATCH", one, {"metadata": metadata}, user=OPERATOR, kind=MERGE).status == 200
         else:
             body["metadata"]["name"] = f"owned-{next(iter(metadata))}"
@@ -188,7 +192,7 @@ class TestTenant:
             made = installed.ask("POST", path, body, user=OPERATOR)
             assert made.status == 201, made.message
         refused(installed.ask("PATCH", one, gone, user=TENANT, kind=MERGE), words)
-        if plural in ("sandboxes", "resourceplugins"):
+        if plural in BY_PEOPLE:
             assert installed.ask("PATCH", one, gone, user=OPERATOR, kind=MERGE).status == 200
 
     def test_gate_and_annotations_of_pods(self, installed):

@@ -11,22 +11,31 @@ import yaml
 from dayfly import __version__
 from dayfly.execute.object.run import ACCOUNT, EXTRA
 from dayfly.kube.client import Client
+from dayfly.kube.objects import anything
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.hooks import target_grants
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.namespaces import Runner
-from dayfly.operator.targets.adapter import rights
+from dayfly.operator.targets.adapter import Plain, rights
+from dayfly.operator.targets.lifecycle_hook import HookedTarget
 from deploy.conftest import OPERATOR, thing
 from kube.fake import FakeCluster, FakeTransport
 from policy.apiserver import ROOT, established, eventually, start
 
 OBJECTS = list(yaml.safe_load_all((ROOT / "deploy" / "install.yaml").read_text()))
 
+MACHINES = anything("cluster.example.org/v1", "Machine", "machines").metadata_only()
+
 RIGHTS = """\
 ClusterRole dayfly-forks: apps/deployments create,delete,patch,update
 ClusterRole dayfly-forks: secrets create,delete,get
 ClusterRole dayfly-forks: services create,delete,patch
+ClusterRole dayfly-operator: apiextensions.k8s.io/customresourcedefinitions get
 ClusterRole dayfly-operator: apps/deployments get,list,watch
 ClusterRole dayfly-operator: apps/replicasets list
 ClusterRole dayfly-operator: authentication.k8s.io/userextras/dayfly.dev/objects impersonate [true]
+ClusterRole dayfly-operator: dayfly.dev/lifecyclehooks get,list,patch,watch
+ClusterRole dayfly-operator: dayfly.dev/lifecyclehooks/status patch
 ClusterRole dayfly-operator: dayfly.dev/objectlifecyclemethods create,delete,get,list,patch,update,watch
 ClusterRole dayfly-operator: dayfly.dev/resourceplugins get,list,patch,watch
 ClusterRole dayfly-operator: dayfly.dev/resourceplugins/status patch
@@ -48,6 +57,7 @@ ClusterRole dayfly-runners: pods create,delete,patch
 ClusterRole dayfly-runners: pods/log get
 ClusterRole dayfly-runners: secrets create,delete,get
 ClusterRole dayfly-sandbox-editor: dayfly.dev/sandboxes create,delete,get,list,patch,update,watch
+ClusterRole dayfly-viewer: dayfly.dev/lifecyclehooks get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/objectlifecyclemethods get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/resourceplugins get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/resources get,list,watch
@@ -58,6 +68,7 @@ Role dayfly-operator: coordination.k8s.io/leases create,get,update
 """
 
 BINDINGS = """\
+ClusterRoleBinding dayfly-operator-targets: ClusterRole dayfly-operator-targets
 ClusterRoleBinding dayfly-operator: ClusterRole dayfly-operator
 RoleBinding dayfly-runners/dayfly-runners: ClusterRole dayfly-runners
 RoleBinding dayfly-system/dayfly-operator: Role dayfly-operator
@@ -95,6 +106,21 @@ def test_each_kind_of_target_has_the_rights_that_follow_from_its_adapter():
     needed = [rights(adapter) for adapter in operator.targets]
     assert needed
     assert [rule for rule in needed if rule not in role["rules"]] == []
+
+
+def test_a_kind_that_hooks_go_with_is_granted_by_one_labelled_role():
+    """The line that a hook's condition says to type makes a role which is aggregated into the operator's own."""
+    [role] = [each for each in of("ClusterRole") if "aggregationRule" in each]
+    assert role["rules"] == []
+    [selector] = role["aggregationRule"]["clusterRoleSelectors"]
+    assert selector == {"matchLabels": {target_grants.LABEL: "true"}}
+    kind = HookedTarget(Cluster(None), MACHINES, Plain(MACHINES), heard=print, lost=print)  # type: ignore[arg-type] - nobody is asked
+    assert target_grants.VERBS.split(",") == rights(kind)["verbs"]
+    assert target_grants.line("machines.cluster.example.org") == (
+        "kubectl create clusterrole dayfly-targets-machines.cluster.example.org --verb=get,list,watch,patch "
+        "--resource=machines.cluster.example.org && "
+        "kubectl label clusterrole dayfly-targets-machines.cluster.example.org dayfly.dev/targets=true"
+    )
 
 
 def test_nobody_is_impersonated_but_the_accounts_for_it():

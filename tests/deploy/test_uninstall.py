@@ -25,6 +25,8 @@ cleanup() { [ -e operator ] || exit 1; echo "$1" >> cleaned; rm "sandboxes/$1"; 
 case "$*" in
 "get crd sandboxes"*) [ -e kind ] ;;
 "get sandboxes"*) [ -e kind ] || exit 1; for each in sandboxes/*:*; do [ -e "$each" ] && printf '%s ' "$(echo "${each#*/}" | tr : /)"; done; true ;;
+"get lifecyclehooks"*) for each in hooks/*; do [ -e "$each" ] && printf '%s ' "${each#*/}"; done; true ;;
+"delete lifecyclehooks"*) [ -e operator ] || exit 1; [ -e stuck ] || rm -f "hooks/$3" ;;
 "get "*) ;;
 "delete sandboxes"*)
     if [ -e "sandboxes/$4:$5" ]; then cleanup "$4:$5"
@@ -32,7 +34,7 @@ case "$*" in
 "delete "*crds/sandboxes.yaml)
     for each in sandboxes/*:*; do [ -e "$each" ] && cleanup "${each#*/}"; done; rm -f kind ;;
 "delete "*base/operator.yaml) rm -f operator ;;
-"apply "*) grep -q 'operations: \[CREATE\], resources: \[sandboxes\]' && touch applied ;;
+"apply "*) grep -q 'operations: \[CREATE\], resources: \[sandboxes, lifecyclehooks\]' && touch applied ;;
 "create --dry-run=server "*) if [ -e barred ]; then exit 1; elif [ -e applied ]; then mv applied barred; fi ;;
 "delete "*dayfly-uninstall) rm -f barred ;;
 esac
@@ -90,3 +92,24 @@ def test_one_that_goes_by_itself_meanwhile_stops_nothing(uninstall):
     calls, _, cleaned = uninstall(["shop:old", "shop:other"], [])
     assert cleaned == ["shop:old", "shop:other"]
     assert all("--ignore-not-found" in call for call in calls if call.startswith("delete sandboxes"))
+
+
+def test_hooks_go_before_anything_else(uninstall, tmp_path):
+    """While the operator is there: no finalizer of theirs may stay on objects that live on."""
+    (tmp_path / "hooks").mkdir()
+    (tmp_path / "hooks" / "volume-backup").touch()
+    uninstall(["shop:old"], [])
+    assert not list((tmp_path / "hooks").iterdir())
+    calls = (tmp_path / "calls").read_text().splitlines()
+    first = next(number for number, call in enumerate(calls) if call.startswith("delete "))
+    assert calls[first].startswith("delete lifecyclehooks.dayfly.dev volume-backup")
+
+
+def test_nothing_goes_while_a_hook_owes_something(uninstall, tmp_path):
+    (tmp_path / "hooks").mkdir()
+    (tmp_path / "hooks" / "volume-backup").touch()
+    (tmp_path / "stuck").touch()
+    with pytest.raises(AssertionError, match="hooks that still owe something, so Dayfly stays as it is: volume-backup"):
+        uninstall(["shop:old"], [])
+    assert (tmp_path / "operator").exists()
+    assert (tmp_path / "sandboxes" / "shop:old").exists()
