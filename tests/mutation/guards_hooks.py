@@ -47,6 +47,13 @@ HOOKS: tuple[Guard, ...] = (
         BIRTH + "a_run_that_was_born_after_its_hooks_end_is_over_before_it_begins",
     ),
     guard(
+        "a run that was born after its hook's end is begun",
+        TARGETS,
+        "if await self.of(run).is_orphan(run):",
+        "if finalizer is None:",
+        BIRTH + "it_is_taken_away_again_with_all_that_was_made_for_it",
+    ),
+    guard(
         "a ledger goes before its target",
         TARGETS,
         "return seen is None or not await self.of(run).stays(run)",

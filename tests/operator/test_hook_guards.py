@@ -163,6 +163,20 @@ class TestBirth:
 
         assert run(story()) == "HookRemoved"
 
+    @pytest.mark.parametrize("held", [(), (OURS,)])
+    def test_it_is_taken_away_again_with_all_that_was_made_for_it(self, held):
+        """Its documents are gone by then, so it could not even end."""
+
+        async def story():
+            bench = Bench(machine=held)
+            found = bench.born()
+            bench.forget_hook()
+            fenced = await bench.targets.fence(found)
+            [machine] = bench.server.objects("machines")
+            return fenced, bench.runs(), machine["metadata"].get("finalizers") or []
+
+        assert run(story()) == (False, [], [])
+
     def test_a_hook_that_lives_dismisses_nobody(self):
         async def story():
             bench = Bench(machine=(OURS,))

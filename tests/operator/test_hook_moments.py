@@ -214,6 +214,19 @@ def test_whoever_takes_our_finalizer_off_passes_the_hook_over():
     hooking(story)
 
 
+def test_what_is_held_for_a_hook_that_is_not_there_is_let_go():
+    """None goes before it has let its objects go: somebody stood still, and came too late."""
+
+    async def story(world: World) -> None:
+        world.start()
+        hook(world)
+        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        machine(world, finalizers=["lifecycle.dayfly.dev/another", OWN])
+        await world.until(lambda: finalizers(world) == [OWN, OURS], "it to be let go", 120)
+
+    hooking(story)
+
+
 def test_what_is_held_without_a_ledger_is_told_of_and_given_up_by_an_annotation():
     async def story(world: World) -> None:
         world.start()

@@ -56,18 +56,21 @@ class Pods:
         found = await self._client.find(_WHOLE_POD, pod.metadata.name, pod.metadata.namespace)
         return found if found is not None and found["metadata"]["uid"] == pod.metadata.uid else None
 
-    async def let_go(self, pod: Pod) -> None:
-        """Remove the gate. Doing it twice is doing it once; a pod of another UID is left alone."""
+    async def let_go(self, pod: Pod) -> bool:
+        """Remove the gate. Doing it twice is doing it once; a pod of another UID is left alone.
+
+        False if it is not as it was seen: then it is to be looked at again.
+        """
         gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
         if names.GATE not in gates:
-            return
+            return True
         at = gates.index(names.GATE)
         operations = [
             {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
             {"op": "test", "path": f"/spec/schedulingGates/{at}/name", "value": names.GATE},
             {"op": "remove", "path": f"/spec/schedulingGates/{at}"},
         ]
-        await self._json(pod, operations)
+        return await self._json(pod, operations)
 
     async def remove(self, pod: Pod, *, grace: int | None = None) -> None:
         """Ask for its deletion; our finalizer keeps what it tells until `release`."""
@@ -122,13 +125,14 @@ class Pods:
         ]
         await self._json(pod, operations)
 
-    async def _json(self, pod: Pod, operations: list[dict[str, Any]]) -> None:
+    async def _json(self, pod: Pod, operations: list[dict[str, Any]]) -> bool:
         try:
             name, namespace = pod.metadata.name, pod.metadata.namespace
             self._heard(await self._client.patch(PODS, operations, name, namespace, style=Style.JSON))
         except (errors.NotFound, errors.Conflict, errors.Invalid):
             # Gone, another one, or done already: the next turn sees which.
-            return
+            return False
+        return True
 
     async def contents(self, pod: Pod, digest: str) -> dict[str, bytes] | None:
         """The outputs from the document at the end of the log; None if the log has no whole document of that digest.

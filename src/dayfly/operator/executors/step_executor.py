@@ -13,6 +13,7 @@ from dayfly.operator.pods.follow import Followers
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.places import Places
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
+from dayfly.operator.refusals import AGAIN_S
 from dayfly.operator.session import Sight
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
@@ -102,7 +103,9 @@ class StepExecutor:
             self._cluster.queue.add(run.metadata.name)
 
     async def launch(self, sight: Sight, effect: Launch) -> None:
-        await self._pods.let_go(sight.pods[effect.unit, effect.attempt])
+        if not await self._pods.let_go(sight.pods[effect.unit, effect.attempt]):
+            # Perhaps nothing has become of it of which anybody would tell.
+            self._cluster.queue.add(sight.run.metadata.name, after=AGAIN_S)
 
     async def fence(self, sight: Sight, effect: Fence) -> None:
         await self._remove(sight, effect)

@@ -191,7 +191,10 @@ class Pairs:
         now = await self._client.find(resource, pair.key.name, pair.key.namespace)
         if now is None or now.metadata.uid != uid or not finalized(now.metadata, HOOKED_PREFIX + pair.hook):
             return
-        if reason := (now.metadata.annotations or {}).get(ABANDON_ANNOTATION):
+        reason = (now.metadata.annotations or {}).get(ABANDON_ANNOTATION)
+        if await self._client.find(HOOKS, pair.hook) is None:
+            reason = "there is no such hook, and none goes before it has let its objects go"
+        if reason:
             log.warning("%s %s is let go by hook %s without its ledger: %s", resource.kind, pair.key, pair.hook, reason)
             await self._cluster.drop_finalizer(resource, now.metadata, HOOKED_PREFIX + pair.hook)
             return
@@ -199,13 +202,12 @@ class Pairs:
 
     def _tell_lost(self, pair: Pair, resource: Resource[PartialObjectMetadata], meta: AnnotatedMeta) -> None:
         finalizer, hook = HOOKED_PREFIX + pair.hook, self._cluster.hooks.get(pair.hook)
+        if hook is None:
+            return  # heard of by then; the next sweep looks again
         message = (
             f"it has the finalizer {finalizer} and the ledger is gone, so nobody knows what has run: nothing is done. "
             f"Restore the Run from a backup, or clean up by hand and annotate it {ABANDON_ANNOTATION}=<reason>"
         )
-        if hook is None:
-            log.warning("%s %s: %s", resource.kind, pair.key, message)
-            return
         target = Target(
             api_version=resource.api_version,
             kind=resource.kind,

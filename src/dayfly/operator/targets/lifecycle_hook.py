@@ -43,6 +43,16 @@ async def living_hook(client: Client, name: str, uid: str) -> HookObject | None:
     """That very hook by a quorum read; None if it is gone, or on its way out.
 
     Raises:
+        As `find_hook`.
+    """
+    found = await find_hook(client, name, uid)
+    return found if found is not None and not found.metadata.deletion_timestamp else None
+
+
+async def find_hook(client: Client, name: str, uid: str) -> HookObject | None:
+    """That very hook by a quorum read; None if it is gone.
+
+    Raises:
         FrozenError: the server does not serve hooks at all, so nobody knows.
         errors.ApiError: the server cannot be asked.
     """
@@ -53,7 +63,7 @@ async def living_hook(client: Client, name: str, uid: str) -> HookObject | None:
             message = f"this cluster serves no {HOOKS.kind}: apply the install manifest again"
             raise KindLostError(message) from missing
         return None
-    return found if found.metadata.uid == uid and not found.metadata.deletion_timestamp else None
+    return found if found.metadata.uid == uid else None
 
 
 class HookSpeaker(Speaker, Protocol):
@@ -114,6 +124,10 @@ class HookedTarget(Plain):
         else:
             at = self._cluster.now()
         return Request(at=at, reason=Reason.HOOK_REMOVED, message=words.hook_removed(hook.name))
+
+    async def is_orphan(self, run: RunObject) -> bool:
+        """A hook goes after all its runs: one that is found later was posted by somebody who stood still."""
+        return await find_hook(self._client, _hook(run).name, _hook(run).uid) is None
 
     async def vouch(self, run: RunObject, missing: errors.NotFound) -> None:
         """Gone is what the server does not find under its name while it serves the kind."""

@@ -132,6 +132,12 @@ class Targets:
         if seen is None or not finalized(seen.metadata, finalizer):
             await self._unborn(run)
             return False
+        if await self.of(run).is_orphan(run):
+            # Whoever posted it stood still meanwhile, and its documents may be gone. Nobody can begin it any more, and
+            # only once our finalizer is off the ledger goes that tells of it.
+            await self._let_live(run, seen.metadata)
+            await self._unborn(run)
+            return False
         return True
 
     async def wish(self, run: RunObject) -> Wish:
@@ -173,9 +179,13 @@ class Targets:
             with contextlib.suppress(errors.NotFound):
                 await self._cluster.client.delete(kind_of(run), target.name, target.namespace, uid=target.uid)
         if seen is not None:
-            await self.of(run).loosen(run)
-            await self._cluster.drop_finalizer(kind_of(run), seen.metadata, finalizer_of(run))
+            await self._let_live(run, seen.metadata)
         return seen is None or not await self.of(run).stays(run)
+
+    async def _let_live(self, run: RunObject, meta: ObjectMeta) -> None:
+        """Take off the target what we have put on it for this run."""
+        await self.of(run).loosen(run)
+        await self._cluster.drop_finalizer(kind_of(run), meta, finalizer_of(run))
 
     async def loosen(self, run: RunObject) -> bool:
         """Let the target stop: all is done that was to be done before. False if another run of it still needs that."""
