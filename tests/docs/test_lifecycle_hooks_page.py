@@ -3,9 +3,12 @@
 import re
 
 import msgspec
+import yaml
 
 from dayfly.compile import check_hook
-from dayfly.spec import documents, kube_object, lifecycle_hook, object_kinds, text
+from dayfly.operator.hooks import target_grants
+from dayfly.plan.reasons import Reason
+from dayfly.spec import documents, kinds, kube_object, lifecycle_hook, object_kinds, plugin, text
 from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "lifecycle-hooks.md"
@@ -32,8 +35,8 @@ def test_every_field_is_told():
     assert told_in("field of `started`, `stopped`") == fields(kube_object.Verdict)
     assert told_in("field of `hold`") == fields(lifecycle_hook.Hold)
     steps = told_in("field of a step")
-    assert fields(lifecycle_hook.HookStep) - fields(lifecycle_hook.Step) <= steps
-    assert {f"inputs[].{name}" for name in fields(lifecycle_hook.HookInput) - fields(lifecycle_hook.Input)} <= steps
+    assert fields(lifecycle_hook.HookStep) - fields(plugin.Step) <= steps
+    assert {f"inputs[].{name}" for name in fields(lifecycle_hook.HookInput) - fields(plugin.Input)} <= steps
 
 
 def test_every_variable_is_told():
@@ -44,6 +47,32 @@ def test_every_variable_is_told():
     assert given is not None
     assert [name for name in given.env if f"`{name}`" not in PAGE.read_text()] == []
     assert f"{lifecycle_hook.FINALIZER_PREFIX}NAME" in PAGE.read_text()
+
+
+def test_every_field_of_the_status_is_told():
+    told = told_in("field of `status`")
+    assert fields(kinds.LifecycleHookStatus) - told == {"observedGeneration", "conditions"}
+    assert told <= fields(kinds.LifecycleHookStatus)
+
+
+def test_every_reason_of_a_hook_is_told():
+    spoken = " ".join(path.read_text() for path in (ROOT / "src/dayfly/operator/hooks").glob("*.py"))
+    ours = {Reason[name] for name in re.findall(r"\bReason\.([A-Z_]+)", spoken)}
+    assert {Reason.TAKEN_UP, Reason.TARGETS_NOT_GRANTED} <= ours
+    assert sorted(ours - told_in("reason")) == []
+    assert told_in("reason") <= set(Reason)
+
+
+def test_the_grant_that_it_shows_is_what_the_line_would_make():
+    [shown] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    role = yaml.safe_load(shown)
+    line = target_grants.line("machines.cluster.example.org")
+    assert f"create clusterrole {role['metadata']['name']} " in line
+    [(key, value)] = role["metadata"]["labels"].items()
+    assert line.endswith(f" {key}={value}")
+    [rule] = role["rules"]
+    assert (rule["resources"], rule["apiGroups"]) == (["machines"], ["cluster.example.org"])
+    assert rule["verbs"] == target_grants.VERBS.split(",")
 
 
 def test_the_kinds_that_are_refused_are_told():
