@@ -9,6 +9,7 @@ import pytest
 from testcluster import stand_ins
 
 from cluster.installed import API, ROOT, RUNNERS, SYSTEM, Installed
+from cluster.volumes import claimed
 from dayfly.cli import files
 from dayfly.spec import documents
 from examples import outside
@@ -22,39 +23,10 @@ MOUNT = {"name": "main", "volumeMounts": [{"name": "kept", "mountPath": "/kept"}
 def volume(request, operator, tmp_path):
     """A folder of this machine as a volume of the runners' namespace, claimed under the name that is asked for."""
     name, plugin = request.param
-    folder = tmp_path / "volume"
-    folder.mkdir()
-    folder.chmod(0o777)  # steps are nobody in particular
-    shape = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-    size = {"storage": "100Mi"}
-    operator.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": name},
-            "spec": {
-                **shape,
-                "capacity": size,
-                "hostPath": {"path": str(folder)},
-                "claimRef": {"namespace": RUNNERS, "name": name},
-            },
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {
-                "name": name,
-                "namespace": RUNNERS,
-                "annotations": {"dayfly.dev/plugins": f"cluster:{plugin}"},
-            },
-            "spec": {**shape, "resources": {"requests": size}, "volumeName": name},
-        },
-    )
-    yield folder
-    for sandbox in operator.items(f"/apis/{API}/namespaces/{TEAM}/sandboxes"):  # that a failed test has left
-        operator.delete(sandbox["metadata"]["name"], TEAM)
-    operator.own.kubectl("delete", "persistentvolumeclaim", name, "-n", RUNNERS)
-    operator.own.kubectl("delete", "persistentvolume", name)
+    with claimed(operator, name, f"cluster:{plugin}", tmp_path / "volume") as folder:
+        yield folder
+        for sandbox in operator.items(f"/apis/{API}/namespaces/{TEAM}/sandboxes"):  # that a failed test has left
+            operator.delete(sandbox["metadata"]["name"], TEAM)
 
 
 def wishes_of(example: str, **values: str) -> tuple[dict[str, Any], dict[str, Any]]:
