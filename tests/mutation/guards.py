@@ -11,6 +11,7 @@ from mutation.guards_alone import ALONE
 from mutation.guards_control import CONTROL
 from mutation.guards_hooks import HOOKS
 from mutation.guards_objects import OBJECTS
+from mutation.guards_wishes import WISHES
 
 LINE = "operator/test_second_line.py::test_"
 STRANGERS = "operator/test_strangers.py::test_"
@@ -399,4 +400,5 @@ GUARDS: tuple[Guard, ...] = (
     *ALONE,
     *OBJECTS,
     *HOOKS,
+    *WISHES,
 )
