@@ -160,6 +160,16 @@ def held(operator: Installed, name: str) -> dict[str, Any]:
     return eventually(found, f"finalizer and hold on {name}")
 
 
+def let_go(operator: Installed, name: str) -> None:
+    """The witness has seen enough."""
+    patch = [
+        {"op": "test", "path": "/metadata/finalizers/0", "value": WITNESS},
+        {"op": "remove", "path": "/metadata/finalizers/0"},
+    ]
+    words = ["--type=json", "-p", json.dumps(patch)]
+    operator.own.kubectl("patch", "machines.cluster.example.org", name, "-n", TEAM, *words)
+
+
 def units(operator: Installed, item: dict[str, Any]) -> dict[str, Any]:
     """What the ledger of a machine knows of its steps."""
     every = operator.items(f"/apis/{API}/runs")
@@ -190,9 +200,7 @@ def test_a_machine_is_archived_before_its_controller_destroys_its_volume(operato
         known = units(operator, item)
         assert known["backup"]["outcome"] == "succeeded"
         assert "verify" not in known, "the witness still holds it, so it has not stopped"
-        no_witness = [{"op": "replace", "path": "/metadata/finalizers", "value": [OURS]}]
-        patch = ["--type=json", "-p", json.dumps(no_witness)]
-        operator.own.kubectl("patch", "machines.cluster.example.org", "m1", "-n", TEAM, *patch)
+        let_go(operator, "m1")
         eventually(lambda: machine(operator, "m1") is None, "the end of m1")
 
         # Under the same name again it is another machine, with another archive.
@@ -208,18 +216,33 @@ def test_a_machine_is_archived_before_its_controller_destroys_its_volume(operato
         folders.check(item, tmp_path / "kept", tmp_path)
 
 
-def test_the_end_of_the_hook_frees_what_lives_on(operator, folders, granted):
+def test_the_end_of_the_hook_waits_for_what_it_owes_and_frees_what_lives_on(operator, folders, granted, tmp_path):
     """Nothing was made for a living machine that would have to be undone; its hold and finalizer go with the hook."""
     hook_up(operator)
-    operator.apply(wished("living", "data"))
-    item = held(operator, "living")
-    operator.own.kubectl("delete", "lifecyclehook", "volume-backup", "--timeout=120s")
-    freed = machine(operator, "living")
-    assert freed is not None
-    assert freed["metadata"]["uid"] == item["metadata"]["uid"]
-    assert "finalizers" not in freed["metadata"]
-    assert HOLD not in freed["metadata"].get("annotations", {})
-    assert list(folders.backups.iterdir()) == []
+    folders.fill("leaving", 3, 1000)
+    shutil.copytree(folders.volume("leaving"), tmp_path / "kept", symlinks=True)
+    operator.apply(wished("living", "data"), wished("leaving", "leaving", finalizers=[WITNESS]))
+    living, leaving = held(operator, "living"), held(operator, "leaving")
+    operator.own.kubectl("delete", "machines.cluster.example.org", "leaving", "-n", TEAM, "--wait=false")
+    eventually(lambda: units(operator, leaving), "the end of the machine to be taken up")
+    operator.own.kubectl("delete", "lifecyclehook", "volume-backup", "--wait=false")
+
+    def freed() -> bool:
+        found = machine(operator, "living")
+        assert found is not None
+        assert found["metadata"]["uid"] == living["metadata"]["uid"]
+        return "finalizers" not in found["metadata"] and HOLD not in found["metadata"].get("annotations", {})
+
+    eventually(freed, "the machine that lives on to be free")
+    eventually(
+        lambda: units(operator, leaving).get("backup", {}).get("outcome") == "succeeded", "the backup that is owed"
+    )
+    assert hook(operator)["metadata"]["deletionTimestamp"]
+    let_go(operator, "leaving")
+    eventually(lambda: machine(operator, "leaving") is None, "the end of the other machine")
+    operator.own.kubectl("wait", "--for=delete", "lifecyclehook/volume-backup", "--timeout=120s")
+    folders.check(leaving, tmp_path / "kept", tmp_path)
+    assert list(folders.backups.iterdir()) == [folders.archive(leaving)]
 
 
 @pytest.mark.timeout(1800 if SHARE.everything else 300, func_only=True)
