@@ -49,7 +49,7 @@ HOOKS: tuple[Guard, ...] = (
     guard(
         "a run that was born after its hook's end is begun",
         TARGETS,
-        "if await self.of(run).is_orphan(run):",
+        "if hook is not None and await find_hook(self._cluster.client, hook.name, hook.uid) is None:",
         "if finalizer is None:",
         BIRTH + "it_is_taken_away_again_with_all_that_was_made_for_it",
     ),

@@ -82,9 +82,6 @@ class Adapter(Speaker, Protocol):
     async def dismissal(self, run: RunObject, /) -> Request | None:
         """Why the run is to end while its target lives on."""
 
-    async def is_orphan(self, run: RunObject, /) -> bool:
-        """Of a run that has not begun: whether whoever wanted it is gone for good, and it is to be taken away."""
-
     async def vouch(self, run: RunObject, missing: errors.NotFound, /) -> None:
         """The server knows no such target: return only if that proves that it is gone.
 
@@ -134,9 +131,6 @@ class Plain:
 
     async def dismissal(self, _run: RunObject) -> Request | None:
         return None
-
-    async def is_orphan(self, _run: RunObject) -> bool:
-        return False
 
     async def vouch(self, _run: RunObject, _missing: errors.NotFound) -> None:
         """Our own kinds, and those that are always served: what is not found is gone."""

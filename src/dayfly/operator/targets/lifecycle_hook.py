@@ -125,10 +125,6 @@ class HookedTarget(Plain):
             at = self._cluster.now()
         return Request(at=at, reason=Reason.HOOK_REMOVED, message=words.hook_removed(hook.name))
 
-    async def is_orphan(self, run: RunObject) -> bool:
-        """A hook goes after all its runs: one that is found later was posted by somebody who stood still."""
-        return await find_hook(self._client, _hook(run).name, _hook(run).uid) is None
-
     async def vouch(self, run: RunObject, missing: errors.NotFound) -> None:
         """Gone is what the server does not find under its name while it serves the kind."""
         target, plural = run.ledger.target, run.spec.plural

@@ -27,7 +27,7 @@ from dayfly.operator.cluster.objects import (
     retries,
 )
 from dayfly.operator.targets.adapter import Adapter, Seen, Unknown
-from dayfly.operator.targets.lifecycle_hook import living_hook
+from dayfly.operator.targets.lifecycle_hook import find_hook, living_hook
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Wish
 from dayfly.spec.run import Phase, Request
@@ -132,9 +132,10 @@ class Targets:
         if seen is None or not finalized(seen.metadata, finalizer):
             await self._unborn(run)
             return False
-        if await self.of(run).is_orphan(run):
-            # Whoever posted it stood still meanwhile, and its documents may be gone. Nobody can begin it any more, and
-            # only once our finalizer is off the ledger goes that tells of it.
+        hook = run.spec.hook
+        if hook is not None and await find_hook(self._cluster.client, hook.name, hook.uid) is None:
+            # A hook goes after all its runs: whoever posted this one, or holds its target for it, stood still since,
+            # and its documents may be gone. Nobody can begin it any more; our finalizer goes before what tells of it.
             await self._let_live(run, seen.metadata)
             await self._unborn(run)
             return False
