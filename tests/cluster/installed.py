@@ -121,6 +121,15 @@ class Installed:
         self.own.kubectl("delete", "sandbox.dayfly.dev", name, "-n", namespace, "--wait=false")
         self.wait_gone(name, namespace)
 
+    @contextmanager
+    def ending(self, name: str, namespace: str) -> Iterator[None]:
+        """Delete a Sandbox that is left, before what it needs for that is taken away."""
+        try:
+            yield
+        finally:
+            if self.sandbox(name, namespace):
+                self.delete(name, namespace)
+
     def wait_gone(self, name: str, namespace: str) -> None:
         """Until there is no such Sandbox."""
         try:

@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 import pytest
 from testcluster import images
-from testcluster.cluster import CommandError
 
 from cluster.conftest import TEAM
-from cluster.installed import API, SYSTEM, Installed
+from cluster.installed import API, Installed
 from cluster.journal import Journal
+from cluster.moves import moves
 from cluster.patience import eventually
 from cluster.wishes import Wishes
 from conformance.tales import SHOP, TALES, Act, Behaviour, Tale, behaves
-from conformance.telling import EVENTS, GOLDEN, line, said, tells, text
+from conformance.telling import GOLDEN, said, tells, text
 from dayfly.spec.kinds import SandboxStatus
 from dayfly.spec.lifecycle import Lifecycle, Unit, unit_id
 from share import SHARE
@@ -123,7 +123,8 @@ class _Stage:
         self.operator.apply({"apiVersion": API, "kind": "Sandbox", "metadata": about, "spec": spec})
         for act in self.tale.acts:
             self._act(act)
-        return eventually(self._ended, "the last move in the operators' logs")
+        told = moves(self.operator, self.name, TEAM)
+        return [each.replace(f"fork:{TEAM}/", f"fork:{SHOP}/") for each in told]
 
     def _act(self, act: Act) -> None:
         match act.what:
@@ -169,23 +170,6 @@ class _Stage:
         return SimpleNamespace(
             phase=run["ledger"].get("phase", "open"), reason=status.reason, message=status.message, units=status.units
         )
-
-    def _ended(self) -> list[str]:
-        """All moves once the last one is told. Of an operator that begins anew there is no log for a moment."""
-        try:
-            told = sorted(self._moves(), key=lambda move: move[0])  # of one write, as they stand
-        except CommandError:
-            return []
-        moves = [move for _, move in told]
-        return moves if moves and moves[-1].startswith("ended") else []
-
-    def _moves(self) -> Iterator[tuple[str, str]]:
-        """When, and what, in all operators' logs."""
-        for pod in self.operator.replicas():
-            log = self.operator.own.kubectl("logs", "-n", SYSTEM, pod["metadata"]["name"])
-            for members in map(json.loads, filter(lambda each: each.startswith("{"), log.splitlines())):
-                if members.get("sandbox") == f"{TEAM}/{self.name}" and members.get("event") in EVENTS.values():
-                    yield members["time"], line(members["event"], members).replace(f"fork:{TEAM}/", f"fork:{SHOP}/")
 
     def _kubectl(self, verb: str, *arguments: str) -> None:
         self.operator.own.kubectl(verb, "sandbox.dayfly.dev", self.name, "-n", TEAM, *arguments)

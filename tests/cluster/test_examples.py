@@ -1,7 +1,9 @@
 """The examples as they stand, with their steps as pods and what they keep on a volume; nothing of it stays."""
 
 import base64
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ import pytest
 from testcluster import stand_ins
 
 from cluster.installed import API, ROOT, RUNNERS, SYSTEM, Installed
+from cluster.moves import moves, of_units
+from cluster.rights import granted
 from cluster.volumes import claimed
 from dayfly.cli import files
 from dayfly.spec import documents
@@ -78,30 +82,64 @@ def test_terraform(operator, volume: Path):
     operator.check_nothing_left()
 
 
-@pytest.fixture
-def names(operator):
-    """The service of names where pods reach this machine; the administrator lets webhooks go there."""
+@pytest.fixture(scope="module")
+def beside(operator) -> Iterator[tuple[outside.Names, outside.Tenants]]:
+    """The services of examples where pods reach this machine; the administrator lets webhooks go there."""
     allow = ["set", "env", "-n", SYSTEM, "deployment/dayfly-operator"]
     rolled = ["rollout", "status", "-n", SYSTEM, "deployment/dayfly-operator", "--timeout=120s"]
-    with outside.Names(operator.own.network.host) as service:
-        operator.own.kubectl(*allow, f"DAYFLY_ALLOW_WEBHOOK={service.address}")
+    host = operator.own.network.host
+    with outside.Names(host) as names, outside.Tenants(host) as tenants:
+        operator.own.kubectl(*allow, f"DAYFLY_ALLOW_WEBHOOK={names.address} {tenants.address}")
         operator.own.kubectl(*rolled)
-        yield service
+        yield names, tenants
         operator.own.kubectl(*allow, "DAYFLY_ALLOW_WEBHOOK-")
         operator.own.kubectl(*rolled)
 
 
-def test_webhooks(operator, names):
+@contextlib.contextmanager
+def token(operator: Installed, name: str, plugin: str, value: str) -> Iterator[None]:
+    """A Secret with a service's token, for one plugin."""
+    meta = {"name": name, "namespace": RUNNERS, "annotations": {"dayfly.dev/plugins": f"cluster:{plugin}"}}
+    operator.apply({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": {"token": value}})
+    yield
+    operator.own.kubectl("delete", "secret", name, "-n", RUNNERS)
+
+
+def test_webhooks(operator, beside):
     """Sent by pods of the operator's own image; the token comes from a Secret that names the plugin."""
-    meta = {"name": "dns", "namespace": RUNNERS, "annotations": {"dayfly.dev/plugins": "cluster:dns-record"}}
-    operator.apply({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": {"token": names.TOKEN}})
-    operator.apply(*wishes_of("webhook-dns", server=f"http://{names.address}"))
-    operator.wait_ready("dns-demo", TEAM)
-    found = outputs(operator, "dns-demo")
-    assert [found["register.host"].decode()] == names.left()
-    operator.delete("dns-demo", TEAM)
-    assert names.left() == []
-    operator.own.kubectl("delete", "secret", "dns", "-n", RUNNERS)
+    names, _ = beside
+    with token(operator, "dns", "dns-record", names.TOKEN):
+        operator.apply(*wishes_of("webhook-dns", server=f"http://{names.address}"))
+        operator.wait_ready("dns-demo", TEAM)
+        found = outputs(operator, "dns-demo")
+        assert [found["register.host"].decode()] == names.left()
+        operator.delete("dns-demo", TEAM)
+        assert names.left() == []
+    operator.check_nothing_left()
+
+
+def test_steps_of_all_kinds_hand_on_what_they_made(operator, beside):
+    """Script, object, webhook, script: and back in the order that their author wrote."""
+    _, tenants = beside
+    operator.own.load(stand_ins.python())
+    secrets = f"/api/v1/namespaces/{TEAM}/secrets?labelSelector=app%3Dshared-tenant"
+    known, rights = token(operator, "tenants", "shared-tenant", tenants.TOKEN), granted(operator, TEAM, "secrets")
+    with known, rights, operator.ending("tenant-demo", TEAM):
+        operator.apply(*wishes_of("mixed-tenant", image=stand_ins.PYTHON, server=f"http://{tenants.address}"))
+        operator.wait_ready("tenant-demo", TEAM)
+        [kept] = operator.items(secrets)
+        found = outputs(operator, "tenant-demo")
+        tenant, key = (base64.b64decode(kept["data"][each]) for each in ("tenant", "key"))
+        assert (tenant, key) == (found["choose.tenant"], found["choose.key"])
+        assert tenants.left() == [tenant.decode()]
+        account = {"id": found["register.id"].decode(), "tenant": tenant.decode(), "secret": kept["metadata"]["name"]}
+        assert json.loads(found["prove.account"]) == account
+        operator.delete("tenant-demo", TEAM)
+        assert operator.items(secrets) == []
+    assert tenants.log() == [f"{did} {tenant.decode()}" for did in ("opened", "told", "closed", "billed")]
+    told = moves(operator, "tenant-demo", TEAM)
+    order = ["choose", "keep", "register", "prove", "withdraw", "unregister", "settle"]
+    assert of_units(told, "claimed") == of_units(told, "recorded") == [f"account/{each}" for each in order]
     operator.check_nothing_left()
 
 

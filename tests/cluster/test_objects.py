@@ -1,9 +1,8 @@
 """Objects that steps make, on a whole cluster: by the rights of their namespace's account, and with real controllers."""
 
-import shlex
-
 from testcluster import images
 
+from cluster import rights
 from cluster.installed import API
 from cluster.test_examples import TEAM, outputs, wishes_of
 
@@ -22,10 +21,7 @@ def test_a_job_is_granted_by_the_line_that_its_step_says_and_its_result_is_read(
     )
     assert operator.items(JOBS) == []
     line = unit(lacking, "work/work")["message"].rpartition("can type: ")[2]
-    for command in line.split(" && "):
-        kubectl, *words = shlex.split(command)
-        assert kubectl == "kubectl"
-        operator.own.kubectl(*words)
+    rights.type_line(operator, line)
     operator.wait_ready("parts-demo", TEAM)
     [job] = operator.items(JOBS)
     [run] = operator.items(f"/apis/{API}/runs")
@@ -43,5 +39,4 @@ def test_a_job_is_granted_by_the_line_that_its_step_says_and_its_result_is_read(
     operator.delete("parts-demo", TEAM)
     assert operator.items(JOBS) == []
     operator.check_nothing_left()
-    for kind in ("rolebinding", "role"):
-        operator.own.kubectl("delete", kind, "dayfly-objects-jobs.batch", "-n", TEAM)
+    rights.take_back(operator, TEAM, "jobs.batch")

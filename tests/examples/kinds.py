@@ -22,7 +22,7 @@ STEPS = {
     "webhook-dns": (),
 }
 # What one machine cannot carry out: these live their lives in tests/cluster.
-IN_A_CLUSTER = ("object-job", "volume-backup")
+IN_A_CLUSTER = ("mixed-tenant", "object-job", "volume-backup")
 
 
 @dataclass

@@ -15,7 +15,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psycopg
 import pytest
@@ -247,13 +247,13 @@ def _digest(*files: Path) -> str:
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
-class Names:
-    """The service of names that stands beside the example, on one of this machine's addresses."""
+class Beside:
+    """A service whose program stands beside an example, on one of this machine's addresses."""
 
-    TOKEN = "t0ken-of-dns"
+    EXAMPLE, TOKEN = "", ""
 
     def __init__(self, address: str) -> None:
-        program = HERE.parents[1] / "examples" / "webhook-dns" / "service.py"
+        program = HERE.parents[1] / "examples" / self.EXAMPLE / "service.py"
         command = [sys.executable, str(program), f"{address}:0", self.TOKEN]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None, "its address is printed there"
@@ -266,9 +266,33 @@ class Names:
         with self._process:
             self._process.kill()
 
+    def ask(self, path: str) -> Any:
+        """What it answers to whoever has its token."""
+        headers = {"Authorization": f"Bearer {self.TOKEN}"}
+        request = urllib.request.Request(f"http://{self.address}{path}", headers=headers)
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+
+class Names(Beside):
+    """The service of names."""
+
+    EXAMPLE, TOKEN = "webhook-dns", "t0ken-of-dns"
+
     def left(self) -> list[str]:
         """The names that it knows."""
-        headers = {"Authorization": f"Bearer {self.TOKEN}"}
-        request = urllib.request.Request(f"http://{self.address}/v1/records", headers=headers)
-        with urllib.request.urlopen(request) as answer:
-            return [record["name"] for record in json.load(answer)]
+        return [record["name"] for record in self.ask("/v1/records")]
+
+
+class Tenants(Beside):
+    """The service that many share."""
+
+    EXAMPLE, TOKEN = "mixed-tenant", "t0ken-of-tenants"
+
+    def left(self) -> list[str]:
+        """The tenants that have an account."""
+        return list(self.ask("/v1/tenants"))
+
+    def log(self) -> list[str]:
+        """What was done, and for whom."""
+        return list(self.ask("/v1/log"))

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 
 import pytest
+from rig.mixed import LIVES
 from rig.scenes import SCENES, Scene
 from rig.world import World, live
 
@@ -108,7 +109,8 @@ PEERS = {
 RIVALS = {f"peer_{each.name.lower()}": beside(each) for each in (Harm.LOST_ANSWER, Harm.TROUBLE_AFTER, Harm.CONFLICT)}
 SOLE = {each.name.lower(): alone(each) for each in WRITE_HARMS}
 HARMS = {**SOLE, "late_view": late_view, **PEERS, **RIVALS}
-CELLS = [(scene, kind) for scene in SCENES for kind in HARMS if kind not in RIVALS or SCENES[scene].baseline]
+ALL = SCENES | LIVES
+CELLS = [(scene, kind) for scene in ALL for kind in HARMS if kind not in RIVALS or ALL[scene].baseline]
 
 
 def play(scene: Scene, prepare: Callable[[World], None], seed: int = 0) -> World:
@@ -125,11 +127,11 @@ def play(scene: Scene, prepare: Callable[[World], None], seed: int = 0) -> World
     return world
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", ALL)
 def test_undisturbed(name):
     """Each life comes to its end, with one, two and three operators at work."""
     for count in (1, 2, 3):
-        play(SCENES[name], lambda world, count=count: world.start(count))
+        play(ALL[name], lambda world, count=count: world.start(count))
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +150,7 @@ def changes() -> Callable[[str, int], int]:
             world.hook = hook
             world.start(operators)
 
-        play(SCENES[name], prepare)
+        play(ALL[name], prepare)
         return sent
 
     return count
@@ -165,7 +167,7 @@ def test_every_change(name, kind, changes, played):
     played("changes of an operator on the fake API server, each with one harm", len(share))
     for number in share:
         try:
-            play(SCENES[name], lambda world, at=number: HARMS[kind](world, at))
+            play(ALL[name], lambda world, at=number: HARMS[kind](world, at))
         except BaseException as fault:
             fault.add_note(f"{kind} at change {number} of {count}")
             raise

@@ -70,9 +70,10 @@ class Scene:
 
     def world(self, seed: int = 0) -> World:
         """A world with this scene's plugin."""
+        behaves = {name: self.scripts.get(name, Script()) for name in self.units}
         scripts = {
-            name: dataclasses.replace(self.scripts.get(name, Script()), outputs=OUTPUTS.get(name, {}))
-            for name in self.units
+            name: dataclasses.replace(how, outputs=how.outputs or OUTPUTS.get(name, {}))
+            for name, how in behaves.items()
         }
         world = World(self.units, scripts, seed=seed)
         world.plugin("pg", self.plugin)

@@ -1,0 +1,39 @@
+"""What the ledger was told, as operators' logs have it: which unit was claimed, how each ended, in their order."""
+
+import json
+from collections.abc import Iterator
+
+from testcluster.cluster import CommandError
+
+from cluster.installed import SYSTEM, Installed
+from cluster.patience import eventually
+from conformance.telling import EVENTS, line
+
+
+def moves(operator: Installed, sandbox: str, namespace: str) -> list[str]:
+    """All moves of a sandbox's run, once the last one is told."""
+    return eventually(lambda: _ended(operator, f"{namespace}/{sandbox}"), "the last move in the operators' logs")
+
+
+def of_units(told: list[str], event: str) -> list[str]:
+    """The units of which this is told (`claimed`, `recorded`), in their order."""
+    return [words[1].partition("#")[0] for words in map(str.split, told) if words[0] == event]
+
+
+def _ended(operator: Installed, sandbox: str) -> list[str]:
+    """Of an operator that begins anew there is no log for a moment."""
+    try:
+        told = sorted(_told(operator, sandbox), key=lambda move: move[0])  # of one write, as they stand
+    except CommandError:
+        return []
+    found = [move for _, move in told]
+    return found if found and found[-1].startswith("ended") else []
+
+
+def _told(operator: Installed, sandbox: str) -> Iterator[tuple[str, str]]:
+    """When, and what, in all operators' logs."""
+    for pod in operator.replicas():
+        log = operator.own.kubectl("logs", "-n", SYSTEM, pod["metadata"]["name"])
+        for members in map(json.loads, filter(lambda each: each.startswith("{"), log.splitlines())):
+            if members.get("sandbox") == sandbox and members.get("event") in EVENTS.values():
+                yield members["time"], line(members["event"], members)
