@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from testcluster import build, images
 from testcluster import cluster as clusters
 
+from cluster import carriers
 from cluster.installed import ACCOUNT, Installed
 from cluster.journal import Journal
 from cluster.wishes import Wishes
@@ -101,6 +102,7 @@ def operator(cluster: DisposableCluster) -> Installed:
     if not cluster.own:
         pytest.skip("images can be brought to our own cluster only, and DAYFLY_TEST_KUBECONFIG names another")
     installed = Installed(cluster.own)
+    cluster.kubectl("apply", "-f", "-", stdin=carriers.definitions())
     installed.install()
     cluster.kubectl("create", "namespace", TEAM)
     grant = ["--clusterrole=dayfly-forks", f"--serviceaccount={ACCOUNT}"]

@@ -1,10 +1,11 @@
-"""Rights of the account that makes objects: given by the line that Dayfly says, and taken back."""
+"""Rights of the account that makes objects: given, by the line that Dayfly says or at once, and taken back."""
 
 import contextlib
 import shlex
 from collections.abc import Iterator
 
 from cluster.installed import Installed
+from dayfly.execute.object.run import ACCOUNT
 from dayfly.operator.objects import grants
 
 
@@ -16,18 +17,30 @@ def type_line(operator: Installed, line: str) -> None:
         operator.own.kubectl(*words)
 
 
-def take_back(operator: Installed, namespace: str, *resources: str) -> None:
-    """Remove what those lines have made."""
-    for resource in resources:
-        operator.own.kubectl("delete", "rolebinding,role", f"dayfly-objects-{resource}", "-n", namespace)
+def take_back(operator: Installed, namespace: str, resource: str) -> None:
+    """Remove what that line has made."""
+    _remove(operator, namespace, f"{ACCOUNT}-{resource}")
 
 
 @contextlib.contextmanager
 def granted(operator: Installed, namespace: str, *resources: str) -> Iterator[None]:
-    """Meanwhile the account of a namespace may make these."""
-    for resource in resources:
-        type_line(operator, grants.line(namespace, resource))
+    """Meanwhile the account of a namespace may make these: `jobs.batch`, `secrets`."""
+    apart = [resource.partition(".") for resource in resources]
+    verbs = grants.VERBS.split(",")
+    rules = [{"apiGroups": [group], "resources": [plural], "verbs": verbs} for plural, _, group in apart]
+    meta = {"name": f"{ACCOUNT}-of-a-test", "namespace": namespace}
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": meta}
+    of = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": meta["name"]}
+    account = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}
+    operator.apply(
+        {**rbac, "kind": "Role", "rules": rules},
+        {**rbac, "kind": "RoleBinding", "roleRef": of, "subjects": [account]},
+    )
     try:
         yield
     finally:
-        take_back(operator, namespace, *resources)
+        _remove(operator, namespace, meta["name"])
+
+
+def _remove(operator: Installed, namespace: str, name: str) -> None:
+    operator.own.kubectl("delete", "rolebinding,role", name, "-n", namespace)

@@ -26,6 +26,7 @@ VARIABLES = {
     "state-folder": "/tmp/state",
     "server": "https://dns.example.com",
     "image": "busybox",
+    "storage-class": "standard",
 }
 
 

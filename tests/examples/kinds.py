@@ -22,7 +22,15 @@ STEPS = {
     "webhook-dns": (),
 }
 # What one machine cannot carry out: these live their lives in tests/cluster.
-IN_A_CLUSTER = ("mixed-tenant", "object-job", "volume-backup")
+IN_A_CLUSTER = (
+    "mixed-tenant",
+    "object-claim",
+    "object-database",
+    "object-job",
+    "object-workflow",
+    "service-binding",
+    "volume-backup",
+)
 
 
 @dataclass

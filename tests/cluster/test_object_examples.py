@@ -1,0 +1,125 @@
+"""The examples whose objects somebody else carries out, each lived through: what they tell is read, and nothing stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from testcluster import images, stand_ins
+
+from cluster import carriers
+from cluster.carriers import Carry, Kind, carried
+from cluster.installed import Installed
+from cluster.moves import moves, of_units
+from cluster.rights import granted
+from cluster.test_examples import TEAM, outputs, wishes_of
+from share import SHARE
+
+
+class Carried(NamedTuple):
+    """An example of one object: its kind and controller, its sandbox and resource, and what the resource tells."""
+
+    kind: Kind
+    carry: Carry
+    sandbox: str
+    made: str
+    told: dict[str, str]
+    sets: dict[str, str] = {}
+
+
+EXAMPLES = {
+    "object-workflow": Carried(
+        carriers.WORKFLOWS,
+        carriers.workflow,
+        "preview-demo",
+        "preview/build",
+        {"build.url": "https://new-basket.preview.example.com"},
+    ),
+    "object-claim": Carried(
+        carriers.INSTANCES,
+        carriers.claim,
+        "claim-demo",
+        "db/database",
+        {
+            "database.endpoint": "10.0.0.9",
+            "database.port": "5432",
+            "database.username": "ada",
+            "database.password": "of 5 GB",  # so the claim had a number
+        },
+        {"image": images.SHELL},
+    ),
+    "service-binding": Carried(
+        carriers.DATABASES,
+        carriers.binding,
+        "binding-demo",
+        "db/database",
+        {
+            "database.type": "postgresql",
+            "database.host": "10.0.0.9",
+            "database.port": "5432",
+            "database.username": "ada",
+            "database.password": "s3cret",
+        },
+    ),
+}
+PARTS = 2
+
+
+@pytest.mark.parametrize("name", SHARE.of(EXAMPLES, PARTS, "examples of objects that others carry out"))
+def test_what_somebody_else_carries_out_is_waited_for_and_read(operator: Installed, played, name: str):
+    played("examples of objects that others carry out", 1)
+    example = EXAMPLES[name]
+    kind = example.kind
+    rights = granted(operator, TEAM, f"{kind.plural}.{kind.group}", "secrets")
+    with carried(operator, kind, example.carry), rights, operator.ending(example.sandbox, TEAM):
+        operator.apply(*wishes_of(name, **example.sets))
+        operator.wait_ready(example.sandbox, TEAM)
+        found = outputs(operator, example.sandbox)
+        assert {key: found[key].decode() for key in example.told} == example.told
+        [there] = operator.items(kind.path(TEAM))
+        assert there["metadata"]["annotations"]["dayfly.dev/unit"] == example.made
+        operator.delete(example.sandbox, TEAM)
+        assert operator.items(kind.path(TEAM)) == []
+    operator.check_nothing_left()
+
+
+@pytest.fixture
+def disk(operator: Installed, tmp_path: Path) -> Iterator[Path]:
+    """A folder of this machine as a volume that a claim of the class `disk` finds."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    folder.chmod(0o777)  # the server is nobody in particular
+    shape = {"accessModes": ["ReadWriteOnce"], "storageClassName": "disk", "capacity": {"storage": "1Gi"}}
+    meta = {"name": "disk-of-a-database"}
+    spec = {**shape, "hostPath": {"path": str(folder)}}
+    operator.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": meta, "spec": spec})
+    yield folder
+    operator.own.kubectl("delete", "persistentvolume", meta["name"])
+
+
+KINDS = ("persistentvolumeclaims", "secrets", "services", "statefulsets.apps")
+
+
+def test_a_database_of_plain_objects(operator: Installed, disk: Path):
+    """Volume, address and server find each other by what they were told of each other; last of all goes the volume."""
+    operator.own.load(stand_ins.postgres())
+    with granted(operator, TEAM, *KINDS), operator.ending("database-demo", TEAM):
+        operator.apply(*wishes_of("object-database", image=stand_ins.POSTGRES, **{"storage-class": "disk"}))
+        operator.wait_ready("database-demo", TEAM)
+        found = outputs(operator, "database-demo")
+        assert found["seed.tables"] == b"2"
+        [server] = operator.items(f"/apis/apps/v1/namespaces/{TEAM}/statefulsets")
+        [claim] = operator.items(f"/api/v1/namespaces/{TEAM}/persistentvolumeclaims")
+        volume = server["spec"]["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"]
+        assert volume == claim["metadata"]["name"] == found["volume.name"].decode()
+        assert (disk / "pgdata" / "PG_VERSION").exists()
+        operator.delete("database-demo", TEAM)
+        assert operator.items(f"/apis/apps/v1/namespaces/{TEAM}/statefulsets") == []
+        assert operator.items(f"/api/v1/namespaces/{TEAM}/persistentvolumeclaims") == []
+    gone = of_units(moves(operator, "database-demo", TEAM), "recorded")[-4:]
+    assert gone[0] == "db/remove-server"
+    assert gone.index("db/remove-volume") > gone.index("db/remove-address")
+    assert set(gone) == {f"db/remove-{each}" for each in ("server", "address", "secret", "volume")}
+    operator.check_nothing_left()
