@@ -13,7 +13,7 @@ from dayfly.compile import graph
 from dayfly.plan import sealed
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Event, unit_id
-from dayfly.spec.plugin import Input, Output, PluginSpec, ResourceOutput, Step, StepOutput, ValueFrom
+from dayfly.spec.plugin import Input, Output, PluginSpec, Step, StepOutput
 from dayfly.spec.sandbox import (
     Customizations,
     Env,
@@ -24,9 +24,9 @@ from dayfly.spec.sandbox import (
     Resource,
     Sandbox,
     SandboxSpec,
-    WorkloadRef,
 )
 from dayfly.spec.sandbox_rules import check_sandbox
+from dayfly.spec.value_from import HookSource, ResourceOutput, ValueFrom, WorkloadRef
 
 RESOURCES = ("a", "b", "c")
 
@@ -102,7 +102,7 @@ def test_what_has_an_order_compiles_seals_and_keeps_it(found, data):
     wish = Wish(data.draw(st.permutations(units)), edges, cleanups)
     read = data.draw(st.lists(st.sampled_from(units), max_size=3))
     wanted = [ResourceOutput(name=name, output_key=f"{step}.x") for name, step in read]
-    inputs = [Input(name=f"h{n}", value_from=ValueFrom(resource=ref)) for n, ref in enumerate(wanted)]
+    inputs = [Input(name=f"h{n}", value_from=HookSource(resource=ref)) for n, ref in enumerate(wanted)]
     event = data.draw(st.sampled_from(Hooks.__struct_fields__))
     env = tuple(Env(name=f"E{n}", value_from=EnvSource(resource=ref)) for n, ref in enumerate(wanted))
     fork = Fork(

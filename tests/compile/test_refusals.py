@@ -189,6 +189,27 @@ ONE = "resources:\n- {name: db, plugin: pg}\n"
         ),
         (
             (
+                "hooks:\n  postStart:\n  - name: warm\n    script: '#!/bin/sh'\n    inputs:\n    - name: h\n      valueFrom:\n"
+                "        fork: {§forkOf: {kind: Deployment, namespace: shop, name: api}, expression: x}\n"
+            ),
+            (
+                "spec.hooks.postStart[0].inputs[0].valueFrom.fork.forkOf: "
+                'this sandbox has no fork of Deployment "shop/api"; add it under spec.forks'
+            ),
+        ),
+        (
+            (
+                "forks:\n- forkOf: {kind: Deployment, namespace: shop, name: web}\n"
+                "hooks:\n  preStop:\n  - name: drain\n    script: '#!/bin/sh'\n    inputs:\n    - name: h\n      valueFrom:\n"
+                "        fork: {forkOf: {kind: Deployment, namespace: shop, name: web}, §expression: '{{.Pod.IP}}'}\n"
+            ),
+            (
+                "spec.hooks.preStop[0].inputs[0].valueFrom.fork.expression: "
+                '"{{.Pod.IP}}" holds more than text, {{.Service.Host}}, {{.Service.Port}}, {{.Name}} and {{.Ready}}'
+            ),
+        ),
+        (
+            (
                 "hooks:\n  preStart:\n  - name: a\n    script: '#!/bin/sh'\n    inputs:\n"
                 "    - {name: x, §valueFromStep: {name: b, output: o}}\n"
                 "  postStart:\n  - {name: b, script: '#!/bin/sh', outputs: [{name: o, valueFromPath: /tmp/o}]}\n"

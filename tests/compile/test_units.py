@@ -5,7 +5,7 @@ import pytest
 
 import dayfly.compile
 from compile.wishes import PG, QUEUE, box, plugin, run, sandbox
-from dayfly.spec.lifecycle import As, Event, Input, Output, Ref, Retry, Timeouts
+from dayfly.spec.lifecycle import As, Baseline, Event, ForkValue, Input, Output, Ref, Retry, Timeouts
 from dayfly.spec.semver import canonical
 
 
@@ -170,6 +170,23 @@ def test_hooks_go_to_their_events_and_read_resources_and_each_other():
     assert own.pre_start[0].inputs == (Input(name="i", value="v", as_=As(env="I")),)
     assert own.post_start[0].inputs[0].from_ == Ref(unit="a", output="o")
     assert own.post_stop[0].inputs[0].from_ == Ref(resource="db", unit="provision", output="host")
+
+
+def test_hooks_read_what_forks_tell():
+    source = (
+        "{name: i, valueFrom: {fork: {forkOf: {kind: ArgoRollout, namespace: s, name: w}, expression: '{{.Name}}'}}}"
+    )
+    compiled = run(
+        box(
+            "forks:\n- forkOf: {kind: Rollout, namespace: s, name: w}\n"
+            f"hooks:\n  postStart:\n  - {{name: b, script: '#!/bin/sh', inputs: [{source}]}}\n"
+        )
+    )
+    of = Baseline(kind="Rollout", namespace="s", name="w")
+    told = Input(name="i", fork=ForkValue(fork_of=of, expression="{{.Name}}"), as_=As(env="I"))
+    assert compiled.documents[-1].post_start[0].inputs == (told,)
+    [line] = dayfly.compile.preview(compiled).events[0].waves[0][0].inputs
+    assert line.source == "fork s/w: {{.Name}}"
 
 
 CHAIN = box(

@@ -2,11 +2,11 @@
 
 import pytest
 
-from dayfly.execute.inputs import ENV_INPUT_LIMIT, Told, is_complete, is_fit, remarks, resolve
+from dayfly.execute.inputs import ENV_INPUT_LIMIT, Told, UntoldError, is_complete, is_fit, remarks, resolve
 from dayfly.execute.order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.spec.lifecycle import As, Baseline, Exec, Fork, Input, Lifecycle, Ref, Target, Unit
+from dayfly.spec.lifecycle import As, Baseline, Exec, Fork, ForkValue, Input, Lifecycle, Ref, Target, Unit
 from dayfly.spec.run import OutputRecord, Phase, Run, State, UnitRecord
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
@@ -97,6 +97,66 @@ class TestResolving:
         large = step("x", Input(name="v", value="a" * (ENV_INPUT_LIMIT + 1), as_=As(env="V")))
         with pytest.raises(CannotRenderError, match="65537 bytes"):
             resolve(run_with(), large, "db", cleans=False)
+
+
+OF = Baseline(kind="Deployment", namespace="shop", name="web")
+
+
+def told(expression="{{.Service.Host}}", name="where", **where):
+    return Input(name=name, fork=ForkValue(fork_of=OF, expression=expression), as_=As(**(where or {"env": "WHERE"})))
+
+
+def mute(_):
+    raise UntoldError(Reason.FORK_WITHOUT_PORT, "it has no port")
+
+
+class TestForks:
+    def test_what_a_fork_tells_is_as_good_as_a_constant(self):
+        asked = []
+
+        def tell(value):
+            asked.append(value)
+            return "10.0.0.1"
+
+        found = resolve(run_with(), step("warm", told()), "", cleans=False, forks=tell)
+        assert (found.sources, found.absent, found.unfit) == ({"where": b"10.0.0.1"}, [], {})
+        assert asked == [told().fork]
+
+    def test_what_it_cannot_tell_now_keeps_a_step_waiting_and_no_cleanup(self):
+        with pytest.raises(UntoldError, match="it has no port"):
+            resolve(run_with(), step("warm", told()), "", cleans=False, forks=mute)
+        found = resolve(run_with(), step("drain", told(), Input(name="own", value="v")), "", cleans=True, forks=mute)
+        assert found.sources == {"where": None, "own": b"v"}
+        assert (found.absent, found.unfit) == (["where"], {"where": "it has no port"})
+
+    def test_without_anybody_to_ask_nothing_is_known_and_nothing_said(self):
+        found = resolve(run_with(), step("warm", told()), "", cleans=False)
+        assert (found.absent, found.unfit) == (["where"], {})
+
+    @pytest.mark.parametrize(
+        ("value", "reason"), [("a\0", "a zero byte"), ("a" * (ENV_INPUT_LIMIT + 1), "65537 bytes")]
+    )
+    def test_its_place_has_to_hold_it(self, value, reason):
+        with pytest.raises(CannotRenderError, match=reason) as caught:
+            resolve(run_with(), step("warm", told()), "", cleans=False, forks=lambda _: value)
+        assert not isinstance(caught.value, UntoldError), "that will not pass"
+        in_file = step("warm", told(path="/where"))
+        assert resolve(run_with(), in_file, "", cleans=False, forks=lambda _: value).unfit == {}
+
+    def test_it_is_said_as_long_as_a_hook_is_yet_to_read_it(self):
+        plan = seal((Lifecycle(target=TARGET, pre_stop=(step("drain", told()),)),))
+        fork = UnitRecord(attempt=1, state=State.CLAIMED, kind="fork", generation="g")
+
+        def run(**more):
+            return Run(uid="r", target=TARGET, plan="", phase=Phase.CLOSED, units={"fork:shop/web": fork, **more})
+
+        assert remarks(plan, run(), mute) == {"drain": "it has no port; it is passed as absent"}
+        assert remarks(plan, run(), lambda _: "h") == {}
+        assert remarks(plan, run(drain=UnitRecord(attempt=1, state=State.DONE)), mute) == {}, (
+            "it has read what there was"
+        )
+        never = Run(uid="r", target=TARGET, plan="", phase=Phase.CLOSED)
+        assert remarks(plan, never, mute) == {}, "no preStop is owed"
 
 
 class TestPlans:

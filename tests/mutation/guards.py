@@ -234,8 +234,8 @@ GUARDS: tuple[Guard, ...] = (
     guard(
         "a peer's pod for a later attempt is taken away",
         "operator/executors/step_executor.py",
-        "if input_pins.fits(sight.run, step, pod, sight.now) or input_pins.newer(sight.run, step, pod):",
-        "if input_pins.fits(sight.run, step, pod, sight.now):",
+        "if input_pins.fits(sight.run, step, pod, sight.now, forks) or input_pins.newer(sight.run, step, pod):",
+        "if input_pins.fits(sight.run, step, pod, sight.now, forks):",
         LINE + "pod_that_a_peer_made_for_a_later_attempt_is_left_to_it",
     ),
     guard(

@@ -9,10 +9,58 @@ SEEING = "operator/test_fork_guards.py::TestSeeing::test_"
 FOLLOWING = "operator/test_fork_guards.py::TestFollowing::test_"
 TIDYING = "operator/test_fork_guards.py::TestTidying::test_"
 DOING = "operator/test_fork_guards.py::TestDoing::test_"
+TELLING, TOLD = "operator/cluster/fork_values.py", "operator/test_fork_values.py::test_"
 BIRTH = "operator/test_birth_guards.py::Test"
 PLACES, PLACED = "operator/pods/places.py", "operator/test_places_alone.py::Test"
 
 ALONE: tuple[Guard, ...] = (
+    # --- what a fork tells its sandbox's hooks ---
+    guard(
+        "whatever bears a fork's name tells for it",
+        TELLING,
+        "if record.state not in ALIVE or seen is None or seen.metadata.uid != record.ref:",
+        "if record.state not in ALIVE or seen is None:",
+        TOLD + "a_fork_that_is_not_the_ledgers_tells_nothing",
+    ),
+    guard(
+        "a fork that has ended tells still",
+        TELLING,
+        "if record.state not in ALIVE or seen is None",
+        "if seen is None",
+        TOLD + "a_fork_that_is_not_the_ledgers_tells_nothing",
+    ),
+    guard(
+        "the address of somebody else's Service is told",
+        TELLING,
+        "if leads is not None and owned(leads.metadata, run) else",
+        "if leads is not None else",
+        TOLD + "of_somebody_elses_service_nothing_is_told",
+    ),
+    guard(
+        "a pod is claimed that holds what a fork tells no more",
+        "operator/pods/input_pins.py",
+        "if reads_forks(step.unit):",
+        "if not step.unit:",
+        "operator/test_memory.py::TestInputPins::test_one_that_holds_what_a_fork_tells_no_more_is_replaced",
+    ),
+    guard(
+        "an object is made of what a fork cannot tell yet",
+        "operator/executors/object_executor.py",
+        "objections[step.id] = Objection(reason=error.reason, message=str(error))",
+        "memory.admitted = True",
+        TOLD + "an_object_of_a_hook_waits_for_a_fork_that_cannot_tell",
+    ),
+    guard(
+        "what a fork cannot tell yet uses an attempt up",
+        "operator/executors/step_executor.py",
+        """        except UntoldError as error:
+            said: NeverRan | Objection = Objection(reason=error.reason, message=str(error), since=now)
+        except CannotRenderError as error:
+            said = NeverRan(""",
+        """        except CannotRenderError as error:
+            said: NeverRan | Objection = NeverRan(""",
+        TOLD + "without_a_service_what_creates_waits_and_goes_on_once_there_is_one",
+    ),
     # --- forks: what a cache has of them may be gone, replaced or a stranger's, and the wish may be old ---
     guard(
         "a fork that nobody claimed does not hold up the end of the claimed one",

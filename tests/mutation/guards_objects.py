@@ -117,8 +117,8 @@ OBJECTS: tuple[Guard, ...] = (
     guard(
         "an object is claimed before the server was asked whether it would take it",
         EXECUTOR,
-        "elif said := await self._observer.ask(turn, step, key[1]):",
-        "elif said := None:",
+        "if said := await self._observer.ask(turn, step, key[1]):",
+        "if said := None:",
         LIFE + "without_the_right_it_says_the_line_to_type_and_goes_on",
     ),
     guard(

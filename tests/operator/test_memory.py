@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from dayfly.execute.inputs import UntoldError
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Splitter
 from dayfly.kube import errors
@@ -20,7 +21,7 @@ from dayfly.operator.refusals import AGAIN_S, Refusals
 from dayfly.operator.session import Sessions
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import NeverRan, Objection
-from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Output, Ref, Target, Timeouts, Unit
+from dayfly.spec.lifecycle import As, Baseline, Exec, ForkValue, Input, Lifecycle, Output, Ref, Target, Timeouts, Unit
 from dayfly.spec.run import OutputRecord, Run, State, UnitRecord
 from kube.fake import FakeCluster, run
 
@@ -100,6 +101,11 @@ def given(name: str, unit: str, output: str) -> Input:
     return Input(name=name, from_=Ref(unit=unit, output=output), as_=As(env=name.upper()))
 
 
+def mute(_: ForkValue) -> str:
+    """No fork is there to be asked."""
+    raise UntoldError("WaitingForForks", "it is not there")
+
+
 class TestInputPins:
     LIMITS = Timeouts(schedule_ms=10_000, pull_ms=10_000)
     INPUTS = (given("url", "make", "url"), given("user", "seed", "user"))
@@ -123,13 +129,26 @@ class TestInputPins:
         return Pod(metadata=meta, spec=PodSpec(), status=PodStatus())
 
     def test_the_attempts_that_told_or_are_to_tell_what_it_reads_are_its_label(self):
-        assert input_pins.label(a_run(), self.STEP) == "0-0"
-        assert input_pins.label(a_run(make=self.MADE), self.STEP) == "1-0"
+        assert input_pins.label(a_run(), self.STEP, mute) == "0-0"
+        assert input_pins.label(a_run(make=self.MADE), self.STEP, mute) == "1-0"
         alive = UnitRecord(attempt=4, state=State.CLAIMED)
-        assert input_pins.label(a_run(make=self.MADE, seed=alive), self.STEP) == "1-4"
-        assert input_pins.label(a_run(), self.PLAN.steps["db/make"]) == ""
+        assert input_pins.label(a_run(make=self.MADE, seed=alive), self.STEP, mute) == "1-4"
+        assert input_pins.label(a_run(), self.PLAN.steps["db/make"], mute) == ""
         many = msgspec.structs.replace(self.READER, inputs=self.INPUTS * 20)
-        assert input_pins.label(a_run(), msgspec.structs.replace(self.STEP, unit=many)) == ""
+        assert input_pins.label(a_run(), msgspec.structs.replace(self.STEP, unit=many), mute) == ""
+
+    def test_one_that_holds_what_a_fork_tells_no_more_is_replaced(self):
+        of = Baseline(kind="Deployment", namespace="shop", name="web")
+        told = Input(name="where", fork=ForkValue(fork_of=of, expression="{{.Service.Port}}"), as_=As(env="WHERE"))
+        run, unit = a_run(make=self.MADE, seed=self.SEEDED), msgspec.structs.replace(self.READER, inputs=(told,))
+        for inputs, first in ((told,), ""), ((*self.INPUTS, told), "1-3-"):
+            step = msgspec.structs.replace(self.STEP, unit=msgspec.structs.replace(unit, inputs=inputs))
+            label = input_pins.label(run, step, lambda _: "80")
+            assert label.startswith(f"{first}f")
+            assert input_pins.fits(run, step, self.pod(label), 0, lambda _: "80")
+            assert not input_pins.fits(run, step, self.pod(label), 0, lambda _: "81")
+            assert not input_pins.fits(run, step, self.pod(label), 0, mute)
+            assert not input_pins.newer(run, step, self.pod(label))
 
     @pytest.mark.parametrize(("creates", "label"), [(True, "1-3"), (False, "0-3")])
     def test_what_no_variable_can_hold_is_absent_to_what_cleans_up(self, creates, label):
@@ -152,7 +171,7 @@ class TestInputPins:
     )
     def test_one_that_reads_what_is_told_and_has_time_left_is_let_go(self, reads, now, fits):
         found = a_run(make=self.MADE, seed=self.SEEDED)
-        assert input_pins.fits(found, self.STEP, self.pod(reads), now) is fits
+        assert input_pins.fits(found, self.STEP, self.pod(reads), now, mute) is fits
 
     @pytest.mark.parametrize(
         ("reads", "newer"),

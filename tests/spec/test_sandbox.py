@@ -277,6 +277,40 @@ REFUSED = {
         "spec.hooks.preStart[0].inputs[0].valueFrom.resource.outputKey",
         "<step>.<output>",
     ),
+    "hook of nothing": (
+        HOOK + "      inputs:\n      - name: b\n        §valueFrom: {}",
+        "spec.hooks.preStart[0].inputs[0].valueFrom",
+        "exactly one of resource and fork; none given",
+    ),
+    "hook of a resource and a fork": (
+        HOOK + "      inputs:\n      - name: b\n        §valueFrom:\n          resource: {name: db, outputKey: a.b}\n"
+        "          fork: {forkOf: {kind: Deployment, namespace: s, name: w}, expression: x}",
+        "spec.hooks.preStart[0].inputs[0].valueFrom",
+        "both given",
+    ),
+    "hook of a fork before there is one": (
+        HOOK + "      inputs:\n      - name: b\n        valueFrom:\n"
+        "          §fork: {forkOf: {kind: Deployment, namespace: s, name: w}, expression: x}",
+        "spec.hooks.preStart[0].inputs[0].valueFrom.fork",
+        "there are forks in postStart and preStop hooks alone: no preStart hook can read one",
+    ),
+    "hook of a fork after it": (
+        (
+            HOOK + "      inputs:\n      - name: b\n        valueFrom:\n"
+            "          §fork: {forkOf: {kind: Deployment, namespace: s, name: w}, expression: x}"
+        ).replace("preStart", "postStop"),
+        "spec.hooks.postStop[0].inputs[0].valueFrom.fork",
+        "no postStop hook can read one",
+    ),
+    "hook of a fork, in too many words": (
+        (
+            HOOK + "      inputs:\n      - name: b\n        valueFrom:\n          fork:\n"
+            "            forkOf: {kind: Deployment, namespace: s, name: w}\n"
+            f"            §expression: {'x' * 4097}"
+        ).replace("preStart", "preStop"),
+        "spec.hooks.preStop[0].inputs[0].valueFrom.fork.expression",
+        "4097 characters",
+    ),
     "hook twice": (
         HOOK + "    preStop:\n    - §name: a\n      script: '#!/bin/sh'",
         "spec.hooks.preStop[0].name",

@@ -22,7 +22,7 @@ from dayfly.spec.lifecycle import (
     canonical,
 )
 from dayfly.spec.plugin import Plugin, Runner
-from dayfly.spec.sandbox import Hooks, Sandbox
+from dayfly.spec.sandbox import Fork, Hooks, Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +80,7 @@ def compile(  # noqa: A001  -- the field's word for it
         for instance in found.values():
             _check_instance(instance, plugin_sources or {})
         check_workflows(hooks)
-        _check_hook_sources(hooks, found)
+        _check_hook_sources(hooks, found, sandbox.spec.forks)
         resources.check_params(found)
         target = Target(api_version=API_VERSION, kind="Sandbox", namespace=namespace, name=sandbox.name, uid=uid)
         env = _builtin(sandbox.name, routing_key)
@@ -168,13 +168,17 @@ def _hooks(sandbox: Sandbox) -> tuple[Workflow, ...]:
     )
 
 
-def _check_hook_sources(hooks: tuple[Workflow, ...], instances: Mapping[str, Instance]) -> None:
+def _check_hook_sources(
+    hooks: tuple[Workflow, ...], instances: Mapping[str, Instance], wished: tuple[Fork, ...]
+) -> None:
     for workflow in hooks:
         for step, here in workflow.places():
             for index, item in enumerate(step.inputs):
-                if item.value_from is not None:
-                    keys = (*here, "inputs", index, "valueFrom", "resource")
-                    resources.check_output(item.value_from.resource, instances, keys)
+                source, keys = item.value_from, (*here, "inputs", index, "valueFrom")
+                if source is not None and source.resource is not None:
+                    resources.check_output(source.resource, instances, (*keys, "resource"))
+                if source is not None and source.fork is not None:
+                    forks.check_told(source.fork, wished, (*keys, "fork"))
 
 
 def _builtin(sandbox: str, routing_key: str) -> dict[str, str]:

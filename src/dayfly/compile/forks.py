@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,13 +11,15 @@ from dayfly.compile.units import output_of
 from dayfly.spec import lifecycle, text
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Baseline, EnvChange, Input, Kind, Unit
-from dayfly.spec.sandbox import Customizations, Env, EnvSource, Fork, ForkExpression, Patch, WorkloadRef
+from dayfly.spec.sandbox import Customizations, Env, EnvSource, Fork, Patch
+from dayfly.spec.value_from import ADDRESS, TOLD, check_expression
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from dayfly.spec.value_from import ForkExpression
+
 _CARRIED_OUT = ("strategic", "merge", "json")
-_ACTION = re.compile(r"\{\{\s*\.Service\.(?:Host|Port)\s*\}\}")
 
 
 def build_all(
@@ -37,7 +38,7 @@ def build_all(
             forks that would be one.
     """
     units: dict[str, Unit] = {}
-    baselines = [_baseline(fork.fork_of) for fork in forks]
+    baselines = [fork.fork_of.baseline for fork in forks]
     builtin = tuple(EnvChange(name=name, value=value) for name, value in env.items())
     for index, fork in enumerate(forks):
         here = (*keys, index)
@@ -72,18 +73,12 @@ def _build(
         kind=Kind.FORK,
         inputs=tuple(inputs.values()),
         fork=lifecycle.Fork(
-            baseline=_baseline(fork.fork_of),
+            baseline=fork.fork_of.baseline,
             env=tuple(env),
             images=tuple(msgspec.to_builtins(image) for image in changes.images),
             patch=_patch(changes.patch, (*here, "patch")) if changes.patch else None,
         ),
     )
-
-
-def _baseline(of: WorkloadRef) -> Baseline:
-    # Examples call Argo's kind by a name that no cluster knows.
-    kind = "Rollout" if of.kind == "ArgoRollout" else of.kind
-    return Baseline(kind=kind, namespace=of.namespace, name=of.name)
 
 
 def _env_change(change: Env, name: str) -> EnvChange:
@@ -109,15 +104,24 @@ def _check_expressions(changes: Customizations, baselines: Collection[Baseline],
     """Expressions speak of forks of this sandbox, and only of where those answer."""
     for index, change in enumerate(changes.env):
         if change.value_from is not None and change.value_from.fork is not None:
-            _check_expression(change.value_from.fork, baselines, (*keys, index, "valueFrom", "fork"))
+            _check_fork(change.value_from.fork, baselines, (*keys, index, "valueFrom", "fork"))
+            check_expression(
+                change.value_from.fork.expression, ADDRESS, (*keys, index, "valueFrom", "fork", "expression")
+            )
 
 
-def _check_expression(wanted: ForkExpression, baselines: Collection[Baseline], keys: Path) -> None:
+def check_told(wanted: ForkExpression, forks: tuple[Fork, ...], keys: Path) -> None:
+    """Refuse a value of a hook that no fork of its sandbox can tell.
+
+    Raises:
+        SpecError: there is no such fork, or forks tell no such thing.
+    """
+    _check_fork(wanted, [fork.fork_of.baseline for fork in forks], keys)
+    check_expression(wanted.expression, TOLD, (*keys, "expression"))
+
+
+def _check_fork(wanted: ForkExpression, baselines: Collection[Baseline], keys: Path) -> None:
     of = wanted.fork_of
-    if _baseline(of) not in baselines:
+    if of.baseline not in baselines:
         problem = f"this sandbox has no fork of {of.kind} {quote(f'{of.namespace}/{of.name}')}; add it under spec.forks"
         raise SpecError(problem, (*keys, "forkOf"))
-    rest = _ACTION.sub("", wanted.expression)
-    if "{{" in rest or "}}" in rest:
-        problem = f"{quote(wanted.expression)} holds more than text, {{{{.Service.Host}}}} and {{{{.Service.Port}}}}"
-        raise SpecError(problem, (*keys, "expression"))

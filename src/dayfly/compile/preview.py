@@ -11,6 +11,7 @@ from dayfly.spec.lifecycle import (
     CREATING,
     EnvChange,
     Event,
+    ForkValue,
     Input,
     Lifecycle,
     Output,
@@ -243,7 +244,7 @@ class _Index:
 
 
 def _asked(document: Lifecycle, item: Input) -> str:
-    return f"{item.target} of the {document.target.kind}" if item.target else ""
+    return f"{item.target} of the {document.target.kind}" if item.target else _told(item.fork)
 
 
 def _request(unit: Unit) -> str:
@@ -294,8 +295,11 @@ def _looked_up(source: dict[str, Any]) -> str:
     for kind in ("configMap", "secret"):
         if kind in source:
             return f"{kind} {source[kind]['name']}.{source[kind]['key']}"
-    of = source["fork"]["forkOf"]
-    return f"fork {of['namespace']}/{of['name']}: {source['fork']['expression']}"
+    return _told(msgspec.convert(source["fork"], ForkValue))
+
+
+def _told(value: ForkValue | None) -> str:
+    return f"fork {value.fork_of.namespace}/{value.fork_of.name}: {value.expression}" if value else ""
 
 
 def _clocks(unit: Unit) -> str:

@@ -12,8 +12,9 @@ from dayfly.compile.references import Workflow, nearest
 from dayfly.spec import semver
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import unit_id
-from dayfly.spec.plugin import Plugin, PluginSpec, ResourceOutput
+from dayfly.spec.plugin import Plugin, PluginSpec
 from dayfly.spec.sandbox import Param, Resource, Sandbox
+from dayfly.spec.value_from import ResourceOutput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

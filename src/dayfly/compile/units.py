@@ -16,6 +16,7 @@ from dayfly.spec.lifecycle import (
     As,
     Event,
     Exec,
+    ForkValue,
     Input,
     Kind,
     Object,
@@ -31,6 +32,7 @@ from dayfly.spec.lifecycle import (
 from dayfly.spec.lifecycle_hook import HookInput
 from dayfly.spec.overlay import parse_overlay
 from dayfly.spec.sandbox import Param
+from dayfly.spec.value_from import ResourceOutput
 
 if TYPE_CHECKING:
     from dayfly.compile.references import Workflow
@@ -105,7 +107,7 @@ def check_variable(value: str, keys: Path) -> None:
         raise SpecError(problem, keys)
 
 
-def output_of(wanted: written.ResourceOutput, own: str = "") -> Ref:
+def output_of(wanted: ResourceOutput, own: str = "") -> Ref:
     """The reference to a resource's output, seen from the document of the resource `own`."""
     step, _, output = wanted.output_key.partition(".")
     return Ref(resource="" if wanted.name == own else wanted.name, unit=step, output=output)
@@ -188,12 +190,17 @@ def _input(shared: Setting, item: written.Input, keys: Path, place: As) -> Input
         return Input(name=item.name, from_=ref, as_=place)
     if isinstance(item, HookInput) and item.value_from_target is not None:
         return Input(name=item.name, target=item.value_from_target, as_=place)
-    source, here = item.value_from or item.value, (*keys, "value")
+    if item.value_from is not None and item.value_from.fork is not None:
+        wanted = item.value_from.fork
+        fork = ForkValue(fork_of=wanted.fork_of.baseline, expression=wanted.expression)
+        return Input(name=item.name, fork=fork, as_=place)
+    source: str | ResourceOutput | None = item.value_from.resource if item.value_from is not None else item.value
+    here: Path = (*keys, "value")
     if item.value_from_sandbox:
         param, here = shared.params.get(item.name), (*shared.params_at, item.name)
-        source = param.value_from if isinstance(param, Param) else param
-    if isinstance(source, written.ValueFrom):
-        return Input(name=item.name, from_=output_of(source.resource, shared.resource), as_=place)
+        source = param.value_from.resource if isinstance(param, Param) else param
+    if isinstance(source, ResourceOutput):
+        return Input(name=item.name, from_=output_of(source, shared.resource), as_=place)
     if source is not None and item.env:
         check_variable(source, here)
     return Input(name=item.name, value=source, as_=place)

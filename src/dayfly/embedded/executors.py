@@ -11,7 +11,7 @@ from dayfly.embedded.forks import Baselines, Ports
 from dayfly.embedded.ledger import Ledger
 from dayfly.embedded.runs import Live, Runs
 from dayfly.execute.executor import Known, Registry
-from dayfly.execute.inputs import Inputs, Told, is_complete, resolve
+from dayfly.execute.inputs import Forks, Inputs, Told, UntoldError, is_complete, reads_forks, resolve
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.process.render import Attempt, overlay_entries, step_order
 from dayfly.execute.process.run import declared_paths, private_directories
@@ -33,10 +33,11 @@ class AttemptExecutor(abc.ABC):
     kind: str
     gated = False
 
-    def __init__(self, reader: Ledger, attempts: Attempts, starter: Starter) -> None:
+    def __init__(self, reader: Ledger, attempts: Attempts, starter: Starter, runs: Runs) -> None:
         self._reader = reader
         self._attempts = attempts
         self._starter = starter
+        self._runs = runs
 
     @abc.abstractmethod
     def admit(self, name: str, unit: Unit, /) -> None:
@@ -76,9 +77,19 @@ class AttemptExecutor(abc.ABC):
         outputs = {key: values for key in facts if (values := self._attempts.values.get(Key(uid, *key)))}
         return Known(facts=facts, objections=self.objections(live), outputs=outputs)
 
-    def objections(self, live: Live) -> dict[str, Objection]:  # noqa: ARG002 - a kind's own
-        """Why units of this kind cannot be taken at this moment."""
-        return {}
+    def objections(self, live: Live) -> dict[str, Objection]:
+        """Why units of this kind cannot be taken at this moment: a fork cannot tell yet what a step reads of it."""
+        found, forks = {}, telling(live, self._runs, self._attempts)
+        for step in live.plan.steps.values():
+            if step.unit.kind != self.kind or not step.creates or not reads_forks(step.unit):
+                continue
+            try:
+                resolve(live.run, step.unit, step.resource, cleans=False, forks=forks)
+            except UntoldError as error:
+                found[step.id] = Objection(reason=error.reason, message=str(error))
+            except CannotRenderError:
+                pass  # it is claimed all the same: that it never runs is to be told
+        return found
 
     async def prepare(self, _live: Live, _effect: Prepare) -> None:
         raise AssertionError("this host has no gate before the claim")
@@ -123,13 +134,14 @@ class AttemptExecutor(abc.ABC):
     def _attempt(self, live: Live, key: Key, unit: Unit, *, isolation: str, apart: bool) -> Attempt:
         """`apart`: with a folder to begin in, and private ones, of its own."""
         step, limits, folder = live.plan.steps.get(key.unit), unit.timeouts, self._attempts.at(key)
-        resource = step.resource if step else ""
+        resource, cleans = (step.resource, not step.creates) if step else ("", False)
+        forks = telling(live, self._runs, self._attempts)
         return Attempt(
             run=key.run,
             resource=resource,
             unit=key.unit,
             number=key.attempt,
-            inputs=self._read(key, resolve(live.run, unit, resource, cleans=step is not None and not step.creates)),
+            inputs=self._read(key, resolve(live.run, unit, resource, cleans=cleans, forks=forks)),
             complete=is_complete(live.plan, live.run, resource),
             isolation=isolation,
             sensitive=sensitive_inputs(live.plan, unit, resource),
@@ -166,8 +178,7 @@ class StepExecutor(AttemptExecutor):
         environment: dict[str, str],
         has_images: bool,
     ) -> None:
-        super().__init__(reader, attempts, starter)
-        self._runs = runs
+        super().__init__(reader, attempts, starter, runs)
         self._environment = environment
         self._has_images = has_images
 
@@ -187,10 +198,10 @@ class StepExecutor(AttemptExecutor):
 
     def objections(self, live: Live) -> dict[str, Objection]:
         """Without private folders two steps that use one absolute path must not run at once."""
+        found = super().objections(live)
         if self._starter.apart:
-            return {}
+            return found
         taken = {path: key for key in self._attempts.busy for path in declared_paths(self._busy_unit(key))}
-        found = {}
         for name, step in live.plan.steps.items():
             shared = sorted(path for path in declared_paths(step.unit) if path in taken)
             if shared and taken[shared[0]][:2] != (live.run.uid, name):
@@ -218,11 +229,12 @@ class WebhookExecutor(AttemptExecutor):
         attempts: Attempts,
         starter: Starter,
         *,
+        runs: Runs,
         environment: dict[str, str],
         allowed: frozenset[str],
     ) -> None:
         """`allowed` are the servers (`host:port`) that may be anywhere, this machine included."""
-        super().__init__(reader, attempts, starter)
+        super().__init__(reader, attempts, starter, runs)
         self._environment = environment
         self._allowed = allowed
 
@@ -263,8 +275,7 @@ class ForkExecutor(AttemptExecutor):
         baselines: Baselines,
         ports: Ports,
     ) -> None:
-        super().__init__(reader, attempts, starter)
-        self._runs = runs
+        super().__init__(reader, attempts, starter, runs)
         self._baselines = baselines
         self._ports = ports
         self._probes: dict[Key, asyncio.Task[None]] = {}
@@ -363,6 +374,16 @@ class ForkExecutor(AttemptExecutor):
 
     def _fact(self, key: Key) -> Fact | None:
         return self._attempts.facts(key.run).get((key.unit, key.attempt))
+
+
+def telling(live: Live, runs: Runs, attempts: Attempts) -> Forks:
+    """What each fork of a run tells its steps at this moment."""
+
+    def answers(name: str) -> bool:
+        fact = attempts.facts(live.run.uid).get((name, live.run.unit(name).attempt))
+        return isinstance(fact, Running) and fact.ready
+
+    return runs.teller(live, answers)
 
 
 Executors = Registry[Live]

@@ -9,13 +9,16 @@ from pathlib import Path
 import msgspec
 
 from dayfly.execute.fork import addresses
+from dayfly.execute.inputs import Forks, UntoldError
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.render import Attempt, service_order
 from dayfly.execute.process.run import slug
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
-from dayfly.spec.lifecycle import Baseline, EnvChange, Unit, digest, fork_id
+from dayfly.spec import value_from
+from dayfly.spec.lifecycle import Baseline, EnvChange, ForkValue, Unit, digest, fork_id
+from dayfly.spec.run import ALIVE, Run
 from dayfly.spec.workload import Workload
 
 HOST = "127.0.0.1"
@@ -117,6 +120,27 @@ class Ports:
         return port
 
 
+def teller(run: Run, plan: Plan, baselines: Baselines, ports: Ports, answers: Callable[[str], bool]) -> Forks:
+    """What each fork of a run tells its steps at this moment; `answers` says whether one does.
+
+    Its name is the one that it has in its sandbox: a process has no other.
+    """
+
+    def told(value: ForkValue) -> str:
+        of, name = value.fork_of, fork_id(value.fork_of)
+        if name not in plan.kept or run.unit(name).state not in ALIVE:
+            raise UntoldError(Reason.WAITING_FOR_FORKS, f"{name} is not there to be asked")
+        workload, port = baselines.get(of), ports.known(run.uid, name)
+        port = port if workload is not None and workload.port else 0
+        known = {value_from.NAME: plan.kept[name].unit.name, value_from.READY: "true" if answers(name) else "false"}
+        known |= {value_from.HOST: HOST if port else "", value_from.PORT: str(port or "")}
+        if missing := [word for word in value_from.asked(value.expression) if not known[word]]:
+            raise UntoldError(Reason.FORK_WITHOUT_PORT, f"{{{{.{missing[0]}}}}}: {_portless(of)}")
+        return value_from.fill(value.expression, known)
+
+    return told
+
+
 def fork_order(unit: Unit, workload: Workload, attempt: Attempt, port: int, elsewhere: Mapping[str, int]) -> bytes:
     """The work order of a fork: the baseline's command and environment, then the changes in their order.
 
@@ -158,9 +182,11 @@ def check_addresses(unit: Unit, with_ports: Collection[str]) -> None:
     """
     for of in addresses.peers(unit):
         if fork_id(of) not in with_ports:
-            raise CannotRenderError(
-                Reason.FORK_WITHOUT_PORT, f"the baseline {of.name} has no port where its fork could answer"
-            )
+            raise CannotRenderError(Reason.FORK_WITHOUT_PORT, _portless(of))
+
+
+def _portless(of: Baseline) -> str:
+    return f"the baseline {of.name} has no port where its fork could answer"
 
 
 def unavailable(change: EnvChange) -> str:

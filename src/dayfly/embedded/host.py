@@ -117,10 +117,10 @@ class EmbeddedHost:
         runs = Runs(reader, baselines, ports)
         executors = Executors(
             StepExecutor(reader, attempts, starter, runs=runs, environment=environment, has_images=bool(engine)),
-            WebhookExecutor(reader, attempts, starter, environment=environment, allowed=frozenset(webhooks)),
+            WebhookExecutor(reader, attempts, starter, runs=runs, environment=environment, allowed=frozenset(webhooks)),
             ForkExecutor(reader, attempts, starter, runs=runs, baselines=baselines, ports=ports),
         )
-        scenes = Scenes(executors, attempts, starter, parallel=parallel)
+        scenes = Scenes(executors, attempts, starter, runs, parallel=parallel)
         wheel = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports)
         attempts.news = wheel.news
         return cls(home, lock, ledger, writer, wheel, baselines, life)

@@ -1,9 +1,11 @@
 """The runs in memory. Each can be dropped and read again: the ledger and the attempts' folders are the truth."""
 
 import logging
+from collections.abc import Callable
 
-from dayfly.embedded.forks import Baselines, Ports
+from dayfly.embedded.forks import Baselines, Ports, teller
 from dayfly.embedded.ledger import Ledger, Stored
+from dayfly.execute.inputs import Forks
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import Run
@@ -74,6 +76,10 @@ class Runs:
         """Rows of any runs were changed beside the turns."""
         for uid in list(self._live):
             self.refresh(uid)
+
+    def teller(self, live: Live, answers: Callable[[str], bool]) -> Forks:
+        """What each fork of a run tells its steps; `answers` says whether one does."""
+        return teller(live.run, live.plan, self._baselines, self._ports, answers)
 
     def drop(self, uid: str) -> None:
         """Forget what memory holds of it."""

@@ -2,8 +2,8 @@
 
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.executors import Executors
-from dayfly.embedded.runs import Live
+from dayfly.embedded.executors import Executors, telling
+from dayfly.embedded.runs import Live, Runs
 from dayfly.execute.inputs import remarks
 from dayfly.execute.outputs import within_limit
 from dayfly.execute.process.start import Starter
@@ -18,10 +18,13 @@ OBJECTIONS = frozenset({Reason.BASELINE_MISSING, Reason.PATH_BUSY})
 class Scenes:
     """Gathers scenes."""
 
-    def __init__(self, executors: Executors, attempts: Attempts, starter: Starter, *, parallel: int) -> None:
+    def __init__(
+        self, executors: Executors, attempts: Attempts, starter: Starter, runs: Runs, *, parallel: int
+    ) -> None:
         self._executors = executors
         self._attempts = attempts
         self._starter = starter
+        self._runs = runs
         self._parallel = parallel
 
     def free(self) -> int:
@@ -40,6 +43,6 @@ class Scenes:
             # One at a time where paths may meet: what is started now, the next look objects to.
             slots=slots if self._starter.apart else min(slots, 1),
             objections=dict(known.objections),
-            remarks=remarks(live.plan, live.run),
+            remarks=remarks(live.plan, live.run, telling(live, self._runs, self._attempts)),
         )
         return Scene(plan=live.plan, world=world, now=now_ms())

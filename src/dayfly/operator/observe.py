@@ -6,6 +6,7 @@ from dayfly.execute.inputs import remarks
 from dayfly.execute.outputs import within_limit
 from dayfly.execute.turn import Scene
 from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
 from dayfly.operator.forks.fork_reconciler import in_place
 from dayfly.operator.pods.places import Places
@@ -63,7 +64,7 @@ class Observer:
             made=dict(known.made),
             slots=share.slots,
             objections=share.objections | hindered,
-            remarks=remarks(plan, run.ledger),
+            remarks=remarks(plan, run.ledger, teller(self._cluster, run)),
         )
         return Scene(plan=plan, world=world, now=now), sight
 

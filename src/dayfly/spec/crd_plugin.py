@@ -1,6 +1,6 @@
 """As `crd_schema` says, for plugins and the steps that a sandbox's hooks share with them."""
 
-from dayfly.spec import crd_object, kinds, names, plugin
+from dayfly.spec import crd_object, kinds, names, plugin, value_from
 from dayfly.spec.crd_schema import NAME, VALUES, Row, Schema, exactly_one, many, name, rule, rules, text
 
 _VERSION = (
@@ -56,11 +56,18 @@ _FROM_PLUGIN = rule(
     "a plugin's input needs exactly one of valueFromSandbox and valueFromStep, and no value or valueFrom; "
     "required and default belong to valueFromSandbox",
 )
-FROM_HOOK = rule(
+_FROM_HOOK = (
     "!(has(self.valueFromSandbox) && self.valueFromSandbox) && !(has(self.required) && self.required) && "
-    "!has(self.default) && (" + exactly_one("value valueFromStep valueFrom") + ")",
+    "!has(self.default) && (" + exactly_one("value valueFromStep valueFrom") + ")"
+)
+_ONE = (
     "a hook's input needs exactly one of value, valueFromStep and valueFrom, and neither valueFromSandbox, required "
-    "nor default",
+    "nor default"
+)
+FROM_HOOK = rule(_FROM_HOOK, _ONE)
+FROM_HOOK_APART = rule(
+    _FROM_HOOK + " && (!has(self.valueFrom) || !has(self.valueFrom.fork))",
+    _ONE + "; there are forks in postStart and preStop hooks alone",
 )
 
 PLUGIN_RULES = (
@@ -111,6 +118,9 @@ STRUCTS: dict[type, Schema] = {
             )
         ]
     },
+    value_from.HookSource: {
+        "x-kubernetes-validations": [rule(exactly_one("resource fork"), "needs exactly one of resource and fork")]
+    },
     plugin.Retry: {
         "x-kubernetes-validations": [
             rule(
@@ -153,11 +163,15 @@ FIELDS: dict[type, Row] = {
         "name": name("step", "Name of the other step."),
         "output": name("output", "Name of its output."),
     },
-    plugin.ResourceOutput: {
+    value_from.ResourceOutput: {
         "name": name("resource", "Name of the resource in this sandbox."),
         "output_key": text("The output, as <step>.<output>.", 61, pattern=f"{NAME[:-1]}\\.{NAME[1:]}"),
     },
-    plugin.ValueFrom: {"resource": text("The resource and its output.")},
+    value_from.ValueFrom: {"resource": text("The resource and its output.")},
+    value_from.HookSource: {
+        "resource": text("An output of a resource of this sandbox."),
+        "fork": text("Made of a fork of this sandbox; only in postStart and preStop."),
+    },
     plugin.Injection: {
         "env": text("Environment variable that carries the value.", 253, pattern="^([A-Za-z_][A-Za-z0-9_]*)?$"),
         "path": _optional_path("File whose bytes are the value."),
@@ -170,7 +184,7 @@ FIELDS: dict[type, Row] = {
         "required": text("Whether the sandbox must give the param; it holds for all steps that take it."),
         "default": text("What the param is if the sandbox does not give it; for all steps that take it.", 65_536),
         "value_from_step": text("Taken from another step."),
-        "value_from": text("Taken from a resource; only in a sandbox's hooks."),
+        "value_from": text("Taken from a resource or a fork; only in a sandbox's hooks."),
         "as_": text("Where the value appears; the input's name in capitals, as a variable, if left out."),
     },
     plugin.Output: {

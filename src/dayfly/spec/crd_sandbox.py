@@ -1,7 +1,7 @@
 """As `crd_schema` says, for sandboxes."""
 
-from dayfly.spec import endpoints, patch, sandbox
-from dayfly.spec.crd_plugin import FROM_HOOK, steps
+from dayfly.spec import endpoints, patch, sandbox, value_from
+from dayfly.spec.crd_plugin import FROM_HOOK, FROM_HOOK_APART, steps
 from dayfly.spec.crd_schema import NAME, VALUES, Row, Schema, exactly_one, many, name, rule, rules, text
 
 _LOOSE_VERSION = r"(latest|v?\d+(\.\d+)?(\.\d+)?(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?)"
@@ -77,7 +77,7 @@ FIELDS: dict[type, Row] = {
         "duration": text("A whole number and m, h, d or w, like 8h.", 11, pattern="^[0-9]{1,10}[mhdw]$"),
         "offset_from": text("What it is counted from.", enum=list(sandbox.OFFSETS)),
     },
-    sandbox.WorkloadRef: {
+    value_from.WorkloadRef: {
         "kind": text("Kind of the baseline workload.", enum=list(sandbox.FORK_KINDS)),
         "namespace": text("Its namespace.", 63, minLength=1),
         "name": text("Its name.", 253, minLength=1),
@@ -86,9 +86,12 @@ FIELDS: dict[type, Row] = {
         "image": text("The image to run instead.", minLength=1),
         "container": text("Name of the container; empty means the main one.", 63),
     },
-    sandbox.ForkExpression: {
-        "fork_of": text("The baseline of the other fork."),
-        "expression": text("Text with {{.Service.Host}} and {{.Service.Port}}.", sandbox.LONGEST_EXPRESSION),
+    value_from.ForkExpression: {
+        "fork_of": text("The baseline of the fork."),
+        "expression": text(
+            "Text with {{.Service.Host}} and {{.Service.Port}}; in hooks {{.Name}} and {{.Ready}} too.",
+            value_from.LONGEST_EXPRESSION,
+        ),
     },
     sandbox.KeyRef: {
         "name": text("Name of the object.", 253, minLength=1),
@@ -152,10 +155,10 @@ FIELDS: dict[type, Row] = {
     },
     sandbox.DefaultRouteGroup: {"endpoints": many("Ways in, by name.", VALUES, key="name")},
     sandbox.Hooks: {
-        "pre_start": steps("Before any workload starts.", FROM_HOOK, repeats=False),
+        "pre_start": steps("Before any workload starts.", FROM_HOOK_APART, repeats=False),
         "post_start": steps("Once all workloads are ready.", FROM_HOOK, repeats=False),
         "pre_stop": steps("Before the workloads stop.", FROM_HOOK, repeats=False, stops=True),
-        "post_stop": steps("After they have stopped; tried until they succeed.", FROM_HOOK, repeats=True),
+        "post_stop": steps("After they have stopped; tried until they succeed.", FROM_HOOK_APART, repeats=True),
     },
     sandbox.SandboxSpec: {
         "cluster": text("Name of the cluster in which the sandbox lives. It cannot change.", 255, minLength=1),

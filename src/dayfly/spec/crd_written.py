@@ -5,7 +5,7 @@ Bounds are wide: a ledger that could not be written would be worse than a long m
 
 from typing import Any
 
-from dayfly.spec import kinds, lifecycle, run
+from dayfly.spec import kinds, lifecycle, run, value_from
 from dayfly.spec.crd_schema import Row, Schema, many, rule, text
 
 _MANY = 512
@@ -79,8 +79,13 @@ FIELDS: dict[type, Row] = {
         "name": text("Name of the input.", 253),
         "value": text("A constant.", lifecycle.MAX_DOCUMENT_BYTES),
         "from_": text("Another unit's output."),
+        "fork": text("What a fork tells."),
         "as_": text("Where the value appears."),
         "target": text("A JSONPath into the target object that finds the value; empty: it comes from elsewhere.", 1024),
+    },
+    lifecycle.ForkValue: {
+        "fork_of": text("The baseline of the fork."),
+        "expression": text("Text with places for what it tells.", value_from.LONGEST_EXPRESSION),
     },
     lifecycle.Output: {
         "name": text("Name of the output.", 253),

@@ -89,8 +89,23 @@ class As(Struct, frozen=True, kw_only=True):
     path: str = ""
 
 
+class Baseline(Struct, frozen=True, kw_only=True):
+    """The workload a fork derives from."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class ForkValue(Struct, frozen=True, kw_only=True):
+    """What the fork of a baseline tells when the unit is made ready, put into the places of an expression."""
+
+    fork_of: Baseline
+    expression: str
+
+
 class Input(Struct, frozen=True, kw_only=True):
-    """One named input: a constant, another unit's output, a field of the target, or (none) a value that was not given.
+    """One named input: a constant, another unit's output, what its target or a fork tells, or (none) a value not given.
 
     `target` is a JSONPath into the target object, which is asked when an attempt is prepared.
     """
@@ -99,6 +114,7 @@ class Input(Struct, frozen=True, kw_only=True):
     value: str | None = None
     from_: Ref | None = msgspec.field(name="from", default=None)
     target: str = ""
+    fork: ForkValue | None = None
     as_: As = msgspec.field(name="as", default=As())
 
 
@@ -170,14 +186,6 @@ class Object(Struct, frozen=True, kw_only=True):
     written: dict[str, Any] = {}
     remove: str = ""
     namespace: str = ""
-
-
-class Baseline(Struct, frozen=True, kw_only=True):
-    """The workload a fork derives from."""
-
-    kind: str
-    namespace: str
-    name: str
 
 
 class EnvChange(Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.kube_object import FromSecret, KubeObject
 from dayfly.spec.lifecycle import Struct
 from dayfly.spec.overlay import check_overlay
+from dayfly.spec.value_from import HookSource
 from dayfly.spec.webhook import Webhook
 
 if TYPE_CHECKING:
@@ -44,19 +45,6 @@ class StepOutput(Struct, frozen=True, kw_only=True):
     output: str
 
 
-class ResourceOutput(Struct, frozen=True, kw_only=True):
-    """An output of a resource: `output_key` is `<step>.<output>`."""
-
-    name: str
-    output_key: str
-
-
-class ValueFrom(Struct, frozen=True, kw_only=True):
-    """A value that another resource of the same sandbox makes."""
-
-    resource: ResourceOutput
-
-
 class Injection(Struct, frozen=True, kw_only=True):
     """Where an input appears: an environment variable, a file with the value as its bytes, or both."""
 
@@ -67,8 +55,8 @@ class Injection(Struct, frozen=True, kw_only=True):
 class Input(Struct, frozen=True, kw_only=True):
     """One input of a step, with exactly one source.
 
-    A plugin's step takes it from the sandbox's params or another step; a hook from a constant, another hook or a
-    resource. Of a param one of its steps may say that it is required, or what it is if it is not given; that holds for
+    A plugin's step takes it from the sandbox's params or another step; a hook from a constant, another hook, a resource
+    or a fork. Of a param one of its steps may say that it is required, or what it is if it is not given; that holds for
     all steps that take it.
     """
 
@@ -79,7 +67,7 @@ class Input(Struct, frozen=True, kw_only=True):
     required: bool = False
     default: str | None = None
     value_from_step: StepOutput | None = None
-    value_from: ValueFrom | None = None
+    value_from: HookSource | None = None
     as_: Injection | None = msgspec.field(name="as", default=None)
 
     @property

@@ -12,7 +12,8 @@ import msgspec
 
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
-from dayfly.spec.plugin import PluginSpec, ResourceOutput, Runner, Step, ValueFrom
+from dayfly.spec.plugin import PluginSpec, Runner, Step
+from dayfly.spec.value_from import ForkExpression, ResourceOutput, ValueFrom, WorkloadRef
 
 EVENTS = ("preStart", "postStart", "preStop", "postStop")
 FORK_KINDS = ("Deployment", "Rollout", "ArgoRollout")
@@ -24,7 +25,7 @@ _TTL_UNITS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 # What a host does for a sandbox's forks grows with these, so they are bounded before any of it is done.
 MOST_FORKS, MOST_IMAGES, MOST_CHANGES = 64, 32, 128
-LONGEST_VALUE, LONGEST_EXPRESSION = 131_072, 4096
+LONGEST_VALUE = 131_072
 
 
 class Ttl(Struct, frozen=True, kw_only=True, omit_defaults=False):
@@ -39,26 +40,11 @@ class Ttl(Struct, frozen=True, kw_only=True, omit_defaults=False):
         return ttl_seconds(self.duration)
 
 
-class WorkloadRef(Struct, frozen=True, kw_only=True):
-    """A baseline workload."""
-
-    kind: str
-    namespace: str
-    name: str
-
-
 class Image(Struct, frozen=True, kw_only=True):
     """Another image for one container; none named is the main one."""
 
     image: str
     container: str = ""
-
-
-class ForkExpression(Struct, frozen=True, kw_only=True):
-    """A value made of another fork of this sandbox, like `{{.Service.Host}}`."""
-
-    fork_of: WorkloadRef
-    expression: str
 
 
 class KeyRef(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ from dayfly.spec.endpoints import check_port, split_target
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.plugin import (
     Input,
-    ResourceOutput,
     check_no_param_rule,
     check_plugin_spec,
     check_runner,
@@ -19,7 +18,6 @@ from dayfly.spec.plugin import (
 from dayfly.spec.sandbox import (
     EVENTS,
     FORK_KINDS,
-    LONGEST_EXPRESSION,
     LONGEST_VALUE,
     MOST_CHANGES,
     MOST_FORKS,
@@ -38,8 +36,11 @@ from dayfly.spec.sandbox import (
     SandboxSpec,
     ttl_seconds,
 )
+from dayfly.spec.value_from import LONGEST_EXPRESSION, ForkExpression, ResourceOutput
 
 _LONGEST_CLUSTER = 255
+# The events in which a sandbox's forks run.
+_BESIDE_FORKS = ("postStart", "preStop")
 
 
 def check_sandbox(sandbox: Sandbox) -> None:
@@ -120,7 +121,7 @@ def _check_env(env: Env, keys: Path) -> None:
     if source.resource:
         _check_resource_output(source.resource, (*here, "resource"))
     if source.fork:
-        _check_size(len(source.fork.expression), LONGEST_EXPRESSION, "characters", (*here, "fork", "expression"))
+        _check_fork_expression(source.fork, (*here, "fork"))
     for field, wire in (("config_map", "configMap"), ("secret", "secret")):
         reference: KeyRef | None = getattr(source, field)
         if reference and not (reference.name and reference.key):
@@ -169,13 +170,13 @@ def _check_hooks(spec: SandboxSpec, root: Path) -> None:
                 check_step(step, (*keys, index), repeats=keys[-1] == "postStop")
             for position, wanted in enumerate(step.inputs):
                 with faults:
-                    _check_hook_source(wanted, (*keys, index, "inputs", position))
+                    _check_hook_source(wanted, (*keys, index, "inputs", position), str(keys[-1]))
     with faults:
         check_step_names(workflows)
     faults.settle()
 
 
-def _check_hook_source(wanted: Input, keys: Path) -> None:
+def _check_hook_source(wanted: Input, keys: Path, event: str) -> None:
     if wanted.value_from_sandbox:
         raise SpecError("a hook has no params; write value, valueFromStep or valueFrom", keys)
     check_no_param_rule(wanted, keys)
@@ -184,8 +185,21 @@ def _check_hook_source(wanted: Input, keys: Path) -> None:
         raise SpecError(f"needs exactly one of value, valueFromStep and valueFrom; {len(given)} are given", keys)
     if wanted.value_from_step is not None:
         check_step_output(wanted.value_from_step, (*keys, "valueFromStep"))
-    if wanted.value_from is not None:
-        _check_resource_output(wanted.value_from.resource, (*keys, "valueFrom", "resource"))
+    if (source := wanted.value_from) is not None:
+        here = (*keys, "valueFrom")
+        if (source.resource is None) == (source.fork is None):
+            raise SpecError(f"needs exactly one of resource and fork; {'both' if source.fork else 'none'} given", here)
+        if source.resource is not None:
+            _check_resource_output(source.resource, (*here, "resource"))
+        if source.fork is not None:
+            if event not in _BESIDE_FORKS:
+                problem = f"there are forks in {' and '.join(_BESIDE_FORKS)} hooks alone: no {event} hook can read one"
+                raise SpecError(problem, (*here, "fork"))
+            _check_fork_expression(source.fork, (*here, "fork"))
+
+
+def _check_fork_expression(wanted: ForkExpression, keys: Path) -> None:
+    _check_size(len(wanted.expression), LONGEST_EXPRESSION, "characters", (*keys, "expression"))
 
 
 def _check_resource_output(reference: ResourceOutput, keys: Path) -> None:

@@ -1,13 +1,9 @@
 """What a fork is told of where the others of its sandbox answer: the same rule on every host. Pure."""
 
-import re
-
 import msgspec
 
 from dayfly.spec.lifecycle import Baseline, EnvChange, Unit
-
-_HOST = re.compile(r"\{\{\s*\.Service\.Host\s*\}\}")
-_PORT = re.compile(r"\{\{\s*\.Service\.Port\s*\}\}")
+from dayfly.spec.value_from import HOST, PORT, asked, fill
 
 
 def peers(unit: Unit) -> tuple[Baseline, ...]:
@@ -24,12 +20,12 @@ def peer(change: EnvChange) -> Baseline | None:
 
 def asks_for_port(change: EnvChange) -> bool:
     """Whether the address is none without a port."""
-    return _PORT.search(_expression(change)) is not None
+    return PORT in asked(_expression(change))
 
 
 def filled_in(change: EnvChange, host: str, port: int) -> str:
     """The variable's value once it is known where that fork answers."""
-    return _PORT.sub(str(port), _HOST.sub(host, _expression(change)))
+    return fill(_expression(change), {HOST: host, PORT: str(port)})
 
 
 def _expression(change: EnvChange) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dayfly.execute.executor import Known
+from dayfly.execute.inputs import UntoldError
 from dayfly.execute.object import read, render
 from dayfly.execute.object.run import Kind as ServedKind
 from dayfly.execute.object.run import NotServedError, Objects
@@ -42,7 +43,7 @@ class ObjectExecutor:
     def __init__(self, cluster: Cluster, outputs: Outputs) -> None:
         self._cluster = cluster
         self._objects = Objects(cluster.client, lambda: cluster.now() / 1000)
-        self._views = Views(self._objects, outputs)
+        self._views = Views(cluster, self._objects, outputs)
         self._observer = ObjectObserver(self._objects, self._views)
 
     def admit(self, name: str, unit: Unit, /) -> None:
@@ -101,10 +102,14 @@ class ObjectExecutor:
             message = words.preparing(key[1])
             objections[step.id] = Objection(reason=Reason.STARTING, message=message, since=turn.now)
             self._cluster.queue.add(sight.run.metadata.name)
-        elif said := await self._observer.ask(turn, step, key[1]):
-            sight.session.refusals.put(key, said)
-        else:
-            memory.admitted = True
+            return
+        try:
+            if said := await self._observer.ask(turn, step, key[1]):
+                sight.session.refusals.put(key, said)
+            else:
+                memory.admitted = True
+        except UntoldError as error:
+            objections[step.id] = Objection(reason=error.reason, message=str(error))
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
         """Nothing of an object is made before it is claimed."""
@@ -191,6 +196,8 @@ class ObjectExecutor:
             memory.refused = grants.objection(error, where.identity.namespace, now)
         except NotServedError as error:
             memory.refused = Objection(reason=Reason.KIND_NOT_SERVED, message=str(error), since=now)
+        except UntoldError as error:
+            memory.refused = Objection(reason=error.reason, message=str(error), since=now)
         except CannotRenderError as error:
             memory.refused = NeverRan(reason=error.reason, message=str(error))
 

@@ -1,11 +1,13 @@
 """Steps in a cluster, each in a pod of its own: prepared behind a gate, let go, ended and released by UID."""
 
 from dayfly.execute.executor import Known
+from dayfly.execute.inputs import UntoldError
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import read
 from dayfly.execute.pod.run import ForeignPodError, Pods
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import Cluster, belonging
+from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.fallback_image import FallbackImage
@@ -64,12 +66,12 @@ class StepExecutor:
 
     async def _free(self, sight: Sight, effect: Prepare) -> bool:
         """Take away a pod of that name that waits for what will never be recorded, or has waited for too long."""
-        step = sight.plan.steps[effect.unit]
-        if effect.ahead and not input_pins.label(sight.run, step):
+        step, forks = sight.plan.steps[effect.unit], teller(self._cluster, sight.run)
+        if effect.ahead and not input_pins.label(sight.run, step, forks):
             return False
         pod = sight.pods.get((effect.unit, effect.attempt))
         if pod is not None and read.gated(pod):
-            if input_pins.fits(sight.run, step, pod, sight.now) or input_pins.newer(sight.run, step, pod):
+            if input_pins.fits(sight.run, step, pod, sight.now, forks) or input_pins.newer(sight.run, step, pod):
                 return False
             await self._pods.release(pod)
         return True
@@ -84,8 +86,10 @@ class StepExecutor:
                 sight.session.pod(stored["metadata"]["uid"]).judged = self._builder.judge(stored, made)
             sight.session.refusals.drop(key)
             return
+        except UntoldError as error:
+            said: NeverRan | Objection = Objection(reason=error.reason, message=str(error), since=now)
         except CannotRenderError as error:
-            said: NeverRan | Objection = NeverRan(reason=error.reason, message=str(error))
+            said = NeverRan(reason=error.reason, message=str(error))
         except RefusedPodError as error:
             said = Objection(reason=Reason.POD_REFUSED, message=str(error), since=now)
         except NotGrantedError as error:

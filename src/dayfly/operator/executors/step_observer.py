@@ -14,6 +14,7 @@ from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.outputs.log_outputs import LogOutputs, LogWait
 from dayfly.operator.outputs.outputs import Outputs, matching
@@ -61,7 +62,7 @@ class StepObserver:
             )
         await self._missing(sight, facts)
         facts = within_limit(run.ledger, facts)  # as the scene will have them: the ledger is foreseen from these
-        _pass_over(sight, facts)
+        self._pass_over(sight, facts)
         altered = await self._altered(sight, facts)
         return Known(facts=facts, objections=altered, outputs=sight.outputs)
 
@@ -176,6 +177,19 @@ class StepObserver:
             if not ended:
                 facts[key] = read.gone(record, unit)
 
+    def _pass_over(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> None:
+        """Leave out what waits to be claimed and may not be, since it would read other than what is told by now."""
+        held = [
+            (name, attempt)
+            for (name, attempt), fact in facts.items()
+            if isinstance(fact, Held) and attempt > sight.run.ledger.unit(name).attempt and name in sight.plan.steps
+        ]
+        then = msgspec.structs.replace(sight.run, ledger=foreseen(sight.run.ledger, facts)) if held else sight.run
+        forks = teller(self._cluster, then)
+        for name, attempt in held:
+            if not input_pins.fits(then, sight.plan.steps[name], sight.pods[name, attempt], sight.now, forks):
+                del facts[name, attempt]
+
     async def _altered(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> dict[str, Objection]:
         """Pods that wait to be claimed and are not, as stored, what was made: the cluster's webhooks changed them."""
         found: dict[str, Objection] = {}
@@ -203,19 +217,6 @@ class StepObserver:
             if memory.judged:
                 found[name] = Objection(reason=Reason.POD_ALTERED, message=memory.judged, since=now)
         return found
-
-
-def _pass_over(sight: Sight, facts: dict[AttemptKey, Fact]) -> None:
-    """Leave out what waits to be claimed and may not be, since it would read other than what is told by now."""
-    held = [
-        (name, attempt)
-        for (name, attempt), fact in facts.items()
-        if isinstance(fact, Held) and attempt > sight.run.ledger.unit(name).attempt and name in sight.plan.steps
-    ]
-    then = msgspec.structs.replace(sight.run, ledger=foreseen(sight.run.ledger, facts)) if held else sight.run
-    for name, attempt in held:
-        if not input_pins.fits(then, sight.plan.steps[name], sight.pods[name, attempt], sight.now):
-            del facts[name, attempt]
 
 
 def _in_time(fact: Fact, record: UnitRecord, now: int) -> Fact:

@@ -3,13 +3,14 @@
 from typing import Any, NamedTuple
 
 from dayfly.execute.fork.read import Service
-from dayfly.execute.fork.render import Hosts, Identity, elsewhere, first_port, fork, fork_name, leading, service
+from dayfly.execute.fork.render import Hosts, Identity, elsewhere, fork, fork_name, leading, service
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.inputs import Told, resolve
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.render import SecretKey
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.fork_values import address
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.outputs.bindings import bind
@@ -52,7 +53,7 @@ class ForkBuilder:
         hosts: dict[tuple[str, str], tuple[str, int]] = {}
         for namespace, name in elsewhere(unit):
             if each := await self.service(run, Baseline(kind=KIND, namespace=namespace, name=name)):
-                hosts[namespace, name] = _address(each)
+                hosts[namespace, name] = address(each)
         inputs = await self._inputs(run, plan, unit)
         meta, place = baseline["metadata"], fork_id(of)
         made_of = (digest(unit), meta["uid"], meta["resourceVersion"], inputs, hosts, left)
@@ -116,14 +117,10 @@ class ForkBuilder:
         for namespace, name in elsewhere(unit):
             own = fork_name(run.ledger.target.name, run.ledger.uid, namespace, name)
             if each := self._cluster.services.get(own, namespace):
-                found[namespace, name] = _address(each)
+                found[namespace, name] = address(each)
         return found
 
 
 def _identity(run: RunObject, of: Baseline) -> Identity:
     own = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
     return Identity(own, run.metadata.name, owner(run))
-
-
-def _address(each: Service) -> tuple[str, int]:
-    return f"{each.metadata.name}.{each.metadata.namespace}.svc", first_port(each)

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dayfly.execute.fields import Given
+from dayfly.execute.inputs import UntoldError
 from dayfly.execute.object import read, render
 from dayfly.execute.object.read import Standing
 from dayfly.execute.object.run import Objects
@@ -166,11 +167,16 @@ class ObjectObserver:
         """What stands in the way of the object that is to be made next, by the server's word.
 
         What cannot be rendered is no objection: once it is claimed the attempt is void, which counts and is said.
+
+        Raises:
+            UntoldError: a fork cannot tell now what it is to be made of.
         """
         where = object_view.place(turn.run, step, attempt)
         namespace = where.identity.namespace
         try:
             manifest = await self._views.manifest(turn.run, turn.plan, where, turn.given.get(step.id, {}))
+        except UntoldError:
+            raise
         except CannotRenderError:
             return None
         view = await self._views.look(where, turn.now)

@@ -9,6 +9,8 @@ from dayfly.execute.object.render import Identity
 from dayfly.execute.object.run import Kind, NotServedError, Objects
 from dayfly.execute.pod import names
 from dayfly.kube import errors
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.objects import grants
 from dayfly.operator.outputs.outputs import Outputs
@@ -73,7 +75,8 @@ def place(run: RunObject, step: Step, attempt: int) -> Place:
 class Views:
     """Looks at objects, and gathers what they are made of."""
 
-    def __init__(self, objects: Objects, outputs: Outputs) -> None:
+    def __init__(self, cluster: Cluster, objects: Objects, outputs: Outputs) -> None:
+        self._cluster = cluster
         self._objects = objects
         self._outputs = outputs
 
@@ -99,12 +102,13 @@ class Views:
         """What is sent, with the values of the step's inputs; `given` are those that the target has for it.
 
         Raises:
+            UntoldError: a fork cannot tell now what it is made of.
             CannotRenderError: a value is not there, or cannot stand where it is to.
             errors.ApiError: the server cannot be asked.
         """
         values: dict[str, bytes | None] = {}
-        step = plan.steps[where.identity.unit]
-        sources = resolve(run.ledger, step.unit, step.resource, cleans=False, given=given).sources
+        step, forks = plan.steps[where.identity.unit], teller(self._cluster, run)
+        sources = resolve(run.ledger, step.unit, step.resource, cleans=False, given=given, forks=forks).sources
         for name, source in sources.items():
             if isinstance(source, Told):
                 producer = plan.steps[source.unit].unit

@@ -11,6 +11,7 @@ from dayfly.execute.pod.render import PodAttempt, SecretKey
 from dayfly.execute.pod.render import pod as render
 from dayfly.execute.webhook.render import as_exec
 from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.namespaces import Namespaces, Runner
@@ -121,8 +122,8 @@ class PodBuilder:
         self, run: RunObject, plan: Plan, place: tuple[str, int], given: Given, start_before: int, restricted: bool
     ) -> PodAttempt:
         unit, number = place
-        step = plan.steps[unit]
-        read = resolve(run.ledger, step.unit, step.resource, cleans=not step.creates, given=given)
+        step, forks = plan.steps[unit], teller(self._cluster, run)
+        read = resolve(run.ledger, step.unit, step.resource, cleans=not step.creates, given=given, forks=forks)
         inputs = {
             name: input_pins.where(run, source.unit, source.output) if isinstance(source, Told) else source
             for name, source in read.sources.items()
@@ -144,7 +145,7 @@ class PodBuilder:
             restricted=restricted,
             cleaning=not step.creates,
             start_before=start_before or self._cluster.now() + limits.schedule_ms + limits.pull_ms,
-            reads=input_pins.label(run, step),
+            reads=input_pins.label(run, step, forks),
         )
 
 

@@ -1,0 +1,44 @@
+"""What the forks of a run tell its steps: their names, where they answer, whether they do. By the caches alone."""
+
+from dayfly.execute.fork import read
+from dayfly.execute.fork.read import Service
+from dayfly.execute.fork.render import first_port, fork_name
+from dayfly.execute.inputs import Forks, UntoldError
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RunObject, owned
+from dayfly.plan.reasons import Reason
+from dayfly.plan.world import Running
+from dayfly.spec.lifecycle import ForkValue, fork_id
+from dayfly.spec.run import ALIVE
+from dayfly.spec.value_from import HOST, NAME, PORT, READY, asked, fill
+
+
+def teller(cluster: Cluster, run: RunObject) -> Forks:
+    """What each fork of the run tells at this moment."""
+
+    def told(value: ForkValue) -> str:
+        of = value.fork_of
+        own = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
+        record, seen = run.ledger.unit(fork_id(of)), cluster.forks.get(own, of.namespace)
+        if record.state not in ALIVE or seen is None or seen.metadata.uid != record.ref:
+            raise UntoldError(Reason.WAITING_FOR_FORKS, f"{fork_id(of)} is not there to be asked")
+        leads = cluster.services.get(own, of.namespace)
+        host, port = address(leads) if leads is not None and owned(leads.metadata, run) else ("", 0)
+        known = {NAME: own, HOST: host, PORT: str(port or ""), READY: "true" if _answers(cluster, seen) else "false"}
+        if missing := [word for word in asked(value.expression) if not known[word]]:
+            what = f"no Service with a port leads to the baseline {of.namespace}/{of.name}, so its fork has no address"
+            raise UntoldError(Reason.FORK_WITHOUT_SERVICE, f"{{{{.{missing[0]}}}}}: {what}")
+        return fill(value.expression, known)
+
+    return told
+
+
+def address(service: Service) -> tuple[str, int]:
+    """Where a fork's Service answers in the cluster; port 0 if it has none."""
+    return f"{service.metadata.name}.{service.metadata.namespace}.svc", first_port(service)
+
+
+def _answers(cluster: Cluster, seen: read.Workload) -> bool:
+    """Whether all its pods do, those of an older form counted as none."""
+    fact = read.fork(seen, (), cluster.now())
+    return isinstance(fact, Running) and fact.ready

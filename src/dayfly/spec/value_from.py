@@ -1,0 +1,89 @@
+"""Where values come from that are no constants: outputs of a sandbox's resources, and what its forks tell.
+
+What a fork tells is an expression: a text in which `{{.Service.Host}}` stands for where the fork answers.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.lifecycle import Baseline, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HOST, PORT, NAME, READY = "Service.Host", "Service.Port", "Name", "Ready"
+ADDRESS = (HOST, PORT)
+"""What a fork is told of another one: that starts it anew when it changes, so it is what hardly ever does."""
+TOLD = (HOST, PORT, NAME, READY)
+"""What a step is told of a fork: it reads it once, as it is then."""
+LONGEST_EXPRESSION = 4096
+
+_ACTION = re.compile(r"\{\{\s*\.([A-Za-z]+(?:\.[A-Za-z]+)*)\s*\}\}")
+
+
+class ResourceOutput(Struct, frozen=True, kw_only=True):
+    """An output of a resource: `output_key` is `<step>.<output>`."""
+
+    name: str
+    output_key: str
+
+
+class ValueFrom(Struct, frozen=True, kw_only=True):
+    """A value that another resource of the same sandbox makes."""
+
+    resource: ResourceOutput
+
+
+class WorkloadRef(Struct, frozen=True, kw_only=True):
+    """A baseline workload."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def baseline(self) -> Baseline:
+        """The same as documents name it."""
+        # Examples call Argo's kind by a name that no cluster knows.
+        kind = "Rollout" if self.kind == "ArgoRollout" else self.kind
+        return Baseline(kind=kind, namespace=self.namespace, name=self.name)
+
+
+class ForkExpression(Struct, frozen=True, kw_only=True):
+    """A value made of a fork of this sandbox, like `{{.Service.Host}}`."""
+
+    fork_of: WorkloadRef
+    expression: str
+
+
+class HookSource(Struct, frozen=True, kw_only=True):
+    """Where a hook's value comes from: exactly one is given."""
+
+    resource: ResourceOutput | None = None
+    fork: ForkExpression | None = None
+
+
+def check_expression(expression: str, known: tuple[str, ...], keys: Path) -> None:
+    """Refuse an expression that holds more than text and what is known.
+
+    Raises:
+        SpecError: with the words that there are.
+    """
+    rest = _ACTION.sub(lambda action: "" if action[1] in known else action[0], expression)
+    if "{{" in rest or "}}" in rest:
+        words = [f"{{{{.{word}}}}}" for word in known]
+        problem = f"{quote(expression)} holds more than text, {', '.join(words[:-1])} and {words[-1]}"
+        raise SpecError(problem, keys)
+
+
+def asked(expression: str) -> frozenset[str]:
+    """What of a fork an expression names."""
+    return frozenset(_ACTION.findall(expression))
+
+
+def fill(expression: str, told: Mapping[str, str]) -> str:
+    """The expression with what a fork tells in its places; `told` has all that it names."""
+    return _ACTION.sub(lambda action: told[action[1]], expression)

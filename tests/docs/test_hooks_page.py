@@ -1,0 +1,29 @@
+"""The page on hooks: what it says to type is typed, and no event, source or word of a fork is missing."""
+
+import msgspec
+
+from dayfly.plan.reasons import Reason
+from dayfly.spec import value_from
+from dayfly.spec.lifecycle import PRE_STOP_TRIES, Event
+from docs.conftest import ROOT, Person
+
+PAGE = ROOT / "docs" / "hooks.md"
+
+
+def test_what_the_page_shows_is_what_one_gets(person: Person):
+    found = person.follow(PAGE)
+    assert not found, "\n".join(found)
+
+
+def test_every_event_and_source_is_told():
+    page = PAGE.read_text()
+    assert all(f"| `{event}` |" in page for event in Event)
+    assert all(f"| `valueFrom.{field.encode_name}:" in page for field in msgspec.structs.fields(value_from.HookSource))
+    assert all(f"| `{{{{.{word}}}}}` |" in page for word in value_from.TOLD)
+    assert f"given up after {PRE_STOP_TRIES} tries" in page
+
+
+def test_every_reason_that_it_names_is_one():
+    page = PAGE.read_text()
+    ours = (Reason.FORK_WITHOUT_SERVICE, Reason.FORK_WITHOUT_PORT, Reason.HOOK_FAILED, Reason.RESOURCE_FAILED)
+    assert all(f"`{reason}`" in page for reason in (*ours, Reason.CLEANUP_STUCK))

@@ -1,0 +1,60 @@
+"""What forks tell the hooks of their sandbox on this machine: names, addresses, whether they answer; and what if not."""
+
+from dayfly.spec.lifecycle import As, Baseline, ForkValue, Input
+from embedded import documents as doc
+from embedded.machine import until
+from embedded.test_forks import declare, port
+
+OF = Baseline(kind="Deployment", namespace="default", name="app")
+
+
+def told(name, expression):
+    return Input(name=name, fork=ForkValue(fork_of=OF, expression=expression), as_=As(env=name.upper()))
+
+
+READS = (
+    told("where", "http://{{.Service.Host}}:{{ .Service.Port }}/"),
+    told("who", "{{.Name}}"),
+    told("answers", "{{.Ready}}"),
+)
+SAY = 'echo "$WHERE $WHO $ANSWERS absent:$DAYFLY_ABSENT_INPUTS" >> "$JOURNAL.%s"'
+HOOKS = doc.hooks(
+    post_start=[doc.step("warm", SAY % "warm", inputs=READS)], pre_stop=[doc.step("drain", SAY % "drain", inputs=READS)]
+)
+
+
+def said(machine, name):
+    return machine.journal.with_name(f"{machine.journal.name}.{name}").read_text()
+
+
+async def test_hooks_are_told_where_a_fork_answers_and_whether_it_does(machine):
+    await declare(machine)
+    await machine.host.offer(doc.offer(HOOKS, forks=[doc.fork()]))
+    await machine.ready()
+    expected = f"http://127.0.0.1:{port(machine)}/ app true absent:\n"
+    assert said(machine, "warm") == expected
+    await machine.finish()
+    assert said(machine, "drain") == expected
+
+
+async def test_without_a_port_what_creates_waits_until_its_baseline_has_one(machine):
+    await machine.baseline(command=("/bin/sh", "-c", "exec sleep 7200"), port=0)
+    await machine.host.offer(doc.offer(HOOKS, forks=[doc.fork()]))
+    await machine.said("warm", "ForkWithoutPort")
+    assert "{{.Service." in machine.unit("warm").message
+    assert "the baseline app has no port where its fork could answer" in machine.unit("warm").message
+    await declare(machine)
+    await machine.ready()
+    assert said(machine, "warm").startswith("http://127.0.0.1:")
+    await machine.finish()
+
+
+async def test_without_a_port_what_stops_runs_all_the_same_and_is_told_what_is_absent(machine):
+    await machine.baseline(command=("/bin/sh", "-c", "exec sleep 7200"), port=0)
+    await machine.host.offer(doc.offer(HOOKS, forks=[doc.fork()]))
+    await machine.said("warm", "ForkWithoutPort")
+    await machine.finish()
+    await until(lambda: said(machine, "drain"), "what it found")
+    assert said(machine, "drain").startswith(" app ")
+    assert said(machine, "drain").endswith(" absent:where\n")
+    assert b"it is passed as absent" in machine.log("drain")

@@ -1,0 +1,203 @@
+"""What forks tell the hooks of their sandbox in a cluster: names, addresses, whether they answer; and what if they cannot."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rig.forking import play
+from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, ready, wish
+from rig.world import Unit, World
+
+from dayfly.execute.fork.read import Service, ServicePort, ServiceSpec, Workload, WorkloadSpec, WorkloadStatus
+from dayfly.execute.inputs import UntoldError
+from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, OwnerReference
+from dayfly.operator.cluster.fork_values import teller
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.spec.lifecycle import Baseline, ForkValue, Target
+from dayfly.spec.run import Run, State, UnitRecord
+
+OF = fork()["forkOf"]
+SERVICES = "/api/v1/namespaces/shop/services"
+UNITS = RETRY_UNITS | {"warm": Unit(creates=True, once=True), "drain": Unit(creates=False, drains=True)}
+SCENE = Scene(RETRY, UNITS, forked)
+
+
+def told(name: str, expression: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fork": {"forkOf": OF, "expression": expression}}}
+
+
+READS = [
+    told("where", "http://{{ .Service.Host }}:{{.Service.Port}}/"),
+    told("who", "{{.Name}}"),
+    told("answers", "{{.Ready}}"),
+]
+WARM = {"name": "warm", "script": "#!/bin/sh\n", "inputs": READS}
+DRAIN = {"name": "drain", "script": "#!/bin/sh\n", "inputs": READS}
+PUBLISH = {
+    "name": "publish",
+    "inputs": READS,
+    "object": {
+        "manifest": {"apiVersion": "db.example.org/v1", "kind": "Claim", "spec": {"url": "", "by": ""}},
+        "set": {"/spec/url": {"input": "where"}, "/spec/by": {"input": "who"}},
+        "ready": {"condition": "Ready"},
+    },
+}
+
+
+def hooked(post_start: dict[str, Any] = WARM) -> dict[str, Any]:
+    hooks = {"postStart": [post_start], "preStop": [DRAIN]}
+    return wish(forks=[fork()], hooks=hooks, runner={"image": "busybox:1"})
+
+
+def given(world: World, unit: str) -> dict[str, bytes]:
+    """What the one attempt of a step found in its environment."""
+    [found] = [values for (_, name, _), values in world.cloud.given.items() if name == unit]
+    return found
+
+
+def unit(world: World, name: str) -> dict[str, Any]:
+    return next((each for each in world.status().get("units", ()) if each["id"] == name), {})
+
+
+def workload(uid: str = "w", replicas: int = 1, available: int = 1) -> Workload:
+    status = WorkloadStatus(replicas=available, updated_replicas=available, available_replicas=available)
+    meta = AnnotatedMeta(name="own", namespace="shop", uid=uid)
+    return Workload(metadata=meta, spec=WorkloadSpec(replicas=replicas), status=status)
+
+
+def service(owner: str = "r") -> Service:
+    owners = [OwnerReference(api_version="v1", kind="Run", name="box", uid=owner)]
+    meta = ObjectMeta(name="own", namespace="shop", owner_references=owners)
+    return Service(metadata=meta, spec=ServiceSpec(ports=[ServicePort(port=80)]))
+
+
+def asks(expression: str, seen: Workload | None, leads: Service | None, state: State = State.CLAIMED) -> str:
+    """What the fork of a run tells, by what the caches hold."""
+    target = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
+    record = UnitRecord(attempt=1, state=state, ref="w", kind="fork", generation="g")
+    ledger = Run(uid="u", target=target, plan="", units={"fork:shop/web": record})
+    run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger)
+    caches = SimpleNamespace(get=lambda *_: seen), SimpleNamespace(get=lambda *_: leads)
+    cluster = SimpleNamespace(forks=caches[0], services=caches[1], now=lambda: 0)
+    of = Baseline(kind="Deployment", namespace="shop", name="web")
+    return teller(cluster, run)(ForkValue(fork_of=of, expression=expression))
+
+
+@pytest.mark.parametrize(
+    ("seen", "state"),
+    [(None, State.CLAIMED), (workload("another"), State.CLAIMED), (workload(), State.DONE), (workload(), State.VOID)],
+)
+def test_a_fork_that_is_not_the_ledgers_tells_nothing(seen, state):
+    with pytest.raises(UntoldError, match="fork:shop/web is not there") as caught:
+        asks("{{.Ready}}", seen, service(), state)
+    assert caught.value.reason == "WaitingForForks"
+
+
+@pytest.mark.parametrize("leads", [None, service("another's run")])
+def test_of_somebody_elses_service_nothing_is_told(leads):
+    for expression in ("{{.Service.Host}}", "{{.Service.Port}}"):
+        with pytest.raises(UntoldError, match="no Service with a port leads") as caught:
+            asks(expression, workload(), leads)
+        assert caught.value.reason == "ForkWithoutService"
+    assert asks("{{.Ready}} and text", workload(), leads) == "true and text"
+    assert asks("{{.Service.Host}}", workload(), service()) == "own.shop.svc"
+
+
+@pytest.mark.parametrize(("available", "said"), [(2, "true"), (1, "false"), (0, "false")])
+def test_it_answers_once_all_its_pods_do(available, said):
+    assert asks("{{.Ready}}", workload(replicas=2, available=available), None) == said
+
+
+def test_hooks_are_told_where_a_fork_answers_and_whether_it_does():
+    async def story(world: World) -> None:
+        world.sandbox(hooked())
+        await world.until(lambda: ready(world), "ready", 120)
+        [made] = world.forks.all()
+        own = made["metadata"]["name"]
+        warm = given(world, "warm")
+        assert warm["WHERE"].decode() == f"http://{own}.shop.svc:80/"
+        assert (warm["WHO"].decode(), warm["ANSWERS"]) == (own, b"true")
+        world.delete()
+        await gone(world)
+        drain = given(world, "drain")
+        assert {name: drain[name] for name in ("WHERE", "WHO", "ANSWERS")} == {
+            name: warm[name] for name in ("WHERE", "WHO", "ANSWERS")
+        }
+        assert drain["DAYFLY_ABSENT_INPUTS"] == b""
+
+    world = play(story, scene=SCENE)
+    order = [(line.what, line.unit) for line in world.cloud.log if line.unit in ("warm", "drain", "fork:shop/web")]
+    assert order.index(("start", "fork:shop/web")) < order.index(("start", "warm"))
+    assert order.index(("end", "drain")) < order.index(("end", "fork:shop/web"))
+
+
+def test_without_a_service_what_creates_waits_and_goes_on_once_there_is_one():
+    async def story(world: World) -> None:
+        service = world.forks.of("web", "services")
+        world.ask("DELETE", f"{SERVICES}/web")
+        world.sandbox(hooked())
+        await world.until(lambda: unit(world, "warm").get("reason") == "ForkWithoutService", "the lack", 120)
+        said = "no Service with a port leads to the baseline shop/web, so its fork has no address"
+        assert said in unit(world, "warm")["message"]
+        assert unit(world, "warm")["state"] == "waiting"
+        assert not world.cloud.starts("warm")
+        world.ask("POST", SERVICES, {"metadata": {"name": "web"}, "spec": service["spec"]})
+        await world.until(lambda: ready(world), "ready", 120)
+        assert given(world, "warm")["WHERE"].endswith(b".shop.svc:80/")
+        world.delete()
+        await gone(world)
+
+    play(story, scene=SCENE)
+
+
+def test_without_a_service_what_stops_runs_all_the_same_and_is_told_what_is_absent():
+    async def story(world: World) -> None:
+        world.ask("DELETE", f"{SERVICES}/web")
+        world.sandbox(hooked())
+        await world.until(lambda: unit(world, "warm").get("reason") == "ForkWithoutService", "the lack", 120)
+        world.kubelet.scripts["drain"].runs = 30
+        world.delete()
+        await world.until(lambda: "it is passed as absent" in unit(world, "drain").get("message", ""), "a word", 60)
+        await gone(world)
+        drain = given(world, "drain")
+        assert (drain["WHERE"], drain["DAYFLY_ABSENT_INPUTS"]) == (b"", b"where")
+        assert drain["WHO"]
+        assert not world.cloud.starts("warm")
+
+    play(story, scene=SCENE)
+
+
+def test_an_object_of_a_hook_is_made_of_what_a_fork_tells_and_goes_after_it():
+    async def story(world: World) -> None:
+        world.may("claims.db.example.org")
+        world.sandbox(hooked(PUBLISH))
+        await world.until(lambda: ready(world), "ready", 120)
+        [made], [claim] = world.forks.all(), world.cluster.objects("claims")
+        own = made["metadata"]["name"]
+        assert claim["spec"] == {"url": f"http://{own}.shop.svc:80/", "by": own}
+        world.delete()
+        await gone(world)
+        assert not world.cluster.objects("claims")
+
+    play(story, scene=SCENE)
+
+
+def test_an_object_of_a_hook_waits_for_a_fork_that_cannot_tell():
+    async def story(world: World) -> None:
+        world.may("claims.db.example.org")
+        service = world.forks.of("web", "services")
+        world.ask("DELETE", f"{SERVICES}/web")
+        world.sandbox(hooked(PUBLISH))
+        await world.until(lambda: unit(world, "publish").get("reason") == "ForkWithoutService", "the lack", 120)
+        assert not world.cluster.objects("claims")
+        assert "publish" not in world.ledger()["units"], "nothing was permitted"
+        world.ask("POST", SERVICES, {"metadata": {"name": "web"}, "spec": service["spec"]})
+        await world.until(lambda: ready(world), "ready", 120)
+        [claim] = world.cluster.objects("claims")
+        assert claim["spec"]["url"].endswith(".shop.svc:80/")
+        world.delete()
+        await gone(world)
+
+    play(story, scene=SCENE)
