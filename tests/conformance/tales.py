@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dayfly.execute.outputs import RUN_OUTPUT_LIMIT
-from dayfly.spec.lifecycle import Baseline, Fork, Lifecycle, Timeouts, Unit
+from dayfly.spec.lifecycle import As, Baseline, Fork, ForkValue, Input, Lifecycle, Timeouts, Unit
 from embedded import documents as doc
 from webhook.sending import unit
 
@@ -51,12 +51,18 @@ class Tale(NamedTuple):
     lost: frozenset[str] = frozenset()
 
 
-def step(name: str, *, reads: tuple[str, ...] = (), outputs: tuple[str, ...] = (), **limits: object) -> Unit:
-    """A script that reads `unit.output` into the variable OUTPUT."""
+def step(
+    name: str,
+    *,
+    reads: tuple[str, ...] = (),
+    outputs: tuple[str, ...] = (),
+    told: tuple[Input, ...] = (),
+    **limits: object,
+) -> Unit:
+    """A script that reads `unit.output` into the variable OUTPUT, and what it is told by forks."""
     places = [(output, f"/tmp/conformance.{name}.{output}") for output in outputs]
-    return doc.step(
-        name, image="busybox:1", inputs=[f"{each.split('.')[1]}={each}" for each in reads], outputs=places, **limits
-    )
+    given = [*(f"{each.split('.')[1]}={each}" for each in reads), *told]
+    return doc.step(name, image="busybox:1", inputs=given, outputs=places, **limits)
 
 
 def behaves(unit: Unit, how: Behaviour, begun: str) -> str:
@@ -73,17 +79,23 @@ def behaves(unit: Unit, how: Behaviour, begun: str) -> str:
     return "\n".join((*lines, ""))
 
 
-def call(name: str, *, reads: tuple[str, ...] = (), outputs: tuple[str, ...] = (), **more: Any) -> Unit:
-    """A webhook that reads `unit.output` into its path; where its server is, its host says."""
+def call(
+    name: str, *, reads: tuple[str, ...] = (), outputs: tuple[str, ...] = (), told: tuple[Input, ...] = (), **more: Any
+) -> Unit:
+    """A webhook that reads `unit.output` into its path, and into its body what it is told by forks.
+
+    Where its server is, its host says.
+    """
     made = unit(
         "https://server.example/",
         name=name,
         path=[{"$input": each.split(".")[1]} for each in reads],
         outputs={output: {"json_path": f"$.{output}"} for output in outputs},
+        **({"body": {item.name: {"$input": item.name} for item in told}} if told else {}),
         **more,
     )
     given = tuple(doc.given(f"{each.split('.')[1]}={each}") for each in reads)
-    return msgspec.structs.replace(made, inputs=given)
+    return msgspec.structs.replace(made, inputs=(*given, *told))
 
 
 def toy(name: str, *reads: str) -> Unit:
@@ -96,6 +108,10 @@ SHOP = "shop"
 APP = Baseline(kind="Deployment", namespace=SHOP, name="app")
 FORK = Unit(name="app", kind="fork", timeouts=Timeouts(grace_ms=1_000), fork=Fork(baseline=APP))
 READY, DELETE, GONE = Act("until", "", "AllDesiredWorkloadsReady"), Act("delete"), Act("gone")
+TOLD = tuple(
+    Input(name=word.lower(), fork=ForkValue(fork_of=APP, expression=f"{{{{.{word}}}}}"), as_=As(env=word.upper()))
+    for word in ("Name", "Ready")
+)
 MAKE = step("make", outputs=("url",))
 URL = {"url": b"db://1"}
 
@@ -202,6 +218,27 @@ TALES = {
         ),
         (READY, DELETE, GONE),
         {"db/make": Behaviour(outputs=URL)},
+        kept=(FORK,),
+    ),
+    "all four events around a fork": Tale(
+        (
+            *_life(MAKE),
+            doc.hooks(
+                pre_start=[step("before", reads=("db:make.url",))],
+                post_start=[
+                    call("announce", outputs=("id",), told=TOLD),
+                    step("warm", reads=("announce.id",), told=TOLD),
+                ],
+                pre_stop=[step("drain", told=TOLD)],
+                post_stop=[call("withdraw", reads=("announce.id",), method="DELETE", idempotent=True)],
+            ),
+        ),
+        (READY, DELETE, GONE),
+        {
+            "db/make": Behaviour(outputs=URL),
+            "announce": Behaviour(outputs={"id": b"r-1"}, statuses=(201,)),
+            "withdraw": Behaviour(statuses=(204,)),
+        },
         kept=(FORK,),
     ),
     "a fork that never came": Tale(
