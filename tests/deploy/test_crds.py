@@ -104,6 +104,14 @@ def fork(**customizations):
     return {"forkOf": of, "customizations": customizations}
 
 
+TOLD = {"forkOf": fork()["forkOf"], "expression": "{{.Service.Host}}"}
+
+
+def of_fork(source):
+    """A hook with an input from there."""
+    return {"name": "a", "script": SCRIPT, "inputs": [{"name": "x", "valueFrom": source}]}
+
+
 REFUSED = [
     (plugin(meta="p.2"), 'metadata.name must be "p.1.0.0", which is spec.name in lower case with . for @'),
     (plugin(name="p@1"), "spec.name in body should match"),
@@ -198,6 +206,20 @@ REFUSED = [
             hooks={"preStart": [{"name": "a", "script": SCRIPT, "inputs": [{"name": "x", "valueFromSandbox": True}]}]}
         ),
         "spec.hooks.preStart[0].inputs[0]: Invalid value: a hook's input needs exactly one of value, valueFromStep",
+    ),
+    *(
+        (
+            sandbox(forks=[fork()], hooks={event: [of_fork({"fork": TOLD})]}),
+            f"spec.hooks.{event}[0].inputs[0]: Invalid value: a hook's input needs exactly one of",
+        )
+        for event in ("preStart", "postStop")
+    ),
+    *(
+        (
+            sandbox(forks=[fork()], hooks={"postStart": [of_fork(source)]}),
+            "spec.hooks.postStart[0].inputs[0].valueFrom: Invalid value: needs exactly one of resource and fork",
+        )
+        for source in ({}, {"fork": TOLD, "resource": {"name": "db", "outputKey": "a.b"}})
     ),
     (
         sandbox(defaultRouteGroup={"endpoints": [{"name": "a", "target": "ftp://x:1"}]}),
@@ -421,6 +443,12 @@ class TestServer:
     def patch(self, served, spec):
         path = f"{BASE}/namespaces/default/sandboxes/live?dryRun=All"
         return served.ask("PATCH", path, {"spec": spec}, kind="application/merge-patch+json")
+
+    @pytest.mark.parametrize("event", ["postStart", "preStop"])
+    def test_a_hook_beside_forks_may_be_told_by_one(self, served, event):
+        body = sandbox("told", forks=[fork()], hooks={event: [of_fork({"fork": TOLD})]})
+        answer = served.ask("POST", f"{place(body)}&dryRun=All", body)
+        assert answer.status == 201, answer.message
 
     def test_a_published_plugin_never_changes(self, served):
         body = plugin()

@@ -37,7 +37,12 @@ def test_a_readme_of_what_needs_a_cluster_can_be_followed(name: str, tmp_path: P
 
 # What each README's commands are there to show.
 _SEEN = {
+    "mixed-tenant": "makes a ",
+    "object-claim": "makes a ",
+    "object-database": "makes a ",
     "object-job": "makes a Job",
+    "object-workflow": "makes a ",
+    "service-binding": "makes a ",
     "volume-backup": "$VOLUME = $.spec.volume of the Machine",
     "sqlite-notes": "http://127.0.0.1:",
     "python-step": "registered ada, grace in",
