@@ -90,11 +90,44 @@ class TestSessions:
         mine = sessions.of(a_run())
         mine.resources["db"] = object()
         assert mine.pod("p") is mine.pod("p")
-        mine.work.gone.add("p")
-        mine.rest()
+        mine.work.gone |= {"p"}
+        sessions.rest("box")
         assert mine.work.gone == set()
         sessions.reset()
         assert mine.resources == {}
+
+    def test_of_a_run_that_rests_only_the_fence_is_remembered(self):
+        sessions = Sessions(lambda _: None)
+        sessions.of(a_run()).fenced = True
+        sessions.rest("box")
+        assert sessions.find(a_run()) is None
+        assert sessions.of(a_run()).fenced
+        sessions.rest("box")
+        assert not sessions.of(a_run("another")).fenced, "one that is born again under its name is not"
+        sessions.of(a_run()).fenced = True
+        sessions.rest("box")
+        sessions.drop("box")
+        assert not sessions.of(a_run()).fenced, "its name may come back"
+
+    @pytest.mark.parametrize(
+        "remembered", ["pods", "objects", "resources", "refusals", "stuck", "refused", "waiting", "dealt_with"]
+    )
+    def test_a_run_that_rests_keeps_what_is_remembered_of_it(self, remembered):
+        sessions = Sessions(lambda _: None)
+        mine, key = sessions.of(a_run()), ("db/make", 1)
+        match remembered:
+            case "refusals":
+                mine.refusals.put(key, Objection(reason="Quota", message="m", since=1))
+            case "stuck" | "refused":
+                getattr(mine.forks, remembered)["fork:shop/app"] = object()
+            case "waiting":
+                mine.logs.waiting[key] = object()
+            case "dealt_with":
+                mine.logs.dealt_with |= {key}
+            case _:
+                getattr(mine, remembered)["x"] = object()
+        sessions.rest("box")
+        assert sessions.find(a_run()) is mine
 
 
 def given(name: str, unit: str, output: str) -> Input:

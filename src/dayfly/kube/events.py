@@ -21,7 +21,7 @@ from dayfly.kube.objects import EVENTS, ObjectReference
 log = logging.getLogger(__name__)
 
 _NOTE_MOST = 1024  # bytes, the server's own limit
-_REMEMBERED = 10_000
+_REMEMBERED = 4_096
 _WAITING_MOST = 1_000
 
 

@@ -124,8 +124,7 @@ class Reconciler:
 
     def rest(self, run: str) -> None:
         """Nothing is under way in that run: keep nothing of it in memory. Most sandboxes rest most of the time."""
-        if session := self.sessions.find(self._cluster.ledger.get(run)):
-            session.rest()
+        self.sessions.rest(run)
 
     async def close(self) -> None:
         """Look at nothing any more."""

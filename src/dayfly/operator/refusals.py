@@ -11,8 +11,13 @@ AGAIN_S = 5.0
 class Refusals:
     """Those of one run. An `Objection` may pass and is tried again; `NeverRan` is for good and uses the attempt up."""
 
+    __slots__ = ("_said",)
+
     def __init__(self) -> None:
         self._said: dict[AttemptKey, Objection | NeverRan] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._said)
 
     def put(self, key: AttemptKey, said: Objection | NeverRan) -> None:
         """Note what was said of one attempt."""

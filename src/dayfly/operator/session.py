@@ -47,20 +47,21 @@ class Sight(msgspec.Struct):
     forks: ForkSight = msgspec.field(default_factory=lambda: ForkSight(ForkMemory(Refusals())))
 
 
-class Work:
+class Work(msgspec.Struct):
     """What a run that has something under way needs for its next turn; found again when it is looked at again."""
 
-    def __init__(self) -> None:
-        self.plan: tuple[str, Plan] | None = None
-        """By the digest of the forks that are wished for."""
-        self.gone: set[str] = set()
-        """UIDs of pods that a quorum read has said to be gone."""
-        self.scene: Scene | None = None
-        self.sight: Sight | None = None
+    plan: tuple[str, Plan] | None = None
+    """By the digest of the forks that are wished for."""
+    gone: frozenset[str] = frozenset()
+    """UIDs of pods that a quorum read has said to be gone."""
+    scene: Scene | None = None
+    sight: Sight | None = None
 
 
 class Session:
-    """All that this process remembers of one Run object."""
+    """All that this process remembers of one Run object. There may be as many as runs, so it is kept small."""
+
+    __slots__ = ("fenced", "forks", "ledger", "logs", "name", "objects", "pods", "refusals", "resources", "uid", "work")
 
     def __init__(self, run: RunObject) -> None:
         self.name, self.uid, self.ledger = run.metadata.name, run.metadata.uid, run.ledger.uid
@@ -81,9 +82,11 @@ class Session:
         """What is remembered of the pod of that UID."""
         return self.pods.setdefault(uid, PodMemory())
 
-    def rest(self) -> None:
-        """Nothing is under way: most sandboxes rest most of the time, and their number is what memory goes by."""
-        self.work = Work()
+    @property
+    def is_blank(self) -> bool:
+        """Whether it remembers no more than that its target was fenced."""
+        remembered = (self.pods, self.objects, self.resources, self.forks.stuck, self.forks.refused)
+        return not (any(remembered) or self.refusals or self.logs.waiting or self.logs.dealt_with)
 
 
 class Sessions:
@@ -94,6 +97,8 @@ class Sessions:
         self._dropped = dropped
         self._by_name: dict[str, Session] = {}
         self._by_ledger: dict[str, Session] = {}
+        self._resting: dict[str, str] = {}
+        """The UIDs of runs, by their names, of which nothing need be remembered but that their targets were fenced."""
 
     def find(self, run: RunObject | None) -> Session | None:
         """The run's own, if anything was remembered of it."""
@@ -104,9 +109,22 @@ class Sessions:
         """The run's own, begun if there is none."""
         found = self._by_name.get(run.metadata.name)
         if found is None or found.uid != run.metadata.uid:
+            fenced = self._resting.get(run.metadata.name) == run.metadata.uid
             self.drop(run.metadata.name)
             found = self._by_name[run.metadata.name] = self._by_ledger[run.ledger.uid] = Session(run)
+            found.fenced = fenced
         return found
+
+    def rest(self, name: str) -> None:
+        """Nothing is under way in that run: most rest most of the time, and their number is what memory goes by."""
+        found = self._by_name.get(name)
+        if found is None:
+            return
+        found.work = Work()
+        if found.is_blank:
+            del self._by_name[name], self._by_ledger[found.ledger]
+            if found.fenced:
+                self._resting[name] = found.uid
 
     def by_ledger(self, uid: str) -> Session:
         """That of a turn which is being taken.
@@ -123,7 +141,8 @@ class Sessions:
 
     def drop(self, name: str) -> None:
         """The run of that name is no more."""
+        self._resting.pop(name, None)
         if found := self._by_name.pop(name, None):
             self._by_ledger.pop(found.ledger, None)
-            found.rest()
+            found.work = Work()
             self._dropped(found)

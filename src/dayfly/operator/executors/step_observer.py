@@ -158,8 +158,7 @@ class StepObserver:
 
         Of those that are recorded it matters where cleanup or another attempt would follow.
         """
-        run = sight.run
-        gone = sight.session.work.gone
+        run, work = sight.run, sight.session.work
         for name, record in run.ledger.units.items():
             key = name, record.attempt
             ended = record.state is State.DONE and (sight.closing or record.outcome == "failed")
@@ -167,13 +166,13 @@ class StepObserver:
                 continue
             unit = _unit(sight.plan, name)
             pod = None
-            if record.ref not in gone:
+            if record.ref not in work.gone:
                 pod = await self._client.find(PODS, names.pod_name(run.ledger.uid, *key), names.namespace_of(unit))
             if pod is not None and pod.metadata.uid == record.ref:
                 sight.pods[key] = pod
                 facts[key] = _in_time(await self._read(sight, *key, pod), record, self._cluster.now())
                 continue
-            gone.add(record.ref)
+            work.gone |= {record.ref}
             if not ended:
                 facts[key] = read.gone(record, unit)
 

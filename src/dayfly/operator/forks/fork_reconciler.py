@@ -37,6 +37,8 @@ _REFUSALS = (CannotRenderError, ForeignForkError, NotGrantedError, errors.Refuse
 class ForkMemory:
     """What is remembered of one run's forks."""
 
+    __slots__ = ("refusals", "refused", "stuck")
+
     def __init__(self, refusals: Refusals) -> None:
         self.refusals = refusals
         self.stuck: dict[str, Objection] = {}

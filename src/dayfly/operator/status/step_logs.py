@@ -9,7 +9,7 @@ costs one write. What a crash leaves unwritten the next operator takes from the 
 
 import base64
 import logging
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -36,18 +36,22 @@ MOST_IN_ONE = 8
 MOST_ATTEMPTS = 10
 
 _Attempt = tuple[str, int]
+# One for all: an empty set of their own costs 216 bytes, and there are as many as runs.
+_NONE: Final[frozenset[_Attempt]] = frozenset()
 
 
 class LogMemory:
     """Of one run: logs that are yet to be written, and attempts whose logs need no more looking after."""
 
+    __slots__ = ("dealt_with", "waiting")
+
     def __init__(self) -> None:
         self.waiting: dict[_Attempt, StepLog] = {}
-        self.dealt_with: set[_Attempt] = set()
+        self.dealt_with: frozenset[_Attempt] = _NONE
 
     def clear(self) -> None:
         """The run is over, and its logs go with it."""
-        self.waiting, self.dealt_with = {}, set()
+        self.waiting, self.dealt_with = {}, _NONE
 
 
 class StepLogs:
@@ -64,7 +68,7 @@ class StepLogs:
         None if its log could not be had: there is nothing to show, nor to look for.
         """
         if printed is None:
-            memory.dealt_with.add(key)
+            memory.dealt_with |= {key}
         else:
             memory.waiting[key] = _entry(*key, *printed)
 
