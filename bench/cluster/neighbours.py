@@ -1,7 +1,8 @@
 """(f) What others feel of a namespace that asks for more than its share: how long their own sandboxes take.
 
 One operator, on KWOK's nodes. A few others take sandbox after sandbox, first with the cluster to themselves and then
-beside a namespace whose sandboxes never end coming: it has the usual bound, so its steps wait for each other.
+beside a namespace whose sandboxes never end coming: it has the usual bound, so its steps wait for each other. They take
+their time, as steps do: those that end at once would have all of a small machine, whoever is bounded.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ STEPS = 3
 # So many sandboxes of the neighbour are there at any moment: many times what its bound lets run.
 NOISE = 200
 NODES = 5
+TAKES = "4s"
+_SLOW = f"spec: {{containers: [{{name: main, env: [{{name: TAKES, value: {TAKES}}}]}}]}}"
 AIM = 2.0
 NEIGHBOUR = "neighbour"
 
@@ -38,15 +41,16 @@ def measure(sandboxes: int = SANDBOXES_EACH, noise: int = NOISE) -> list[Row]:
     """Alone and beside the neighbour, on one cluster, one after the other."""
     with place(kwok_nodes=NODES) as where, operator(where):
         where.cluster.kubectl("create", "namespace", NEIGHBOUR)
-        body = json.dumps(wishes.plugin("bulk", STEPS, chained=STEPS - 1))
-        where.cluster.kubectl("create", "--filename=-", stdin=body)
+        for name, overlay in (("bulk", ""), ("slow", _SLOW)):
+            body = wishes.plugin(name, STEPS, chained=STEPS - 1, overlay=overlay)
+            where.cluster.kubectl("create", "--filename=-", stdin=json.dumps(body))
         alone, beside, claimed = asyncio.run(_compare(where, sandboxes, noise))
     slowest, calm = percentile(beside, 99), percentile(alone, 99)
     apart = slowest / calm
     return [
         Row(
-            f"(f) sandboxes of {STEPS} steps beside a namespace with {noise} of them at any moment, 99th percentile of "
-            f"{sandboxes}, against the same alone",
+            f"(f) sandboxes of {STEPS} steps beside a namespace with {noise} whose steps take {TAKES}, 99th percentile "
+            f"of {sandboxes}, against the same alone",
             f"{slowest:.2f} s",
             f"{calm:.2f} s",
             f"{apart:.2f} x (medians {percentile(beside, 50):.2f} and {percentile(alone, 50):.2f} s; the neighbour had "
@@ -95,7 +99,7 @@ class _Others:
         async def some() -> None:
             for each in left:
                 began = time.perf_counter()
-                run = await _make(self._asking, each, HOME)
+                run = await _make(self._asking, each, "bulk", HOME)
                 took.append(await self._runs.until(run, lambda seen: recorded(seen, STEPS)) - began)
 
         await asyncio.gather(*(some() for _ in range(AT_ONCE)))
@@ -109,14 +113,14 @@ async def _noise(asking: Client, runs: Seen[RunObject], noise: int) -> None:
         number = 0
         while True:
             number += 1
-            run = await _make(asking, f"noise-{place}-{number}", NEIGHBOUR)
+            run = await _make(asking, f"noise-{place}-{number}", "slow", NEIGHBOUR)
             await runs.until(run, lambda seen: recorded(seen, STEPS), patience=None)
 
     await asyncio.gather(*(one(place) for place in range(noise)))
 
 
-async def _make(asking: Client, name: str, namespace: str) -> str:
-    body: dict[str, Any] = wishes.sandbox(name, "bulk", namespace)
+async def _make(asking: Client, name: str, plugin: str, namespace: str) -> str:
+    body: dict[str, Any] = wishes.sandbox(name, plugin, namespace)
     made = await asking.create(SANDBOXES, body, namespace)
     return run_name(name, made.metadata.uid)
 

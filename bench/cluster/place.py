@@ -134,7 +134,9 @@ def _install(own: Cluster) -> Place:
         own.kubectl("apply", f"--filename={_BASE / part}.yaml")
     own.kubectl("delete", "resourcequota", "--all", f"--namespace={RUNNERS}")  # what is measured is the operator
     own.kubectl("apply", f"--kustomize={ROOT / 'deploy' / 'crds'}")
-    own.kubectl("wait", "--for=condition=Established", "crd", "--all", f"--timeout={PATIENCE_S}s")
+    # Not `--for=condition`, which ends in an error where a definition has no conditions yet.
+    served = 'jsonpath={.status.conditions[?(@.type=="Established")].status}=True'
+    own.kubectl("wait", f"--for={served}", "crd", "--all", f"--timeout={PATIENCE_S}s")
     own.kubectl("create", "namespace", HOME)
     own.kubectl("annotate", "namespace", HOME, "dayfly.dev/steps=100000")
     for namespace in (HOME, RUNNERS):
