@@ -40,6 +40,7 @@ CLUSTER_ONLY = {
     "KindNotServed",
     "KindRefused",
     "NotProgressing",
+    "NotTakenUp",
     "ObjectEnding",
     "ObjectFailed",
     "ObjectGone",
@@ -61,6 +62,9 @@ CLUSTER_ONLY = {
     "Served",
     "Unschedulable",
     "Unserved",
+    "TakenUp",
+    "TargetsNotGranted",
+    "WaitingForField",
 }
 
 SOURCE = Path(__file__).parents[2] / "src" / "dayfly"

@@ -61,7 +61,20 @@ class Work(msgspec.Struct):
 class Session:
     """All that this process remembers of one Run object. There may be as many as runs, so it is kept small."""
 
-    __slots__ = ("fenced", "forks", "ledger", "logs", "name", "objects", "pods", "refusals", "resources", "uid", "work")
+    __slots__ = (
+        "fenced",
+        "forks",
+        "ledger",
+        "logs",
+        "loosened",
+        "name",
+        "objects",
+        "pods",
+        "refusals",
+        "resources",
+        "uid",
+        "work",
+    )
 
     def __init__(self, run: RunObject) -> None:
         self.name, self.uid, self.ledger = run.metadata.name, run.metadata.uid, run.ledger.uid
@@ -85,8 +98,8 @@ class Session:
     @property
     def is_blank(self) -> bool:
         """Whether it remembers no more than that its target was fenced."""
-        remembered = (self.pods, self.objects, self.resources, self.forks.stuck, self.forks.refused)
-        return not (any(remembered) or self.refusals or self.logs.waiting or self.logs.dealt_with)
+        remembered = (self.pods, self.objects, self.resources, self.forks.stuck, self.forks.refused, self.refusals)
+        return not (any(remembered) or self.logs.waiting or self.logs.dealt_with or self.loosened)
 
 
 class Sessions:
