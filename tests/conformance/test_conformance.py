@@ -19,7 +19,7 @@ from embedded import documents as doc
 
 # Folders and boot ids, ports of the loopback interface, paths that steps share.
 MACHINE_ONLY = {"FolderLost", "ForkWithoutPort", "MachineRestarted", "PathBusy"}
-# Pods and nodes, other tenants' rights, Kubernetes' own objects; and the front, which on one machine is the API.
+# Pods and nodes, other tenants' rights, hooks, Kubernetes' own objects; and the front, which on one machine is the API.
 CLUSTER_ONLY = {
     "Accepted",
     "BadPatch",
@@ -60,10 +60,10 @@ CLUSTER_ONLY = {
     "Refused",
     "ResourceReady",
     "Served",
-    "Unschedulable",
-    "Unserved",
     "TakenUp",
     "TargetsNotGranted",
+    "Unschedulable",
+    "Unserved",
     "WaitingForField",
 }
 
