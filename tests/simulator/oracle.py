@@ -364,10 +364,11 @@ class Oracle:
         """A fork is asked to end because its run is closed."""
         if self.run.phase is Phase.CLOSED and self.run.abandon is None and not self.pre_stop_over():
             raise Violation(5, f"{unit} is ended before preStop is over")
+        # Of what is no longer wished for, the wish does not say what comes after it.
         later = [
             name
             for name in self.wished
-            if unit in self.scenario.shapes[name].after and self.run.unit(name).state in ALIVE
+            if unit in self.wished and unit in self.scenario.shapes[name].after and self.run.unit(name).state in ALIVE
         ]
         if self.run.phase is Phase.CLOSED and self.run.abandon is None and later:
             raise Violation(5, f"{unit} is ended before {later[0]}, which comes after it")
