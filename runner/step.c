@@ -149,7 +149,7 @@ _Noreturn void step_init(const struct step *step) {
     struct fault fault;
     struct message message;
     sigset_t child;
-    int status;
+    int status = 0;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     int signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);

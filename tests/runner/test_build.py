@@ -38,6 +38,18 @@ def test_a_second_build_starts_nothing(runner, tmp_path):
     assert (runner.stat().st_ino, runner.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
+@pytest.mark.skipif(shutil.which("cc") is None, reason="this machine has no compiler of its own")
+def test_the_machines_own_compiler_builds_it_without_a_warning(tmp_path):
+    """As in a newcomer's empty home, where no other compiler is there yet."""
+    built = subprocess.run(
+        ["/bin/sh", ROOT / "runner" / "build.sh", tmp_path / "out"],
+        env={**os.environ, "DAYFLY_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (built.returncode, built.stderr) == (0, "")
+
+
 def test_an_unknown_architecture_is_refused(tmp_path):
     said = subprocess.run([str(ROOT / "runner/build.sh"), str(tmp_path / "x"), "vax"], capture_output=True, text=True)
     assert said.returncode == 1
