@@ -53,7 +53,9 @@ class Bench:
         self.attempts = Attempts(place)
         self.asked: list[str] = []
         self.starter = SimpleNamespace(apart=True, slow=False, isolation="root", fork_isolation="user")
-        self.runs = SimpleNamespace(look=lambda uid: self.live if uid == "u" else None, refresh=None)
+        self.runs = SimpleNamespace(
+            look=lambda uid: self.live if uid == "u" else None, refresh=None, teller=lambda _live, _answers: None
+        )
         self.baselines = Baselines()
         self.ports = SimpleNamespace(known=self._port, renew=self._port, of=self._port, forget=self.asked.append)
         self.port = 7
@@ -61,7 +63,7 @@ class Bench:
         common = reader, self.attempts, self.starter
         variables = {"SECRET": "s"}
         self.steps = StepExecutor(*common, runs=self.runs, environment=variables, has_images=False)
-        self.hooks = WebhookExecutor(*common, environment=variables, allowed=frozenset())
+        self.hooks = WebhookExecutor(*common, runs=self.runs, environment=variables, allowed=frozenset())
         self.forks = ForkExecutor(*common, runs=self.runs, baselines=self.baselines, ports=self.ports)
         self.live = self.of(doc.resource("r", [doc.step("a")]))
 

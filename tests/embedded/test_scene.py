@@ -19,7 +19,8 @@ def scenes(*, apart: bool = True, busy: int = 0) -> Scenes:
     known = Known(facts=facts, objections=objections, outputs={})
     executors = SimpleNamespace(known=lambda _live, _plan: known, gated=frozenset())
     attempts = SimpleNamespace(busy=set(range(busy)), place=SimpleNamespace(ref="boot 1"))
-    return Scenes(executors, attempts, SimpleNamespace(apart=apart), parallel=3)
+    runs = SimpleNamespace(teller=lambda _live, _answers: None)
+    return Scenes(executors, attempts, SimpleNamespace(apart=apart), runs, parallel=3)
 
 
 @pytest.mark.parametrize(("busy", "free"), [(0, 3), (2, 1), (3, 0), (5, 0)])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.execute.pod import names
-from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Pod
+from dayfly.kube.objects import AnnotatedMeta, ObjectMeta
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.pods import pod_builder
 from dayfly.operator.pods.pod_builder import _LATE_MS, PodBuilder, RefusedPodError
@@ -21,6 +21,7 @@ TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 MAKE = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"), timeouts=Timeouts(schedule_ms=7_000, pull_ms=500))
 PLAN = seal((Lifecycle(target=TARGET, resource="db", pre_start=(MAKE,)),))
 BORN_MS = 60_000
+GIVEN = {"volume": b"of the target"}
 LATEST = BORN_MS + 7_000 + 500 + _LATE_MS
 
 
@@ -36,16 +37,15 @@ class TestExamining:
         """What is said of it, and with which window it was made again to be compared."""
         made: list[int] = []
 
-        async def manifest(_run, _plan, name, number, start_before):
-            assert (name, number) == ("db/make", 2)
+        async def manifest(_run, _plan, place, given, start_before):
+            assert (place, given) == (("db/make", 2), GIVEN)
             made.append(start_before)
             return {"made": "again"}
 
         builder = PodBuilder.__new__(PodBuilder)
         builder.manifest = manifest
         builder.judge = lambda stored, made: f"{stored['metadata']['name']} is not {made}"
-        pod = Pod(metadata=ObjectMeta(name="p"))
-        return await builder.examine(None, PLAN, ("db/make", 2), pod, stored(start_before)), made
+        return await builder.examine(None, PLAN, ("db/make", 2), GIVEN, stored(start_before)), made
 
     @pytest.mark.parametrize("start_before", [1, BORN_MS, LATEST])
     async def test_all_but_the_end_of_its_window_is_made_again(self, start_before):
@@ -156,6 +156,6 @@ class TestOrigins:
         builder._runner = SimpleNamespace(name="runner-1", architecture="amd64")
         builder._plugin_grants = SimpleNamespace(check=grants)
         run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u", target=TARGET, plan=""))
-        await builder.manifest(run, seal(tuple(documents)), name, 1)
+        await builder.manifest(run, seal(tuple(documents)), (name, 1), {})
         assert judged == [inline]
         assert asked == [origins[name.partition("/")[0]]]

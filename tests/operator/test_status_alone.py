@@ -99,7 +99,7 @@ class TestLogs:
     def test_those_of_late_that_nobody_knows_were_forgotten(self, record, known, forgotten):
         for memory in (LogMemory(), LogMemory()):
             if known:
-                memory.dealt_with.add(self.KEY)
+                memory.dealt_with |= {self.KEY}
             assert _forgotten(a_run(make=record), memory, NOW) == ({self.KEY: record.ended_at} if forgotten else {})
         memory = LogMemory()
         memory.waiting[self.KEY] = _entry(*self.KEY, b"", 0)

@@ -110,7 +110,7 @@ class TestWhen:
 
     async def test_where_nothing_was_printed_nothing_is_written(self):
         bench = Bench(make=done())
-        bench.memory.dealt_with.add(KEY)
+        bench.memory.dealt_with |= {KEY}
         assert await bench.look() == 0.0
         assert bench.written == []
 

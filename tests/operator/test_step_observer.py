@@ -26,7 +26,7 @@ from dayfly.kube.objects import (
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.executors import step_observer
-from dayfly.operator.executors.step_observer import StepObserver, _in_time, _pass_over
+from dayfly.operator.executors.step_observer import StepObserver, _in_time
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import RefusedPodError
 from dayfly.operator.session import Session, Sight
@@ -181,7 +181,7 @@ class TestPassingOver:
         key = (name, 1)
         bench.sight.pods[key] = seed
         facts[key] = fact or Held(ref="s")
-        _pass_over(bench.sight, facts)
+        bench.observer._pass_over(bench.sight, facts)
         assert (MAKE, 1) in facts
         return key in facts
 

@@ -243,7 +243,7 @@ class TestTrouble:
 
     async def test_a_run_whose_documents_are_lost_says_so_if_it_is_there_still(self, bench):
         bench.turn_fault = PlanLostError("restore it")
-        assert ("freeze", "restore it") in await bench.turn()
+        assert ("freeze", bench.turn_fault) in await bench.turn()
         bench.faults["freeze"] = TROUBLE
         assert (await bench.turn())[-1] == ("settle", None)
         bench.found = None
@@ -261,7 +261,7 @@ class TestFreezing:
             told.append((of, why.reason, str(why)))
 
         cluster = SimpleNamespace(sandboxes=SimpleNamespace(get=lambda _name, _namespace: seen))
-        await _OfSandboxes(cluster, SimpleNamespace(waiting=waiting), None).freeze(RUN, "restore it")
+        await _OfSandboxes(cluster, SimpleNamespace(waiting=waiting), None).freeze(RUN, PlanLostError("restore it"))
         assert told == [(seen, Reason.PLAN_LOST, "restore it")] * said
 
 
