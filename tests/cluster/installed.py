@@ -172,8 +172,9 @@ class Installed:
             raise AssertionError(f"{error}: {self.left()}") from None
 
     def replicas(self) -> list[dict[str, Any]]:
-        """The operator's pods."""
-        return self.items(f"/api/v1/namespaces/{SYSTEM}/pods")
+        """The operator's pods; not those that a rollout has replaced, which take their time to go."""
+        every = self.items(f"/api/v1/namespaces/{SYSTEM}/pods")
+        return [pod for pod in every if "deletionTimestamp" not in pod["metadata"]]
 
     def leader(self) -> str:
         """The name of the pod that does the work."""

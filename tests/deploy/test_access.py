@@ -50,7 +50,7 @@ LOGS = thing(
 SANDBOX = thing("dayfly.dev/v1alpha1", "Sandbox", "s", spec={"cluster": "c"})
 PLUGIN = thing("dayfly.dev/v1alpha1", "ResourcePlugin", "p.1.0.0", spec={"name": "p@1.0.0", "create": [SCRIPT]})
 _SELECTOR = {"apiVersion": "cluster.example.org/v1", "kind": "Machine"}
-HOOK = thing("dayfly.dev/v1alpha1", "LifecycleHook", "volume-backup", spec={"selector": _SELECTOR, "preStop": [SCRIPT]})
+HOOK = thing("dayfly.dev/v1alpha1", "LifecycleHook", "h", spec={"selector": _SELECTOR, "preStop": [SCRIPT]})
 OUTPUTS = thing("v1", "Secret", "o-x", type="dayfly.dev/outputs", stringData={"a": "b"})
 POD = thing("v1", "Pod", "p", spec=HARMLESS)
 _TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": POD["spec"]}
