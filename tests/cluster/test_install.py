@@ -17,7 +17,8 @@ class TestOperator:
         )  # after a test that killed them the kubelet may be taking its time
         pods = operator.replicas()
         assert len(pods) == 2
-        assert operator.leader() in [pod["metadata"]["name"] for pod in pods]
+        names = [pod["metadata"]["name"] for pod in pods]
+        eventually(lambda: operator.leader() in names, "one leads")  # after a rollout nobody does for a moment
         for pod in pods:
             path = f"/api/v1/namespaces/{SYSTEM}/pods/{pod['metadata']['name']}:8080/proxy"
             assert "dayfly_watch_age_seconds" in operator.get(f"{path}/metrics")
