@@ -124,9 +124,16 @@ OBJECTS: tuple[Guard, ...] = (
     guard(
         "what was made after its run had ended stays",
         EXECUTOR,
-        "if not await self._is_permitted(sight, where, Phase.OPEN, Phase.CLOSED):",
+        'if not await self._is_permitted(sight, where, Phase.OPEN, Phase.CLOSED, made=made["metadata"]["uid"]):',
         "if where is None:",
         LIFE + "an_operator_that_stood_still_takes_back_what_it_made_too_late",
+    ),
+    guard(
+        "what a peer has seen before we heard that it was made is taken back",
+        EXECUTOR,
+        "return record.ref == made",
+        "return False",
+        LIFE + "an_operator_that_hears_late_that_it_was_made_leaves_it_to_its_peer",
     ),
     guard(
         "our finalizer stays when the run is over",

@@ -248,6 +248,24 @@ class TestMaking:
         assert bench.fresh
         assert await self.launch(bench) == [("create", "manifest"), ("delete", "o"), ("let go", "o"), ("again", 0.0)]
 
+    @pytest.mark.parametrize(
+        ("record", "phase", "words"),
+        [
+            (ALIVE, Phase.OPEN, ["create", "again"]),
+            (MADE, Phase.OPEN, ["create", "again"]),
+            (MADE, Phase.CLEANED, ["create", "again"]),
+            (msgspec.structs.replace(ALIVE, ref="another"), Phase.OPEN, ["create", "delete", "let go", "again"]),
+            (UNSEEN, Phase.CLEANED, ["create", "delete", "let go", "again"]),
+        ],
+        ids=["seen", "ready", "over", "another was seen", "never seen"],
+    )
+    async def test_what_a_peer_has_seen_meanwhile_is_the_runs(self, record, phase, words):
+        bench = Bench(make=UNSEEN)
+        ledger = msgspec.structs.replace(bench.run.ledger, units={"db/make": record}, phase=phase)
+        bench.fresh = [bench.run, msgspec.structs.replace(bench.run, ledger=ledger)]
+        await self.launch(bench)
+        assert bench.words() == words
+
     async def test_a_close_that_comes_in_between_ends_it_as_any_other(self):
         bench = Bench(make=UNSEEN)
         closed = msgspec.structs.replace(bench.run.ledger, phase=Phase.CLOSED)

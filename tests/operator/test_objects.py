@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from rig.claims import MERGE
@@ -190,6 +191,32 @@ def test_an_operator_that_stood_still_takes_back_what_it_made_too_late():
         await ended(world)
         born = [each for each in world.cluster.store.after(world.cluster.kind("claims"), 0) if each.old is None]
         assert len(born) == 2, "the late one was made, and is gone"
+
+    play(story, alone(), {}, count=2)
+
+
+def test_an_operator_that_hears_late_that_it_was_made_leaves_it_to_its_peer():
+    """The peer has seen it, recorded it and gone on by then."""
+    made = False
+
+    def late(request):
+        nonlocal made
+        asks_again = made and request.method == "GET" and "/runs/" in request.path
+        made |= request.method == "POST" and request.path.endswith("/claims") and "dryRun" not in request.query
+        return 60.0 if asks_again else 0.0
+
+    async def story(world: World) -> None:
+        world.late += 60
+        world.processes[0].transport.pause = late
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 120)
+        await asyncio.sleep(90)
+        assert made
+        assert ready(world)
+        [claim] = world.cluster.objects("claims")
+        assert "deletionTimestamp" not in claim["metadata"]
+        world.delete()
+        await ended(world)
 
     play(story, alone(), {}, count=2)
 

@@ -147,17 +147,22 @@ class ObjectExecutor:
             made = await self._objects.create(kind, manifest)
         except (errors.AlreadyExists, errors.OutcomeUnknown):
             return  # what is there now tells, in the next turn
-        if not await self._is_permitted(sight, where, Phase.OPEN, Phase.CLOSED):
+        if not await self._is_permitted(sight, where, Phase.OPEN, Phase.CLOSED, made=made["metadata"]["uid"]):
             await self._objects.delete(kind, made)
             await self._objects.let_go(kind, made)
 
-    async def _is_permitted(self, sight: Sight, where: Place, *phases: Phase) -> bool:
-        """Whether the ledger, as it is now, still waits for the object of this attempt."""
+    async def _is_permitted(self, sight: Sight, where: Place, *phases: Phase, made: str = "") -> bool:
+        """Whether the ledger, as it is now, waits for the object of this attempt, or holds the one that was `made`.
+
+        A peer may have seen it before we heard that it was made: then it is the run's, however far that has come.
+        """
         run = await self._cluster.ledger.fresh(sight.run.metadata.name)
-        if run is None or run.metadata.uid != sight.run.metadata.uid or run.ledger.phase not in phases:
+        if run is None or run.metadata.uid != sight.run.metadata.uid:
             return False
         record = run.ledger.unit(where.identity.unit)
-        return record.attempt == where.identity.attempt and record.state in ALIVE and not record.ref
+        if record.ref:
+            return record.ref == made
+        return run.ledger.phase in phases and record.attempt == where.identity.attempt and record.state in ALIVE
 
     async def _remove(self, sight: Sight, kind: ServedKind, where: Place, found: dict[str, Any] | None) -> None:
         """Ask it to go. The claim may be a moment old, and the object not looked at yet."""
