@@ -1,11 +1,11 @@
 """What is searched to a fixpoint: small plans, few operators, few faults."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from dayfly.plan.sealed import Plan
-from dayfly.spec.lifecycle import Event, Retry
+from dayfly.spec.lifecycle import Event, Object, Retry, Unit, unit_id
 from model.engine import CONST, Config
 from plan.worlds import document, fork, plan_of, unit
 
@@ -15,6 +15,25 @@ ROLES = {
     Event.PRE_STOP: CONST["ROLE_PRE_STOP"],
     Event.POST_STOP: CONST["ROLE_POST_STOP"],
 }
+AT_REST: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job"}
+AT_ONCE: dict[str, Any] = {"apiVersion": "db.example.org/v1", "kind": "Claim"}
+FORMS = {"Job": CONST["OBJECT_AT_REST"], "Claim": CONST["OBJECT_AT_ONCE"]}
+
+
+def making(manifest: dict[str, Any]) -> Unit:
+    """A unit that makes an object."""
+    return _of_object(unit("make"), Object(written={"manifest": manifest}))
+
+
+def removing(*reads: str) -> Unit:
+    """The unit that removes it."""
+    return _of_object(unit("remove", *reads, retry=Retry(idempotent=True, limit=0)), Object(remove="make"))
+
+
+def _of_object(plain: Unit, item: Object) -> Unit:
+    return msgspec.structs.replace(plain, kind="object", exec=None, object=item)
+
+
 LATER = msgspec.structs.replace(fork("web"), after=("fork:shop/app",))
 PLANS = {
     "one": plan_of(document(pre_start=(unit("make"),), post_stop=(unit("drop"),))),
@@ -28,6 +47,10 @@ PLANS = {
     "tidied": plan_of(document("", post_stop=(unit("drop"),))),
     "watched": plan_of(document("", pre_stop=(unit("drain"),), post_stop=(unit("drop"),))),
     "pair": plan_of(document("", post_stop=(unit("drop"),)), forks=(fork(), LATER)),
+    "job": plan_of(document(pre_start=(making(AT_REST),), post_stop=(removing(),))),
+    "claim": plan_of(document(pre_start=(making(AT_ONCE),), post_stop=(removing(),))),
+    "claim and drop": plan_of(document(pre_start=(making(AT_ONCE),), post_stop=(removing(), unit("drop", "remove")))),
+    "claim and seed": plan_of(document(pre_start=(making(AT_ONCE), unit("seed", "make")), post_stop=(removing(),))),
     "drain": plan_of(document("", pre_stop=(unit("drain"),), post_stop=(unit("drop"),)), forks=(fork(),)),
 }
 
@@ -64,6 +87,10 @@ class Case(NamedTuple):
             config.role[at] = ROLES[step.event]
             config.starts[at] = (retry.limit if retry.idempotent else 1) if step.creates else 0
             config.needs[at] = names.index(step.needs[0]) if step.needs else -1
+            item = step.unit.object
+            if item is not None:
+                config.object[at] = CONST["OBJECT_REMOVE"] if item.remove else FORMS[item.written["manifest"]["kind"]]
+                config.makes[at] = names.index(unit_id(step.resource, item.remove)) if item.remove else -1
         kept = list(plan.kept)
         for at, each in enumerate(plan.kept.values(), len(names)):
             config.role[at], config.starts[at] = CONST["ROLE_FORK"], 0
@@ -87,10 +114,29 @@ QUICK = {
     "a fork": Case("fork", 2, ()),
     "a fork and its preStop": Case("drain", 2, ("FAIL_STOP",)),
     "a fork after another": Case("pair", 2, ()),
+    "an object born at rest, all that may befall it": Case(
+        "job", 2, ("STILL", "CRASH", "DELETE_PODS", "FAIL_CREATE", "LATE", "EXPIRE"), uids=2
+    ),
+    "an object that acts at once, all but standing still": Case(
+        "claim", 2, ("CRASH", "DELETE_PODS", "FAIL_CREATE", "LATE", "EXPIRE"), uids=2
+    ),
+    "an object that acts at once, all but crashes": Case(
+        "claim", 2, ("STILL", "DELETE_PODS", "FAIL_CREATE", "LATE", "EXPIRE"), uids=2
+    ),
+    "three operators and an object born at rest": Case("job", 3, ("STILL", "CRASH")),
+    "three operators and an object that acts at once": Case("claim", 3, ("STILL",)),
+    "an object, and a delete script that waits for its removal": Case("claim and drop", 2, ("CRASH", "FAIL_STOP")),
+    "an object that a script waits for": Case("claim and seed", 2, ("CRASH", "FAIL_CREATE")),
     "a target that starts and stops by itself": Case("watched", 2, ("LIVES", "FAIL_STOP", "CRASH")),
     "the same, and a fork": Case("drain", 2, ("LIVES",)),
 }
 LONG = {
+    "three operators and an object born at rest, all that may befall it": Case(
+        "job", 3, ("STILL", "CRASH", "DELETE_PODS", "FAIL_CREATE", "LATE", "EXPIRE"), uids=2
+    ),
+    "three operators and an object that acts at once, all but standing still": Case(
+        "claim", 3, ("CRASH", "DELETE_PODS", "FAIL_CREATE", "LATE", "EXPIRE"), uids=2
+    ),
     "two operators, a chain with a retry, crashes": Case("chain", 2, ("FAIL_CREATE", "CRASH")),
     "two operators, a chain with a retry, pods deleted": Case("chain", 2, ("FAIL_CREATE", "DELETE_PODS")),
     "three operators that crash and lose answers": Case("one", 3, ("CRASH",)),

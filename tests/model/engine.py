@@ -69,7 +69,7 @@ class Config(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int) for name in ("units", "ops", "uids")),
-        *((name, ctypes.c_int * UNITS) for name in ("role", "starts", "needs")),
+        *((name, ctypes.c_int * UNITS) for name in ("role", "starts", "needs", "object", "makes")),
         ("mutations", ctypes.c_uint32),
         ("faults", ctypes.c_uint32),
         ("budget", ctypes.c_int),
@@ -125,7 +125,7 @@ class Engine:
         compiler = shutil.which("cc") or shutil.which("gcc")
         assert compiler, "the model needs a C compiler, as the runner does (scripts/test-deps.sh)"
         library = folder / "model.so"
-        sources = [str(HERE / name) for name in ("answers.c", "world.c", "turns.c", "search.c")]
+        sources = [str(HERE / name) for name in ("answers.c", "world.c", "turns.c", "objects.c", "search.c")]
         flags = ["-O2", "-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
         subprocess.run([compiler, *flags, "-o", str(library), *sources], check=True)
         self._library = ctypes.CDLL(str(library))

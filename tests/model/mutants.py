@@ -26,6 +26,8 @@ LACKING = Case("one", 2, ("LACK_IMAGES",))
 SPARELESS = Case("one", 2, ("LACK_IMAGES", "LACK_SPARE"))
 DRAINED, PAIR = Case("drain", 2, ()), Case("pair", 2, ())
 WATCHED = Case("watched", 2, ("LIVES",))
+LOOSE = Case("claim", 2, ("DELETE_PODS",), uids=2)
+JOB, CLAIM = Case("job", 2, ("STILL", "CRASH")), Case("claim", 2, ("CRASH",))
 
 
 class Mutant(NamedTuple):
@@ -70,6 +72,14 @@ MUTANTS = (
     _operator("a recalled container that cannot be started is proof", "REFUSED_IS_VOID", LACKING, "LEAK"),
     _operator("a recalled container does not look at the marker", "MARKER_UNREAD", LACKING, "LEAK"),
     _operator("a recall does not reach the runner", "RECALL_UNTOLD", LACKING, "WRONG_IMAGE"),
+    _operator("an object is made without a look at the ledger", "MAKE_BLINDLY", CLAIM, "AFTER_END", "TWICE"),
+    _operator("what was made too late stays", "LOOK_ONCE", Case("claim", 2, ("STILL",)), "STUCK"),
+    _operator("what a peer has seen is taken back", "SEEN_IS_ANOTHERS", JOB, "ORDER"),
+    _operator("an object is born without our finalizer", "OBJECT_LOOSE", LOOSE, "TWICE"),
+    _operator("no object is born at rest", "BORN_AT_WORK", JOB, "NO_CLAIM"),
+    _operator("whatever version of an object is deleted", "ANY_VERSION_ENDS", JOB._replace(faults=("LATE",)), "ORDER"),
+    _operator("what is not there yet is never made", "CLOSING_IS_CLOSED", CLAIM, "AFTER_END", "LEAK"),
+    _operator("our finalizer stays on what is left of an object", "OBJECT_HELD", CLAIM, "STUCK"),
     _core(
         "a recall is waited for without end",
         opening.recall,

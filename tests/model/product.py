@@ -28,7 +28,9 @@ from dayfly.plan.world import (
     Wish,
     World,
 )
+from dayfly.spec.lifecycle import Object, unit_id
 from dayfly.spec.run import Phase, Request, Result, Run, State, UnitRecord
+from model.cases import AT_ONCE
 from model.engine import CONST, Config, Decision, LedgerView, Question
 
 NOW = 10**12
@@ -84,14 +86,15 @@ class Product:
         since = 0 if question.overdue else NOW
         for at in range(len(self.names) * CONST["MAX_ATTEMPTS"]):
             key = self.names[at // CONST["MAX_ATTEMPTS"]], at % CONST["MAX_ATTEMPTS"] + 1
-            fact = self._fact(question.fact[at], str(question.seen[at]), since)
+            fact = self._fact(question.fact[at], str(question.seen[at] or ""), since)
             if fact is not None:
                 facts[key] = fact
                 seen[key] = question.seen[at]
+        made = {key: str(ref) for key, ref in seen.items() if ref and self._object(key[0])}
         wish = Wish(stop=STOP if question.stop else None, expires_at=int(question.expired))
         try:
             target = TargetState(started=bool(question.began), stopped=bool(question.rests)) if question.lives else None
-            world = World(run=run, wish=wish, facts=facts, target=target, gated=GATED)
+            world = World(run=run, wish=wish, facts=facts, made=made, target=target, gated=GATED)
             decision = deciding.decide(self.plan, world, NOW)
             if decision.moves:
                 # operator/runs.py, `commit`
@@ -100,7 +103,12 @@ class Product:
         except table.IllegalMoveError:
             out.illegal = 1
             return 0
-        return self._write(decision.effects, seen, int(run.uid), out)
+        return self._write(decision.effects, seen, run, out)
+
+    def _object(self, unit: str) -> Object | None:
+        """What a unit makes or removes, of those that do."""
+        step = self.plan.steps.get(unit)
+        return step.unit.object if step else None
 
     def _creates(self, unit: str) -> bool:
         return unit not in self.plan.steps or self.plan.steps[unit].creates
@@ -125,7 +133,7 @@ class Product:
         }
         return facts[code]
 
-    def _write(self, effects: tuple[Effect, ...], seen: dict[AttemptKey, int], run: int, out: Decision) -> int:
+    def _write(self, effects: tuple[Effect, ...], seen: dict[AttemptKey, int], run: Run, out: Decision) -> int:
         """Each effect as the single API writes that the operator makes of it (operator/effects.py, `perform`)."""
         writes: list[tuple[str, int]] = []
         beyond = 0
@@ -136,8 +144,12 @@ class Product:
                         writes.append(("PREPARE", self._name(unit, attempt)))
                     else:
                         beyond += 1
+                case Launch(unit=unit, attempt=attempt) if self._object(unit):
+                    writes += self._launch_object(seen, run, unit, attempt)
                 case Launch(unit=unit, attempt=attempt):
                     writes.append(("LAUNCH", self._pod(seen, unit, attempt)))
+                case Release(unit=unit) if self._object(unit):
+                    pass  # ObjectExecutor.release
                 case Fence(unit=unit, attempt=attempt) | Cancel(unit=unit, attempt=attempt):
                     if seen.get((unit, attempt)):
                         writes.append(("DELETE", self._pod(seen, unit, attempt)))
@@ -148,19 +160,37 @@ class Product:
                         pod = self._pod(seen, unit, attempt)
                         writes += [("DELETE", pod), ("UNFINALIZE", pod)]
                 case Dissolve():
-                    writes += self._dissolve(run)
+                    writes += [*self._clear(run), *self._dissolve(run.uid)]
         assert len(writes) <= CONST["MAX_EFFECTS"], "the model has room for the writes of one turn"
         out.count = len(writes)
         for place, (kind, at) in enumerate(writes):
             out.kind[place], out.at[place] = CONST[f"EFFECT_{kind}"], at
         return beyond
 
-    def _dissolve(self, run: int) -> list[tuple[str, int]]:
+    def _launch_object(self, seen: dict[AttemptKey, int], run: Run, unit: str, attempt: int) -> list[tuple[str, int]]:
+        """ObjectExecutor.launch: one that is at rest is released, one that is not there made, one that is to go deleted."""
+        item = self._object(unit)
+        assert item is not None, "asked of objects alone"
+        if item.remove:
+            maker = unit_id(self.plan.steps[unit].resource, item.remove)
+            return [("OBJECT_REMOVE", self._name(maker, run.unit(maker).attempt))] if run.unit(maker).attempt else []
+        if seen.get((unit, attempt)):
+            return [("OBJECT_RELEASE", self._pod(seen, unit, attempt))]
+        name = self._name(unit, attempt)
+        again = [("OBJECT_AGAIN", name * self._uids + uid) for uid in range(self._uids)]
+        return [("OBJECT_LOOK", name), ("OBJECT_POST", name), *again]
+
+    def _clear(self, run: Run) -> list[tuple[str, int]]:
+        """ObjectExecutor.clear"""
+        made = [name for name in run.units if (item := self._object(name)) and item.written.get("manifest") == AT_ONCE]
+        return [("OBJECT_CLEAR", self._name(name, run.unit(name).attempt)) for name in made]
+
+    def _dissolve(self, uid: str) -> list[tuple[str, int]]:
         """operator/effects.py, `_dissolve`: the target first, then the ledger."""
         target = [("TARGET_DELETE", 0), ("TARGET_UNFINALIZE", 0)]
         if self._mutations & CONST["TARGET_LEFT"]:
             del target[0]
-        ledger = [("RUN_UNFINALIZE", run), ("RUN_DELETE", run)]
+        ledger = [("RUN_UNFINALIZE", int(uid)), ("RUN_DELETE", int(uid))]
         return [*ledger, *target] if self._mutations & CONST["RUN_FIRST"] else [*target, *ledger]
 
     def _name(self, unit: str, attempt: int) -> int:

@@ -34,9 +34,19 @@ WHAT = {
     "EFFECT_RUN_UNFINALIZE": "takes the finalizer off the Run",
     "EFFECT_RUN_DELETE": "deletes the Run",
     "EFFECT_RECALL": "recalls {pod}",
+    "EFFECT_OBJECT_LOOK": "looks whether {pod} is still to be made, and makes it unless it then stands still",
+    "EFFECT_OBJECT_POST": "makes {pod}",
+    "EFFECT_OBJECT_AGAIN": "looks again whether {pod} was to be made, and takes it back if not",
+    "EFFECT_OBJECT_RELEASE": "lets {pod} go, which is at rest",
+    "EFFECT_OBJECT_REMOVE": "deletes {pod}",
+    "EFFECT_OBJECT_CLEAR": "takes our finalizer off what is left of {pod}",
     "EFFECT_UNBORN": "deletes the Run, which it believes empty",
     "EFFECT_UNBORN_UNFINALIZE": "takes the finalizer off the Run, if it is empty still",
 }
+# Of these the place is a name, and which of that name it is becomes known when they are done.
+OF_NAMES = frozenset(
+    f"EFFECT_{each}" for each in ("PREPARE", "OBJECT_LOOK", "OBJECT_POST", "OBJECT_REMOVE", "OBJECT_CLEAR")
+)
 WORLD = {
     "STEP_USER_STOP": "a user deletes the target",
     "STEP_TTL": "the target's time to live is over",
@@ -48,6 +58,10 @@ WORLD = {
     "STEP_BIND": "{pod} is bound to a node",
     "STEP_START": "the script of {pod} starts",
     "STEP_AGAIN": "the kubelet starts the container of {pod} a second time",
+    "STEP_OBJECT_BEGINS": "the controller of {pod} takes it up",
+    "STEP_OBJECT_READY": "{pod} is ready",
+    "STEP_OBJECT_FAILS": "{pod} has failed",
+    "STEP_OBJECT_TAKEN_APART": "the controller of {pod} has taken it apart",
     "STEP_SEAL": "{pod} seals its receipt",
     "STEP_END": "every process of {pod} has ended",
     "STEP_KILL": "{pod} is killed",
@@ -130,7 +144,7 @@ class Trace:
         said = []
         for place in range(decision.count):
             kind, at = EFFECTS[decision.kind[place]], decision.at[place]
-            pod = self._pod(at * self._uids if kind == "EFFECT_PREPARE" else at)
+            pod = self._pod(at * self._uids if kind in OF_NAMES else at)
             said.append(WHAT[kind].format(pod=pod))
         return ", ".join(said)
 

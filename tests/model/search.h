@@ -10,6 +10,9 @@ enum { MAX_UNITS = 3, MAX_ATTEMPTS = 3, MAX_UIDS = 2, MAX_NAMES = 9, MAX_PODS = 
 /* What a unit is. A fork is a kept unit: it does not end by itself. */
 enum Role { ROLE_CREATE, ROLE_FORK, ROLE_PRE_STOP, ROLE_POST_STOP };
 
+/* What a unit does to an object of the API server: make one that is born at rest, one that acts at once, or remove it. */
+enum Object { OBJECT_NONE, OBJECT_AT_REST, OBJECT_AT_ONCE, OBJECT_REMOVE };
+
 /* Facts about one attempt, as `plan.world` names them. */
 enum Fact {
     FACT_NONE, FACT_HELD, FACT_NEVER_RAN, FACT_WAITING, FACT_RUNNING, FACT_SEALED_OK, FACT_SEALED_FAIL,
@@ -19,7 +22,9 @@ enum Fact {
 /* Effects, each one write to the API server; an effect of `plan.actions` is one or several of them. */
 enum Effect {
     EFFECT_PREPARE, EFFECT_LAUNCH, EFFECT_DELETE, EFFECT_UNFINALIZE, EFFECT_TARGET_DELETE, EFFECT_TARGET_UNFINALIZE,
-    EFFECT_RUN_UNFINALIZE, EFFECT_RUN_DELETE, EFFECT_UNBORN, EFFECT_UNBORN_UNFINALIZE, EFFECT_RECALL
+    EFFECT_RUN_UNFINALIZE, EFFECT_RUN_DELETE, EFFECT_UNBORN, EFFECT_UNBORN_UNFINALIZE, EFFECT_RECALL,
+    EFFECT_OBJECT_LOOK, EFFECT_OBJECT_POST, EFFECT_OBJECT_AGAIN, EFFECT_OBJECT_RELEASE, EFFECT_OBJECT_REMOVE,
+    EFFECT_OBJECT_CLEAR
 };
 
 /* Guards of the protocol. A set bit takes the guard away. */
@@ -46,7 +51,15 @@ enum Mutation {
     RECALL_IS_VOID = 1 << 19,      /* a recalled pod of which no start is reported never ran, whatever it seals */
     REFUSED_IS_VOID = 1 << 20,     /* that a recalled pod's container could not be started is proof, as of any other */
     MARKER_UNREAD = 1 << 21,       /* a container that hears of a recall does not look whether one before it started */
-    RECALL_UNTOLD = 1 << 22        /* a recall changes the image and does not reach the runner in it */
+    RECALL_UNTOLD = 1 << 22,       /* a recall changes the image and does not reach the runner in it */
+    MAKE_BLINDLY = 1 << 23,        /* an object is made without a look at the ledger as it is now */
+    LOOK_ONCE = 1 << 24,           /* once it is made nobody looks whether that was still permitted */
+    SEEN_IS_ANOTHERS = 1 << 25,    /* what a peer has seen before its maker heard of it is taken back */
+    OBJECT_LOOSE = 1 << 26,        /* an object that acts at once is born without our finalizer */
+    BORN_AT_WORK = 1 << 27,        /* no object is born at rest */
+    ANY_VERSION_ENDS = 1 << 28,    /* what was seen not to be ready is deleted though it may be by now */
+    CLOSING_IS_CLOSED = 1 << 29,   /* what is not there when its run is to be closed is never made */
+    OBJECT_HELD = 1 << 30          /* at the end our finalizer stays on what is left of an object */
 };
 
 /* What users and the weather may do. A set bit allows it. */
@@ -62,7 +75,8 @@ enum Fault {
     LOSE_STATUS = 1 << 8,   /* a kubelet finds no trace of a container any more, and says ContainerStatusUnknown */
     LACK_IMAGES = 1 << 9,   /* images are missing, and may come; deleted meanwhile, an end tells nothing of a start */
     LACK_SPARE = 1 << 10,   /* so is the one that a recalled pod is given, for ever */
-    LIVES = 1 << 11         /* no fault: the target starts and stops by itself, and its adapter tells */
+    LIVES = 1 << 11,        /* no fault: the target starts and stops by itself, and its adapter tells */
+    STILL = 1 << 12         /* an operator may stand still between its look at the ledger and the POST of an object */
 };
 
 enum Violation {
@@ -75,7 +89,8 @@ enum Step {
     STEP_BIRTH, STEP_FENCE, STEP_DECIDE, STEP_COMMIT, STEP_EFFECT, STEP_CRASH, STEP_ERROR, STEP_SWEEP, STEP_USER_STOP,
     STEP_TTL, STEP_USER_DELETE, STEP_STRIP, STEP_BIND, STEP_START, STEP_SEAL, STEP_END, STEP_KILL, STEP_STATUS,
     STEP_REFUSE, STEP_NODE_LOST, STEP_DEAD_BY, STEP_COLLECT, STEP_AGAIN, STEP_STATUS_LOST, STEP_STRIP_TARGET,
-    STEP_LACK, STEP_VOID, STEP_AGAIN_VOID, STEP_AGAIN_REFUSED, STEP_START_SPARE, STEP_TARGET_STARTS, STEP_TARGET_STOPS
+    STEP_LACK, STEP_VOID, STEP_AGAIN_VOID, STEP_AGAIN_REFUSED, STEP_START_SPARE, STEP_TARGET_STARTS, STEP_TARGET_STOPS,
+    STEP_OBJECT_BEGINS, STEP_OBJECT_READY, STEP_OBJECT_FAILS, STEP_OBJECT_TAKEN_APART
 };
 
 /* A ledger as the search sees it; Python keeps the real one under the same number. */
@@ -94,7 +109,7 @@ typedef struct {
     uint16_t ledger;
     uint8_t count, illegal;
     uint8_t kind[MAX_EFFECTS];
-    uint8_t at[MAX_EFFECTS];       /* the pod, or for EFFECT_PREPARE the name */
+    uint8_t at[MAX_EFFECTS];       /* the pod; for EFFECT_PREPARE, and of an object that was not seen, the name */
 } Decision;
 
 typedef struct {
@@ -110,6 +125,8 @@ typedef struct {
     int role[MAX_UNITS];
     int starts[MAX_UNITS];         /* how many attempts of it may ever start; 0: any number */
     int needs[MAX_UNITS];          /* the unit whose output it reads, or the fork after which this one begins; or -1 */
+    int object[MAX_UNITS];         /* Object */
+    int makes[MAX_UNITS];          /* of a unit that removes an object: the one that makes it */
     uint32_t mutations, faults;
     int budget;                    /* how many faults there may be on one path (crashes are not counted) */
     uint32_t most;                 /* states at most */
@@ -151,7 +168,8 @@ enum {
     POD_TRUTH = 8 /* shift */, POD_MADE = 1 << 11, POD_CLAIMED = 1 << 12, POD_EXPIRED = 1 << 13, POD_OWNER = 1 << 14,
     POD_RECALLED = 1 << 15
 };
-/* What the API server says of the container, and what is true of it. */
+/* An object has the bits of a pod: GATED at rest, BOUND while its controller's finalizer is on it, FINAL while ours is.
+ * What the API server says of the container, and what is true of it; an object is ALIVE once its controller has begun. */
 enum { STATUS_NONE, STATUS_LACKS, STATUS_RUNNING, STATUS_OK, STATUS_FAIL, STATUS_LOST, STATUS_NEVER, STATUS_UNKNOWN };
 enum { TRUTH_NONE, TRUTH_ALIVE, TRUTH_SEALED_OK, TRUTH_SEALED_FAIL, TRUTH_OK, TRUTH_FAIL, TRUTH_KILLED, TRUTH_NEVER };
 

@@ -21,6 +21,9 @@ static inline void set_status(uint16_t *pod, int status)
     *pod = (uint16_t)((*pod & ~(7 << POD_STATUS)) | status << POD_STATUS);
 }
 static inline void set_truth(uint16_t *pod, int truth) { *pod = (uint16_t)((*pod & ~(7 << POD_TRUTH)) | truth << POD_TRUTH); }
+static inline int object_of(int pod) { return config.object[unit_of(pod)]; }
+/* What acts at once may be made too late and is taken back then (README.md): nobody has seen it yet. */
+static inline int may_be_late(uint16_t it, int pod) { return object_of(pod) == OBJECT_AT_ONCE && !(it & POD_CLAIMED); }
 static inline int final_status(uint16_t pod) { return status_of(pod) >= STATUS_OK; }
 
 /* The pod that has this name now, or -1. */
@@ -47,6 +50,8 @@ static inline int over(uint16_t pod)
 int wrong_deletion(const State *state, int pod);
 int wrong_end(const State *state);
 int settle_pod(State *state, int pod);
+int wrong_start(const State *state, int pod);
+void pod_step(const State *state, int pod, uint16_t it, int kind, int wrong, int fault);
 int settle_run(State *state);
 void settle_target(State *state);
 
@@ -57,6 +62,15 @@ void answers_begin(Decide decide, Summary summary);
 const Ledger *ledger_of(int number);
 int intern(const Decision *decision);
 int answer(const Question *question);
+
+/* objects.c */
+typedef struct { uint8_t fact, seen; } Sight;
+Sight sight_of_object(const State *state, const Ledger *ledger, int unit, int attempt);
+int object_effect(State *next, int op, int kind, int at, int *done);
+void object_steps(const State *state, int pod);
+int settle_object(State *state, int pod);
+int is_as_it_was(uint16_t object);
+int wrong_removal(const State *state, int pod);
 
 /* turns.c */
 void turn_steps(const State *state, int op);

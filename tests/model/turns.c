@@ -21,6 +21,8 @@ static int idle_effect(const State *s, int kind, int at)
         return !(s->pod[at] & POD_THERE) || !(s->pod[at] & POD_FINAL);
     case EFFECT_RECALL:
         return !(s->pod[at] & POD_THERE) || s->pod[at] & POD_RECALLED;
+    case EFFECT_OBJECT_RELEASE:
+        return !(s->pod[at] & POD_THERE) || !(s->pod[at] & POD_GATED);
     case EFFECT_TARGET_DELETE:
         return (s->target & (TARGET_GOING | TARGET_GONE)) != 0;
     case EFFECT_TARGET_UNFINALIZE:
@@ -99,7 +101,7 @@ static void commit(const State *s, int op)
         if (!ref || (attempt == before->attempt[unit] && ref == before->ref[unit]))
             continue;
         next.pod[(unit * MAX_ATTEMPTS + attempt - 1) * config.uids + ref - 1] |= POD_CLAIMED;
-        if (before->phase && config.role[unit] <= ROLE_FORK)
+        if (before->phase && config.role[unit] <= ROLE_FORK && attempt != before->attempt[unit])
             wrong = NOT_CLOSED;
     }
     if (after->phase == 2 && before->phase != 2)
@@ -133,8 +135,10 @@ static void effect(const State *s, int op)
         if (at >= 0)
             next.pod[at] &= (uint16_t)~POD_GATED;
         break;
-    case EFFECT_DELETE: /* Pods.remove: the request carries the UID */
-        wrong = wrong_deletion(s, at);
+    case EFFECT_DELETE: /* Pods.remove and Objects.delete: the request carries the UID */
+        if (object_of(at) && !is_as_it_was(s->pod[at]))
+            break;
+        wrong = object_of(at) ? wrong_removal(s, at) : wrong_deletion(s, at);
         next.pod[at] |= POD_GOING;
         wrong = settle_pod(&next, at) ? VANISHED : wrong;
         break;
@@ -172,6 +176,9 @@ static void effect(const State *s, int op)
             next.run &= (uint8_t)~RUN_FINAL;
             wrong = settle_run(&next);
         }
+        break;
+    default:
+        wrong = object_effect(&next, op, kind, at, &done);
         break;
     }
     emit(&next, STEP_EFFECT, op, done >= 0 ? done : at, kind, wrong, 0);
@@ -216,8 +223,6 @@ static int read_pod(uint16_t pod)
     return status_of(pod) == STATUS_LACKS && !(pod & POD_GOING) ? FACT_LACKS : FACT_WAITING;
 }
 
-typedef struct { uint8_t fact, seen; } Sight;
-
 static int sights_of_claimed(const State *s, const Ledger *ledger, int name, int unit, Sight *out)
 {
     int now = named(s, name), ref = ledger->ref[unit], count = 0;
@@ -244,6 +249,12 @@ static int sights_of_claimed(const State *s, const Ledger *ledger, int name, int
 static int sights(const State *s, const Ledger *ledger, int unit, int attempt, Sight *out)
 {
     int name = unit * MAX_ATTEMPTS + attempt - 1, now = named(s, name), count = 0, at = ledger->attempt[unit];
+    if (config.object[unit]) { /* object_executor.py, `observe`: what is not alive is not looked at */
+        out[0] = (Sight){FACT_NONE, 0};
+        if (attempt == at && (ledger->state[unit] == 1 || ledger->state[unit] == 2))
+            out[0] = sight_of_object(s, ledger, unit, attempt);
+        return 1;
+    }
     if (attempt == at && (ledger->state[unit] == 1 || ledger->state[unit] == 2))
         return sights_of_claimed(s, ledger, name, unit, out);
     if (now >= 0) {
@@ -275,10 +286,26 @@ typedef struct {
     int told_count;
 } Look;
 
+/* object_observer.py, `_missing`: an object that is not there once its run is closed is never made. */
+static void cancel_unmade(Question *question, const Ledger *ledger)
+{
+    int closing = question->stop || question->expired;
+    if (!ledger->phase && !(closing && has(CLOSING_IS_CLOSED)))
+        return;
+    for (int name = 0; name < MAX_NAMES; name++) {
+        int unit = name / MAX_ATTEMPTS;
+        int makes = unit < config.units && config.object[unit] && config.object[unit] != OBJECT_REMOVE;
+        if (makes && question->fact[name] == FACT_HELD && !question->seen[name])
+            question->fact[name] = FACT_NEVER_RAN;
+    }
+}
+
 static void conclude(Look *look, int overdue)
 {
     look->question.overdue = (uint8_t)overdue;
-    int number = answer(&look->question);
+    Question question = look->question;
+    cancel_unmade(&question, look->ledger);
+    int number = answer(&question);
     const Decision *decision = &decisions[number];
     for (int i = 0; i < look->told_count; i++)
         if (look->told[i] == number)
@@ -369,7 +396,7 @@ static void idle(const State *s, int op)
         emit(&next, STEP_BIRTH, op, 0, born(s) + 1, FINE, 0);
     }
     for (int pod = 0; pod < pods() && !has(NO_SWEEP) && !(s->run & RUN_THERE); pod++)
-        if (s->pod[pod] & POD_THERE && over(s->pod[pod])) { /* sweeper.py, `tidy` */
+        if (!object_of(pod) && s->pod[pod] & POD_THERE && over(s->pod[pod])) { /* sweeper.py, `tidy` */
             Decision decision = {.count = 2, .kind = {EFFECT_DELETE, EFFECT_UNFINALIZE}, .at = {(uint8_t)pod, (uint8_t)pod}};
             begin(s, op, s->op[op].ledger, intern(&decision), STEP_SWEEP, pod, 0);
         }

@@ -36,11 +36,13 @@ static int ever_began(const State *s, int unit)
     return 0;
 }
 
-static int wrong_start(const State *s, int pod)
+int wrong_start(const State *s, int pod)
 {
     int unit = unit_of(pod), role = config.role[unit], before = 0, order = 0;
     const Ledger *ledger = ledger_of(s->ledger);
-    if (!(s->pod[pod] & POD_CLAIMED))
+    /* The ledger learns an object's UID once it is seen; what acts at once has begun by then. */
+    int at_once = object_of(pod) == OBJECT_AT_ONCE && ledger->attempt[unit] == attempt_of(pod) && ledger->state[unit];
+    if (!(s->pod[pod] & POD_CLAIMED) && !at_once)
         return NO_CLAIM;
     for (int other = 0; other < pods(); other++) {
         if (other == pod || !started(s->pod[other]))
@@ -52,7 +54,9 @@ static int wrong_start(const State *s, int pod)
             before++;
         }
         order |= its == ROLE_POST_STOP && role != ROLE_POST_STOP;
-        order |= its <= ROLE_FORK && role == ROLE_POST_STOP && alive(s->pod[other]);
+        /* Beside an object that is there a delete script may run, unless it waits for its removal. */
+        int awaited = !object_of(other) || (config.needs[unit] >= 0 && config.makes[config.needs[unit]] == unit_of(other));
+        order |= its <= ROLE_FORK && role == ROLE_POST_STOP && alive(s->pod[other]) && awaited;
     }
     if (may(LIVES) && role == ROLE_POST_STOP) {
         order |= !(s->target & TARGET_RESTS);
@@ -75,10 +79,10 @@ int wrong_end(const State *s)
     if (may(LIVES) && !(s->target & TARGET_RESTS))
         return LEAK;
     for (int unit = 0; unit < config.units; unit++)
-        cleans |= config.role[unit] == ROLE_POST_STOP;
+        cleans |= config.role[unit] == ROLE_POST_STOP && config.object[unit] != OBJECT_REMOVE;
     for (int pod = 0; pod < pods(); pod++) {
         int role = config.role[unit_of(pod)], truth = truth_of(s->pod[pod]);
-        if (alive(s->pod[pod]))
+        if (alive(s->pod[pod]) && !may_be_late(s->pod[pod], pod))
             return LEAK;
         owed |= role <= ROLE_FORK && started(s->pod[pod]);
         cleaned |= role == ROLE_POST_STOP && (truth == TRUTH_OK || truth == TRUTH_SEALED_OK);
@@ -122,10 +126,12 @@ static void forget_object(State *s, int pod)
     set_status(it, STATUS_NONE);
 }
 
-/* An object that is going, without finalizers, and of which no kubelet has to say anything any more. */
+/* One that is going, without finalizers, and of which no kubelet has to say anything any more. */
 int settle_pod(State *s, int pod)
 {
     uint16_t it = s->pod[pod];
+    if (object_of(pod))
+        return settle_object(s, pod);
     if (!(it & POD_THERE) || !(it & POD_GOING) || it & POD_FINAL || (it & POD_BOUND && !final_status(it)))
         return FINE;
     int wrong = wrong_vanishing(s, pod);
@@ -152,7 +158,7 @@ void settle_target(State *s)
 
 /* --- scheduler, kubelet, users, time ---------------------------------------------------------------------------- */
 
-static void pod_step(const State *s, int pod, uint16_t it, int kind, int wrong, int fault)
+void pod_step(const State *s, int pod, uint16_t it, int kind, int wrong, int fault)
 {
     State next = *s;
     next.pod[pod] = it;
@@ -265,6 +271,10 @@ static void pod_steps(const State *s, int pod)
 {
     uint16_t it = s->pod[pod], next = it;
     int left = s->spent < config.budget;
+    if (object_of(pod)) {
+        object_steps(s, pod);
+        return;
+    }
     kubelet(s, pod);
     if (it & POD_CLAIMED && !(it & POD_EXPIRED) && !alive(it) && (!(it & POD_THERE) || status_of(it) == STATUS_LOST)) {
         const Ledger *ledger = ledger_of(s->ledger);

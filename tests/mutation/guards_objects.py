@@ -136,6 +136,20 @@ OBJECTS: tuple[Guard, ...] = (
         LIFE + "an_operator_that_hears_late_that_it_was_made_leaves_it_to_its_peer",
     ),
     guard(
+        "an object that may be ready by now is deleted for not being ready",
+        EXECUTOR,
+        "await self._objects.delete(kind, found, unchanged=True)",
+        "await self._objects.delete(kind, found)",
+        LIFE + "one_that_becomes_ready_as_its_time_runs_out_stays",
+    ),
+    guard(
+        "what is not there before the ledger is closed is taken for never made",
+        OBSERVER,
+        "if turn.run.ledger.phase is not Phase.OPEN:",
+        "if turn.closing:",
+        "operator/test_object_alone.py::TestMaking::test_before_the_ledger_is_closed_a_peer_may_be_making_it",
+    ),
+    guard(
         "our finalizer stays when the run is over",
         EXECUTOR,
         "                await self._let_go(where, record.ref)\n",

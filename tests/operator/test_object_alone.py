@@ -21,7 +21,7 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Held, NeverRan, Objection, Running
 from dayfly.spec.kube_object import GONE
 from dayfly.spec.lifecycle import Lifecycle, Object, Output, SecretKey, Target, Timeouts, Unit
-from dayfly.spec.run import Run, State, UnitRecord
+from dayfly.spec.run import Phase, Run, State, UnitRecord
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 NOW, CLAIMED, RUN_MS = 500, 100, 1_000
@@ -46,12 +46,19 @@ class Bench:
     """One run with an object that is made and removed; what the server has of it is the test's."""
 
     def __init__(
-        self, made: Unit | None = None, *, closing: bool = False, abandoned: bool = False, now: int = NOW, **records
+        self,
+        made: Unit | None = None,
+        *,
+        closing: bool = False,
+        abandoned: bool = False,
+        now: int = NOW,
+        phase: Phase = Phase.OPEN,
+        **records,
     ):
         made = made or unit()
         self.plan = seal((Lifecycle(target=TARGET, resource="db", pre_start=(made,), post_stop=(REMOVE,)),))
         units = {"db/make": records.get("make", ALIVE), "db/drop": records.get("drop", ALIVE)}
-        ledger = Run(uid="u", target=TARGET, plan="", units=units)
+        ledger = Run(uid="u", target=TARGET, plan="", units=units, phase=phase)
         self.run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger)
         self.turn = Turn(self.run, self.plan, now, closing=closing, abandoned=abandoned)
         self.memory = ObjectMemory()
@@ -146,10 +153,13 @@ class TestMaking:
         assert fact.reason == Reason.FOREIGN
         assert bench.turn.found == {}
 
-    async def test_one_that_is_not_made_when_the_run_ends_never_is(self):
-        fact = await Bench(make=UNSEEN, closing=True).made()
+    async def test_one_that_is_not_made_when_the_run_is_closed_never_is(self):
+        fact = await Bench(make=UNSEEN, closing=True, phase=Phase.CLOSED).made()
         assert isinstance(fact, NeverRan)
         assert fact.reason == Reason.CANCELLED
+
+    async def test_before_the_ledger_is_closed_a_peer_may_be_making_it(self):
+        assert await Bench(make=UNSEEN, closing=True).made() == Held(ref="")
 
     async def test_what_can_never_be_made_is_not_tried_again(self):
         bench = Bench(make=UNSEEN)

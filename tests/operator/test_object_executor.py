@@ -99,8 +99,8 @@ class Bench:
         return "manifest"
 
     def _does(self, word: str):
-        async def act(_kind, what, *more):
-            self.done.append((word, what["metadata"]["uid"] if isinstance(what, dict) else what, *more))
+        async def act(_kind, what, *more, **how):
+            self.done.append((word, what["metadata"]["uid"] if isinstance(what, dict) else what, *more, *how))
             if self.fault:
                 raise self.fault
             return self.object()
@@ -329,7 +329,8 @@ class TestRemoving:
 class TestEnding:
     @pytest.mark.parametrize("act", ["fence", "cancel"])
     @pytest.mark.parametrize(
-        ("seen", "done"), [(None, []), ({"deleted": True}, []), ({}, [("delete", "o"), ("again", 0.0)])]
+        ("seen", "done"),
+        [(None, [("again", 0.0)]), ({"deleted": True}, []), ({}, [("delete", "o", "unchanged"), ("again", 0.0)])],
     )
     async def test_what_is_not_ready_in_time_goes_at_once(self, act, seen, done):
         bench = Bench(make=ALIVE)

@@ -290,6 +290,35 @@ def test_what_is_not_ready_in_time_is_removed():
     play(story, made, {})
 
 
+def test_one_that_becomes_ready_as_its_time_runs_out_stays():
+    """It is deleted as it was seen, or not at all: a peer may have recorded meanwhile that it is ready."""
+    made = alone(ready={"condition": "Late"})
+    made["create"][0]["timeouts"] = {"run": "5m"}
+    asked = 0
+
+    def late(request):
+        nonlocal asked
+        asked += request.method == "DELETE" and "/claims/" in request.path
+        return 90.0 if request.method == "DELETE" and asked == 1 else 0.0
+
+    async def story(world: World) -> None:
+        world.late += 90
+        world.processes[0].transport.pause = late
+        world.sandbox(wish())
+        await world.until(lambda: asked, "its time is over", 600)
+        [claim] = world.cluster.objects("claims")
+        status = claim["status"] | {"conditions": [*claim["status"]["conditions"], {"type": "Late", "status": "True"}]}
+        world.ask("PATCH", f"{CLAIMS}/{claim['metadata']['name']}/status", {"status": status}, MERGE)
+        await world.until(lambda: ready(world), "ready", 120)
+        await asyncio.sleep(60)
+        [claim] = world.cluster.objects("claims")
+        assert "deletionTimestamp" not in claim["metadata"]
+        world.delete()
+        await ended(world)
+
+    play(story, made, {})
+
+
 def test_somebody_deletes_it_before_it_is_ready():
     async def story(world: World) -> None:
         world.sandbox(wish())

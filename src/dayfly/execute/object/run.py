@@ -128,14 +128,19 @@ class Objects:
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._acting(meta["namespace"]).patch(kind, patch, meta["name"], meta["namespace"])
 
-    async def delete(self, kind: Kind, found: Manifest) -> None:
-        """Ask that very object to go, after all that it has made."""
+    async def delete(self, kind: Kind, found: Manifest, *, unchanged: bool = False) -> None:
+        """Ask that very object to go, after all that it has made; `unchanged`: only if it still is as it was found."""
         meta = found["metadata"]
         if read.ending(found):
             return
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._acting(meta["namespace"]).delete(
-                kind, meta["name"], meta["namespace"], uid=meta["uid"], propagation=Propagation.FOREGROUND
+                kind,
+                meta["name"],
+                meta["namespace"],
+                uid=meta["uid"],
+                resource_version=meta["resourceVersion"] if unchanged else "",
+                propagation=Propagation.FOREGROUND,
             )
 
     async def let_go(self, kind: Kind, found: Manifest) -> None:

@@ -180,15 +180,22 @@ class ObjectExecutor:
         await self._end(sight, effect)
 
     async def _end(self, sight: Sight, effect: Fence | Cancel) -> None:
-        """What is not ready when its time is over goes at once: nothing may be at work when others clean up."""
+        """What is not ready when its time is over goes at once: nothing may be at work when others clean up.
+
+        It may have become ready since it was looked at, and a peer have recorded that: then it is another version.
+        """
         key = effect.unit, effect.attempt
         found = sight.objects.get(key)
+        if found is None:
+            self._cluster.queue.add(
+                sight.run.metadata.name
+            )  # by then the ledger is closed, and nobody makes it any more
         if found is None or read.ending(found):
             return
         where = object_view.place(sight.run, sight.plan.steps[effect.unit], effect.attempt)
         with self._hearing(where, sight.session.objects.setdefault(key, ObjectMemory())):
             kind = await self._objects.kind(where.manifest["apiVersion"], where.manifest["kind"])
-            await self._objects.delete(kind, found)
+            await self._objects.delete(kind, found, unchanged=True)
         self._cluster.queue.add(sight.run.metadata.name)
 
     @contextlib.contextmanager

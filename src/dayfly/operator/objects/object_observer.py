@@ -23,7 +23,7 @@ from dayfly.plan.sealed import Plan, Step
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Running
 from dayfly.spec.kube_object import GONE
 from dayfly.spec.lifecycle import Output
-from dayfly.spec.run import OutputRecord, Result, State, UnitRecord
+from dayfly.spec.run import OutputRecord, Phase, Result, State, UnitRecord
 
 _LONGEST_VALUE = 64 * 1024
 
@@ -95,7 +95,8 @@ class ObjectObserver:
         if taken:
             message = f"{where.named} exists and is not this step's: delete it, or give the object another name"
             return NeverRan(reason=Reason.FOREIGN, message=message)
-        if turn.closing:
+        # A peer may be making it as long as the ledger is open: what is not there then proves nothing.
+        if turn.run.ledger.phase is not Phase.OPEN:
             return NeverRan(reason=Reason.CANCELLED, message=f"was asked to end before {where.named} was made")
         if isinstance(memory.refused, NeverRan):
             return memory.refused
