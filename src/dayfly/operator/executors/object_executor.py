@@ -186,10 +186,8 @@ class ObjectExecutor:
         """
         key = effect.unit, effect.attempt
         found = sight.objects.get(key)
-        if found is None:
-            self._cluster.queue.add(
-                sight.run.metadata.name
-            )  # by then the ledger is closed, and nobody makes it any more
+        if found is None:  # once the ledger is closed nobody makes it any more, and that is seen
+            self._cluster.queue.add(sight.run.metadata.name)
         if found is None or read.ending(found):
             return
         where = object_view.place(sight.run, sight.plan.steps[effect.unit], effect.attempt)
