@@ -138,6 +138,26 @@ def test_how_its_sender_ends_is_said(codes, reason, words):
     play(story, scripts={"db/make": Script(codes=codes, outputs=SCRIPTS["db/make"].outputs)})
 
 
+def test_what_a_killed_sender_sent_is_not_cleaned_up_before_its_time_is_over():
+    made = plugin([{**MAKE, "timeouts": {"run": "4m"}}], [DROP])
+
+    async def story(world: World) -> None:
+        secret(world)
+        began = world.cluster.time()
+        world.sandbox(wish())
+        await world.until(lambda: world.status().get("reason") == "OutcomeUnknown", "its doubt", 60)
+        [unit] = [each for each in world.status()["units"] if each["id"] == "db/make"]
+        assert "its sender did not live to hear the answer (exit code 1); what it sent may still be" in unit["message"]
+        world.delete()
+        await world.until(lambda: not world.cluster.objects("sandboxes"), "its end", 600)
+        assert world.cluster.time() - began >= 240
+        assert world.cloud.starts("db/drop")
+        world.ask("DELETE", f"{RUNNERS}/secrets/own")
+        await gone(world)
+
+    play(story, made, {"db/make": Script(codes=(1,), outputs=SCRIPTS["db/make"].outputs)})
+
+
 def test_an_answer_that_was_lost_is_asked_for_under_the_same_key():
     made = plugin([{**MAKE, "retry": {"idempotent": True}}], [DROP])
     units = {**UNITS, "db/make": Unit(creates=True, undone_by="db/drop")}

@@ -8,6 +8,7 @@ from dayfly.execute.inputs import remarks
 from dayfly.execute.outputs import within_limit
 from dayfly.execute.process.start import Starter
 from dayfly.execute.turn import Scene
+from dayfly.execute.webhook.read import in_doubt
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import World
 
@@ -33,11 +34,11 @@ class Scenes:
 
     def of(self, live: Live, slots: int) -> Scene:
         """What a turn of the run would see now, if it may start so many steps."""
-        known = self._executors.known(live, live.plan)
+        known, now = self._executors.known(live, live.plan), now_ms()
         world = World(
             run=live.run,
             wish=live.stored.wish,
-            facts=within_limit(live.run, known.facts),
+            facts=within_limit(live.run, in_doubt(live.plan, live.run, known.facts, now)),
             gated=self._executors.gated,
             ref=self._attempts.place.ref,
             # One at a time where paths may meet: what is started now, the next look objects to.
@@ -45,4 +46,4 @@ class Scenes:
             objections=dict(known.objections),
             remarks=remarks(live.plan, live.run, telling(live, self._runs, self._attempts)),
         )
-        return Scene(plan=live.plan, world=world, now=now_ms())
+        return Scene(plan=live.plan, world=world, now=now)

@@ -1,8 +1,13 @@
 """What the end of a sender means. Pure."""
 
+from collections.abc import Mapping
+
 from dayfly.execute.webhook.ends import End, is_open, status_of
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import Unit
+from dayfly.plan.sealed import Plan
+from dayfly.plan.world import AttemptKey, Ended, Fact, Sealed, Unclear
+from dayfly.spec.lifecycle import Kind, Unit
+from dayfly.spec.run import ALIVE, Run
 
 _MEANING = {
     End.NOT_SENT: (Reason.NOT_SENT, "nothing was sent: the server could not be reached"),
@@ -34,3 +39,30 @@ def meaning(code: int, unit: Unit) -> tuple[str, str]:
     if 300 <= status < 400:
         return Reason.REDIRECTED, f"the server answered {status}; redirects are not followed"
     return Reason.UNEXPECTED_STATUS, f"the server answered {status}"
+
+
+# The ends of a sender that did not live to say what has become of its request.
+_UNTOLD = frozenset({Reason.EXIT_CODE, Reason.SIGNAL, Reason.OOM_KILLED, Reason.LOST, Reason.NO_RECORD})
+
+
+def in_doubt(plan: Plan, run: Run, facts: Mapping[AttemptKey, Fact], now: int) -> dict[AttemptKey, Fact]:
+    """The same facts; but what a killed sender may have sent is in doubt until its time to run is over.
+
+    Until then a server may carry it out, so nothing is to be cleaned up. What is sent again under the same key (each
+    delete step, and a create step that may be) needs no such pause. `now` is unix milliseconds.
+    """
+    return {key: _doubted(plan, run, key, fact, now) for key, fact in facts.items()}
+
+
+def _doubted(plan: Plan, run: Run, key: AttemptKey, fact: Fact, now: int) -> Fact:
+    step, record = plan.steps.get(key[0]), run.unit(key[0])
+    if step is None or step.unit.kind != Kind.WEBHOOK or not step.creates or step.unit.retry.idempotent:
+        return fact
+    if not isinstance(fact, (Ended, Sealed)) or record.attempt != key[1] or record.state not in ALIVE:
+        return fact
+    result = fact.result
+    over = (result.started_at or record.claimed_at) + step.unit.timeouts.run_ms
+    if result.outcome == "succeeded" or result.reason not in _UNTOLD or now >= over:
+        return fact
+    message = f"its sender did not live to hear the answer ({result.message}); what it sent may still be carried out"
+    return Unclear(since=result.ended_at, reason=Reason.ANSWER_LOST, message=message, dead_by=over)

@@ -108,8 +108,8 @@ class StepObserver:
             return type(seen.fact)(result=await self._pod_events.last_words(pod, seen.fact.result))
         return await self._with_outputs(sight, (name, attempt), seen, pod)
 
-    def _sealed(self, sight: Sight, name: str, attempt: int, pod: Pod) -> Sealed | None:
-        """What the followed log has told, as long as the attempt is not recorded and its pod has not ended."""
+    def _sealed(self, sight: Sight, name: str, attempt: int, pod: Pod) -> Ended | Sealed | None:
+        """What the followed log has told, as long as the attempt is not recorded. Its pod may have ended since."""
         record = sight.run.ledger.unit(name)
         if attempt != record.attempt or record.state not in ALIVE:
             return None
@@ -124,7 +124,8 @@ class StepObserver:
         if not isinstance(told, Ended) or told.result.reason == Reason.LOST:
             return None
         sight.outputs[name, attempt] = heard.contents()
-        return described(Sealed(result=told.result), sight.outputs[name, attempt])
+        fact = Ended(result=told.result) if read.over(pod) else Sealed(result=told.result)
+        return described(fact, sight.outputs[name, attempt])
 
     async def _with_outputs(self, sight: Sight, key: AttemptKey, seen: read.Seen, pod: Pod) -> Fact:
         """An end together with its outputs: from the pod, its log, or where an earlier try of ours has kept them."""

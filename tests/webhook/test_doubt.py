@@ -1,0 +1,81 @@
+"""Of a sender that did not live to say what has become of its request, that is not known until its time is over."""
+
+import msgspec
+import pytest
+
+from dayfly.execute.webhook.read import in_doubt
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import seal
+from dayfly.plan.world import Ended, Running, Sealed, Unclear
+from dayfly.spec.lifecycle import Lifecycle, Retry, Target
+from dayfly.spec.run import Result, Run, State, UnitRecord
+from embedded import documents as doc
+from webhook.sending import unit
+
+TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
+URL = "https://server.example/"
+KILLED = Result(outcome="failed", reason=Reason.SIGNAL, message="killed by signal 9", started_at=1_000, ended_at=2_000)
+CLAIMED = UnitRecord(attempt=1, state=State.CLAIMED, kind="webhook", claimed_at=500)
+RUN_MS = 60_000
+OVER = KILLED.started_at + RUN_MS
+
+
+def judged(fact, *, made=None, record=CLAIMED, now=OVER - 1, name="db/make"):
+    made = made or unit(URL, run_ms=RUN_MS)
+    drop = unit(URL, "DELETE", name="drop", idempotent=True)
+    plan = seal((Lifecycle(target=TARGET, resource="db", pre_start=(made,), post_stop=(drop,)),))
+    run = Run(uid="u", target=TARGET, plan="", units={name: record})
+    [found] = in_doubt(plan, run, {(name, 1): fact}, now).values()
+    return found
+
+
+@pytest.mark.parametrize("kind", [Ended, Sealed])
+@pytest.mark.parametrize(
+    "reason", [Reason.SIGNAL, Reason.EXIT_CODE, Reason.OOM_KILLED, Reason.LOST, Reason.NO_RECORD], ids=str
+)
+def test_what_it_sent_may_be_carried_out_as_long_as_it_might_have_run(kind, reason):
+    found = judged(kind(result=msgspec.structs.replace(KILLED, reason=reason)))
+    assert isinstance(found, Unclear)
+    assert (found.since, found.reason, found.dead_by) == (2_000, Reason.ANSWER_LOST, OVER)
+    assert found.message == (
+        "its sender did not live to hear the answer (killed by signal 9); what it sent may still be carried out"
+    )
+
+
+def test_from_its_claim_if_its_start_was_not_told():
+    found = judged(Ended(result=msgspec.structs.replace(KILLED, started_at=0)), now=2_000)
+    assert found.dead_by == 500 + RUN_MS
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"now": OVER},
+        {"fact": Running(since=1)},
+        {"fact": Ended(result=msgspec.structs.replace(KILLED, reason=Reason.UNEXPECTED_STATUS))},
+        {"fact": Ended(result=msgspec.structs.replace(KILLED, reason=Reason.RUN_DEADLINE))},
+        {"fact": Ended(result=Result(outcome="succeeded"))},
+        {"made": msgspec.structs.replace(unit(URL), retry=Retry(idempotent=True, limit=3))},
+        {"made": doc.step("make", "true")},
+        {"name": "db/drop"},
+        {"name": "db/another"},
+        {"record": msgspec.structs.replace(CLAIMED, attempt=2)},
+        {"record": msgspec.structs.replace(CLAIMED, state=State.DONE)},
+    ],
+    ids=[
+        "over",
+        "alive",
+        "said",
+        "had its time",
+        "good",
+        "sent again",
+        "script",
+        "delete",
+        "unknown",
+        "former",
+        "recorded",
+    ],
+)
+def test_every_other_end_is_what_it_says(how):
+    fact = how.pop("fact", Ended(result=KILLED))
+    assert judged(fact, **how) is fact
