@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bench import bulk, deciding, memory, quiet, start, step
+from bench import bulk, deciding, memory, quiet, start, step, webhook
 from bench.rows import Row, Table
 
 END = "<!-- until here -->\n"
@@ -21,7 +21,7 @@ HEADER = "| what, and against what | ours | yardstick | apart | aim | met |\n|--
 
 
 def _machine_alone() -> Iterator[Row | Table]:
-    for bench in (step, bulk, start, deciding, memory):
+    for bench in (step, bulk, start, deciding, memory, webhook):
         yield from bench.measure()
 
 

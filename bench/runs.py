@@ -16,17 +16,17 @@ from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Output, Ref, Targe
 from dayfly.spec.wire import Offer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
 
 @asynccontextmanager
-async def host(home: Path, *, parallel: int = 16) -> AsyncIterator[EmbeddedHost]:
+async def host(home: Path, *, parallel: int = 16, webhooks: Sequence[str] = ()) -> AsyncIterator[EmbeddedHost]:
     """An embedded host in a home of its own, which is wiped out at the end. It takes no turns before its `start`.
 
-    A control plane hears all its news, as in a server.
+    A control plane hears all its news, as in a server. `webhooks` are servers (`HOST:PORT`) that may be anywhere.
     """
-    opened = await EmbeddedHost.open(home, runner=runner.find(), parallel=parallel)
+    opened = await EmbeddedHost.open(home, runner=runner.find(), parallel=parallel, webhooks=list(webhooks))
     Link(opened.end)
     try:
         yield opened
