@@ -72,12 +72,13 @@ async def _measure(home: Path, url: str, name: str) -> list[Row]:
             ours.append(wall)
             ours_cpu.append(used)
             ratios.append(ours[-1] / bare[-1])
+    cpu = f"processor time {median(ours_cpu):.1f} and {median(bare_cpu):.1f} ms"
     return [
         Row(
             "(f) one webhook, a value taken from its answer, against `urllib` in a fresh process",
             f"{median(ours):.1f} ms",
             f"{median(bare):.1f} ms",
-            f"{median(ratios):.2f} x ({spread(ratios)}; processor time {median(ours_cpu):.1f} and {median(bare_cpu):.1f} ms)",
+            f"{median(ratios):.2f} x ({spread(ratios)}; {cpu})",
             f"{AIM:g} x",
             median(ratios) <= AIM,
         )

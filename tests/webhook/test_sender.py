@@ -208,15 +208,17 @@ def test_find_tells_that_a_lost_request_was_carried_out(tmp_path):
     assert asked[0].startswith("/records/by-owner?owner=")
 
 
-def test_a_find_that_cannot_be_asked_says_why(tmp_path):
+def test_what_cannot_be_looked_for_is_waited_for_all_the_same(tmp_path):
     with Server(lambda *_: None) as server:
         made = unit(server.url, find={"path": [{"$input": "gone"}]}, inputs={"gone": None})
         sent = send(tmp_path, made, allowed=[server.name])
-    assert (sent.reason, len(server.seen)) == ("InputUnfit", 1)
-    assert sent.log.endswith("a segment of the path is absent")
+    assert (sent.reason, sum(sent.pauses), len(server.seen)) == ("AnswerLost", 58, 1)
+    assert "it cannot be looked for: a segment of the path is absent; it may still be carried out" in sent.log
 
 
-def test_who_is_not_believed_any_more_is_not_asked_again(tmp_path, certificate, tmp_path_factory):
+def test_who_is_not_believed_any_more_may_be_believed_again_before_the_time_is_over(
+    tmp_path, certificate, tmp_path_factory
+):
     another = _certificate(tmp_path_factory.mktemp("another"))
 
     def reply(*_):
@@ -226,8 +228,9 @@ def test_who_is_not_believed_any_more_is_not_asked_again(tmp_path, certificate, 
         ca = certificate.read_text().partition("-----BEGIN PRIVATE")[0]
         made = unit(server.url, tls={"ca": ca}, find={"path": ["x"]})
         sent = send(tmp_path, made, allowed=[server.name])
-    assert (sent.reason, sent.pauses, len(server.seen)) == ("NotSent", [0.5], 1)
-    assert "the certificate of 127.0.0.1" in sent.log.splitlines()[-1]
+    assert (sent.reason, len(server.seen)) == ("AnswerLost", 1)
+    assert sum(sent.pauses) > 20
+    assert "not asked: the certificate of 127.0.0.1" in sent.log
 
 
 def test_without_find_the_time_is_waited_out_in_which_it_might_be_carried_out(tmp_path):

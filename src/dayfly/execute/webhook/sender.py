@@ -90,11 +90,15 @@ class Sender:
             raise Over(End.INPUT_UNFIT, str(unfit)) from None
         first = self._sent(request)
         answer = self._judged(first) if first is not None else self._found(request)
-        poll = self._written.get("poll")
-        if first is not None and poll and answer.status in (poll.get("status") or [202]):
-            self._finish(self._followed(request, answer, poll), answer)
+        if first is not None and self._is_begun(answer):
+            self._finish(self._followed(request, answer, self._written["poll"]), answer)
         else:
             self._finish(answer, None)
+
+    def _is_begun(self, answer: Answer) -> bool:
+        """Whether it says that a job goes on behind it."""
+        poll = self._written.get("poll")
+        return poll is not None and answer.status in (poll.get("status") or [202])
 
     # --- the request itself -----------------------------------------------------------------------------------------
 
@@ -146,6 +150,9 @@ class Sender:
             raise Over(of_status(answer.status), f"that is no success{hint}", definite=True)
         if answer.fault is not None:
             self._show_answer(answer)
+            if self._is_begun(answer):
+                self._wait_out(_FAULTS[answer.fault])
+                raise Over(answer.fault)
             # Of one that was cut the rest can be had under the same key.
             raise Over(answer.fault, _FAULTS[answer.fault], definite=answer.fault is End.TOO_LARGE)
         return answer
@@ -163,18 +170,26 @@ class Sender:
             raise Over(code, "it may be sent again, under the same key")
         find = self._written.get("find")
         if not find:
-            self._tell(f"it may still be carried out: waiting {self._left():.0f} s, then it counts as failed")
-            self._wait(self._left())
+            self._wait_out("it has no `find`")
             raise Over(code)
         try:
             question = asking(self._written, self._values, request)
         except UnfitError as unfit:
-            raise Over(End.INPUT_UNFIT, str(unfit)) from None
+            self._wait_out(f"it cannot be looked for: {unfit}")
+            raise Over(code) from None
         for answer in self._asked(question):
-            if 200 <= answer.status < 300 and (not find.get("when") or self._holds(find["when"], answer)):
+            if 200 <= answer.status < 300 and (not find.get("when") or self._says(find["when"], answer)):
                 self._tell("found: it was carried out")
                 return answer
         raise Over(code, "it was not found in all that time")
+
+    def _wait_out(self, why: str) -> None:
+        """Let the time pass in which a server may still carry out what was sent: nobody may clean up before."""
+        if self._order["idempotent"]:
+            self._tell(f"{why}; it may be sent again, under the same key")
+            return
+        self._tell(f"{why}; it may still be carried out: waiting {self._left():.0f} s, then it counts as failed")
+        self._wait(self._left())
 
     # --- a long job -------------------------------------------------------------------------------------------------
 
@@ -182,27 +197,40 @@ class Sender:
         """The answer by which the job is done.
 
         Raises:
-            Over: it failed, or did not end in time.
+            Over: it failed, or its end was not heard in time.
         """
         self._show_answer(first)
-        location = self._one(poll["location"], first) if poll.get("location") else first.header("Location")
-        if not location:
-            raise Over(End.UNFIT, "it says nowhere where to ask for the job")
         try:
-            question = following(self._written, request, str(location))
+            question = following(self._written, request, self._where(first, poll))
         except (UnfitError, ValueError) as unfit:
-            raise Over(End.UNFIT, str(unfit)) from None
+            self._wait_out(str(unfit))
+            raise Over(End.UNFIT) from None
+        except Over as over:
+            self._wait_out(str(over))
+            raise Over(over.code) from None
         Path(self._order["location"]).write_text(question.url, encoding="utf-8")
         for answer in self._asked(question):
             if 400 <= answer.status < 500 and is_open(answer.status, ()) is False:
                 raise Over(End.JOB_FAILED, "the job cannot be asked for any more", definite=True)
             if not 200 <= answer.status < 300:
                 continue
-            if poll.get("failed") and self._holds(poll["failed"], answer):
+            if poll.get("failed") and self._says(poll["failed"], answer):
                 raise Over(End.JOB_FAILED, "the job has failed", definite=True)
-            if self._holds(poll["until"], answer):
+            if self._says(poll["until"], answer):
                 return answer
         raise Over(End.JOB_UNFINISHED, "the job has not ended in all that time")
+
+    def _where(self, first: Answer, poll: Mapping[str, Any]) -> str:
+        """The address at which a job is asked for.
+
+        Raises:
+            UnfitError: it names none.
+            Over: it cannot be read.
+        """
+        location = self._one(poll["location"], first) if poll.get("location") else first.header("Location")
+        if not location:
+            raise UnfitError("it says nowhere where to ask for the job")
+        return str(location)
 
     def _asked(self, question: Request) -> Iterable[Answer]:
         """The whole answers to one question, asked again and again, ever less often, until the time is over."""
@@ -215,8 +243,6 @@ class Sender:
             try:
                 answer = send(self._way(question), question, self._resolver)
             except UnsentError as unsent:
-                if not unsent.again:
-                    raise Over(unsent.end, str(unsent)) from None
                 self._tell(f"not asked: {unsent}")
                 continue
             except LostError as lost:
@@ -257,6 +283,14 @@ class Sender:
         if found is None:
             return None
         return (found if isinstance(found, str) else json.dumps(found, separators=(",", ":"))).encode()
+
+    def _says(self, comparison: Mapping[str, Any], answer: Answer) -> bool:
+        """Whether a comparison holds; what cannot be compared, a proxy's page say, tells nothing of the request."""
+        try:
+            return self._holds(comparison, answer)
+        except Over as over:
+            self._tell(f"that tells nothing: {over}")
+            return False
 
     def _holds(self, comparison: Mapping[str, Any], answer: Answer) -> bool:
         found = self._one(comparison["path"], answer)
