@@ -47,7 +47,25 @@ class Life:
 RETRY = plugin(
     [step("make", outputs=("url",), idempotent=True, backoff="1s")], [step("drop", reads=("make.url",), backoff="1s")]
 )
+MAKES: Object = {
+    "name": "claim",
+    "inputs": [{"name": "url", "valueFromStep": {"name": "make", "output": "url"}}],
+    "object": {
+        "manifest": {"apiVersion": "v1", "kind": "ConfigMap", "data": {"url": ""}},
+        "set": {"/data/url": {"input": "url"}},
+    },
+    "outputs": [{"name": "host", "valueFromJSONPath": "$.data.url"}],
+}
+OBJECT = plugin(
+    [step("make", outputs=("url",)), MAKES, step("seed", reads=("claim.host",))], [step("drop", reads=("claim.host",))]
+)
+OBJECT_UNITS = {
+    "db/make": Unit(creates=True, once=True, undone_by="db/drop"),
+    "db/seed": Unit(creates=True, once=True, undone_by="db/drop"),
+    "db/drop": Unit(creates=False),
+}
 LIVES = {
+    "object": Life(OBJECT, OBJECT_UNITS, 50),
     "chain": Life(CHAIN, CHAIN_UNITS, 42),
     "retry": Life(RETRY, RETRY_UNITS, 44, {"db/make": dataclasses.replace(QUICK, fails=1)}),
     "midway": Life(CHAIN, CHAIN_UNITS, 32, {"db/make": dataclasses.replace(QUICK, runs=2.0)}, ends=End.STARTED),

@@ -12,14 +12,15 @@ from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import PODS, SECRETS, Key, Resource
+from dayfly.kube.objects import PODS, SECRETS, Key, Resource, anything
 from dayfly.kube.watch import Bookmark, Patience, watch
 from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, SANDBOXES, STEP_LOGS
 from dayfly.operator.status.resource_status import RESOURCES
 from kube.fake.store import Write
 
 Object = dict[str, Any]
-_KINDS = (SANDBOXES, RUNS, DOCUMENTS, PODS, SECRETS, RESOURCES, STEP_LOGS, DEPLOYMENTS, SERVICES)
+CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")
+_KINDS = (SANDBOXES, RUNS, DOCUMENTS, PODS, SECRETS, RESOURCES, STEP_LOGS, DEPLOYMENTS, SERVICES, CONFIG_MAPS)
 KINDS = tuple(each.read_as(dict[str, Any]) for each in _KINDS)
 # Baselines, and what leads to them, are none of ours.
 _OURS = {kind.plural: RUN_LABEL for kind in (DEPLOYMENTS, SERVICES)}

@@ -59,6 +59,8 @@ class Trial:
             *history.unclaimed_forks(runs, forks),
             *(self.baseline.touched(self.changes) if self.baseline else ()),
         ]
+        made = {write.new["metadata"]["uid"] for write in self.record.writes.get("configmaps", ()) if write.new}
+        found += [f"(1) {len(made)} objects were made"] if len(made) > 1 else []
         found += [f"(4) {unit} is not undone" for unit in self.cloud.leaks(self.uid, pairs)]
         found += [f"(14) {each} is left" for each in self.record.left()]
         if self.life.ends is not End.STARTED:

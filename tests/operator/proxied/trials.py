@@ -133,6 +133,12 @@ class Trials:
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "dayfly-forks"}
         binding = {"metadata": {"name": "dayfly-forks"}, "roleRef": role, "subjects": [account]}
         await self._admin.create(bindings, binding, SHOP)
+        roles, name = anything("rbac.authorization.k8s.io/v1", "Role", "roles"), "dayfly-objects"
+        rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch", "delete"]}]
+        await self._admin.create(roles, {"metadata": {"name": name}, "rules": rules}, SHOP)
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+        subjects = [{"kind": "ServiceAccount", "name": name, "namespace": SHOP}]
+        await self._admin.create(bindings, {"metadata": {"name": name}, "roleRef": role, "subjects": subjects}, SHOP)
         for name, life in LIVES.items():
             metadata, spec = {"name": f"{name}.1.0.0"}, {"name": f"{name}@1.0.0", **life.plugin}
             body = {"apiVersion": PLUGINS.api_version, "kind": PLUGINS.kind, "metadata": metadata, "spec": spec}
