@@ -187,6 +187,7 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
         chdir("/") < 0) {
         return fail(fault, "The attempt's directory has no path: %s.", strerror(errno));
     }
+    if (order_expand(&host->order, fault) < 0) return -1;
     if (host->isolated && spaces_enter(&host->inside, host->order.isolation, fault) < 0) return -1;
     host->pid = host->isolated ? seen_from(host->proc) : getpid();
     if (host->pid < 0) return fail(fault, "Without /proc nobody could find the step again; mount it.");

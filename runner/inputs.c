@@ -66,6 +66,15 @@ static int walk_parents(const char *path, struct parents how, struct stat *paren
     return 0;
 }
 
+/* Sees to the parents of outputs, where they are to be made. One that cannot be made is for the program to meet. */
+static void walk_output_parents(const struct order *order, struct parents how) {
+    struct stat parent;
+    struct fault unused;
+    for (size_t i = 0; order->make_folders != 0 && i < order->output_count; i++) {
+        if (output_path_allowed(order->outputs[i].path)) walk_parents(order->outputs[i].path, how, &parent, &unused);
+    }
+}
+
 static int create(const struct input *input) {
     int fd = open(input->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400);
     if (fd < 0) return -1;
@@ -124,6 +133,8 @@ int inputs_plan(const struct order *order, struct traces *traces, struct fault *
         if (walk_parents(path, (struct parents){NULL, traces}, &status, fault) < 0) return -1;
         if (lstat(path, &status) == 0) return refuse(fault, path, "something exists there and would be changed");
     }
+    traces->needed_count = traces->directory_count;
+    walk_output_parents(order, (struct parents){NULL, traces});
     return 0;
 }
 
@@ -131,7 +142,7 @@ int inputs_create(const struct order *order, struct traces *traces, struct fault
     traces->outputs = true;
     for (size_t i = 0; i < traces->directory_count; i++) {
         /* Another step may have created it meanwhile; whoever ends last finds it empty. */
-        if (mkdir(traces->directories[i], 0755) < 0 && errno != EEXIST) {
+        if (mkdir(traces->directories[i], 0755) < 0 && errno != EEXIST && i < traces->needed_count) {
             bad(fault, traces->directories[i], "creating the directory");
             inputs_remove(order, traces);
             return -1;
@@ -156,6 +167,7 @@ int inputs_place(const struct order *order, const struct spaces *spaces, struct 
         bool owned = spaces_owns(spaces, &parent);
         if ((owned ? create_new(input, fault) : bind_over(input, spaces, fault)) < 0) return -1;
     }
+    walk_output_parents(order, (struct parents){spaces, NULL});
     return 0;
 }
 

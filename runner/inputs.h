@@ -8,7 +8,7 @@
 /* What is created on the host and must go again (isolation `none` only; elsewhere it goes with its namespace). */
 struct traces {
     char **directories; /* outer before inner */
-    size_t directory_count, input_count;
+    size_t directory_count, needed_count, input_count; /* the first so many directories are those of inputs */
     bool outputs; /* true once it is certain that no declared output was there before */
 };
 

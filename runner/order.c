@@ -18,6 +18,8 @@ static const struct key keys[] = {
     {"attempt", TEXT, offsetof(struct order, attempt)},
     {"script", SCRIPT, offsetof(struct order, script)},
     {"arg", ARGUMENT, 0},
+    {"expand", NUMBER, offsetof(struct order, expand)},
+    {"make-folders", NUMBER, offsetof(struct order, make_folders)},
     {"cwd", PATH, offsetof(struct order, cwd)},
     {"log", PATH, offsetof(struct order, log)},
     {"env", ENVIRONMENT, 0},
@@ -230,6 +232,43 @@ int order_parse(struct order *order, char *bytes, size_t length, struct fault *f
     }
     free(document.records);
     return result;
+}
+
+/* The variable whose name has LENGTH bytes at NAME, or NULL. */
+static const char *variable(const struct order *order, const char *name, size_t length) {
+    for (char **entry = order->environment; *entry != NULL; entry++) {
+        if (strncmp(*entry, name, length) == 0 && (*entry)[length] == '=') return *entry + length + 1;
+    }
+    return NULL;
+}
+
+/* Kubernetes' rule: `$(NAME)` is a variable's value, `$$` a dollar, and what names no variable stays as it is. A value
+ * is not looked at again. */
+static char *expanded(const struct order *order, const char *word) {
+    struct buffer buffer = {0};
+    for (;;) {
+        size_t plain = strcspn(word, "$");
+        buffer_add(&buffer, word, plain);
+        word += plain;
+        if (*word == '\0') break;
+        const char *close = word[1] == '(' ? strchr(word, ')') : NULL;
+        const char *value = close == NULL ? NULL : variable(order, word + 2, (size_t)(close - word) - 2);
+        if (value != NULL) buffer_add(&buffer, value, strlen(value));
+        else buffer_add(&buffer, word, close == NULL ? 1 : (size_t)(close - word) + 1);
+        word += close != NULL ? (size_t)(close - word) + 1 : word[1] == '$' ? 2 : 1;
+    }
+    buffer_add(&buffer, "", 1);
+    return buffer.failed ? NULL : buffer.bytes;
+}
+
+int order_expand(struct order *order, struct fault *fault) {
+    if (order->expand == 0 || order->arguments[0] == NULL) return 0;
+    /* Never the first: which program is run is no input's business. */
+    for (char **word = order->arguments + 1; *word != NULL; word++) {
+        *word = expanded(order, *word);
+        if (*word == NULL) return fail(fault, "There is no memory for the program's arguments.");
+    }
+    return 0;
 }
 
 bool order_declares(const struct order *order, const char *path) {

@@ -44,6 +44,8 @@ struct order {
     size_t script_length;
     char **arguments; /* NULL-terminated, as is `environment` */
     char **environment;
+    int64_t expand; /* other than 0: `$(NAME)` in an argument behind the first is that variable */
+    int64_t make_folders; /* other than 0: missing folders of outputs are made, where that can be */
     int64_t inherit_env; /* host: other than 0 takes the caller's variables as well, where `environment` has none */
     const char *cwd; /* NULL: the mode's default */
     int64_t inherit_cwd; /* host: other than 0 prefers the caller's folder (an image's), where it names one */
@@ -65,6 +67,9 @@ struct order {
 /* Parses BYTES (malloc'd; the order keeps pointing into them). On failure `nonce` and `attempt` are set as far as
  * they were legible, so that even a refusal says what it refuses. */
 int order_parse(struct order *order, char *bytes, size_t length, struct fault *fault);
+
+/* Puts the environment, when it is whole, into the arguments that name parts of it. */
+int order_expand(struct order *order, struct fault *fault);
 
 /* True when PATH is an input's or an output's own place. */
 bool order_declares(const struct order *order, const char *path);

@@ -89,12 +89,17 @@ static int merge_environment(struct pod *pod, struct fault *fault) {
     return 0;
 }
 
-static int write_input(const char *path, const char *bytes, size_t length, struct fault *fault) {
+/* Makes what is missing of the way to PATH, as far as that can be: whoever writes there says what could not. */
+static void make_folders(const char *path) {
     char prefix[PATH_MAX];
     for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         snprintf(prefix, sizeof prefix, "%.*s", (int)(slash - path), path);
         if (mkdir(prefix, 0755) < 0 && errno != EEXIST && errno != EROFS && errno != EACCES) break;
     }
+}
+
+static int write_input(const char *path, const char *bytes, size_t length, struct fault *fault) {
+    make_folders(path);
     if (write_file(AT_FDCWD, path, 0400, bytes, length) == 0) return 0;
     return fail(fault, "The input file %s cannot be written: %s. Give the step a volume there.", path, strerror(errno));
 }
@@ -147,6 +152,10 @@ static int prepare(struct pod *pod, struct fault *fault) {
     for (size_t i = 0; i < pod->order.secret_count; i++) {
         if (take_secret(pod, &pod->order.secrets[i], fault) < 0) return -1;
     }
+    for (size_t i = 0; pod->order.make_folders != 0 && i < pod->order.output_count; i++) {
+        if (output_path_allowed(pod->order.outputs[i].path)) make_folders(pod->order.outputs[i].path);
+    }
+    if (order_expand(&pod->order, fault) < 0) return -1;
     if (pod->order.script != NULL &&
         write_file(pod->state, "script", 0700, pod->order.script, pod->order.script_length) < 0) {
         return fail(fault, "The script cannot be written: %s.", strerror(errno));

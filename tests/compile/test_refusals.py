@@ -314,6 +314,29 @@ PAIR = QUEUE.replace("    inputs:\n    - {name: seed, valueFromSandbox: true}\n 
     "  delete:",
     '  - name: use\n    inputs:\n    - {name: seed, valueFromSandbox: true}\n    script: "#!/bin/sh"\n  delete:',
 )
+TWICE = """\
+name: twice
+spec:
+  create:
+  - {name: one, command: [x], outputs: [{name: host, valueFromPath: /tmp/host}]}
+  - {name: two, command: [x], outputs: [{name: host, valueFromPath: /tmp/host}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "plugin", "said"),
+    [
+        ("host", TWICE, 'several steps of "db" make an output "host": write "one.host" or "two.host"'),
+        ("hots", TWICE, 'no create step of "db" makes an output "hots"; did you mean "host"?'),
+        ("log", PG.replace("name: pg@1.2.0", "name: twice"), 'no create step of "db" makes an output "log"; there'),
+    ],
+)
+def test_an_output_without_its_step_that_is_none_or_several(key, plugin, said):
+    hook = f"- {{name: h, script: '#!/bin/sh', inputs: [{{name: i, valueFrom: {{resource: {{name: db, §outputKey: {key}}}}}}}]}}"
+    found = refusal(box(f"resources:\n- {{name: db, plugin: twice}}\nhooks:\n  preStart:\n  {hook}\n"), plugin)
+    assert found.startswith("spec.hooks.preStart[0].inputs[0].valueFrom.resource.outputKey: " + said)
+
+
 MUTUAL = box(
     "resources:\n- name: a\n  plugin: queue\n"
     "  params: {seed: {valueFrom: {§resource: {name: b, outputKey: make.url}}}}\n"

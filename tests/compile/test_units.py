@@ -93,6 +93,37 @@ def test_the_runner_and_its_pod_template():
     assert (bare.image, bare.namespace, bare.pod_template) == ("", "", None)
 
 
+def test_a_command_instead_of_a_script():
+    body = """\
+name: tool
+spec:
+  create:
+  - {name: make, command: [/bin/make, $(SIZE), "two words", ""]}
+"""
+    work = units(run(box("resources:\n- {name: t, plugin: tool}\n"), body), "t")["make"].exec
+    assert (work.script, work.command) == ("", ("/bin/make", "$(SIZE)", "two words", ""))
+
+
+BY_NAME = """\
+resources:
+- {name: db, plugin: pg, params: {size: small}}
+- {name: q, plugin: queue, params: {seed: {valueFrom: {resource: {name: db, outputKey: §}}}}}
+forks:
+- forkOf: {kind: Deployment, namespace: shop, name: web}
+  customizations: {env: [{name: HOST, valueFrom: {resource: {name: db, outputKey: §}}}]}
+hooks:
+  preStart:
+  - {name: h, script: "#!/bin/sh", inputs: [{name: i, valueFrom: {resource: {name: db, outputKey: §}}}]}
+"""
+
+
+def test_an_output_by_its_name_alone_is_that_of_the_one_step_that_makes_it():
+    """As sandboxes of the first framework name it."""
+    assert run(box(BY_NAME.replace("§", "host")), PG, QUEUE) == run(
+        box(BY_NAME.replace("§", "provision.host")), PG, QUEUE
+    )
+
+
 def test_hooks_have_the_sandboxs_runner():
     hook = box("runner: {image: alpine, namespace: ci}\nhooks:\n  postStop:\n  - {name: h, script: '#!/bin/sh'}\n")
     work = units(run(hook), "", Event.POST_STOP)["h"].exec

@@ -123,7 +123,7 @@ REFUSED = [
     (plugin({"create": [{"name": "a", "script": SCRIPT}] * 2}), 'spec.create[1]: Duplicate value: {"name":"a"}'),
     (
         plugin({"create": [{"name": "a"}]}),
-        "spec.create[0]: Invalid value: needs exactly one of script, webhook and object",
+        "spec.create[0]: Invalid value: needs exactly one of script, command, webhook and object",
     ),
     (
         step(script=None, object={"manifest": {}, "remove": "b"}),
@@ -141,6 +141,15 @@ REFUSED = [
     (
         step(script=None, object={"manifest": {}}, outputs=[{"name": "a", "valueFromPath": "/a"}]),
         "spec.create[0].outputs: Invalid value: an output of an object has valueFromJSONPath or valueFromSecret",
+    ),
+    (
+        step(script=None, command=["$(TOOL)", "x"]),
+        "spec.create[0].command: Invalid value: names no program, or one that a variable says",
+    ),
+    (step(script=None, command=[]), "spec.create[0].command: Invalid value: 0: spec.create[0].command in body should"),
+    (
+        step(script=None, command=["x"], outputs=[{"name": "a", "valueFromStatus": True}]),
+        "spec.create[0].outputs: Invalid value: an output of a script or command has valueFromPath",
     ),
     (step(script="echo"), "spec.create[0].script: Invalid value: must begin with #!"),
     (step(name="1a"), "spec.create[0].name in body should match"),

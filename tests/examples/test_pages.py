@@ -43,6 +43,7 @@ _SEEN = {
     "object-job": "makes a Job",
     "object-workflow": "makes a ",
     "service-binding": "makes a ",
+    "v1-plugin": "runs /signadot/plugin/bin/deprovision",
     "volume-backup": "$VOLUME = $.spec.volume of the Machine",
     "sqlite-notes": "http://127.0.0.1:",
     "python-step": "registered ada, grace in",

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from dayfly.execute.order import Program
 from dayfly.execute.process.render import Attempt, overlay_entries, overlay_env, service_order, step_order
 from dayfly.spec.frames import decode
 from dayfly.spec.identity import nonce, resource_id
@@ -99,3 +100,18 @@ def test_a_kept_process_has_its_command_and_no_deadline():
     bare = msgspec.structs.replace(ATTEMPT, log="", private=(), sensitive=frozenset(), start_before=0)
     found = dict(decode("dayfly-order", service_order(bare, command=("x",), workdir="", env={}, grace_ms=9)))
     assert found.keys() == {"nonce", "attempt", "isolation", "inherit-env", "arg", "run-ms", "grace-ms"}
+
+
+def test_a_command_is_filled_in_by_the_runner_and_a_program_of_ours_is_not():
+    attempt = Attempt(run="r", resource="", unit="make", number=1, inputs={}, complete=True, isolation="none")
+    words = ("/bin/tool", "$(SIZE)", "two words", "")
+    unit = Unit(name="make", kind="exec", exec=Exec(command=words))
+    told = decode("dayfly-order", step_order(unit, attempt))
+    assert [value.decode() for key, value in told if key == "arg"] == list(words)
+    assert {key: value for key, value in told if key in ("script", "expand", "make-folders")} == {
+        "expand": b"1",
+        "make-folders": b"1",
+    }
+    ours = decode("dayfly-order", step_order(msgspec.structs.replace(unit, exec=Program(command=words)), attempt))
+    assert [value.decode() for key, value in ours if key == "arg"] == list(words)
+    assert not {"script", "expand", "make-folders"} & {key for key, _ in ours}

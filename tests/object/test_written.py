@@ -50,7 +50,7 @@ REFUSED = {
     "a script too": (
         step("    script: |\n      #!/bin/sh\n").replace("- name: make", "- §name: make"),
         "spec.create[0]",
-        "needs exactly one of script, webhook and object; script and object are given",
+        "needs exactly one of script, command, webhook and object; script and object are given",
     ),
     "an unknown field": (field("§wait: 1"), f"{HERE}.wait", 'unknown field "wait"; known here: manifest, set'),
     "nothing": (

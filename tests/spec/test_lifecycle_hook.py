@@ -133,7 +133,7 @@ REFUSED = {
     "step": (
         HOOK.replace("- name", "- §name") + "    webhook: {method: GET, url: 'http://a'}",
         "spec.preStop[0]",
-        "exactly one of script, webhook and object",
+        "exactly one of script, command, webhook and object",
     ),
     "a sandbox's variable": (
         HEAD

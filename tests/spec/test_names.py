@@ -80,8 +80,8 @@ class TestPaths:
         assert caught.value.keys == ("x",)
 
 
-@pytest.mark.parametrize("key", ["", "host", ".host", "a.", "a.b.c", "a.b c", "1.b"])
-def test_output_keys_without_step_and_output(key):
+@pytest.mark.parametrize("key", ["", ".", ".host", "a.", "a.b.c", "a.b c", "1.b", "1b", "b c"])
+def test_output_keys_that_address_no_output(key):
     with pytest.raises(SpecError):
         names.check_output_key(key)
 

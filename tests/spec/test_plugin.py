@@ -43,6 +43,32 @@ REFUSED = {
     "relative interpreter": (create("    §script: '#!sh'"), "spec.create[0].script", "absolute path"),
     "carriage return": (create('    §script: "#!/bin/sh\\r\\ntrue"'), "spec.create[0].script", "carriage return"),
     "long script": (create("    §script: '#!/bin/sh " + "ä" * 65_536 + "'"), "spec.create[0].script", "131072"),
+    "script and command": (
+        create(STEP + "    command: [x]").replace("name: a", "§name: a"),
+        "spec.create[0]",
+        "needs exactly one of script, command, webhook and object; script and command are given",
+    ),
+    "no program": (create("    §command: []"), "spec.create[0].command", "names no program"),
+    "empty program": (create("    §command: ['', x]"), "spec.create[0].command", "names no program"),
+    "a program that an input says": (
+        create("    command: [§$(TOOL), x]"),
+        "spec.create[0].command[0]",
+        "which program is run no variable can say",
+    ),
+    "a number in a command": (create("    command: [sleep, §1]"), "spec.create[0].command[1]", 'write "1" in quotes'),
+    "long argument": (create(f"    command: [x, §{'y' * 16_385}]"), "spec.create[0].command[1]", "16385 bytes"),
+    "many arguments": (create(f"    §command: [{'x, ' * 257}]"), "spec.create[0].command", "at most 256"),
+    "long command": (create(f"    §command: [{('x' * 9_999 + ', ') * 14}]"), "spec.create[0].command", "140000 bytes"),
+    "an answer of a command": (
+        create("    command: [x]\n    outputs:\n    - {name: o, §valueFromStatus: true}"),
+        "spec.create[0].outputs[0].valueFromStatus",
+        "this step is a command; write valueFromPath instead",
+    ),
+    "no place of a command's output": (
+        create("    command: [x]\n    outputs:\n    - §name: o"),
+        "spec.create[0].outputs[0]",
+        'missing required field "valueFromPath"',
+    ),
     "input name": (create(STEP + "    inputs:\n    - §name: a.b"), "spec.create[0].inputs[0].name", "an input name"),
     "input twice": (
         create(STEP + "    inputs:\n    - {name: b, valueFromSandbox: true}\n    - {§name: b, valueFromSandbox: true}"),

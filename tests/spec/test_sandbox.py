@@ -85,8 +85,8 @@ REFUSED = {
         "spec.forks[0].customizations.env[0].valueFrom.secret",
         "a name and a key",
     ),
-    "env from an old output": (
-        ENV + "name: A\n        valueFrom: {resource: {name: db, §outputKey: host}}",
+    "env from no output": (
+        ENV + "name: A\n        valueFrom: {resource: {name: db, §outputKey: .host}}",
         "spec.forks[0].customizations.env[0].valueFrom.resource.outputKey",
         '"<step>.<output>"',
     ),
@@ -241,7 +241,7 @@ REFUSED = {
         "known here: valueFrom",
     ),
     "param from an output": (
-        RESOURCE + "    plugin: p\n    params: {k: {valueFrom: {resource: {name: q, §outputKey: a}}}}",
+        RESOURCE + "    plugin: p\n    params: {k: {valueFrom: {resource: {name: q, §outputKey: a.b.c}}}}",
         "spec.resources[0].params.k.valueFrom.resource.outputKey",
         "<step>.<output>",
     ),
@@ -273,7 +273,7 @@ REFUSED = {
     ),
     "fork name": (HEAD + FORK.replace("- forkOf", "- §name: a b\n    forkOf"), "spec.forks[0].name", "a fork name"),
     "hook of an output": (
-        HOOK + "      inputs:\n      - name: b\n        valueFrom: {resource: {name: db, §outputKey: x}}",
+        HOOK + "      inputs:\n      - name: b\n        valueFrom: {resource: {name: db, §outputKey: x.}}",
         "spec.hooks.preStart[0].inputs[0].valueFrom.resource.outputKey",
         "<step>.<output>",
     ),

@@ -44,7 +44,7 @@ REFUSED = {
     "a script too": (
         step("    script: |\n      #!/bin/sh\n").replace("- name: make", "- §name: make"),
         "spec.create[0]",
-        "needs exactly one of script, webhook and object; script and webhook are given",
+        "needs exactly one of script, command, webhook and object; script and webhook are given",
     ),
     "an unknown field": (field("§retries: 3"), f"{HERE}.retries", 'unknown field "retries"; known here: method, url'),
     "no url": (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dayfly.compile import forks, objects, references, resources, units
+from dayfly.compile import forks, objects, output_keys, references, resources, units
 from dayfly.compile.references import Workflow
 from dayfly.spec import plugin as written
 from dayfly.spec.errors import Path, SpecError
@@ -75,6 +75,9 @@ def compile(  # noqa: A001  -- the field's word for it
     """
     try:
         found = resources.resolve(sandbox, plugins)
+        named = output_keys.completed(sandbox, {name: each.spec for name, each in found.items()})
+        if named is not sandbox:
+            sandbox, found = named, resources.resolve(named, plugins)
         hooks = _hooks(sandbox)
         check_count([hooks, *(instance.workflows for instance in found.values())], len(sandbox.spec.forks))
         for instance in found.values():

@@ -54,7 +54,7 @@ class OutputLine(Struct, frozen=True, kw_only=True):
 class StepLine(Struct, frozen=True, kw_only=True):
     """One unit; clocks and tries in words. `image` is empty where the host or the pod template chooses.
 
-    `request` is what a webhook sends and to whom, or what becomes of which object.
+    `request` is what a webhook sends and to whom, what becomes of which object, or which program is run.
     """
 
     id: str
@@ -248,6 +248,8 @@ def _asked(document: Lifecycle, item: Input) -> str:
 
 
 def _request(unit: Unit) -> str:
+    if unit.exec is not None and unit.exec.command:
+        return f"runs {' '.join(unit.exec.command)}"
     if unit.object is not None:
         manifest = unit.object.written.get("manifest", {})
         return f"removes the object of {unit.object.remove}" if unit.object.remove else f"makes a {manifest['kind']}"

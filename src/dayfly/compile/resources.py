@@ -8,6 +8,7 @@ import msgspec
 
 from dayfly.compile import references
 from dayfly.compile.graph import Edge, describe, find_cycle
+from dayfly.compile.output_keys import meant
 from dayfly.compile.references import Workflow, nearest
 from dayfly.spec import semver
 from dayfly.spec.errors import Path, SpecError, quote
@@ -99,6 +100,8 @@ def check_output(wanted: ResourceOutput, instances: Mapping[str, Instance], keys
         raise SpecError(f"no resource {quote(wanted.name)}; {nearest(wanted.name, instances)}", (*keys, "name"))
     here = (*keys, "outputKey")
     spec = instances[wanted.name].spec
+    if "." not in wanted.output_key:
+        raise SpecError(_unclear(wanted, spec), here)
     name, _, output = wanted.output_key.partition(".")
     creating = {step.name: step for step in spec.create}
     if any(step.name == name for step in spec.delete):
@@ -108,6 +111,16 @@ def check_output(wanted: ResourceOutput, instances: Mapping[str, Instance], keys
         problem = f"{quote(wanted.name)} has no create step {quote(name)}; {nearest(name, creating)}"
         raise SpecError(problem, here)
     references.check_output(creating[name], output, here)
+
+
+def _unclear(wanted: ResourceOutput, spec: PluginSpec) -> str:
+    """Why an output's name alone does not tell which one is meant."""
+    if several := meant(wanted.output_key, spec):
+        choices = " or ".join(quote(key) for key in several)
+        return f"several steps of {quote(wanted.name)} make an output {quote(wanted.output_key)}: write {choices}"
+    known = [output.name for step in spec.create for output in step.outputs]
+    problem = f"no create step of {quote(wanted.name)} makes an output {quote(wanted.output_key)}"
+    return f"{problem}; {nearest(wanted.output_key, known)}"
 
 
 def check_params(instances: Mapping[str, Instance]) -> None:

@@ -52,7 +52,7 @@ class Setting(msgspec.Struct, frozen=True):
         resource: The resource the document makes; empty for the target's own hooks.
         params: What the sandbox gives the resource, by name.
         params_at: The way to them.
-        work: Where scripts run and the built-in environment; its script is empty.
+        work: Where scripts run and the built-in environment; it has neither script nor command.
         origin: Who wrote the steps.
     """
 
@@ -66,7 +66,6 @@ class Setting(msgspec.Struct, frozen=True):
 def work(runner: written.Runner, env: dict[str, str]) -> Exec:
     """Where a runner's scripts run; `env` is the built-in environment. What the runner leaves out the host chooses."""
     return Exec(
-        script="",
         image=runner.image,
         namespace=runner.namespace,
         pod_template=parse_overlay(runner.pod_template_overlay) or None,
@@ -126,7 +125,7 @@ def _unit(shared: Setting, step: written.Step, event: Event, keys: Path) -> Unit
     if step.object is not None:
         return _object(shared, step.object, timeouts, common)
     if step.webhook is None:
-        work = msgspec.structs.replace(shared.work, script=step.script or "")
+        work = msgspec.structs.replace(shared.work, script=step.script or "", command=step.command or ())
         return Unit(kind=Kind.EXEC, timeouts=timeouts, exec=work, **common)
     return Unit(
         kind=Kind.WEBHOOK,

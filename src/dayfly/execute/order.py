@@ -19,18 +19,17 @@ class CannotRenderError(Exception):
 
 
 class Program(Exec, frozen=True, kw_only=True):
-    """A program of ours instead of a script: how a unit of another kind is carried out. It stands in no document."""
+    """A program of ours: how a unit of another kind is carried out. It stands in no document.
 
-    script: str = ""
-    command: tuple[str, ...]
+    Its words are taken as they are.
+    """
 
 
 def step_records(unit: Unit) -> list[Record]:
     """The unit's own part of an order: script or program, deadlines, outputs."""
     assert unit.exec is not None, "only exec units have a script"
-    words = unit.exec.command if isinstance(unit.exec, Program) else ()
     return [
-        *([("arg", _path(word)) for word in words] or [("script", unit.exec.script.encode())]),
+        *_program(unit.exec),
         ("run-ms", b"%d" % unit.timeouts.run_ms),
         ("grace-ms", b"%d" % unit.timeouts.grace_ms),
         ("unit-limit", b"%d" % UNIT_OUTPUT_LIMIT),
@@ -39,6 +38,13 @@ def step_records(unit: Unit) -> list[Record]:
             for output in unit.outputs
         ),
     ]
+
+
+def _program(work: Exec) -> list[Record]:
+    if not work.command:
+        return [("script", work.script.encode())]
+    words = [("arg", _path(word)) for word in work.command]
+    return words if isinstance(work, Program) else [*words, ("expand", b"1"), ("make-folders", b"1")]
 
 
 def _path(text: str) -> bytes:

@@ -1,6 +1,6 @@
 """As `crd_schema` says, for plugins and the steps that a sandbox's hooks share with them."""
 
-from dayfly.spec import crd_object, kinds, names, plugin, value_from
+from dayfly.spec import command, crd_object, kinds, names, plugin, value_from
 from dayfly.spec.crd_schema import NAME, VALUES, Row, Schema, exactly_one, many, name, rule, rules, text
 
 _VERSION = (
@@ -83,15 +83,19 @@ PLUGIN_RULES = (
 STRUCTS: dict[type, Schema] = {
     plugin.Step: {
         "x-kubernetes-validations": [
-            rule(exactly_one("script webhook object"), "needs exactly one of script, webhook and object"),
+            rule(
+                exactly_one("script command webhook object"),
+                "needs exactly one of script, command, webhook and object",
+            ),
             rule(
                 "!has(self.script) || self.script.startsWith('#!')",
                 "must begin with #!, e.g. #!/bin/sh",
                 fieldPath=".script",
             ),
             rule(
-                "!has(self.script) || !has(self.outputs) || self.outputs.all(o, has(o.valueFromPath))",
-                "an output of a script has valueFromPath",
+                "!has(self.script) && !has(self.command) || !has(self.outputs) || "
+                "self.outputs.all(o, has(o.valueFromPath))",
+                "an output of a script or command has valueFromPath",
                 fieldPath=".outputs",
             ),
             rule(
@@ -165,7 +169,11 @@ FIELDS: dict[type, Row] = {
     },
     value_from.ResourceOutput: {
         "name": name("resource", "Name of the resource in this sandbox."),
-        "output_key": text("The output, as <step>.<output>.", 61, pattern=f"{NAME[:-1]}\\.{NAME[1:]}"),
+        "output_key": text(
+            "The output, as <step>.<output>, or as <output> where one step alone makes it.",
+            61,
+            pattern=f"{NAME[:-1]}(\\.{NAME[1:-1]})?$",
+        ),
     },
     value_from.ValueFrom: {"resource": text("The resource and its output.")},
     value_from.HookSource: {
@@ -218,9 +226,16 @@ FIELDS: dict[type, Row] = {
     },
     plugin.Step: {
         "name": name("step", "Name of the step, unique in its document."),
-        "inputs": many("Values the script is given.", VALUES, key="name"),
-        "outputs": many("Values the script makes.", VALUES, key="name"),
+        "inputs": many("Values the step is given.", VALUES, key="name"),
+        "outputs": many("Values the step makes.", VALUES, key="name"),
         "script": text("A program text that begins with #!; at most 128 KiB.", plugin.MAX_SCRIPT_BYTES, minLength=1),
+        "command": many(
+            "A program of the image and its arguments, instead of a script.",
+            command.MOST_WORDS,
+            minItems=1,
+            items={"maxLength": command.MAX_WORD_BYTES},
+            **rules(rule("self[0] != '' && !self[0].contains('$(')", "names no program, or one that a variable says")),
+        ),
         "webhook": text("A request to a server, instead of a script."),
         "object": text("A Kubernetes object, instead of a script."),
         "retry": text("What follows a failure."),

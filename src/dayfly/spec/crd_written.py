@@ -109,6 +109,7 @@ FIELDS: dict[type, Row] = {
     },
     lifecycle.Exec: {
         "script": text("Program text that begins with #!.", lifecycle.MAX_DOCUMENT_BYTES),
+        "command": text("A program of the image and its arguments, instead of a script."),
         "image": text("Image of the pod."),
         "namespace": text("Namespace of the pod.", 63),
         "pod_template": text("Partial pod template, merged into the pod as Kubernetes merges."),

@@ -160,9 +160,13 @@ class Timeouts(Struct, frozen=True, kw_only=True):
 
 
 class Exec(Struct, frozen=True, kw_only=True):
-    """A script in a container, or in a process of the embedded host. `env` is the built-in environment."""
+    """A script, or a program with its arguments, in a container or in a process of the embedded host.
 
-    script: str
+    `env` is the built-in environment. `$(NAME)` in an argument is a variable of the step, as in a pod's containers.
+    """
+
+    script: str = ""
+    command: tuple[str, ...] = ()
     image: str = ""
     namespace: str = ""
     pod_template: dict[str, Any] | None = None

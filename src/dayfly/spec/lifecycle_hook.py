@@ -99,7 +99,7 @@ class HookInput(Input, frozen=True, kw_only=True):
 
 
 class HookStep(Step, frozen=True, kw_only=True):
-    """One script, webhook or Kubernetes object, with its inputs and outputs.
+    """One script, command, webhook or Kubernetes object, with its inputs and outputs.
 
     Of postStop steps `undoes` names the preStart or postStart step whose work it takes back. When the hook is removed
     while the object lives on, only such steps run.

@@ -81,11 +81,12 @@ def check_path(path: str, keys: Path = ()) -> None:
 
 
 def check_output_key(key: str, keys: Path = ()) -> None:
-    """Refuse an address of an output that is not `<step>.<output>`."""
-    step, dot, output = key.partition(".")
-    if not dot or not step or not output or "." in output:
+    """Refuse an address of an output that is neither `<step>.<output>` nor the output's name alone."""
+    step, dot, output = key.rpartition(".")
+    if not output or "." in step or (dot and not step):
         raise SpecError(f'{quote(key)} does not address an output: write "<step>.<output>"', keys)
-    check("step", step, keys)
+    if dot:
+        check("step", step, keys)
     check("output", output, keys)
 
 

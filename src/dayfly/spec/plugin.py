@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from dayfly.spec import kube_object, names, script, semver, step_output, webhook
+from dayfly.spec import command, kube_object, names, script, semver, step_output, webhook
 from dayfly.spec.duration import milliseconds
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.kube_object import FromSecret, KubeObject
@@ -21,7 +21,7 @@ from dayfly.spec.webhook import Webhook
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_WORKS = ("script", "webhook", "object")
+_WORKS = ("script", "command", "webhook", "object")
 _CLOCKS = ("schedule", "pull", "run", "grace")
 MAX_SCRIPT_BYTES = script.MAX_BYTES
 MAX_DEFAULT_BYTES = 64 * 1024
@@ -119,12 +119,16 @@ class Timeouts(Struct, frozen=True, kw_only=True):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One script, webhook or Kubernetes object, with its inputs and outputs."""
+    """One script, command, webhook or Kubernetes object, with its inputs and outputs.
+
+    A command is a program that its image has, and its arguments.
+    """
 
     name: str
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
     script: str | None = None
+    command: tuple[str, ...] | None = None
     webhook: Webhook | None = None
     object: KubeObject | None = None
     retry: Retry | None = None
@@ -274,7 +278,7 @@ def check_step(
         names.check_unique("the output", [(o.name, (*keys, "outputs", n, "name")) for n, o in enumerate(step.outputs)])
     with faults:
         named.settle()
-        if step.script is None:
+        if step.webhook is not None or step.object is not None:
             _check_no_injections(step, (*keys, "inputs"))
         _check_injections(step.inputs, (*keys, "inputs"))
     with faults:
@@ -301,9 +305,11 @@ def _check_work(step: Step, keys: Path, *, repeats: bool, variables: tuple[str, 
     given = [field for field in _WORKS if getattr(step, field) is not None]
     if len(given) != 1:
         found = f"{' and '.join(given)} are" if given else "none is"
-        raise SpecError(f"needs exactly one of script, webhook and object; {found} given", keys)
+        raise SpecError(f"needs exactly one of script, command, webhook and object; {found} given", keys)
     if step.script is not None:
         script.check(step.script, (*keys, "script"))
+    if step.command is not None:
+        command.check(step.command, (*keys, "command"))
     if step.webhook is not None:
         again = repeats or bool(step.retry and step.retry.idempotent)
         inputs = [item.name for item in step.inputs]
@@ -315,11 +321,13 @@ def _check_work(step: Step, keys: Path, *, repeats: bool, variables: tuple[str, 
             raise SpecError(problem, (*keys, "outputs"))
 
 
-def _work_of(step: Step) -> Literal["script", "webhook", "object"]:
+def _work_of(step: Step) -> Literal["script", "command", "webhook", "object"]:
     """What the step does; of one that does not say so, a script."""
     if step.object is not None:
         return "object"
-    return "webhook" if step.webhook is not None else "script"
+    if step.webhook is not None:
+        return "webhook"
+    return "script" if step.command is None else "command"
 
 
 def _check_no_injections(step: Step, keys: Path) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from dayfly.spec.kube_object import FromSecret
 
-    Work = Literal["script", "webhook", "object"]
+    Work = Literal["script", "command", "webhook", "object"]
 
     class Output(Protocol):
         """What an output of a step says of where it comes from."""
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 SOURCES = {
     "script": ("valueFromPath",),
+    "command": ("valueFromPath",),
     "webhook": ("valueFromJSONPath", "valueFromHeader", "valueFromStatus"),
     "object": ("valueFromJSONPath", "valueFromSecret"),
 }
-_ARTICLES = {"script": "a", "webhook": "a", "object": "an"}
+_ARTICLES = {"script": "a", "command": "a", "webhook": "a", "object": "an"}
 
 
 def check(output: Output, keys: Path, work: Work) -> None:
@@ -59,7 +60,7 @@ def check(output: Output, keys: Path, work: Work) -> None:
                 f"this step is {_ARTICLES[work]} {work}; write {' or '.join(fields)} instead", (*keys, field)
             )
     if sum(given.values()) != 1:
-        if work == "script":
+        if fields == ("valueFromPath",):
             raise SpecError('missing required field "valueFromPath"', keys)
         raise SpecError(f"needs exactly one of {', '.join(fields)}; {sum(given.values())} are given", keys)
     if work == "webhook" and output.name in (*webhook.BUILT_IN_OUTPUTS, webhook.DEFINITE):

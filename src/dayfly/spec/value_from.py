@@ -25,7 +25,7 @@ _ACTION = re.compile(r"\{\{\s*\.([A-Za-z]+(?:\.[A-Za-z]+)*)\s*\}\}")
 
 
 class ResourceOutput(Struct, frozen=True, kw_only=True):
-    """An output of a resource: `output_key` is `<step>.<output>`."""
+    """An output of a resource: `output_key` is `<step>.<output>`, or `<output>` where one step alone makes it."""
 
     name: str
     output_key: str

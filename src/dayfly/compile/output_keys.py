@@ -1,0 +1,57 @@
+"""Outputs that a sandbox names without their step, as those of the first framework do: `dbhost`, not `make.dbhost`.
+
+Such a key means the one create step that makes an output of this name. Where it means none, or several, it is left as
+it is, and refused with its place by whoever looks for the output.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dayfly.spec.value_from import ResourceOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dayfly.spec.plugin import PluginSpec
+    from dayfly.spec.sandbox import Sandbox
+
+
+def completed(sandbox: Sandbox, plugins: Mapping[str, PluginSpec]) -> Sandbox:
+    """The sandbox with the step before each key that lacks it and can mean one output alone.
+
+    `plugins` are those of its resources, by the resources' names.
+    """
+    made: Sandbox = _walked(sandbox, plugins)
+    return made
+
+
+def meant(key: str, spec: PluginSpec) -> list[str]:
+    """The outputs, as `<step>.<output>`, that a key without a step may mean."""
+    return [f"{step.name}.{key}" for step in spec.create for output in step.outputs if output.name == key]
+
+
+def _walked(value: Any, plugins: Mapping[str, PluginSpec]) -> Any:
+    """A value with all that it holds; what is as it should be stays the very same."""
+    if isinstance(value, ResourceOutput):
+        return _completed(value, plugins)
+    if isinstance(value, msgspec.Struct):
+        parts = {field: getattr(value, field) for field in value.__struct_fields__}
+        changed = {field: new for field, old in parts.items() if (new := _walked(old, plugins)) is not old}
+        return msgspec.structs.replace(value, **changed) if changed else value
+    if isinstance(value, dict):
+        entries = {key: _walked(old, plugins) for key, old in value.items()}
+        return entries if any(entries[key] is not old for key, old in value.items()) else value
+    if isinstance(value, tuple):
+        items = tuple(_walked(old, plugins) for old in value)
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    return value
+
+
+def _completed(wanted: ResourceOutput, plugins: Mapping[str, PluginSpec]) -> ResourceOutput:
+    if "." in wanted.output_key or wanted.name not in plugins:
+        return wanted
+    found = meant(wanted.output_key, plugins[wanted.name])
+    return msgspec.structs.replace(wanted, output_key=found[0]) if len(found) == 1 else wanted

@@ -1,0 +1,29 @@
+"""What a step's command must be: a program that is in the image already, and its arguments."""
+
+from __future__ import annotations
+
+from dayfly.spec.errors import Path, SpecError, quote
+
+MOST_WORDS = 256
+MAX_BYTES = 128 * 1024
+MAX_WORD_BYTES = 16 * 1024
+
+
+def check(command: tuple[str, ...], keys: Path) -> None:
+    """Refuse what no runner could start.
+
+    Raises:
+        SpecError: with its place.
+    """
+    if not command or not command[0]:
+        raise SpecError("names no program; write [program, argument, ...]", keys)
+    if "$(" in command[0]:
+        problem = f"{quote(command[0])}: which program is run no variable can say; use them in its arguments"
+        raise SpecError(problem, (*keys, 0))
+    if len(command) > MOST_WORDS:
+        raise SpecError(f"has {len(command)} words; a command has at most {MOST_WORDS}", keys)
+    for index, word in enumerate(command):
+        if (size := len(word.encode())) > MAX_WORD_BYTES:
+            raise SpecError(f"has {size} bytes; an argument has at most {MAX_WORD_BYTES}", (*keys, index))
+    if (size := sum(len(word.encode()) + 1 for word in command)) > MAX_BYTES:
+        raise SpecError(f"has {size} bytes; a command has at most {MAX_BYTES}: give long values as files", keys)
