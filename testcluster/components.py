@@ -215,7 +215,9 @@ def _kubelet(shape: Shape) -> dict[str, object]:
         "podLogsDir": f"{HOME}/pods",
         "volumePluginDir": f"{HOME}/volume-plugins",
         "resolvConf": f"{HOME}/resolv.conf",
-        "clusterDNS": [shape.network.dns],  # nobody answers there; without a value each pod gets a warning event
+        # Nobody answers there but `dns.names`; without a value each pod gets a warning event.
+        "clusterDNS": [shape.network.dns],
+        "clusterDomain": "cluster.local",
         "kubeAPIQPS": 200,
         "kubeAPIBurst": 400,
         "maxPods": 250,

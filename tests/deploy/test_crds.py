@@ -27,6 +27,8 @@ VARIABLES = {
     "server": "https://dns.example.com",
     "image": "busybox",
     "storage-class": "standard",
+    "machinery": "minicluster",
+    "size": "4",
 }
 
 

@@ -23,6 +23,7 @@ STEPS = {
 }
 # What one machine cannot carry out: these live their lives in tests/cluster.
 IN_A_CLUSTER = (
+    "minicluster",
     "mixed-tenant",
     "object-claim",
     "object-database",

@@ -37,6 +37,7 @@ def test_a_readme_of_what_needs_a_cluster_can_be_followed(name: str, tmp_path: P
 
 # What each README's commands are there to show.
 _SEEN = {
+    "minicluster": "runs /bin/minicluster new",
     "mixed-tenant": "makes a ",
     "object-claim": "makes a ",
     "object-database": "makes a ",

@@ -1,0 +1,3 @@
+module minicluster
+
+go 1.22
