@@ -195,6 +195,13 @@ TENANTS: tuple[tuple[str, str, str, str, str], ...] = (
         "return text",
         "cli/test_show.py::test_nothing_that_others_wrote_drives_a_terminal",
     ),
+    (
+        "a variable says which program a command runs",
+        "spec/command.py",
+        'if "$(" in command[0]:',
+        'if "$()" in command[0]:',
+        "spec/test_plugin.py::test_refused",
+    ),
     # 10. malformed patches
     (
         "a patch that fits nowhere is a defect of ours",
