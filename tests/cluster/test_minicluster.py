@@ -1,6 +1,7 @@
 """Example minicluster: ranks that really send each other messages, one, four and eight of them; nothing of it stays."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,24 @@ def test_a_batch_cluster_works_and_is_scaled_and_goes(operator: Installed, ready
     gone = of_units(moves(operator, NAME, TEAM), "recorded")[-3:]
     assert gone[0] == "batch/remove-ranks"
     assert set(gone[1:]) == {"batch/remove-secret", "batch/remove-address"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("--size=9", "the param size is 9: write a number from 1 to 8"),
+        ("--most=0", "the param most is 0: write a number from 1 to 256"),
+        ("--command=echo 1", 'the param command is "echo 1": write a JSON list like'),
+    ],
+)
+def test_a_wrong_param_is_told_before_anything_is_made(machine: None, tmp_path: Path, wrong: str, said: str):
+    right = [minicluster.program(), "new", "--size=1", "--most=8", '--command=["true"]', f"--into={tmp_path}"]
+    ended = subprocess.run([*right, wrong], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert said in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert subprocess.run(right, check=False).returncode == 0
+    assert (tmp_path / "hosts").read_text().split(",")[7] == "$(JOB)-7"
 
 
 def check_who_knows_the_key(operator: Installed, ranks: Ranks) -> None:

@@ -43,11 +43,19 @@ func fail(err error) {
 // to has no name yet: the kubelet puts it in for $(JOB).
 func create(words []string) error {
 	flags := flag.NewFlagSet("new", flag.ExitOnError)
+	size := flags.Int("size", 1, "how many ranks there are at first")
 	most := flags.Int("most", 1, "how many ranks there may be")
+	command := flags.String("command", "", "what each rank runs, as a JSON list")
 	into := flags.String("into", ".", "folder for the files key, label and hosts")
 	flags.Parse(words)
 	if *most < 1 || *most > 256 {
 		return fmt.Errorf("the param most is %d: write a number from 1 to 256", *most)
+	}
+	if *size < 1 || *size > *most {
+		return fmt.Errorf("the param size is %d: write a number from 1 to %d, which is the param most", *size, *most)
+	}
+	if _, err := program(*command); err != nil {
+		return err
 	}
 	chance := make([]byte, 40)
 	if _, err := rand.Read(chance); err != nil {
@@ -100,9 +108,9 @@ func serve([]string) error {
 	if err != nil {
 		return err
 	}
-	var command []string
-	if err := json.Unmarshal([]byte(os.Getenv("COMMAND")), &command); err != nil || len(command) == 0 {
-		return fmt.Errorf(`the param command is %q: write a JSON list like ["sh", "-c", "echo $RANK"]`, os.Getenv("COMMAND"))
+	command, err := program(os.Getenv("COMMAND"))
+	if err != nil {
+		return err
 	}
 	hosts := strings.Split(os.Getenv("HOSTS"), ",")
 	for index, host := range hosts {
@@ -147,6 +155,15 @@ func ask(words []string) error {
 		}
 	}
 	return nil
+}
+
+// program reads the application's own program and its arguments.
+func program(text string) ([]string, error) {
+	var command []string
+	if err := json.Unmarshal([]byte(text), &command); err != nil || len(command) == 0 {
+		return nil, fmt.Errorf(`the param command is %q: write a JSON list like ["sh", "-c", "echo $RANK"]`, text)
+	}
+	return command, nil
 }
 
 func readKey(path string) ([]byte, error) {
