@@ -1,7 +1,9 @@
 """Example minicluster: ranks that really send each other messages, one, four and eight of them; nothing of it stays."""
 
+import contextlib
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,14 +36,24 @@ def census(operator: Installed) -> set[str]:
 @pytest.fixture
 def ready(operator: Installed):
     """A cluster with names, and the rights that the example needs; afterwards all is as it was."""
-    assert operator.own
     operator.own.load(minicluster.archive())
     before = census(operator)
     rights = granted(operator, TEAM, "jobs.batch", "secrets", "services")
-    with dns.names(operator.own), rights, operator.ending(NAME, TEAM):
+    with restricted(operator), dns.names(operator.own), rights, operator.ending(NAME, TEAM):
         yield
     operator.check_nothing_left()
     eventually(lambda: census(operator) == before, "an empty namespace")  # pods and slices go a moment after
+
+
+@contextlib.contextmanager
+def restricted(operator: Installed) -> Iterator[None]:
+    """Meanwhile the namespace takes no pod that asks for more than the strictest level gives."""
+    level = "pod-security.kubernetes.io/enforce"
+    operator.own.kubectl("label", "namespace", TEAM, f"{level}=restricted")
+    try:
+        yield
+    finally:
+        operator.own.kubectl("label", "namespace", TEAM, f"{level}-")
 
 
 def begin(operator: Installed, size: int) -> dict[str, bytes]:
