@@ -47,12 +47,18 @@ class Ranks:
 
     def __init__(self, operator: Installed, scratch: Path) -> None:
         self.operator = operator
-        [self.job] = operator.items(f"/apis/batch/v1/namespaces/{TEAM}/jobs")
-        self.name = self.job["metadata"]["name"]
-        [secret] = [each for each in operator.items(f"/api/v1/namespaces/{TEAM}/secrets") if "key" in each["data"]]
+        job, secret = self._of("/apis/batch/v1", "jobs", "ranks"), self._of("/api/v1", "secrets", "secret")
+        self.name = job["metadata"]["name"]
         self.key = base64.b64decode(secret["data"]["key"]).decode()
         self._file = scratch / "key"
         self._file.write_text(self.key)
+
+    def _of(self, group: str, kind: str, step: str) -> dict[str, Any]:
+        """The object that a step of the resource has made."""
+        listed = self.operator.items(f"{group}/namespaces/{TEAM}/{kind}")
+        marks = [(each["metadata"].get("annotations", {}).get("dayfly.dev/unit"), each) for each in listed]
+        [found] = [each for unit, each in marks if unit == f"batch/{step}"]
+        return found
 
     def pods(self) -> dict[int, dict[str, Any]]:
         """Those that run, by their ranks."""
