@@ -125,9 +125,24 @@ CONTROL: tuple[Guard, ...] = (
         "webhook/test_sender.py::test_a_job_that_comes_to_nothing_says_why",
     ),
     guard(
+        "a job that cannot be followed counts as failed at once",
+        "execute/webhook/sender.py",
+        """            self._wait_out(str(unfit))
+            raise Over(End.UNFIT)""",
+        "            raise Over(End.UNFIT)",
+        "webhook/test_faults.py::test_each_request_meets_each_fault[long-heard, cut within its head]",
+    ),
+    guard(
+        "what a killed sender sent is over at once",
+        "execute/webhook/read.py",
+        "result.reason not in _UNTOLD",
+        "result.reason",
+        "webhook/test_doubt.py::test_from_its_claim_if_its_start_was_not_told",
+    ),
+    guard(
         "what may have been carried out counts as failed at once",
         "execute/webhook/sender.py",
-        "            self._wait(self._left())\n",
+        "        self._wait(self._left())\n",
         "",
         "webhook/test_sender.py::test_without_find_the_time_is_waited_out_in_which_it_might_be_carried_out",
     ),
