@@ -29,8 +29,9 @@ OBJECTS: tuple[Guard, ...] = (
     guard(
         "an object is deleted by its name",
         RUN,
-        'uid=meta["uid"], propagation=Propagation.FOREGROUND',
-        "propagation=Propagation.FOREGROUND",
+        """                uid=meta["uid"],
+                resource_version""",
+        "                resource_version",
         WHOLE,
     ),
     guard(
