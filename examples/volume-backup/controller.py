@@ -6,15 +6,20 @@ annotation `cluster.example.org/hold` is on the machine. Run it with: python con
 
 import asyncio
 import shutil
+import socket
 import sys
 from pathlib import Path
 
-from dayfly.kube import auth, errors
-from dayfly.kube.cache import Cache, Reflector
-from dayfly.kube.client import Client
-from dayfly.kube.objects import AnnotatedMeta, Key, Resource, Slim
-from dayfly.kube.transport import HttpTransport
-from dayfly.work.queue import WorkQueue, work
+from dayfly.kube import (
+    AnnotatedMeta,
+    Manager,
+    Resource,
+    Slim,
+    add_finalizer,
+    connect,
+    drop_finalizer,
+    run_to_signal,
+)
 
 FINALIZER = "cluster.example.org/volume"
 HOLD = "cluster.example.org/hold"
@@ -46,42 +51,25 @@ MACHINES = Resource("cluster.example.org", "v1", "machines", "Machine", Machine)
 class Controller:
     """Brings each machine and its folder one step nearer to each other; whatever it does may be done twice."""
 
-    def __init__(self, client: Client, disks: Path) -> None:
-        self.cache: Cache[Machine] = Cache()
-        self.queue: WorkQueue[Key] = WorkQueue()
-        self.cache.listen(lambda change: self.queue.add(change.key))
-        self._client = client
+    def __init__(self, manager: Manager, disks: Path) -> None:
+        self._client = manager.client
         self._disks = disks
-
-    async def handle(self, key: Key) -> None:
-        """Look at one machine; whatever the server refuses is tried again later."""
-        machine = self.cache.get(key.name, key.namespace)
-        try:
-            if machine is not None:
-                await self._reconcile(machine)
-            self.queue.forget(key)
-        except errors.ApiError:
-            self.queue.retry(key)
+        manager.control(MACHINES, self._reconcile)
 
     async def _reconcile(self, machine: Machine) -> None:
         meta = machine.metadata
         folder = self._disks / meta.namespace / machine.spec.volume if machine.spec.volume else None
-        finalizers = meta.finalizers or []
         if meta.deletion_timestamp is None:
-            if FINALIZER not in finalizers:
-                await self._finalizers(meta, [*finalizers, FINALIZER])
-            elif machine.status.phase != "Running":
+            if await add_finalizer(self._client, MACHINES, meta, FINALIZER):
+                return
+            if machine.status.phase != "Running":
                 if folder is not None:
                     folder.mkdir(parents=True, exist_ok=True)
                 await self._phase(meta, "Running")
-        elif FINALIZER in finalizers and HOLD not in (meta.annotations or {}):
+        elif FINALIZER in (meta.finalizers or ()) and HOLD not in (meta.annotations or {}):
             if folder is not None and folder.exists():
                 shutil.rmtree(folder)
-            await self._finalizers(meta, [each for each in finalizers if each != FINALIZER])
-
-    async def _finalizers(self, meta: AnnotatedMeta, finalizers: list[str]) -> None:
-        patch = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers}}
-        await self._client.patch(MACHINES, patch, meta.name, meta.namespace, manager="machines")
+            await drop_finalizer(self._client, MACHINES, meta, FINALIZER)
 
     async def _phase(self, meta: AnnotatedMeta, phase: str) -> None:
         patch = {"metadata": {"uid": meta.uid}, "status": {"phase": phase}}
@@ -89,12 +77,10 @@ class Controller:
 
 
 async def main(disks: Path, kubeconfig: Path | None) -> None:
-    client = Client(HttpTransport(await auth.load(kubeconfig)))
-    controller = Controller(client, disks)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(Reflector(client, MACHINES, controller.cache).run())
-        for _ in range(4):
-            tasks.create_task(work(controller.queue, controller.handle))
+    async with connect(kubeconfig) as client:
+        manager = Manager(client, "cluster.example.org/machines", socket.gethostname())
+        Controller(manager, disks)
+        await run_to_signal(manager)
 
 
 if __name__ == "__main__":

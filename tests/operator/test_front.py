@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from types import SimpleNamespace
 
-import pytest
 from rig.scenes import at_work, gone, ready, wish
 from rig.world import World
 
-from dayfly.kube import errors
-from dayfly.operator.front.front import _handling
 from kube.fake import Fault, Harm
 
 
@@ -55,30 +51,6 @@ def test_without_a_front_nothing_is_loaded_that_compiles():
     assert "dayfly.operator.reconciler" in done.stdout
     assert "dayfly.compile" not in done.stdout
     assert "dayfly.operator.front" not in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("fault", "asked"),
-    [
-        (None, ["forget box"]),
-        (errors.ServerTrouble("GET box", "no", status=500), ["retry box"]),
-        (KeyError("a defect"), ["retry box"]),
-    ],
-    ids=["well", "refused", "defect"],
-)
-async def test_what_goes_wrong_with_one_is_tried_again_and_stops_nobody(fault, asked):
-    """What goes well is as new: whatever it was tried before."""
-    heard = []
-    queue = SimpleNamespace(
-        forget=lambda key: heard.append(f"forget {key}"), retry=lambda key: heard.append(f"retry {key}")
-    )
-
-    async def handle(_key):
-        if fault:
-            raise fault
-
-    await _handling(queue, "sandbox", handle)("box")
-    assert heard == asked
 
 
 def test_after_trouble_that_has_passed_a_run_is_as_new():

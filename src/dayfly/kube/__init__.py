@@ -1,4 +1,4 @@
-"""How Kubernetes speaks: client, watch cache, Lease, Events, strategic merge.
+"""How Kubernetes speaks: client, watch cache, controllers, Lease, Events, strategic merge.
 
 It knows no sandbox, no unit, nothing of ours, and imports nothing of `dayfly` but `work`; whoever calls it brings the
 kinds (`objects.Resource`) and the meaning. `transport` is the outer wall: aiohttp in a cluster, a fake API server in
@@ -9,4 +9,117 @@ Two rules shape it. A lost answer to a change is `errors.OutcomeUnknown`, never 
 change twice. A cache only suggests: whoever decides guards the write by UID and resource version.
 
 Called by `execute` (each kind's `run`) and `operator`. Needs the extra `operator`; the command line does without.
+
+What stands in `__all__` is also for controllers of others' own: public, and provisional until Dayfly has a release.
+docs/kube.md is its page. Each name is imported when it is asked for, since some bring libraries along.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dayfly.kube import errors
+    from dayfly.kube.cache import Cache, Change
+    from dayfly.kube.client import Client, Limits
+    from dayfly.kube.controller import Controller, Resync
+    from dayfly.kube.events import Recorder
+    from dayfly.kube.forms import Propagation, Style
+    from dayfly.kube.lease import Elector, Terms
+    from dayfly.kube.manager import Controlled, Manager, connect, run_to_signal
+    from dayfly.kube.objects import (
+        PODS,
+        SECRETS,
+        AnnotatedMeta,
+        Condition,
+        Key,
+        ObjectMeta,
+        OwnerReference,
+        Pod,
+        Resource,
+        Slim,
+        anything,
+    )
+    from dayfly.kube.ownership import (
+        ForeignError,
+        add_finalizer,
+        controller_of,
+        controls,
+        create_owned,
+        drop_finalizer,
+        owner_reference,
+    )
+    from dayfly.kube.status import Speaker, condition
+    from dayfly.work.queue import Backoff
+
+_HOMES = {
+    "cache": ("Cache", "Change"),
+    "client": ("Client", "Limits"),
+    "controller": ("Controller", "Resync"),
+    "events": ("Recorder",),
+    "forms": ("Propagation", "Style"),
+    "lease": ("Elector", "Terms"),
+    "manager": ("Controlled", "Manager", "connect", "run_to_signal"),
+    "objects": (
+        "PODS", "SECRETS", "AnnotatedMeta", "Condition", "Key", "ObjectMeta", "OwnerReference", "Pod", "Resource",
+        "Slim", "anything",
+    ),
+    "ownership": (
+        "ForeignError", "add_finalizer", "controller_of", "controls", "create_owned", "drop_finalizer",
+        "owner_reference",
+    ),
+    "status": ("Speaker", "condition"),
+}  # fmt: skip
+_HOME = {name: f"dayfly.kube.{module}" for module, names in _HOMES.items() for name in names}
+_HOME["Backoff"] = "dayfly.work.queue"
+
+__all__ = [
+    "PODS",
+    "SECRETS",
+    "AnnotatedMeta",
+    "Backoff",
+    "Cache",
+    "Change",
+    "Client",
+    "Condition",
+    "Controlled",
+    "Controller",
+    "Elector",
+    "ForeignError",
+    "Key",
+    "Limits",
+    "Manager",
+    "ObjectMeta",
+    "OwnerReference",
+    "Pod",
+    "Propagation",
+    "Recorder",
+    "Resource",
+    "Resync",
+    "Slim",
+    "Speaker",
+    "Style",
+    "Terms",
+    "add_finalizer",
+    "anything",
+    "condition",
+    "connect",
+    "controller_of",
+    "controls",
+    "create_owned",
+    "drop_finalizer",
+    "errors",
+    "owner_reference",
+    "run_to_signal",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return importlib.import_module("dayfly.kube.errors")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

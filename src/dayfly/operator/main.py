@@ -4,15 +4,16 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import NamedTuple, Protocol
 
 from dayfly import __version__
 from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
-from dayfly.kube.lease import Elector, Terms, standing
+from dayfly.kube.lease import Elector, Terms
+from dayfly.kube.running import first, run_until, while_leading
 from dayfly.operator.cluster.caches import Cluster, unix_ms
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.operator.monitoring import journal
@@ -143,39 +144,23 @@ class Operator:
     async def run(self) -> None:
         """Until stopped or cancelled."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                background = [
-                    tasks.create_task(self.cluster.watch()),
-                    tasks.create_task(self._events.run()),
-                ]
-                await _first(self.cluster.wait_synced(), self._stopping.wait())
-                if not self._stopping.is_set():
-                    working = tasks.create_task(self._work())
-                    background.append(working)
-                    await self._stopping.wait()
-                    self.cluster.close()
-                    await asyncio.wait([working], timeout=GRACE_S)
-                for task in background:
-                    task.cancel()
+            await run_until(
+                self._stopping,
+                lambda: while_leading(self._elector, self._stopping, self._workers, self._reset),
+                background=[self.cluster.watch(), self._events.run()],
+                ready=self.cluster.wait_synced(),
+                close=self.cluster.close,
+                grace_s=GRACE_S,
+            )
         finally:
-            self.cluster.close()
             await self._reconciler.close()
 
-    async def _work(self) -> None:
-        """Work as long as we lead, with caches and queues that are kept hot meanwhile."""
-        if self._elector is None:
-            await self._workers()
-            return
-        async with standing(self._elector) as elector:
-            while not self._stopping.is_set():
-                await _first(elector.led(), self._stopping.wait())
-                if not self._stopping.is_set():
-                    log.info("%s leads", elector.identity)
-                    self._sandbox_status.reset()
-                    if self._hooks is not None:
-                        self._hooks.reset()
-                    self._reconciler.sessions.reset()
-                    await _first(self._workers(), elector.led(False))
+    def _reset(self) -> None:
+        """Somebody else has worked meanwhile."""
+        self._sandbox_status.reset()
+        if self._hooks is not None:
+            self._hooks.reset()
+        self._reconciler.sessions.reset()
 
     async def _workers(self) -> None:
         """Until the queues are closed."""
@@ -368,7 +353,7 @@ async def operate(
     )
     async with answering, _running(operator) as task:
         log.info("%s answers on port %d", place.identity, place.port)
-        await _first(stop.wait(), asyncio.shield(task))
+        await first(stop.wait(), asyncio.shield(task))
         operator.stop()
         await task
 
@@ -381,16 +366,3 @@ async def _running(operator: Operator) -> AsyncIterator[asyncio.Task[None]]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def _first(*coroutines: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> None:
-    """Until one of them ends; the others are cancelled, and what went wrong is raised."""
-    tasks = [asyncio.ensure_future(each) for each in coroutines]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()

@@ -1,6 +1,5 @@
 """The cluster as all controllers of this process see it: one client, shared caches, the ledger, the queue of runs."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -8,11 +7,11 @@ from typing import Any, NamedTuple, TypeVar
 from dayfly.execute.fork.read import Service, Workload
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
 from dayfly.execute.pod import names, read
-from dayfly.kube import errors
-from dayfly.kube.cache import Cache, Change, Reflector
+from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
-from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, ObjectMeta, Pod, Resource, Slim
+from dayfly.kube.ownership import drop_finalizer
+from dayfly.kube.watches import Watches
 from dayfly.operator.cluster.objects import (
     DOCUMENTS,
     HOOKS,
@@ -58,12 +57,12 @@ class Pair(NamedTuple):
 BASELINES = Resource("apps", "v1", "deployments", "Deployment", Baseline, partial=True)
 
 
-class Cluster:
+class Cluster(Watches):
     """Watches what the controllers read, and queues the runs and sandboxes that something happened to."""
 
     def __init__(self, client: Client, *, now: Callable[[], int] = unix_ms, seed: int | None = None) -> None:
         """`now` tells unix milliseconds; `seed` makes the jitter of watches and queues repeat."""
-        self.client = client
+        super().__init__(client, seed=seed)
         self.now = now
         self.runs: Cache[RunObject] = Cache()
         self.documents: Cache[DocumentObject] = Cache()
@@ -77,26 +76,20 @@ class Cluster:
         self.heeds: Callable[[Pod], bool] = lambda _: True
         """Whether something begins when the step of a pod does: its log can be followed from then on."""
         self._forking, self._targeting = Forking(), Targeting()
-        self._whole = False
-        self._watching: asyncio.TaskGroup | None = None
-        self._others: dict[int, tuple[Reflector[Any], asyncio.Task[None] | None]] = {}
-        self._seed = seed
         self.ledger = Runs(client, self.runs)
         self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, seed=seed)
         self.wishes: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, seed=seed)
         self.published: WorkQueue[str] = WorkQueue(seed=seed)
         self.hooked: WorkQueue[str] = WorkQueue(seed=seed)
         self.pairs: WorkQueue[Pair] = WorkQueue(owner=lambda pair: pair.key.namespace, seed=seed)
-        self.reflectors: list[Reflector[Any]] = [
-            Reflector(client, RUNS, self.runs, seed=seed),
-            Reflector(client, DOCUMENTS, self.documents, seed=seed),
-            Reflector(client, PLUGINS, self.plugins, seed=seed),
-            Reflector(client, HOOKS, self.hooks, seed=seed),
-            Reflector(client, PODS, self.pods, labels=names.RUN_LABEL, seed=seed),
-            Reflector(client, DEPLOYMENTS, self.forks, labels=names.RUN_LABEL, seed=seed),
-            Reflector(client, BASELINES, self.baselines, labels=f"!{names.RUN_LABEL}", seed=seed),
-            Reflector(client, SERVICES, self.services, seed=seed),
-        ]
+        self.follow(RUNS, self.runs)
+        self.follow(DOCUMENTS, self.documents)
+        self.follow(PLUGINS, self.plugins)
+        self.follow(HOOKS, self.hooks)
+        self.follow(PODS, self.pods, labels=names.RUN_LABEL)
+        self.follow(DEPLOYMENTS, self.forks, labels=names.RUN_LABEL)
+        self.follow(BASELINES, self.baselines, labels=f"!{names.RUN_LABEL}")
+        self.follow(SERVICES, self.services)
         self.runs.listen(self._run_changed)
         self.pods.listen(self._owned_changed)
         self.forks.listen(self._owned_changed)
@@ -109,46 +102,9 @@ class Cluster:
         found = self.ledger.get(run)
         return found.ledger.target.namespace if found else ""
 
-    def follow(self, resource: Resource[T], cache: Cache[T]) -> None:
-        """Keep one more cache current, from now on if the others are."""
-        reflector = Reflector(self.client, resource, cache, seed=self._seed)
-        self.reflectors.append(reflector)
-        if self._watching is not None:
-            self._watching.create_task(reflector.run())
-
-    def follow_also(self, resource: Resource[T], cache: Cache[T]) -> Reflector[T]:
-        """The same of a kind that is other people's, until `unfollow`.
-
-        It may be served no more, or not be granted: nobody's health is judged by it, and nobody waits for it.
-        """
-        reflector = Reflector(self.client, resource, cache, seed=self._seed)
-        task = self._watching.create_task(reflector.run()) if self._watching is not None else None
-        self._others[id(cache)] = reflector, task
-        return reflector
-
-    def unfollow(self, cache: Cache[Any]) -> None:
-        """Leave that cache as it is."""
-        _, task = self._others.pop(id(cache), (None, None))
-        if task is not None:
-            task.cancel()
-
     def runs_of(self, uid: str) -> tuple[str, ...]:
         """The runs whose target is that very object, as far as the cache knows."""
         return self._targeting.of(uid)
-
-    async def watch(self) -> None:
-        """Keep the caches current until cancelled."""
-        async with asyncio.TaskGroup() as self._watching:
-            for reflector in self.reflectors:
-                self._watching.create_task(reflector.run())
-            for key, (other, _) in list(self._others.items()):
-                self._others[key] = other, self._watching.create_task(other.run())
-
-    async def wait_synced(self) -> None:
-        """Until every cache has been whole once."""
-        for reflector in self.reflectors:
-            await reflector.wait_synced()
-        self._whole = True
 
     def when_found(self) -> Urgency:
         """What was there before us is looked at once, after whatever is new, and whatever has pods."""
@@ -161,19 +117,6 @@ class Cluster:
         self.published.close()
         self.hooked.close()
         self.pairs.close()
-
-    @property
-    def watched(self) -> list[str]:
-        """The kinds that the caches hold, by their names in a path."""
-        return sorted({reflector.plural for reflector in self.reflectors})
-
-    @property
-    def age(self) -> float:
-        """Seconds since the server last proved the most backward cache current; inf before.
-
-        One that was added to those we began with counts from its first list on.
-        """
-        return max(reflector.age for reflector in self.reflectors if reflector.synced or not self._whole)
 
     def _run_changed(self, change: Change[RunObject]) -> None:
         self._forking.note(change)
@@ -238,32 +181,7 @@ class Cluster:
         Raises:
             errors.ApiError: it may still be there.
         """
-        for last in (False, False, True):
-            finalizers = list(meta.finalizers or ())
-            if finalizer not in finalizers:
-                return
-            at = finalizers.index(finalizer)
-            operations = [
-                {"op": "test", "path": "/metadata/uid", "value": meta.uid},
-                {"op": "test", "path": f"/metadata/finalizers/{at}", "value": finalizer},
-                {"op": "remove", "path": f"/metadata/finalizers/{at}"},
-            ]
-            try:
-                await self.client.patch(resource, operations, meta.name, meta.namespace, style=Style.JSON)
-                return
-            except errors.NotFound:
-                return
-            except (errors.Conflict, errors.Invalid):
-                # Done by a peer, or another finalizer went and ours has moved up.
-                if last:
-                    raise
-            try:
-                seen = await self.client.get(resource.metadata_only(), meta.name, meta.namespace)
-            except errors.NotFound:
-                return
-            if seen.metadata.uid != meta.uid:
-                return
-            meta = seen.metadata
+        await drop_finalizer(self.client, resource, meta, finalizer)
 
 
 class Forking:

@@ -3,11 +3,8 @@ the same, whoever has sealed them; and the only part of the operator that knows 
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Hashable
-from typing import TypeVar
 
-from dayfly.kube import errors
+from dayfly.kube.controller import Controller
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import SandboxObject
@@ -15,10 +12,6 @@ from dayfly.operator.front.in_use import InUse
 from dayfly.operator.front.plugins import Plugins
 from dayfly.operator.front.sandboxes import Sandboxes
 from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus
-from dayfly.work.queue import WorkQueue, work
-
-K = TypeVar("K", bound=Hashable)
-log = logging.getLogger(__name__)
 
 WORKERS = 16
 
@@ -43,14 +36,11 @@ class Front:
 
     async def run(self) -> None:
         """Work until the cluster's queues are closed."""
+        wishes = Controller("sandbox", self._reconcile, self._cluster.wishes, workers=WORKERS)
+        published = Controller("plugin", self._plugins.reconcile, self._cluster.published, workers=1)
         async with asyncio.TaskGroup() as tasks:
             sweeping = tasks.create_task(self._in_use.run())
-            wishes, published = self._cluster.wishes, self._cluster.published
-            reconcile = _handling(wishes, "sandbox", self._reconcile)
-            working = [tasks.create_task(work(wishes, reconcile)) for _ in range(WORKERS)]
-            judge = _handling(published, "plugin", self._plugins.reconcile)
-            working.append(tasks.create_task(work(published, judge)))
-            await asyncio.wait(working)
+            await asyncio.wait([tasks.create_task(wishes.run()), tasks.create_task(published.run())])
             sweeping.cancel()
 
     async def _reconcile(self, key: Key) -> None:
@@ -58,21 +48,3 @@ class Front:
         seen = self._cluster.sandboxes.get(key.name, key.namespace)
         if why is not None and seen is not None:
             await self._status.waiting(seen, why)
-
-
-def _handling(queue: WorkQueue[K], what: str, handle: Callable[[K], Awaitable[None]]) -> Callable[[K], Awaitable[None]]:
-    """What goes wrong with one key stays visible and is tried again: it must not stop the others."""
-
-    async def handled(key: K) -> None:
-        try:
-            await handle(key)
-        except errors.ApiError as error:
-            log.warning("%s %s: %s", what, key, error)
-            queue.retry(key)
-        except Exception:
-            log.exception("%s %s failed", what, key)
-            queue.retry(key)
-        else:
-            queue.forget(key)
-
-    return handled

@@ -7,6 +7,7 @@ from dayfly.execute.pod import trial
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key, Resource, anything
+from dayfly.kube.ownership import add_finalizer
 from dayfly.operator.cluster.caches import Cluster, Pair, finalized
 from dayfly.operator.cluster.objects import (
     HOOK_FINALIZER,
@@ -165,13 +166,8 @@ class Controller:
         Raises:
             WaitingError: it has changed meanwhile, and is looked at again.
         """
-        meta = seen.metadata
-        if finalized(meta, HOOK_FINALIZER):
-            return
-        finalizers = [*(meta.finalizers or ()), HOOK_FINALIZER]
-        patch = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers}}
         try:
-            await self._client.patch(HOOKS.metadata_only(), patch, meta.name)
+            await add_finalizer(self._client, HOOKS, seen.metadata, HOOK_FINALIZER)
         except (errors.NotFound, errors.Conflict):
             raise WaitingError(Reason.NOT_TAKEN_UP, "it has just been changed") from None
 

@@ -2,16 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable
-from typing import TypeVar
 
-from dayfly.kube import errors
 from dayfly.kube.cache import Change
+from dayfly.kube.controller import Controller, Resync
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key, PartialObjectMetadata, Resource
 from dayfly.operator.cluster.caches import Cluster, Pair
 from dayfly.operator.cluster.objects import HOOKED_PREFIX, HookObject, RunObject, holds
-from dayfly.operator.hooks.controller import Controller
+from dayfly.operator.hooks import controller
 from dayfly.operator.hooks.hook_status import HookStatus
 from dayfly.operator.hooks.kinds import Kinds
 from dayfly.operator.hooks.pairs import Pairs
@@ -19,9 +17,7 @@ from dayfly.operator.targets.adapter import FrozenError
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
 from dayfly.operator.targets.targets import Targets, kind_of
 from dayfly.spec.errors import SpecError
-from dayfly.work.queue import WorkQueue, work
 
-K = TypeVar("K", bound=Hashable)
 log = logging.getLogger(__name__)
 
 WORKERS = 8
@@ -36,7 +32,7 @@ class Hooks:
         self._status = HookStatus(cluster, events)
         self._kinds = Kinds(cluster, targets, self._adapter)
         self._pairs = Pairs(cluster, self._kinds, self._status)
-        self._controller = Controller(cluster, self._kinds, self._pairs, self._status)
+        self._controller = controller.Controller(cluster, self._kinds, self._pairs, self._status)
         cluster.hooks.listen(self._hook_changed)
         cluster.runs.listen(self._run_changed)
 
@@ -51,21 +47,14 @@ class Hooks:
 
     async def run(self) -> None:
         """Work until the cluster's queues are closed."""
+        hooked, pairs = self._cluster.hooked, self._cluster.pairs
+        # Rights that are taken back, and kinds that are served no more, nobody tells.
+        every = Resync(EVERY_S, lambda: [hook.metadata.name for hook in self._cluster.hooks])
+        hooks = Controller("hook", self._controller.reconcile, hooked, workers=1, expected=(FrozenError,), resync=every)
+        both = Controller("hook and object", self._pair, pairs, workers=WORKERS, expected=(FrozenError,))
         async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(self._look())
-            hooked, pairs = self._cluster.hooked, self._cluster.pairs
-            working = [tasks.create_task(work(hooked, _handling(hooked, "hook", self._controller.reconcile)))]
-            pair = _handling(pairs, "hook and object", self._pair)
-            working += [tasks.create_task(work(pairs, pair)) for _ in range(WORKERS)]
-            await asyncio.wait(working)
-            looking.cancel()
-
-    async def _look(self) -> None:
-        """At every hook now and then: rights that are taken back, and kinds that are served no more, nobody tells."""
-        while True:
-            for hook in self._cluster.hooks:
-                self._cluster.hooked.add(hook.metadata.name)
-            await asyncio.sleep(EVERY_S)
+            tasks.create_task(hooks.run())
+            tasks.create_task(both.run())
 
     def _adapter(self, resource: Resource[PartialObjectMetadata]) -> HookedTarget:
         return HookedTarget(self._cluster, resource, self._status, heard=self._heard, lost=self._lost)
@@ -103,21 +92,3 @@ class Hooks:
             await self._pairs.reconcile(pair)
         except SpecError as fault:
             log.warning("hook %s of %s: %s", pair.hook, pair.key, fault)  # its status says so
-
-
-def _handling(queue: WorkQueue[K], what: str, handle: Callable[[K], Awaitable[None]]) -> Callable[[K], Awaitable[None]]:
-    """What goes wrong with one key stays visible and is tried again: it must not stop the others."""
-
-    async def handled(key: K) -> None:
-        try:
-            await handle(key)
-        except (errors.ApiError, FrozenError) as error:
-            log.warning("%s %s: %s", what, key, error)
-            queue.retry(key)
-        except Exception:
-            log.exception("%s %s failed", what, key)
-            queue.retry(key)
-        else:
-            queue.forget(key)
-
-    return handled

@@ -1,0 +1,112 @@
+"""A controller: one key after another, news or not, and trouble with one that is nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+
+import pytest
+
+from dayfly.kube import Controller, ForeignError, Resync, errors
+from dayfly.work.queue import Backoff, WorkQueue
+from kube.fake import run
+
+TROUBLE = errors.ServerTrouble("GET box", "no", status=500)
+
+
+def played(reconcile, *, seconds: float, keys=("box",), **options) -> WorkQueue:
+    """A controller at work for so long."""
+
+    async def main() -> WorkQueue:
+        queue = WorkQueue(Backoff(first=1.0, most=8.0), seed=1)
+        controller = Controller("thing", reconcile, queue, **options)
+        task = asyncio.create_task(controller.run())
+        for key in keys:
+            queue.add(key)
+        await asyncio.sleep(seconds)
+        assert not task.done(), "trouble with one key must not end the controller"
+        queue.close()
+        await task
+        return queue
+
+    return run(main())
+
+
+@pytest.mark.parametrize(
+    ("fault", "level", "traced"),
+    [
+        (TROUBLE, logging.WARNING, False),
+        (ForeignError("is there already"), logging.WARNING, False),
+        (KeyError("a defect"), logging.ERROR, True),
+    ],
+    ids=["refused", "expected", "defect"],
+)
+def test_what_goes_wrong_with_one_is_tried_again_and_stops_nobody(fault, level, traced, caplog):
+    """Later and later, and at once again after it went well; another key waits for nothing of it."""
+    moments, good = [], []
+
+    async def reconcile(key: str) -> None:
+        moment = asyncio.get_running_loop().time()
+        if key == "good":
+            good.append(moment)
+            return
+        moments.append(moment)
+        if len(moments) < 5:
+            raise fault
+
+    with caplog.at_level(logging.DEBUG):
+        queue = played(reconcile, seconds=100, keys=("box", "good"), expected=(ForeignError,))
+    waits = [later - sooner for sooner, later in itertools.pairwise(moments)]
+    assert all(low <= wait <= high + 1e-3 for wait, low, high in zip(waits, (0.5, 1, 2, 4), (1, 2, 4, 8), strict=True))
+    assert good == [0.0]
+    assert queue.failures("box") == 0
+    told = [each for each in caplog.records if "thing box" in each.message]
+    assert [(each.levelno, bool(each.exc_info)) for each in told] == [(level, traced)] * 4
+
+
+def test_it_looks_again_when_it_was_told_to():
+    moments = []
+
+    async def reconcile(_key: str) -> float | None:
+        moments.append(round(asyncio.get_running_loop().time()))
+        return 30.0 if len(moments) < 3 else None
+
+    played(reconcile, seconds=1000)
+    assert moments == [0, 30, 60]
+
+
+def test_every_key_is_looked_at_again_now_and_then():
+    """And at once when it begins: nobody knows what has happened before."""
+    seen = []
+
+    async def reconcile(key: str) -> None:
+        seen.append((key, round(asyncio.get_running_loop().time())))
+
+    played(reconcile, seconds=25, keys=(), resync=Resync(10.0, lambda: ["a", "b"]))
+    assert seen == [(key, at) for at in (0, 10, 20) for key in "ab"]
+
+
+def test_one_key_has_one_worker():
+    """What happens meanwhile is looked at afterwards, once."""
+    now, most, times = 0, 0, 0
+
+    async def reconcile(_key: str) -> None:
+        nonlocal now, most, times
+        now, times = now + 1, times + 1
+        most = max(most, now)
+        await asyncio.sleep(5)
+        now -= 1
+
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        task = asyncio.create_task(Controller("thing", reconcile, queue, workers=8).run())
+        for _ in range(40):
+            queue.add("box")
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(20)
+        queue.close()
+        await task
+
+    run(main())
+    assert (most, times) == (1, 2)

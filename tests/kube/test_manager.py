@@ -1,0 +1,221 @@
+"""Controllers of one process: shared caches, owners that hear of what they own, one leader, an end in order."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+import dayfly.kube
+from dayfly.kube import Client, Elector, Key, Resource, Terms
+from dayfly.kube.objects import PartialObjectMetadata
+from kube.fake import FakeCluster, Fault, Harm, run
+from kube.websites import KINDS, MAPS, PAGES, SITES, WEBSITES, Sites, ask, manager, running, site
+
+
+def pages(cluster: FakeCluster) -> dict[str, str]:
+    return {item["metadata"]["name"]: item["data"]["text"] for item in cluster.objects("configmaps")}
+
+
+def cluster() -> FakeCluster:
+    return FakeCluster(seed=1, extra=KINDS)
+
+
+class TestControl:
+    def test_an_object_is_looked_at_when_it_or_what_it_owns_changes(self):
+        async def main():
+            server = cluster()
+            site(server, "old")
+            sites = Sites(manager(server))
+            async with running(sites.manager):
+                await asyncio.sleep(1)
+                assert pages(server) == {"old": "hello"}
+                site(server, "new", "good day")
+                await asyncio.sleep(1)
+                assert pages(server) == {"old": "hello", "new": "good day"}
+                ask(server, "PATCH", f"{SITES}/new", {"spec": {"text": "good night"}})
+                await asyncio.sleep(1)
+                assert pages(server)["new"] == "good night"
+                # Somebody takes away what it owns, and somebody alters it.
+                ask(server, "DELETE", f"{MAPS}/old")
+                ask(server, "PATCH", f"{MAPS}/new", {"data": {"text": "!"}})
+                await asyncio.sleep(1)
+                assert pages(server) == {"old": "hello", "new": "good night"}
+                ask(server, "DELETE", f"{SITES}/old")
+                await asyncio.sleep(1)
+                assert pages(server) == {"new": "good night"}, "the collector takes what is owned"
+                assert Key("default", "old") in sites.gone
+
+        run(main())
+
+    def test_all_are_looked_at_again_now_and_then(self):
+        async def main():
+            server = cluster()
+            site(server, "a")
+            sites = Sites(manager(server), resync=60)
+            async with running(sites.manager):
+                await asyncio.sleep(5)
+                before = len(sites.looked)
+                await asyncio.sleep(180)
+                assert len(sites.looked) == before + 3
+                assert server.objects("websites")[0]["status"]["ready"] is True
+
+        run(main())
+
+    def test_what_is_somebody_elses_stays_as_it_is(self, caplog):
+        """The name is taken: that is said, tried again later, and no other object waits for it."""
+
+        async def main():
+            server = cluster()
+            ask(server, "POST", MAPS, {"metadata": {"name": "a"}, "data": {"text": "mine"}})
+            site(server, "a")
+            site(server, "b")
+            sites = Sites(manager(server))
+            async with running(sites.manager):
+                await asyncio.sleep(60)
+                assert pages(server) == {"a": "mine", "b": "hello"}
+                assert 3 < sites.looked.count("a") < 20
+                assert sites.looked.count("b") < 4
+            assert "ConfigMap a is there already, and nobody keeps it" in caplog.text
+
+        run(main())
+
+    def test_other_objects_lead_to_one_as_well(self):
+        async def main():
+            server = cluster()
+            sites = Sites(manager(server))
+            secrets = sites.manager.watch(Resource("", "v1", "secrets", "Secret", PartialObjectMetadata))
+            sites.sites.follows(secrets, lambda item: [Key("default", item.metadata.name)])
+            site(server, "a")
+            async with running(sites.manager):
+                await asyncio.sleep(1)
+                before = len(sites.looked)
+                ask(server, "POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "a"}})
+                ask(server, "POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "b"}})
+                await asyncio.sleep(1)
+                assert len(sites.looked) == before + 1
+
+        run(main())
+
+
+class TestCaches:
+    def test_one_cache_serves_all_who_ask_for_the_same(self):
+        async def main():
+            managed = manager(cluster())
+            assert managed.watch(PAGES) is managed.watch(PAGES)
+            assert managed.watch(PAGES) is not managed.watch(PAGES, labels="app=x")
+            assert managed.watch(PAGES) is managed.control(PAGES, lambda _: asyncio.sleep(0)).cache
+
+        run(main())
+
+    def test_a_kind_that_is_asked_for_late_is_watched_from_then_on(self):
+        """What it lacks is told by it alone: no other kind waits."""
+
+        async def main():
+            server = cluster()
+            site(server, "a")
+            sites = Sites(manager(server, namespace="default"))
+            async with running(sites.manager):
+                await asyncio.sleep(1)
+                late = sites.manager.watch(Resource("", "v1", "secrets", "Secret", PartialObjectMetadata))
+                ask(server, "POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "a"}})
+                missing = sites.manager.watch(Resource("no.org", "v1", "things", "Thing", PartialObjectMetadata))
+                await asyncio.sleep(10)
+                assert [item.metadata.name for item in late] == ["a"]
+                assert (sites.manager.synced(late), sites.manager.trouble(late)) == (True, None)
+                assert not sites.manager.synced(missing)
+                assert sites.manager.trouble(missing).status == 404
+                assert sites.manager.age < 100
+
+        run(main())
+
+    def test_one_namespace_is_watched_if_one_is_named(self):
+        async def main():
+            server = cluster()
+            ask(server, "POST", "/api/v1/namespaces", {"metadata": {"name": "other"}})
+            ask(server, "POST", SITES.replace("default", "other"), {"metadata": {"name": "far"}})
+            site(server, "near")
+            sites = Sites(manager(server, namespace="default"))
+            async with running(sites.manager):
+                await asyncio.sleep(1)
+            assert set(sites.looked) == {"near"}
+            lists = {call.request.path for call in server.calls if call.request.method == "GET"}
+            assert {path for path in lists if "namespaces/default" not in path} == set()
+
+        run(main())
+
+
+class TestProcess:
+    def test_one_of_two_works_and_the_other_takes_over(self):
+        async def main():
+            server = cluster()
+            both = []
+            for name in ("a", "b"):
+                client = Client(server.transport(name), seed=1)
+                elector = Elector(client, "sites", "default", name, Terms.lasting(5), seed=sum(name.encode()))
+                both.append(Sites(manager(server, name, elector=elector)))
+            site(server, "one")
+            tasks = [asyncio.create_task(each.manager.run()) for each in both]
+            await asyncio.sleep(10)
+            [leader] = [each for each in both if each.looked]
+            [other] = [each for each in both if each is not leader]
+            leader.manager.stop()
+            await tasks[both.index(leader)]
+            site(server, "two")
+            await asyncio.sleep(4)
+            assert pages(server) == {"one": "hello", "two": "hello"}
+            assert set(other.looked) == {"one", "two"}
+            other.manager.stop()
+            await tasks[both.index(other)]
+            assert server.objects("leases")[0]["spec"]["holderIdentity"] == ""
+
+        run(main())
+
+    def test_what_is_under_way_at_its_end_is_finished_and_nothing_more_is_begun(self):
+        async def main():
+            server = cluster()
+            begun, done = [], []
+
+            async def slow(item):
+                begun.append(item.metadata.name)
+                await asyncio.sleep(5)
+                done.append(item.metadata.name)
+
+            managed = manager(server)
+            managed.control(WEBSITES, slow, workers=1)
+            for name in "abc":
+                site(server, name)
+            task = asyncio.create_task(managed.run())
+            await asyncio.sleep(7)
+            managed.stop()
+            await task
+            assert (begun, done) == (["a", "b"], ["a", "b"])
+
+        run(main())
+
+    def test_it_stops_also_where_the_server_never_answers(self):
+        async def main():
+            server = cluster()
+            server.faults = lambda _: Fault(Harm.UNREACHABLE)
+            sites = Sites(manager(server))
+            async with running(sites.manager):
+                await asyncio.sleep(100)
+            assert sites.looked == []
+
+        run(main())
+
+
+class TestFace:
+    def test_every_public_name_is_there(self):
+        for name in dayfly.kube.__all__:
+            assert getattr(dayfly.kube, name) is not None
+        assert set(dayfly.kube.__all__) <= set(dir(dayfly.kube))
+        with pytest.raises(AttributeError, match="no attribute 'Reconciler'"):
+            _ = dayfly.kube.Reconciler
+
+    def test_a_name_brings_along_what_it_needs_and_nothing_else(self):
+        """An install without the extra `operator` has no HTTP client, and reads objects all the same."""
+        code = "import sys; from dayfly.kube import Pod, errors; print('aiohttp' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -1,0 +1,204 @@
+"""Statuses and Events for people, and whose an object is: written to what was looked at, and said once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from dayfly.kube import (
+    Client,
+    Condition,
+    ForeignError,
+    Recorder,
+    add_finalizer,
+    create_owned,
+    drop_finalizer,
+    errors,
+)
+from dayfly.kube.status import Speaker
+from kube.fake import FakeCluster, Fault, Harm, run
+from kube.websites import KINDS, PAGES, SITES, WEBSITES, Status, ask, site
+
+FINALIZER = "example.org/held"
+
+
+class Stage:
+    """One Website, and who speaks of it."""
+
+    def __init__(self) -> None:
+        self.server = FakeCluster(seed=1, extra=KINDS)
+        self.made = site(self.server, "a")
+        self.client = Client(self.server.transport("one"), seed=1)
+        self.events = Recorder(self.client, "example.org/sites", "one")
+        self.speaker = Speaker(self.client, self.events, warnings={"Broken"})
+
+    async def item(self):
+        return await self.client.get(WEBSITES, "a", "default")
+
+    async def say(self, *conditions: Condition, **fields) -> bool:
+        """Whether it was written."""
+        before = self.server.writes
+        await self.speaker.say(WEBSITES, await self.item(), Status(conditions=list(conditions), **fields))
+        return self.server.writes > before
+
+    async def said(self) -> list[tuple[str, str, str]]:
+        """All Events."""
+        task = asyncio.create_task(self.events.run())
+        await self.events.written()
+        task.cancel()
+        every = sorted(self.server.objects("events"), key=lambda each: int(each["metadata"]["resourceVersion"]))
+        return [(each["action"], each["reason"], each["type"]) for each in every]
+
+    @property
+    def status(self) -> dict:
+        return self.server.objects("websites")[0].get("status", {})
+
+
+def playing(story):
+    async def main():
+        await story(Stage())
+
+    run(main())
+
+
+class TestStatus:
+    def test_it_is_written_where_something_is_other_than_it_says(self):
+        async def story(stage: Stage):
+            waiting = Condition("Ready", "False", "Waiting", "for a page")
+            assert await stage.say(waiting)
+            assert stage.status["ready"] is False, "also what is as it would be by default"
+            assert not await stage.say(waiting)
+            since = stage.status["conditions"][0].pop("lastTransitionTime")
+            assert stage.status["conditions"] == [
+                {"type": "Ready", "status": "False", "reason": "Waiting", "message": "for a page"}
+            ]
+            await asyncio.sleep(5)
+            assert await stage.say(Condition("Ready", "False", "Waiting", "for two pages"), shown="x")
+            assert stage.status["conditions"][0]["lastTransitionTime"] == since, "it is so since then"
+            assert await stage.say(Condition("Ready", "True", "Shown"), ready=True)
+            assert "shown" not in stage.status
+            assert not await stage.say(Condition("Ready", "True", "Shown"), ready=True)
+
+        playing(story)
+
+    def test_an_event_is_said_when_a_condition_changes_and_at_no_other_time(self):
+        async def story(stage: Stage):
+            for number in range(20):
+                await stage.say(Condition("Ready", "False", "Waiting", f"for {number} s"))
+            await stage.say(Condition("Ready", "False", "Broken", "no page"))
+            for _ in range(20):
+                await stage.say(Condition("Ready", "True", "Shown"), ready=True)
+            assert await stage.said() == [
+                ("Ready", "Waiting", "Normal"),
+                ("Ready", "Broken", "Warning"),
+                ("Ready", "Shown", "Normal"),
+            ]
+
+        playing(story)
+
+    def test_nothing_is_said_of_what_has_changed_since_it_was_seen(self):
+        """Of two who saw the same, one speaks."""
+
+        async def story(stage: Stage):
+            item = await stage.item()
+            news = Status(conditions=[Condition("Ready", "True", "Shown")])
+            await stage.speaker.say(WEBSITES, item, news)
+            with pytest.raises(errors.Conflict):
+                await stage.speaker.say(WEBSITES, item, msgspec.structs.replace(news, ready=True))
+            assert stage.status["ready"] is False
+            assert len(await stage.said()) == 1
+
+        playing(story)
+
+    def test_what_others_have_written_beside_stays(self):
+        async def story(stage: Stage):
+            ask(stage.server, "PATCH", f"{SITES}/a/status", {"status": {"theirs": 1}})
+            await stage.say(Condition("Ready", "True", "Shown"), shown="x")
+            await stage.say(Condition("Ready", "True", "Shown"))
+            assert stage.status["theirs"] == 1
+
+        playing(story)
+
+
+class TestOwnership:
+    @pytest.mark.parametrize("harm", [None, Harm.LOST_ANSWER, Harm.LOST_REQUEST, Harm.TROUBLE_AFTER])
+    def test_what_is_owned_is_made_once_whatever_becomes_of_the_answer(self, harm):
+        async def story(stage: Stage):
+            first = stage.server.writes + 1
+            stage.server.faults = lambda call: Fault(harm) if harm and call.write == first else None
+            owner, body = await stage.item(), {"metadata": {"name": "p"}, "data": {"text": "x"}}
+            if harm:
+                with pytest.raises(errors.OutcomeUnknown):
+                    await create_owned(stage.client, PAGES, body, owner, WEBSITES)
+            page = await create_owned(stage.client, PAGES, body, owner, WEBSITES)
+            assert page.data == {"text": "x"}
+            [made] = stage.server.objects("configmaps")
+            [reference] = made["metadata"]["ownerReferences"]
+            assert reference == {
+                "apiVersion": "example.org/v1",
+                "kind": "Website",
+                "name": "a",
+                "uid": owner.metadata.uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+            ask(stage.server, "DELETE", f"{SITES}/a")
+            assert stage.server.objects("configmaps") == []
+
+        playing(story)
+
+    def test_an_owner_of_the_same_name_is_another_one(self):
+        async def story(stage: Stage):
+            owner = await stage.item()
+            stage.server.controllers.settle = lambda: None
+            body = {"metadata": {"name": "p"}}
+            await create_owned(stage.client, PAGES, body, owner, WEBSITES)
+            ask(stage.server, "DELETE", f"{SITES}/a")
+            site(stage.server, "a")
+            with pytest.raises(ForeignError, match="Website a keeps it"):
+                await create_owned(stage.client, PAGES, body, await stage.item(), WEBSITES)
+
+        playing(story)
+
+
+class TestFinalizers:
+    def test_one_is_put_on_as_it_was_seen(self):
+        async def story(stage: Stage):
+            seen = (await stage.item()).metadata
+            ask(stage.server, "PATCH", f"{SITES}/a", {"metadata": {"finalizers": ["theirs.org/x"]}})
+            with pytest.raises(errors.Conflict):
+                await add_finalizer(stage.client, WEBSITES, seen, FINALIZER)
+            assert await add_finalizer(stage.client, WEBSITES, (await stage.item()).metadata, FINALIZER)
+            assert not await add_finalizer(stage.client, WEBSITES, (await stage.item()).metadata, FINALIZER)
+            assert stage.server.objects("websites")[0]["metadata"]["finalizers"] == ["theirs.org/x", FINALIZER]
+
+        playing(story)
+
+    def test_one_is_taken_off_though_others_have_gone_meanwhile(self):
+        async def story(stage: Stage):
+            ask(stage.server, "PATCH", f"{SITES}/a", {"metadata": {"finalizers": ["theirs.org/x", FINALIZER]}})
+            seen = (await stage.item()).metadata
+            ask(stage.server, "PATCH", f"{SITES}/a", {"metadata": {"finalizers": [FINALIZER]}})
+            await drop_finalizer(stage.client, WEBSITES, seen, FINALIZER)
+            assert (
+                "finalizers" not in stage.server.objects("websites")[0]["metadata"]
+                or not (stage.server.objects("websites")[0]["metadata"]["finalizers"])
+            )
+            await drop_finalizer(stage.client, WEBSITES, seen, FINALIZER)
+
+        playing(story)
+
+    def test_none_is_taken_off_another_object_of_the_name(self):
+        async def story(stage: Stage):
+            ask(stage.server, "PATCH", f"{SITES}/a", {"metadata": {"finalizers": [FINALIZER]}})
+            seen = (await stage.item()).metadata
+            ask(stage.server, "PATCH", f"{SITES}/a", {"metadata": {"finalizers": None}})
+            ask(stage.server, "DELETE", f"{SITES}/a")
+            site(stage.server, "a")
+            ask(stage.server, "PATCH", f"{SITES}/a", {"metadata": {"finalizers": [FINALIZER]}})
+            await drop_finalizer(stage.client, WEBSITES, seen, FINALIZER)
+            assert stage.server.objects("websites")[0]["metadata"]["finalizers"] == [FINALIZER]
+
+        playing(story)

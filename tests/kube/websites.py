@@ -1,0 +1,119 @@
+"""A kind of a test's own, and a controller as small as one can be: a ConfigMap for every Website."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+
+from dayfly.kube import (
+    Client,
+    Condition,
+    Key,
+    Manager,
+    ObjectMeta,
+    Resource,
+    Slim,
+    controls,
+    create_owned,
+)
+from dayfly.kube.transport import Request
+from kube.fake import FakeCluster, custom
+
+KINDS = (custom("example.org", "v1", "websites", "Website"),)
+
+
+class Spec(Slim, frozen=True):
+    """What it is to show."""
+
+    text: str = ""
+
+
+class Status(Slim, frozen=True):
+    """What has become of it."""
+
+    ready: bool = False
+    shown: str | None = None
+    conditions: list[Condition] | None = None
+
+
+class Website(Slim, frozen=True):
+    """A site."""
+
+    metadata: ObjectMeta
+    spec: Spec = Spec()
+    status: Status = Status()
+
+
+class Page(Slim, frozen=True):
+    """What a site shows."""
+
+    metadata: ObjectMeta
+    data: dict[str, str] | None = None
+
+
+WEBSITES = Resource("example.org", "v1", "websites", "Website", Website)
+PAGES = Resource("", "v1", "configmaps", "ConfigMap", Page)
+
+
+class Sites:
+    """The controller."""
+
+    def __init__(self, manager: Manager, **options) -> None:
+        self.client = manager.client
+        self.looked: list[str] = []
+        self.gone: list[Key] = []
+        self.manager = manager
+        self.pages = manager.watch(PAGES)
+        self.speaker = manager.speaker(warnings={"Taken"})
+        self.sites = manager.control(WEBSITES, self.reconcile, owns=[self.pages], gone=self.gone.append, **options)
+
+    async def reconcile(self, site: Website) -> float | None:
+        self.looked.append(site.metadata.name)
+        page = self.pages.get(site.metadata.name, site.metadata.namespace)
+        if page is None or not controls(site, page):
+            body = {"metadata": {"name": site.metadata.name}, "data": {"text": site.spec.text}}
+            page = await create_owned(self.client, PAGES, body, site, WEBSITES)
+        elif page.data != {"text": site.spec.text}:
+            meta = {"uid": page.metadata.uid, "resourceVersion": page.metadata.resource_version}
+            page = await self.client.patch(
+                PAGES, {"metadata": meta, "data": {"text": site.spec.text}}, page.metadata.name, page.metadata.namespace
+            )
+        text = (page.data or {}).get("text", "")
+        ready = Condition("Ready", "True", "Shown", f"{len(text)} letters")
+        await self.speaker.say(WEBSITES, site, Status(ready=True, shown=text, conditions=[ready]))
+        return None
+
+
+def ask(cluster: FakeCluster, method: str, path: str, body=None, kind: str = "application/merge-patch+json"):
+    """As a user."""
+    answer = cluster.answer(
+        Request(method, path, {}, json.dumps(body or {}).encode(), kind if method == "PATCH" else "application/json")
+    )
+    assert answer.status < 300, answer.body
+    return json.loads(answer.body)
+
+
+SITES = "/apis/example.org/v1/namespaces/default/websites"
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def site(cluster: FakeCluster, name: str, text: str = "hello"):
+    return ask(cluster, "POST", SITES, {"metadata": {"name": name}, "spec": {"text": text}})
+
+
+def manager(cluster: FakeCluster, client: str = "one", **options) -> Manager:
+    options = {"seed": 1, **options}
+    return Manager(Client(cluster.transport(client), seed=1), "example.org/sites", client, **options)
+
+
+@contextlib.asynccontextmanager
+async def running(managed: Manager) -> AsyncIterator[asyncio.Task[None]]:
+    """A manager at work; it ends in order."""
+    task = asyncio.create_task(managed.run())
+    try:
+        yield task
+    finally:
+        managed.stop()
+        await task
