@@ -103,6 +103,8 @@ def operator(cluster: DisposableCluster) -> Installed:
         pytest.skip("images can be brought to our own cluster only, and DAYFLY_TEST_KUBECONFIG names another")
     installed = Installed(cluster.own)
     cluster.kubectl("apply", "-f", "-", stdin=carriers.definitions())
+    for definitions in sorted((HERE.parents[1] / "examples" / "controllers").glob("*/definitions.yaml")):
+        cluster.kubectl("apply", "-f", str(definitions))  # as early, and for the same reason
     installed.install()
     cluster.kubectl("create", "namespace", TEAM)
     grant = ["--clusterrole=dayfly-forks", f"--serviceaccount={ACCOUNT}"]

@@ -15,6 +15,7 @@ from rig.world import KINDS, RUNNER, World, live
 
 from dayfly import __version__
 from dayfly.cli.verbs import run
+from dayfly.kube import running
 from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector
 from dayfly.kube.objects import Key, anything
@@ -251,7 +252,7 @@ class TestProcess:
             yield who
 
         elector.led = led
-        monkeypatch.setattr(main, "standing", standing)
+        monkeypatch.setattr(running, "standing", standing)
         monkeypatch.setattr(Operator, "_workers", workers)
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         operator = Operator(client, runner=RUNNER, elector=elector)

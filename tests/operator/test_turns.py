@@ -9,9 +9,10 @@ import pytest
 
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta
+from dayfly.kube.running import first
 from dayfly.operator import main
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.main import HINDERED_AFTER, TROUBLED_AFTER, Operator, _first, _OfSandboxes
+from dayfly.operator.main import HINDERED_AFTER, TROUBLED_AFTER, Operator, _OfSandboxes
 from dayfly.operator.observe import PlanLostError
 from dayfly.operator.outputs.outputs import ForeignSecretError
 from dayfly.operator.status.sandbox_status import WaitingError
@@ -281,7 +282,7 @@ class TestFirst:
         async def soon():
             ended.append("soon")
 
-        await asyncio.wait_for(_first(long(), soon()), 10)
+        await asyncio.wait_for(first(long(), soon()), 10)
         assert ended == ["soon", "long"]
 
     async def test_what_went_wrong_in_it_is_raised(self):
@@ -289,4 +290,4 @@ class TestFirst:
             raise ValueError("a defect")
 
         with pytest.raises(ValueError, match="a defect"):
-            await _first(asyncio.Event().wait(), wrong())
+            await first(asyncio.Event().wait(), wrong())

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         SECRETS,
         AnnotatedMeta,
         Condition,
+        ContainerStatus,
         Key,
         ObjectMeta,
         OwnerReference,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         Resource,
         Slim,
         anything,
+        whole,
     )
     from dayfly.kube.ownership import (
         ForeignError,
@@ -60,8 +62,8 @@ _HOMES = {
     "lease": ("Elector", "Terms"),
     "manager": ("Controlled", "Manager", "connect", "run_to_signal"),
     "objects": (
-        "PODS", "SECRETS", "AnnotatedMeta", "Condition", "Key", "ObjectMeta", "OwnerReference", "Pod", "Resource",
-        "Slim", "anything",
+        "PODS", "SECRETS", "AnnotatedMeta", "Condition", "ContainerStatus", "Key", "ObjectMeta",
+        "OwnerReference", "Pod", "Resource", "Slim", "anything", "whole",
     ),
     "ownership": (
         "ForeignError", "add_finalizer", "controller_of", "controls", "create_owned", "drop_finalizer",
@@ -81,6 +83,7 @@ __all__ = [
     "Change",
     "Client",
     "Condition",
+    "ContainerStatus",
     "Controlled",
     "Controller",
     "Elector",
@@ -110,6 +113,7 @@ __all__ = [
     "errors",
     "owner_reference",
     "run_to_signal",
+    "whole",
 ]
 
 

@@ -334,3 +334,16 @@ def anything(api_version: str, kind: str, plural: str, *, namespaced: bool = Tru
     """A kind that this room does not know, read as a dict."""
     group, _, version = api_version.rpartition("/")
     return Resource(group, version, plural, kind, dict[str, Any], namespaced)
+
+
+def whole(value: Any) -> Any:
+    """As JSON has it, with all fields but those that are None: for what one writes and owns.
+
+    A `Slim` by itself leaves out what is as by default, and a patch without a field changes nothing of it.
+    """
+    if isinstance(value, msgspec.Struct):
+        fields = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
+        return {name: whole(each) for name, each in fields.items() if each is not None}
+    if isinstance(value, list):
+        return [whole(each) for each in value]
+    return msgspec.to_builtins(value)

@@ -14,7 +14,7 @@ import msgspec
 
 from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
-from dayfly.kube.objects import Condition, HasMeta, ObjectMeta, Resource
+from dayfly.kube.objects import Condition, HasMeta, ObjectMeta, Resource, whole
 from dayfly.kube.ownership import reference
 
 
@@ -73,8 +73,8 @@ class Speaker:
         before = item.status
         dated = [_dated(each, before.conditions or (), self._now()) for each in status.conditions or ()]
         # Of what was never spoken every field is said: people read `false` and `0`, too.
-        said = _plain(before) if before.conditions else {}
-        patch = _difference(said, _plain(msgspec.structs.replace(status, conditions=dated)))
+        said = whole(before) if before.conditions else {}
+        patch = _difference(said, whole(msgspec.structs.replace(status, conditions=dated)))
         if not patch:
             return item
         meta = item.metadata
@@ -104,16 +104,6 @@ def _dated(new: Condition, before: Collection[Condition], now: dt.datetime) -> C
     old = next((each for each in before if each.type == new.type and each.status == new.status), None)
     since = old.last_transition_time if old and old.last_transition_time else now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return msgspec.structs.replace(new, last_transition_time=since)
-
-
-def _plain(value: Any) -> Any:
-    """As JSON has it, with all fields but those that are None."""
-    if isinstance(value, msgspec.Struct):
-        fields = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
-        return {name: _plain(each) for name, each in fields.items() if each is not None}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return msgspec.to_builtins(value)
 
 
 def _difference(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

@@ -146,7 +146,7 @@ class Operator:
         try:
             await run_until(
                 self._stopping,
-                lambda: while_leading(self._elector, self._stopping, self._workers, self._reset),
+                self._work,
                 background=[self.cluster.watch(), self._events.run()],
                 ready=self.cluster.wait_synced(),
                 close=self.cluster.close,
@@ -154,6 +154,9 @@ class Operator:
             )
         finally:
             await self._reconciler.close()
+
+    async def _work(self) -> None:
+        await while_leading(self._elector, self._stopping, self._workers, self._reset)
 
     def _reset(self) -> None:
         """Somebody else has worked meanwhile."""
