@@ -177,9 +177,9 @@ def test_machines_stand_on_pods_and_on_processes(operator: Installed, server: st
 PLUGIN = {
     "apiVersion": "dayfly.dev/v1alpha1",
     "kind": "ResourcePlugin",
-    "metadata": {"name": "machine"},
+    "metadata": {"name": "machine.1.0.0"},
     "spec": {
-        "name": "machine",
+        "name": "machine@1.0.0",
         "create": [
             {
                 "name": "pod",
@@ -223,7 +223,7 @@ def test_a_machine_is_a_step_of_a_plugin_by_the_same_contract(operator: Installe
         "apiVersion": "dayfly.dev/v1alpha1",
         "kind": "Sandbox",
         "metadata": {"name": "on-a-machine", "namespace": TEAM},
-        "spec": {"cluster": "local", "resources": [{"name": "m", "plugin": "machine"}]},
+        "spec": {"cluster": "local", "resources": [{"name": "m", "plugin": "machine@1.0.0"}]},
     }
     rights = granted(operator, TEAM, "machines.machines.example.org", "podmachines.machines.example.org")
     with at_work(operator, "machine") as running, rights, operator.ending("on-a-machine", TEAM):
@@ -236,5 +236,5 @@ def test_a_machine_is_a_step_of_a_plugin_by_the_same_contract(operator: Installe
         assert machine["status"]["address"] == pod["status"]["podIP"]
         operator.delete("on-a-machine", TEAM)
         assert operator.items(f"{MACHINES}/machines") == operator.items(f"{MACHINES}/podmachines") == []
-    operator.own.kubectl("delete", "resourceplugin", "machine")
+    operator.own.kubectl("delete", "resourceplugin", "machine.1.0.0")
     operator.check_nothing_left()

@@ -122,6 +122,10 @@ class World:
             assert asyncio.get_running_loop().time() < end, f"waited for {what}\n" + self.story()
             await asyncio.sleep(0.1)
 
+    async def rest(self, seconds: float) -> None:
+        """Let time pass."""
+        await asyncio.sleep(seconds)
+
     def story(self) -> str:
         return "\n".join(self.writes[-40:])
 

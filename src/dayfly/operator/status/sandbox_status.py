@@ -12,9 +12,9 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.events import Recorder
-from dayfly.kube.objects import ObjectReference
+from dayfly.kube.objects import Key, ObjectReference
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import SANDBOXES, SandboxObject
+from dayfly.operator.cluster.objects import SANDBOXES, SandboxObject, WrittenStatus
 from dayfly.operator.status.status_format import conditions, message_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan import phases, words
@@ -118,6 +118,18 @@ class SandboxStatus:
     def _heard(self, change: Change[SandboxObject]) -> None:
         if change.new is None and change.old is not None:
             self.forget(change.old.metadata.uid)  # whoever ended its run: no turn of ours comes to speak of it
+        elif change.new is not None:
+            self._overwritten(change.new)
+
+    def _overwritten(self, seen: SandboxObject) -> None:
+        """Has somebody else written its status since we did? Then it is said again, soon: nobody else knows."""
+        meta, throttle = seen.metadata, self._throttles.get(seen.metadata.uid)
+        if throttle is None or not throttle.version or int(meta.resource_version) <= int(throttle.version):
+            return
+        if seen.status is None or _shown(seen.status) != throttle.shown:
+            del self._throttles[meta.uid]
+            self._cluster.queue.add(names.run_name(meta.name, meta.uid), after=AGAIN_S)
+            self._cluster.wishes.add(Key.of(seen), after=AGAIN_S)
 
     async def _say(self, seen: SandboxObject, said: _Saying, about: tuple[Scene, Report] | None) -> float:
         ready, reason, message, generation, unit, others = said
@@ -156,8 +168,11 @@ class SandboxStatus:
             status["run"] = names.run_name(meta.name, meta.uid)
             status["units"] = units_of(units, _pods(*about))
         patch = {"metadata": {"uid": meta.uid}, "status": status}
+        throttle.shown = ready, reason, phase, generation, message
         try:
-            await self._cluster.client.patch(SANDBOXES, patch, meta.name, meta.namespace, subresource="status")
+            written = await self._cluster.client.patch(
+                SANDBOXES, patch, meta.name, meta.namespace, subresource="status"
+            )
         except errors.NotFound:
             self.forget(meta.uid)
             return 0.0
@@ -166,6 +181,7 @@ class SandboxStatus:
         if throttle.news[:2] != news[:2]:
             self._event(seen, reason, message)
         throttle.note(news, rest, now)
+        throttle.version = written.metadata.resource_version
         return 0.0
 
     def _event(self, seen: SandboxObject, reason: str, message: str, *, action: str = "Reconcile") -> None:
@@ -179,6 +195,11 @@ class SandboxStatus:
         )
         kind: Literal["Normal", "Warning"] = "Warning" if tone(reason) >= Tone.WARNING else "Normal"
         self._events.say(regarding, action, reason, message, kind)
+
+
+def _shown(status: WrittenStatus) -> tuple[Any, ...]:
+    """What people see of a status."""
+    return status.ready, status.reason, status.phase, status.observed_generation, status.message
 
 
 def _found(seen: SandboxObject) -> StatusThrottle:

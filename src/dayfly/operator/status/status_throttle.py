@@ -24,6 +24,10 @@ class StatusThrottle:
     since: str = ""
     untold: tuple[tuple[Any, ...], int] = ((), 0)
     """The rest that is still to be said, and since when it has been as it is."""
+    shown: tuple[Any, ...] = ()
+    """What was written last, as people see it."""
+    version: str = ""
+    """The object's version with that."""
 
     @classmethod
     def found(cls, spoken: WrittenStatus, news: tuple[Any, ...], rest: tuple[Any, ...]) -> "StatusThrottle":

@@ -1,0 +1,141 @@
+"""What good operators have learned (seed 004), as properties of the example controllers.
+
+tests/operator/test_good_operator.py has the list, and asks the same of Dayfly's operator.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from typing import Any
+
+import pytest
+
+from examples import test_basic_deployment as deployment
+from examples import test_machine as machines
+from examples.controllers import MERGE, World
+
+GARBAGE = {
+    "ready": True,
+    "active": 77,
+    "observedGeneration": 99,
+    "failureReason": "Garbage",
+    "failureMessage": "somebody wrote this",
+    "conditions": [{"type": "Ready", "status": "Unknown", "reason": "Garbage", "message": "so"}],
+}
+EXAMPLES: dict[str, Any] = {
+    "basic-deployment": (deployment, ("basicdeployments", "basicreplicasets")),
+    "machine": (machines, ("machines", "podmachines", "processmachines")),
+}
+
+
+def wrote(world: World) -> list[str]:
+    """All that was done; what was said is left out."""
+    return [each for each in world.writes if not each.endswith("/status")]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_garbage_in_their_own_status_changes_nothing_that_is_done(name):
+    """A Deployment reads its set's status, and a Machine that of its infrastructure: those are the world to it."""
+    example, plurals = EXAMPLES[name]
+    spoilt = 0
+
+    async def story(world: World) -> None:
+        nonlocal spoilt
+
+        def hook(_number, call):
+            nonlocal spoilt
+            if not call.request.path.endswith("/status"):
+                spoilt += 1
+                for item in world.server.objects(plurals[0]):
+                    meta = item["metadata"]
+                    kind = world.server.kind(plurals[0])
+                    path = f"{kind.prefix}/namespaces/{meta['namespace']}/{plurals[0]}/{meta['name']}/status"
+                    world.ask("PATCH", path, {"status": GARBAGE}, MERGE)
+            return
+
+        world.hook = hook
+        await example.life(world)
+
+    played = example.played(story)
+    assert spoilt > 5
+    # What was changed under a write is refused, and written again.
+    assert set(wrote(played)) == set(wrote(example.played(example.life)))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_one_thing_a_turn(name, monkeypatch):
+    """At most one change a turn, beside what is said of it."""
+    example, _ = EXAMPLES[name]
+    turns: list[list[str]] = []
+    now: contextvars.ContextVar[list[str]] = contextvars.ContextVar("turn")
+
+    def counted(of: Any) -> None:
+        reconcile = of.reconcile
+
+        async def turn(self: Any, item: Any) -> Any:
+            turns.append([])
+            now.set(turns[-1])
+            return await reconcile(self, item)
+
+        monkeypatch.setattr(of, "reconcile", turn)
+
+    if name == "machine":
+        modules = (machines.machine.Machines, machines.pods.PodMachines, machines.processes.ProcessMachines)
+    else:
+        modules = (deployment.basic.Deployments, deployment.basic.ReplicaSets)
+    for of in modules:
+        counted(of)
+
+    async def story(world: World) -> None:
+        def hook(_number, call):
+            if not call.request.path.endswith("/status"):
+                now.get().append(f"{call.request.method} {call.request.path}")
+            return
+
+        world.hook = hook
+        await example.life(world)
+
+    example.played(story)
+    assert sum(map(len, turns)) > 5
+    assert [each for each in turns if len(each) > 1] == []
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_turns_without_a_change_say_and_write_nothing(name):
+    """And a life has an Event for each change of a condition, and no other."""
+    example, plurals = EXAMPLES[name]
+
+    async def story(world: World) -> None:
+        await example.life(world)
+        changes = 0
+        for plural in plurals:
+            for write in world.server.store.after(world.server.kind(plural), 0):
+                old, new = (
+                    ((each or {}).get("status", {}).get("conditions") or [{}])[0] for each in (write.old, write.new)
+                )
+                changes += bool(write.new and new) and [new.get(key) for key in ("status", "reason")] != [
+                    old.get(key) for key in ("status", "reason")
+                ]
+        await world.until(lambda: len(world.events()) == changes, f"{changes} Events, not {len(world.events())}")
+
+    example.played(story)
+
+    async def idle(world: World) -> None:
+        if name == "machine":
+            world.on_pod()
+            world.stand("red", "PodMachine")
+            await world.until(lambda: world.ready("red"), "a Machine")
+        else:
+            example.deploy(world)
+            await world.until(lambda: example.ready(world, 2, "web:1"), "two pods")
+        await world.rest(5)
+        before = len(world.server.calls), len(world.events())
+        for _ in range(10):
+            for pod in world.server.objects("pods"):
+                path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+                world.ask("PATCH", path, {"metadata": {"annotations": {"looked": str(_)}}}, MERGE)
+            await world.rest(1)
+        calls = [call for call in world.server.calls[before[0] :] if call.write]
+        assert (calls, len(world.events())) == ([], before[1])
+
+    example.played(idle)

@@ -1,0 +1,322 @@
+"""What good operators have learned (seed 004), each a property of Dayfly's.
+
+1. A status is never input.                    TestStatusIsNoInput
+2. What must be remembered lies in the ledger
+   before it is needed: nonces above all.      TestWorkspace
+3. Events only on changed conditions.          TestEvents
+4. Errors of the outside world stand in the
+   condition's message, in its own words.      TestErrorsAreElevated
+5. Printer columns.                            tests/cluster/test_good_operator.py
+6. A cache that is behind does no harm.        TestStaleCaches
+7. One thing a turn.                           TestOneThingATurn
+
+tests/examples/test_good_controllers.py asks the same of the example controllers.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rig.cloud import Object
+from rig.kubelet import Script
+from rig.scenes import SCENES, message, play, ready, wish
+from rig.world import World, live
+
+from dayfly.operator.main import Operator
+from dayfly.operator.reconciler import Reconciler
+from dayfly.plan.actions import Finish
+from dayfly.spec.identity import nonce
+from kube.fake import Refusal
+from share import SHARE
+
+# Lives with steps that fail, are tried again and clean up, with objects and with forks.
+LIVES = ("chain", "retry", "failing", "cleanup-retries", "object", "fork-followed")
+GARBAGE: Object = {
+    "ready": True,
+    "phase": "Failed",
+    "reason": "Garbage",
+    "message": "somebody wrote this",
+    "observedGeneration": 99,
+    "conditions": [
+        {"type": "Ready", "status": "Unknown", "reason": "Garbage", "message": "so", "lastTransitionTime": "2020-01-01T00:00:00Z"}
+    ],
+    "resources": [{"name": "db", "phase": "Deleted", "steps": []}],
+    "steps": [{"name": "make", "phase": "Succeeded", "attempt": 7}],
+    "forks": [],
+    "endpoints": [],
+}  # fmt: skip
+OURS = ("sandboxes", "resources", "resourceplugins", "lifecyclehooks")
+
+
+def lived(name: str, begin: Callable[[World], None] = lambda _: None) -> World:
+    """A life with one operator; `begin` before anything is wished for."""
+
+    async def story(world: World) -> None:
+        world.start()
+        begin(world)
+        await SCENES[name].story(world)
+
+    return live(SCENES[name].world, story)
+
+
+def moves(world: World) -> list[tuple[str, ...]]:
+    """Every step that the ledger ever took, in its order: of the run as a whole, and of each unit."""
+    found: list[tuple[str, ...]] = []
+    for write in world.cluster.store.after(world.cluster.kind("runs"), 0):
+        old, new = (each["ledger"] if each else {} for each in (write.old, write.new))
+        if old.get("phase") != new.get("phase"):
+            found.append(("run", new.get("phase", "gone")))
+        for unit, record in sorted(new.get("units", {}).items()):
+            was = old.get("units", {}).get(unit, {})
+            told = [str(record.get(key, "")) for key in ("attempt", "state", "outcome")]
+            if told != [str(was.get(key, "")) for key in ("attempt", "state", "outcome")]:
+                found.append((unit, *told))
+    return found
+
+
+def each_unit(world: World) -> dict[str, list[tuple[str, ...]]]:
+    """The same of each unit by itself."""
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for unit, *told in moves(world):
+        found.setdefault(unit, []).append(tuple(told))
+    return found
+
+
+class TestStatusIsNoInput:
+    @pytest.mark.parametrize("name", LIVES)
+    def test_garbage_in_every_status_after_every_write_changes_nothing(self, name):
+        """The same moves, in the same order; and people are told the truth again."""
+        written: list[int] = []
+
+        def vandal(world: World) -> None:
+            def hook(number, call):
+                if call.write is not None and not call.request.path.endswith("/status"):
+                    written.append(number)
+                    spoil(world)
+                return
+
+            world.hook = hook
+
+        spoilt = lived(name, vandal)
+        assert len(written) > 10
+        assert moves(spoilt) == moves(lived(name))
+
+    def test_what_somebody_wrote_over_the_truth_does_not_stay(self):
+        """Nothing else happens to the sandbox, which rests. Who writes over it again and again costs a write a second."""
+
+        async def story(world: World) -> None:
+            await world.until(lambda: ready(world), "ready")
+            await world.rest(30)
+            spoil(world)
+            await world.rest(3)
+            assert ready(world)
+            before = len(world.writes)
+            for _ in range(100):
+                spoil(world)
+                await world.rest(0.1)
+            await world.rest(3)
+            assert ready(world)
+            assert len(world.writes) - before < 40
+
+        play(story)
+
+
+def spoil(world: World) -> None:
+    """Somebody overwrites all that Dayfly has said."""
+    for plural in OURS:
+        kind = world.cluster.kind(plural)
+        for item in world.cluster.objects(plural):
+            meta = item["metadata"]
+            place = f"/namespaces/{meta['namespace']}" if kind.namespaced else ""
+            path = f"{kind.prefix}{place}/{plural}/{meta['name']}/status"
+            world.ask("PATCH", path, {"status": GARBAGE}, "application/merge-patch+json")
+
+
+class TestWorkspace:
+    @pytest.mark.parametrize("name", ["chain", "retry", "cleanup-retries"])
+    def test_nothing_begins_that_the_ledger_does_not_hold(self, name):
+        """When a gate goes, the attempt from which the nonce follows and the very pod are in the ledger already."""
+        begun: list[str] = []
+
+        def watch(world: World) -> None:
+            def hook(_number, call):
+                if call.request.method == "PATCH" and b"schedulingGates" in call.request.body:
+                    check(world, json.loads(call.request.body))
+                return
+
+            world.hook = hook
+
+        def check(world: World, patch: list[Object]) -> None:
+            uid = next(each["value"] for each in patch if each["path"] == "/metadata/uid")
+            [pod] = [each for each in world.pods() if each["metadata"]["uid"] == uid]
+            notes, ledger = pod["metadata"]["annotations"], world.ledger()
+            record = ledger["units"][notes["dayfly.dev/unit"]]
+            assert (record["state"], record["ref"]) == ("claimed", uid)
+            assert notes["dayfly.dev/nonce"] == nonce(ledger["uid"], notes["dayfly.dev/unit"], record["attempt"])
+            begun.append(notes["dayfly.dev/nonce"])
+
+        world = lived(name, watch)
+        assert len(begun) == len(world.cloud.log) / 2 == len(set(begun)), "a nonce for each script that ran"
+        said = [
+            write.new.get("status", {})
+            for plural in OURS
+            for write in world.cluster.store.after(world.cluster.kind(plural), 0)
+            if write.new
+        ]
+        assert not [each for each in begun if each in json.dumps(said)], "and in no status, ever"
+
+
+class TestEvents:
+    @pytest.mark.parametrize("name", LIVES)
+    def test_a_life_has_one_for_each_change_of_the_condition(self, name):
+        """Reason by reason, as the condition itself had them."""
+        world = lived(name)
+        reasons: list[str] = []
+        for write in world.cluster.store.after(world.cluster.kind("sandboxes"), 0):
+            reason = (write.new or {}).get("status", {}).get("reason", "")
+            if reason and reason not in reasons[-1:]:
+                reasons.append(reason)
+        assert [reason for _, reason in world.events()] == reasons
+
+    def test_turns_without_a_change_say_nothing_and_write_nothing(self):
+        async def story(world: World) -> None:
+            await world.until(lambda: ready(world), "ready")
+            await world.rest(30)
+            [process] = world.processes
+            [run] = world.cluster.objects("runs")
+            before = len(world.events()), len(world.writes)
+            for _ in range(50):
+                process.operator.cluster.queue.add(run["metadata"]["name"])
+                await world.rest(1)
+            assert (len(world.events()), len(world.writes)) == before
+
+        play(story)
+
+
+class TestErrorsAreElevated:
+    """In the words of whoever knows, in the condition of the Sandbox and in that of its Resource."""
+
+    @staticmethod
+    async def told(world: World, words: str, *, within: float = 600.0) -> None:
+        await world.until(lambda: words in message(world), f"{words!r} in {message(world)!r}", within)
+        [condition] = [each for each in world.status()["conditions"] if each["type"] == "Ready"]
+        assert words in condition["message"]
+
+    def test_the_kubelets(self):
+        async def story(world: World) -> None:
+            await self.told(world, 'pull access denied for "busybox:1"')
+
+        play(story, make=Script(image_missing='pull access denied for "busybox:1"'))
+
+    def test_an_admission_webhooks(self):
+        words = 'admission webhook "images.example.org" denied the request: no image without a digest'
+
+        async def story(world: World) -> None:
+            def deny(operation, kind, _old, _new):
+                if operation == "CREATE" and kind.plural == "pods":
+                    raise Refusal(403, words, reason="Forbidden")
+
+            world.cluster.admission.append(deny)
+            world.start()
+            world.sandbox(wish())
+            await self.told(world, words)
+
+        live(SCENES["chain"].world, story)
+
+    def test_a_quotas(self):
+        words = 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=0, limited: pods=0'
+
+        async def story(world: World) -> None:
+            def deny(operation, kind, _old, _new):
+                if operation == "CREATE" and kind.plural == "pods":
+                    raise Refusal(403, words, reason="Forbidden")
+
+            world.cluster.admission.append(deny)
+            world.start()
+            world.sandbox(wish())
+            await self.told(world, "exceeded quota: small")
+
+        live(SCENES["chain"].world, story)
+
+    def test_a_controllers_of_an_object(self):
+        async def story(world: World) -> None:
+            world.may("claims.db.example.org")
+            world.may("secrets", verbs="get")
+            world.start()
+            world.sandbox(wish())
+            await world.until(lambda: world.cluster.objects("claims"), "the object")
+            [meta] = [each["metadata"] for each in world.cluster.objects("claims")]
+            said = [{"type": "Ready", "status": "False", "reason": "NoRoom", "message": "no node with 5 GB is left"}]
+            path = f"/apis/db.example.org/v1/namespaces/{meta['namespace']}/claims/{meta['name']}/status"
+            world.ask("PATCH", path, {"status": {"conditions": said}}, "application/merge-patch+json")
+            await self.told(world, "no node with 5 GB is left")
+
+        live(SCENES["object"].world, story)
+
+    def test_the_authorizers(self):
+        """And the line to type."""
+
+        async def story(world: World) -> None:
+            world.start()
+            world.sandbox(wish())
+            await self.told(world, "kubectl create role")
+
+        live(SCENES["object"].world, story)
+
+    def test_a_scripts(self):
+        async def story(world: World) -> None:
+            await self.told(world, "exit code 1")
+
+        play(story, make=Script(fails=9))
+
+
+class TestStaleCaches:
+    @pytest.mark.parametrize("name", LIVES)
+    @pytest.mark.parametrize("seconds", SHARE.of((0.5, 5.0, 30.0, 90.0), 2, "how late caches are"))
+    def test_each_unit_takes_the_same_steps_in_the_end(self, name, seconds):
+        """All caches hear of everything so late, of the operator's own writes too."""
+
+        def late(world: World) -> None:
+            [process] = world.processes
+            process.transport.view.delay = seconds
+
+        assert each_unit(lived(name, late)) == each_unit(lived(name))
+
+
+class TestOneThingATurn:
+    """The rule: a turn looks once, decides once and commits once, each unit one step at most; what it then does rests
+    on that commit. Only a run that is over is dissolved in the turn that says so.
+    """
+
+    @pytest.mark.parametrize("name", LIVES)
+    def test_a_turn_commits_once_and_each_unit_takes_one_step(self, name, monkeypatch):
+        turns: list[list[Any]] = []
+        now: contextvars.ContextVar[list[Any]] = contextvars.ContextVar("turn")
+        take, commit = Operator._take_turn, Reconciler.commit
+
+        async def taking(self: Operator, run: str) -> None:
+            turns.append([])
+            now.set(turns[-1])
+            await take(self, run)
+
+        async def committing(self: Reconciler, scene: Any, moved: Any) -> bool:
+            done = await commit(self, scene, moved)
+            if done:
+                now.get().append(moved)
+            return done
+
+        monkeypatch.setattr(Operator, "_take_turn", taking)
+        monkeypatch.setattr(Reconciler, "commit", committing)
+        lived(name)
+        assert sum(map(len, turns)) > 3
+        for commits in turns:
+            assert len(commits) <= 1 or any(isinstance(move, Finish) for moved in commits for move in moved)
+            for moved in commits:
+                units = [move.unit for move in moved if hasattr(move, "unit")]
+                kinds = [(type(move).__name__, getattr(move, "unit", "")) for move in moved]
+                assert len(set(kinds)) == len(kinds), kinds
+                assert all(units.count(unit) == 1 for unit in units), kinds
