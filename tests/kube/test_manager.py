@@ -12,15 +12,11 @@ import dayfly.kube
 from dayfly.kube import Client, Elector, Key, Resource, Terms
 from dayfly.kube.objects import PartialObjectMetadata
 from kube.fake import FakeCluster, Fault, Harm, run
-from kube.websites import KINDS, MAPS, PAGES, SITES, WEBSITES, Sites, ask, manager, running, site
+from kube.websites import MAPS, PAGES, SITES, WEBSITES, Sites, ask, cluster, manager, running, site
 
 
 def pages(cluster: FakeCluster) -> dict[str, str]:
     return {item["metadata"]["name"]: item["data"]["text"] for item in cluster.objects("configmaps")}
-
-
-def cluster() -> FakeCluster:
-    return FakeCluster(seed=1, extra=KINDS)
 
 
 class TestControl:

@@ -86,6 +86,11 @@ class Sites:
         return None
 
 
+def cluster() -> FakeCluster:
+    """One with that kind."""
+    return FakeCluster(seed=1, extra=KINDS)
+
+
 def ask(cluster: FakeCluster, method: str, path: str, body=None, kind: str = "application/merge-patch+json"):
     """As a user."""
     answer = cluster.answer(

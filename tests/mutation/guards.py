@@ -10,6 +10,7 @@ from mutation.guard import Guard, guard
 from mutation.guards_alone import ALONE
 from mutation.guards_control import CONTROL
 from mutation.guards_hooks import HOOKS
+from mutation.guards_kube import KUBE
 from mutation.guards_objects import OBJECTS
 from mutation.guards_wishes import WISHES
 
@@ -19,6 +20,7 @@ POLICY, STORED = "execute/pod/policy/rules.py", "execute/pod/policy/stored.py"
 TARGETS, OBSERVE = "operator/targets/targets.py", "operator/executors/step_observer.py"
 OUTPUTS = "operator/outputs/outputs.py"
 PODS, FORKS, CACHES = "execute/pod/run.py", "execute/fork/run.py", "operator/cluster/caches.py"
+OWNERSHIP = "kube/ownership.py"
 CHAIN = "operator/test_pods.py::test_secret_with_outputs_is_immutable_and_named_after_its_attempt"
 
 GUARDS: tuple[Guard, ...] = (
@@ -51,8 +53,8 @@ GUARDS: tuple[Guard, ...] = (
     ),
     guard(
         "a finalizer is taken off whoever bears the name",
-        CACHES,
-        """                {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+        OWNERSHIP,
+        """            {"op": "test", "path": "/metadata/uid", "value": meta.uid},
 """,
         "",
         CHAIN,
@@ -254,9 +256,9 @@ GUARDS: tuple[Guard, ...] = (
     ),
     guard(
         "a finalizer goes from whatever took the place of the object",
-        CACHES,
-        """            if seen.metadata.uid != meta.uid:
-                return
+        OWNERSHIP,
+        """        if seen.metadata.uid != meta.uid:
+            return
 """,
         "",
         LINE + "finalizer_of_an_object_that_took_the_place_of_another_stays",
@@ -400,5 +402,6 @@ GUARDS: tuple[Guard, ...] = (
     *ALONE,
     *OBJECTS,
     *HOOKS,
+    *KUBE,
     *WISHES,
 )

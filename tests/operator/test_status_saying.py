@@ -70,6 +70,7 @@ class Client:
         if self.faults and (fault := self.faults.pop(0)):
             raise fault
         self.said.append({"uid": patch["metadata"]["uid"], **patch["status"]})
+        return SimpleNamespace(metadata=ObjectMeta())
 
     async def create(self, _kind, body):
         if self.there is not None:

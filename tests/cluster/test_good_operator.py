@@ -1,0 +1,78 @@
+"""Printer columns, the fifth of what good operators have learned: what `kubectl get` shows is worth reading.
+
+tests/operator/test_good_operator.py has the list and the other six.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.installed import ROOT, Installed
+
+FILES = [*sorted((ROOT / "deploy" / "crds").glob("*s.yaml")), *sorted((ROOT / "examples").glob("**/definitions.yaml"))]
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    each["metadata"]["name"]: each
+    for file in FILES
+    for each in yaml.safe_load_all(file.read_text())
+    if each["kind"] == "CustomResourceDefinition"
+}
+# What one looks for in a list of each kind: how a thing stands, or whose it is.
+TELLS = {
+    "sandboxes.dayfly.dev": ("PHASE", "READY", "REASON", "PROGRESS"),
+    "resources.dayfly.dev": ("SANDBOX", "PLUGIN", "PHASE", "READY"),
+    "resourceplugins.dayfly.dev": ("PLUGIN", "ACCEPTED", "IN-USE"),
+    "runs.dayfly.dev": ("TARGET", "PHASE"),
+    "objectlifecyclemethods.dayfly.dev": ("TARGET",),
+    "steplogs.dayfly.dev": ("SANDBOX", "STEPS"),
+    "lifecyclehooks.dayfly.dev": ("KIND", "READY", "REASON", "OBJECTS"),
+    "basicdeployments.basic.example.org": ("REPLICAS", "READY", "MESSAGE"),
+    "basicreplicasets.basic.example.org": ("REPLICAS", "ACTIVE"),
+    "machines.machines.example.org": ("KIND", "READY", "MESSAGE"),
+    "podmachines.machines.example.org": ("IMAGE", "READY", "MESSAGE"),
+    "processmachines.machines.example.org": ("PROGRAM", "READY", "MESSAGE"),
+}
+
+
+def test_every_kind_is_judged():
+    assert set(DEFINITIONS) == set(TELLS)
+
+
+@pytest.fixture
+def shown(operator: Installed, wishes) -> dict[str, list[dict[str, str]]]:
+    """What kubectl shows of each kind, row by row, while a sandbox is ready."""
+    operator.apply(wishes.plugin(), wishes.sandbox())
+    operator.wait_ready(wishes.name, wishes.namespace)
+    return {kind: rows(operator.own.kubectl("get", kind, "--all-namespaces")) for kind in TELLS}
+
+
+def rows(said: str) -> list[dict[str, str]]:
+    """A table, told apart by where its columns begin; what is empty is empty."""
+    lines = said.splitlines()
+    if not lines:
+        return []
+    head, begins = (
+        lines[0],
+        [at for at, char in enumerate(lines[0]) if char != " " and lines[0][at - 1 : at] in ("", " ")],
+    )
+    ends = [*begins[1:], None]
+    names = [head[begin:end].strip() for begin, end in zip(begins, ends, strict=True)]
+    cells = [[line[begin:end].strip() for begin, end in zip(begins, ends, strict=True)] for line in lines[1:]]
+    return [dict(zip(names, row, strict=True)) for row in cells]
+
+
+def test_kubectl_shows_how_a_thing_stands_and_since_when(shown):
+    """The real API server's own table. No column is empty of a sandbox that is ready, and of what belongs to it."""
+    for kind, definition in DEFINITIONS.items():
+        [version] = definition["spec"]["versions"]
+        columns = {each["name"]: each for each in version.get("additionalPrinterColumns", ())}
+        assert set(TELLS[kind]) | {"AGE"} <= set(columns), kind
+        assert all(each.get("type") == "date" for name, each in columns.items() if name == "AGE")
+    there = {kind: found for kind, found in shown.items() if found}
+    assert set(there) >= {kind for kind in TELLS if kind.endswith("dayfly.dev")} - {"lifecyclehooks.dayfly.dev"}
+    for kind, found in there.items():
+        for row in found:
+            empty = [name for name in (*TELLS[kind], "AGE") if row.get(name) in (None, "", "<none>", "<unknown>")]
+            assert not empty, f"{kind}: {row}"

@@ -1,0 +1,70 @@
+"""The page on controllers: its code runs and is typed, and every public name is told."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import dayfly.kube
+from docs.conftest import ROOT
+from kube.fake import run
+from kube.websites import MAPS, SITES, ask, cluster, manager, running, site
+
+PAGE = ROOT / "docs" / "kube.md"
+CODE = "\n\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+
+
+def test_its_controller_does_what_the_page_says(tmp_path: Path, monkeypatch):
+    """On a fake server, over the lives of some Websites."""
+    (tmp_path / "page_on_controllers.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    page = importlib.import_module("page_on_controllers")
+
+    async def main():
+        server = cluster()
+        site(server, "a", "hello")
+        managed = manager(server)
+        page.Websites(managed)
+
+        def shown() -> dict[str, str]:
+            return {item["metadata"]["name"]: item["data"]["text"] for item in server.objects("configmaps")}
+
+        async with running(managed):
+            await asyncio.sleep(1)
+            assert shown() == {"a": "hello"}
+            ask(server, "PATCH", f"{SITES}/a", {"spec": {"text": "good day"}})
+            site(server, "b", "")
+            await asyncio.sleep(1)
+            assert shown() == {"a": "good day", "b": ""}
+            ask(server, "DELETE", f"{MAPS}/a")
+            ask(server, "DELETE", f"{SITES}/b")
+            await asyncio.sleep(1)
+            assert shown() == {"a": "good day"}
+
+    run(main())
+
+
+def test_it_is_twenty_lines():
+    """The controller itself, without what both kinds are and without how it is run."""
+    [controller] = [node for node in ast.parse(CODE).body if isinstance(node, ast.ClassDef) and node.name == "Websites"]
+    main = next(node for node in ast.parse(CODE).body if isinstance(node, ast.AsyncFunctionDef))
+    lines = [number for node in (controller, main) for number in range(node.lineno, node.end_lineno + 1)]
+    assert sum(bool(CODE.splitlines()[number - 1].strip()) for number in lines) <= 20
+
+
+def test_its_code_passes_strict_types(tmp_path: Path):
+    (tmp_path / "page.py").write_text(CODE)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", tmp_path / "page.py"]
+    done = subprocess.run(command, cwd=ROOT, env={"MYPYPATH": "src", "PATH": ""}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_public_name_is_told():
+    table = PAGE.read_text().partition("## What there is")[2].partition("\n## ")[0]
+    told = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)", row)}
+    assert told == set(dayfly.kube.__all__)

@@ -1,0 +1,61 @@
+"""As `guards`, for what controllers of others' own stand on: whose an object is, and of which version is spoken."""
+
+from __future__ import annotations
+
+from mutation.guard import Guard, guard
+
+OWNERSHIP, STATUS, CONTROLLER = "kube/ownership.py", "kube/status.py", "kube/controller.py"
+OWNS, SAYS = "kube/test_speaking.py::TestOwnership::test_", "kube/test_speaking.py::TestStatus::test_"
+HOLDS = "kube/test_speaking.py::TestFinalizers::test_"
+
+KUBE: tuple[Guard, ...] = (
+    guard(
+        "an owner of the same name has what another one has made",
+        OWNERSHIP,
+        "found is not None and found.uid == owner.metadata.uid",
+        "found is not None and found.name == owner.metadata.name",
+        OWNS + "an_owner_of_the_same_name_is_another_one",
+    ),
+    guard(
+        "whatever bears the name is the owner's",
+        OWNERSHIP,
+        "    if not controls(owner, found):",
+        "    if not found:",
+        OWNS + "an_owner_of_the_same_name_is_another_one",
+    ),
+    guard(
+        "a finalizer is put on what has changed since",
+        OWNERSHIP,
+        """"resourceVersion": meta.resource_version, "finalizers": [*finalizers""",
+        """"finalizers": [*finalizers""",
+        HOLDS + "one_is_put_on_as_it_was_seen",
+    ),
+    guard(
+        "a status is said of what has changed since",
+        STATUS,
+        """{"uid": meta.uid, "resourceVersion": meta.resource_version}""",
+        """{"uid": meta.uid}""",
+        SAYS + "nothing_is_said_of_what_has_changed_since_it_was_seen",
+    ),
+    guard(
+        "a message that counts on is news",
+        STATUS,
+        "(one.type, one.status, one.reason) == (other.type, other.status, other.reason)",
+        "one == other",
+        SAYS + "an_event_is_said_when_a_condition_changes_and_at_no_other_time",
+    ),
+    guard(
+        "what went wrong with one key ends its controller",
+        CONTROLLER,
+        "        except Exception:",
+        "        except NotImplementedError:",
+        "kube/test_controller.py::test_what_goes_wrong_with_one_is_tried_again_and_stops_nobody",
+    ),
+    guard(
+        "a status that somebody has written over stays",
+        "operator/status/sandbox_status.py",
+        "            self._overwritten(change.new)",
+        "            pass",
+        "operator/test_good_operator.py::TestStatusIsNoInput::test_what_somebody_wrote_over_the_truth_does_not_stay",
+    ),
+)
