@@ -150,9 +150,35 @@ def test_a_refusal_stands_in_the_status_and_is_asked_again():
         await asyncio.sleep(120)
         assert len(world.writes) - before < 20
         full = False
-        await world.until(lambda: ready(world, 2, "web:1"), "two pods")
+        await world.until(lambda: ready(world, 2, "web:1"), "two pods", within=30)
 
     played(story)
+
+
+def test_the_flag_speaks_of_the_wish_as_it_is_now():
+    """What the set has said of an earlier wish counts for nothing; here the set's controller is the test."""
+
+    async def story(world: World) -> None:
+        def says(generation: int) -> None:
+            [made] = world.server.objects("basicreplicasets")
+            path = f"/apis/basic.example.org/v1/namespaces/default/basicreplicasets/{made['metadata']['name']}/status"
+            world.ask("PATCH", path, {"status": {"active": 2, "observedGeneration": generation}}, MERGE)
+
+        deploy(world)
+        await world.until(lambda: world.server.objects("basicreplicasets"), "the set")
+        says(1)
+        await world.until(lambda: status(world)["ready"], "the flag")
+        change(world, image="web:2")
+        await world.until(lambda: not status(world)["ready"], "the flag to fall", within=5)
+        says(2)
+        await world.until(lambda: status(world)["ready"], "the flag", within=5)
+
+    async def main() -> None:
+        world = World(basic.Deployments, *KINDS)
+        world.start()
+        await world.play(story)
+
+    run(main())
 
 
 def test_a_pod_that_is_somebody_elses_is_left_alone():

@@ -22,6 +22,8 @@ from typing import Any
 
 import pytest
 from rig.cloud import Object
+from rig.hooking import FOUR, OWN, delete, hook, hooking, let_go, machine, over
+from rig.hooking import step as hooking_step
 from rig.kubelet import Script
 from rig.scenes import SCENES, message, play, ready, wish
 from rig.world import World, live
@@ -90,20 +92,30 @@ class TestStatusIsNoInput:
     @pytest.mark.parametrize("name", LIVES)
     def test_garbage_in_every_status_after_every_write_changes_nothing(self, name):
         """The same moves, in the same order; and people are told the truth again."""
-        written: list[int] = []
-
-        def vandal(world: World) -> None:
-            def hook(number, call):
-                if call.write is not None and not call.request.path.endswith("/status"):
-                    written.append(number)
-                    spoil(world)
-                return
-
-            world.hook = hook
-
         spoilt = lived(name, vandal)
-        assert len(written) > 10
+        assert len(spoilt.writes) > 10
         assert moves(spoilt) == moves(lived(name))
+
+    def test_nor_are_those_of_hooks(self):
+        """From the birth of a Machine to its end, with steps at all four events."""
+
+        def hooked(begin: Callable[[World], None]) -> World:
+            async def story(world: World) -> None:
+                world.start()
+                begin(world)
+                hook(world, **{event: [hooking_step(name)] for event, name in FOUR.items()})
+                machine(world, finalizers=[OWN])
+                await world.until(lambda: world.cloud.starts("warm"), "what comes after its start")
+                await world.rest(30)
+                delete(world)
+                await world.until(lambda: world.cloud.starts("drain"), "what comes before its end")
+                await world.rest(30)
+                let_go(world)
+                await world.until(lambda: over(world), "the end")
+
+            return hooking(story)
+
+        assert moves(hooked(vandal)) == moves(hooked(lambda _: None))
 
     def test_what_somebody_wrote_over_the_truth_does_not_stay(self):
         """Nothing else happens to the sandbox, which rests. Who writes over it again and again costs a write a second."""
@@ -123,6 +135,17 @@ class TestStatusIsNoInput:
             assert len(world.writes) - before < 40
 
         play(story)
+
+
+def vandal(world: World) -> None:
+    """From now on whatever is done is followed by garbage in all that was said."""
+
+    def hook(_number, call):
+        if call.write is not None and not call.request.path.endswith("/status"):
+            spoil(world)
+        return
+
+    world.hook = hook
 
 
 def spoil(world: World) -> None:
@@ -276,7 +299,7 @@ class TestErrorsAreElevated:
 
 class TestStaleCaches:
     @pytest.mark.parametrize("name", LIVES)
-    @pytest.mark.parametrize("seconds", SHARE.of((0.5, 5.0, 30.0, 90.0), 2, "how late caches are"))
+    @pytest.mark.parametrize("seconds", SHARE.of((0.5, 5.0, 30.0, 90.0), 4, "how late caches are"))
     def test_each_unit_takes_the_same_steps_in_the_end(self, name, seconds):
         """All caches hear of everything so late, of the operator's own writes too."""
 

@@ -12,7 +12,8 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.events import Recorder
-from dayfly.kube.objects import Key, ObjectReference
+from dayfly.kube.objects import Key
+from dayfly.kube.ownership import reference
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import SANDBOXES, SandboxObject, WrittenStatus
 from dayfly.operator.status.status_format import conditions, message_of, units_of
@@ -185,16 +186,8 @@ class SandboxStatus:
         return 0.0
 
     def _event(self, seen: SandboxObject, reason: str, message: str, *, action: str = "Reconcile") -> None:
-        meta = seen.metadata
-        regarding = ObjectReference(
-            api_version=SANDBOXES.api_version,
-            kind=SANDBOXES.kind,
-            namespace=meta.namespace,
-            name=meta.name,
-            uid=meta.uid,
-        )
         kind: Literal["Normal", "Warning"] = "Warning" if tone(reason) >= Tone.WARNING else "Normal"
-        self._events.say(regarding, action, reason, message, kind)
+        self._events.say(reference(SANDBOXES, seen), action, reason, message, kind)
 
 
 def _shown(status: WrittenStatus) -> tuple[Any, ...]:
