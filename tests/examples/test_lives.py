@@ -17,7 +17,9 @@ def each_step(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def test_every_example_is_tested():
-    assert sorted([*STEPS, *IN_A_CLUSTER]) == sorted(entry.name for entry in FOLDER.iterdir() if entry.is_dir())
+    assert sorted([*STEPS, *IN_A_CLUSTER, "controllers"]) == sorted(
+        entry.name for entry in FOLDER.iterdir() if entry.is_dir()
+    )
 
 
 @pytest.mark.parametrize("example", STEPS, indirect=True)
