@@ -117,9 +117,15 @@ class TestCaches:
                 await asyncio.sleep(1)
                 late = sites.manager.watch(Resource("", "v1", "secrets", "Secret", PartialObjectMetadata))
                 ask(server, "POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "a"}})
+                chosen = Resource("", "v1", "secrets", "Secret", PartialObjectMetadata)
+                marked = {"metadata": {"name": "b", "labels": {"mark": "yes"}}}
+                ask(server, "POST", "/api/v1/namespaces/default/secrets", marked)
+                some = sites.manager.watch(chosen, labels="mark=yes", index=("mark",))
                 missing = sites.manager.watch(Resource("no.org", "v1", "things", "Thing", PartialObjectMetadata))
                 await asyncio.sleep(10)
-                assert [item.metadata.name for item in late] == ["a"]
+                assert [item.metadata.name for item in late] == ["a", "b"]
+                assert [item.metadata.name for item in some.labelled("mark", "yes")] == ["b"]
+                assert len(some) == 1
                 assert (sites.manager.synced(late), sites.manager.trouble(late)) == (True, None)
                 assert not sites.manager.synced(missing)
                 assert sites.manager.trouble(missing).status == 404

@@ -71,10 +71,8 @@ class Manager:
         about = resource.path(namespace), labels, resource.kind, index, resource.model
         if about not in self._caches:
             cache: Cache[T] = Cache(index)
-            if self._running:
-                reflector = self._watches.follow_also(resource, cache, namespace=namespace)
-            else:
-                reflector = self._watches.follow(resource, cache, namespace=namespace, labels=labels)
+            follow = self._watches.follow_also if self._running else self._watches.follow
+            reflector = follow(resource, cache, namespace=namespace, labels=labels)
             self._caches[about] = cache, reflector
         return self._caches[about][0]
 
