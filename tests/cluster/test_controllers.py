@@ -236,5 +236,4 @@ def test_a_machine_is_a_step_of_a_plugin_by_the_same_contract(operator: Installe
         assert machine["status"]["address"] == pod["status"]["podIP"]
         operator.delete("on-a-machine", TEAM)
         assert operator.items(f"{MACHINES}/machines") == operator.items(f"{MACHINES}/podmachines") == []
-    operator.own.kubectl("delete", "resourceplugin", "machine.1.0.0")
     operator.check_nothing_left()

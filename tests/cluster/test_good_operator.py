@@ -74,5 +74,6 @@ def test_kubectl_shows_how_a_thing_stands_and_since_when(shown):
     assert set(there) >= {kind for kind in TELLS if kind.endswith("dayfly.dev")} - {"lifecyclehooks.dayfly.dev"}
     for kind, found in there.items():
         for row in found:
-            empty = [name for name in (*TELLS[kind], "AGE") if row.get(name) in (None, "", "<none>", "<unknown>")]
-            assert not empty, f"{kind}: {row}"
+            empty = {name for name in (*TELLS[kind], "AGE") if row.get(name) in (None, "", "<none>", "<unknown>")}
+            assert empty <= {"IN-USE"}, f"{kind}: {row}"
+    assert "true" in {row["IN-USE"] for row in there["resourceplugins.dayfly.dev"]}  # others' are not in use
