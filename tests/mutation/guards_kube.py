@@ -58,4 +58,11 @@ KUBE: tuple[Guard, ...] = (
         "            pass",
         "operator/test_good_operator.py::TestStatusIsNoInput::test_what_somebody_wrote_over_the_truth_does_not_stay",
     ),
+    guard(
+        "a hook's status that somebody has written over stays",
+        "operator/hooks/hook_status.py",
+        "            throttle = self._throttles[meta.uid] = StatusThrottle()",
+        "            pass",
+        "operator/test_good_operator.py::TestStatusIsNoInput::test_nor_what_somebody_wrote_over_that_of_a_hook",
+    ),
 )

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from rig.cloud import Object
-from rig.hooking import FOUR, OWN, delete, hook, hooking, let_go, machine, over
+from rig.hooking import FOUR, OWN, delete, hook, hooking, let_go, machine, over, taken_up
 from rig.hooking import step as hooking_step
 from rig.kubelet import Script
 from rig.scenes import SCENES, message, play, ready, wish
@@ -135,6 +135,18 @@ class TestStatusIsNoInput:
             assert len(world.writes) - before < 40
 
         play(story)
+
+    def test_nor_what_somebody_wrote_over_that_of_a_hook(self):
+        async def story(world: World) -> None:
+            world.start()
+            hook(world)
+            await world.until(lambda: taken_up(world), "the hook to be taken up")
+            await world.rest(30)
+            spoil(world)
+            await world.rest(3)
+            assert taken_up(world)
+
+        hooking(story)
 
 
 def vandal(world: World) -> None:

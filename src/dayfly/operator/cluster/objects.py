@@ -113,10 +113,11 @@ class PluginObject(Slim, frozen=True):
 
 
 class HookObject(Slim, frozen=True):
-    """A LifecycleHook as an administrator wrote it; `spec` is parsed by `spec.documents`."""
+    """A LifecycleHook as an administrator wrote it; `spec` is parsed by `spec.documents`. Its status is only spoken."""
 
     metadata: AnnotatedMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: WrittenStatus | None = None
 
     def parsed(self) -> LifecycleHook:
         """As the compiler takes it.

@@ -13,7 +13,7 @@ from dayfly.kube.cache import Change
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import ObjectReference
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import HOOKS, HookObject, RunObject
+from dayfly.operator.cluster.objects import HOOKS, HookObject, RunObject, WrittenStatus
 from dayfly.operator.hooks import target_grants
 from dayfly.operator.status.status_format import conditions, message_of
 from dayfly.operator.status.status_throttle import StatusThrottle
@@ -166,6 +166,9 @@ class HookStatus:
         counts = self._count(meta.uid)
         throttle = self._throttles.setdefault(meta.uid, StatusThrottle())
         news, rest = (ready, reason, meta.generation), (message, counts)
+        shown = seen.status or WrittenStatus()
+        if throttle.overwritten(meta.resource_version, (shown.ready, shown.reason, shown.message)):
+            throttle = self._throttles[meta.uid] = StatusThrottle()
         if (wait := throttle.wait(news, rest, now, troubled=counts.troubled > 0)) is not None:
             return wait
         since = throttle.hold(ready, reason, now)
@@ -178,12 +181,15 @@ class HookStatus:
             "conditions": conditions(ready, reason, message, meta.generation, since),
         }
         patch = {"metadata": {"uid": meta.uid}, "status": status}
+        throttle.shown = ready, reason, message
         try:
-            await self._cluster.client.patch(HOOKS.metadata_only(), patch, meta.name, subresource="status")
+            client = self._cluster.client
+            written = await client.patch(HOOKS.metadata_only(), patch, meta.name, subresource="status")
         except (errors.NotFound, errors.Conflict):
             self.forget(meta.uid)
             return 0.0
         throttle.note(news, rest, now)
+        throttle.version = written.metadata.resource_version
         return 0.0
 
     def _count(self, uid: str) -> _Counts:

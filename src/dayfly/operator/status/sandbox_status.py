@@ -125,9 +125,7 @@ class SandboxStatus:
     def _overwritten(self, seen: SandboxObject) -> None:
         """Has somebody else written its status since we did? Then it is said again, soon: nobody else knows."""
         meta, throttle = seen.metadata, self._throttles.get(seen.metadata.uid)
-        if throttle is None or not throttle.version or int(meta.resource_version) <= int(throttle.version):
-            return
-        if seen.status is None or _shown(seen.status) != throttle.shown:
+        if throttle is not None and throttle.overwritten(meta.resource_version, _shown(seen.status)):
             del self._throttles[meta.uid]
             self._cluster.queue.add(names.run_name(meta.name, meta.uid), after=AGAIN_S)
             self._cluster.wishes.add(Key.of(seen), after=AGAIN_S)
@@ -190,8 +188,9 @@ class SandboxStatus:
         self._events.say(reference(SANDBOXES, seen), action, reason, message, kind)
 
 
-def _shown(status: WrittenStatus) -> tuple[Any, ...]:
+def _shown(status: WrittenStatus | None) -> tuple[Any, ...]:
     """What people see of a status."""
+    status = status or WrittenStatus()
     return status.ready, status.reason, status.phase, status.observed_generation, status.message
 
 

@@ -48,6 +48,10 @@ class StatusThrottle:
         left = due(self.at, self.untold[1], troubled=troubled) - now
         return left / 1000 + 0.001 if left > 0 else None
 
+    def overwritten(self, version: str, shown: tuple[Any, ...]) -> bool:
+        """Whether somebody has written another status since: the object has that version, and shows that."""
+        return bool(self.version) and int(version) > int(self.version) and shown != self.shown
+
     def hold(self, ready: bool, reason: str, now: int) -> str:
         """Since when the condition is as it is."""
         if self.holds != (ready, reason):
