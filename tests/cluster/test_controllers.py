@@ -19,6 +19,7 @@ from cluster.conftest import TEAM
 from cluster.installed import ROOT, Installed
 from cluster.patience import eventually
 from cluster.rights import granted
+from share import SHARE
 
 FOLDER = ROOT / "examples" / "controllers"
 BASIC, MACHINES = (f"/apis/{group}.example.org/v1/namespaces/{TEAM}" for group in ("basic", "machines"))
@@ -61,8 +62,8 @@ def at_work(operator: Installed, folder: str) -> Iterator[Running]:
     running.end()
 
 
-@pytest.fixture
-def server() -> Iterator[str]:
+@contextlib.contextmanager
+def serving() -> Iterator[str]:
     """The example's service of processes; its address."""
     process = subprocess.Popen(
         [sys.executable, FOLDER / "machine" / "service.py", "127.0.0.1:0", "key"], stdout=subprocess.PIPE, text=True
@@ -90,7 +91,7 @@ def pods_of(operator: Installed, label: str) -> list[dict[str, Any]]:
     return operator.items(f"/api/v1/namespaces/{TEAM}/pods?labelSelector={label}")
 
 
-def test_a_deployment_of_the_example_really_runs(operator: Installed):
+def a_deployment(operator: Installed) -> None:
     """Its controller is killed and comes again; its pods are the kubelet's."""
     [wish] = sample(FOLDER / "basic-deployment" / "deployment.yaml")
     path, label = f"{BASIC}/basicdeployments/web", "basic.example.org/form"
@@ -129,15 +130,15 @@ def _message(operator: Installed, path: str) -> str:
     return conditions[0].get("message", "")
 
 
-def test_machines_stand_on_pods_and_on_processes(operator: Installed, server: str):
+def machines(operator: Installed) -> None:
     """Three controllers in three processes, each killed once; the end of each Machine is that of what it stands on."""
     items = sample(FOLDER / "machine" / "machines.yaml")
-    commands = {"machine": (), "pod_machine": (), "process_machine": (server, "key")}
 
     def ready(name: str) -> bool:
         return bool((operator.get(f"{MACHINES}/machines/{name}") or {}).get("status", {}).get("ready"))
 
-    with at_work(operator, "machine") as running:
+    with serving() as server, at_work(operator, "machine") as running:
+        commands = {"machine": (), "pod_machine": (), "process_machine": (server, "key")}
         for name, arguments in commands.items():
             running.start(name, *arguments)
         operator.apply(*({**item, "metadata": {**item["metadata"], "namespace": TEAM}} for item in items))
@@ -217,7 +218,7 @@ PLUGIN = {
 }
 
 
-def test_a_machine_is_a_step_of_a_plugin_by_the_same_contract(operator: Installed):
+def a_step(operator: Installed) -> None:
     """Dayfly knows as little of Machines as they of pods: it keeps both objects, and removes them in order."""
     sandbox = {
         "apiVersion": "dayfly.dev/v1alpha1",
@@ -237,3 +238,12 @@ def test_a_machine_is_a_step_of_a_plugin_by_the_same_contract(operator: Installe
         operator.delete("on-a-machine", TEAM)
         assert operator.items(f"{MACHINES}/machines") == operator.items(f"{MACHINES}/podmachines") == []
     operator.check_nothing_left()
+
+
+STORIES = {"a deployment": a_deployment, "machines": machines, "a machine as a step": a_step}
+
+
+@pytest.mark.parametrize("story", SHARE.of(STORIES, 3, "example controllers on a real cluster"))
+def test_the_controllers_of_an_example_really_work(operator: Installed, played, story: str):
+    played("example controllers on a real cluster", 1)
+    STORIES[story](operator)
