@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dayfly.kube import ObjectMeta
 from examples import test_basic_deployment as deployment
 from examples import test_machine as machines
 from examples.controllers import MERGE, World
@@ -139,3 +140,29 @@ def test_turns_without_a_change_say_and_write_nothing(name):
         assert (calls, len(world.events())) == ([], before[1])
 
     example.played(idle)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_whoever_writes_one_chooses_image_and_command_of_its_pods_and_no_more(name):
+    """The pod itself passes Pod Security's strictest level, and has nobody's token."""
+    meta = ObjectMeta(name="x")
+    if name == "machine":
+        item = machines.pods.PodMachine(meta, machines.pods.Spec("mine", ["rm", "-rf", "/"]))
+        pod: Any = machines.pods.rendered(item)
+    else:
+        item = deployment.basic.BasicReplicaSet(meta, deployment.basic.Spec("mine", 1, ["rm", "-rf", "/"]))
+        pod = deployment.basic.rendered(item, "x-0")
+    [container] = pod["spec"].pop("containers")
+    assert (container.pop("name"), container.pop("image"), container.pop("command")) == (
+        "main",
+        "mine",
+        ["rm", "-rf", "/"],
+    )
+    locked = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert container == {"securityContext": locked}
+    pod["spec"].pop("restartPolicy", None)
+    assert pod["spec"] == {
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 1,
+    }
