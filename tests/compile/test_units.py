@@ -74,6 +74,7 @@ def test_the_environment_of_a_step():
         "SIGNADOT_RESOURCE_NAME": "Db",
         "DAYFLY_SANDBOX_NAME": "box",
         "DAYFLY_SANDBOX_ROUTING_KEY": "k3v9",
+        "DAYFLY_SANDBOX_NAMESPACE": "",
         "DAYFLY_RESOURCE_NAME": "Db",
     }
 

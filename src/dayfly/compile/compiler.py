@@ -88,7 +88,7 @@ def compile(  # noqa: A001  -- the field's word for it
         target = Target(api_version=API_VERSION, kind="Sandbox", namespace=namespace, name=sandbox.name, uid=uid)
         env = _builtin(sandbox.name, routing_key)
         # An old name of the routing key, by which public plugins still call what they make.
-        step_env = {**env, "SIGNADOT_SANDBOX_ID": routing_key}
+        step_env = {**env, "SIGNADOT_SANDBOX_ID": routing_key, "DAYFLY_SANDBOX_NAMESPACE": namespace}
         own = units.Setting("", {}, (), units.work(sandbox.spec.runner or Runner(), step_env))
         documents = (
             *(document(target, each.workflows, _setting(each, step_env, publisher)) for each in found.values()),
