@@ -5,6 +5,10 @@ set -eu
 missing=
 want() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
+want mariadbd mariadb-server-core
+want mariadb mariadb-client-core
+want redis-server redis-server
+want nats-server nats-server
 want cc gcc
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 want ps procps

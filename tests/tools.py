@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 from testcluster import build  # noqa: E402 - the path comes first
 
 from control import sdk_environment  # noqa: E402 - the path comes first
-from examples import outside  # noqa: E402 - the path comes first
+from examples import outside, servers  # noqa: E402 - the path comes first
 from share import SHARE  # noqa: E402 - the path comes first
 
 
@@ -58,7 +58,18 @@ def sdk() -> None:
 
 TOOLS: dict[str, Callable[[], object]] = {
     each.__name__: each
-    for each in (kubernetes, kwok, runner, image, sdk, outside.versitygw, outside.awscli, outside.terraform)
+    for each in (
+        kubernetes,
+        kwok,
+        runner,
+        image,
+        sdk,
+        outside.versitygw,
+        outside.awscli,
+        outside.terraform,
+        servers.moto,
+        servers.openbao,
+    )
 }
 PROBLEMS = (build.UnavailableError, OSError, subprocess.SubprocessError, pytest.skip.Exception)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import boto3
 import pytest
 
-from examples import outside
+from examples import gallery, outside, servers
 from examples.home import Home
 from examples.kinds import Example
 
 # Examples whose tools are built or installed once.
-_BUILT = {"s3-bucket": ("versitygw", "awscli"), "terraform": ("terraform",)}
+_BUILT = {"s3-bucket": ("versitygw", "awscli"), "terraform": ("terraform",), **gallery.BUILT}
 _SLOW = ("s3-bucket",)
 
 
@@ -48,6 +48,36 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[outside.S3]:
         server.stop()
 
 
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[dict[str, str]]:
+    with servers.mariadb() as settings:
+        yield settings
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[dict[str, str]]:
+    with servers.redis() as settings:
+        yield settings
+
+
+@pytest.fixture(scope="session")
+def nats() -> Iterator[dict[str, str]]:
+    with servers.nats() as settings:
+        yield settings
+
+
+@pytest.fixture(scope="session")
+def vault(postgres: dict[str, str]) -> Iterator[dict[str, str]]:
+    with servers.vault(postgres) as settings:
+        yield settings
+
+
+@pytest.fixture(scope="session")
+def sqs() -> Iterator[dict[str, str]]:
+    with servers.sqs(f"{outside.awscli()}:{os.environ['PATH']}") as settings:
+        yield settings
+
+
 @pytest.fixture
 def names() -> Iterator[outside.Names]:
     with outside.Names("127.0.0.1") as service:
@@ -66,7 +96,7 @@ def folder(tmp_path: Path) -> Path:
 def example(request: pytest.FixtureRequest, folder: Path) -> Example:
     """The example that the test is parametrized with, ready to be applied."""
     name: str = request.param
-    made: Example = _MAKERS[name](request, folder)
+    made = gallery.MAKERS[name](request) if name in gallery.MAKERS else _MAKERS[name](request, folder)
     assert made.left() == [], "something is there before the test begins"
     return made
 

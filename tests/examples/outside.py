@@ -56,10 +56,15 @@ def terraform() -> Path:
 
 
 def awscli() -> Path:
-    """The folder with the `aws` program, installed once into an environment of its own."""
-    wish = HERE / "awscli" / "requirements.txt"
-    target = cache() / f"awscli-{_digest(wish)}"
-    with _lock("awscli"):
+    """The folder with the `aws` program."""
+    return installed("awscli")
+
+
+def installed(name: str) -> Path:
+    """The programs of what a folder here requires from PyPI, installed once into an environment of its own."""
+    wish = HERE / name / "requirements.txt"
+    target = cache() / f"{name}-{_digest(wish)}"
+    with locked(name):
         if not (target / "complete").exists():
             shutil.rmtree(target, ignore_errors=True)
             subprocess.run([sys.executable, "-m", "venv", target], check=True)
@@ -101,7 +106,7 @@ class S3:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        _await(lambda: _answers(self._port), self._process)
+        awaited(lambda: answers(self._port), self._process)
 
     def stored(self) -> list[str]:
         """The buckets in its folder, also while it is stopped."""
@@ -152,7 +157,7 @@ def postgres() -> Iterator[dict[str, str]]:
             )
         try:
             asked = [programs / "pg_isready", "--quiet", "--host", "127.0.0.1", "--port", str(port)]
-            _await(lambda: subprocess.run(asked).returncode == 0, server)
+            awaited(lambda: subprocess.run(asked).returncode == 0, server)
             yield {
                 "PGHOST": "127.0.0.1",
                 "PGPORT": str(port),
@@ -184,7 +189,7 @@ def _cached(name: str) -> Path:
 def _built(target: Path, folder: Path, package: str) -> Path:
     """The program of a Go package, built there from the module in a folder, at the first call."""
     name = folder.name
-    with _lock(name):
+    with locked(name):
         if not target.exists():
             try:
                 build.check_go(name)
@@ -202,7 +207,7 @@ def _built(target: Path, folder: Path, package: str) -> Path:
 
 
 def _postgres_programs() -> Path:
-    with _lock("postgresql"):
+    with locked("postgresql"):
         if not (found := _newest_postgres()):
             subprocess.run([HERE.parent.parent / "scripts" / "debian.sh", "postgresql"])
             found = _newest_postgres()
@@ -219,13 +224,13 @@ def _newest_postgres() -> Path | None:
     return max(found, key=lambda folder: float(folder.parent.name), default=None)
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
 
 
-def _await(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+def awaited(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         assert process.poll() is None, f"{process.args!r} ended with {process.returncode}"
@@ -236,7 +241,7 @@ def _await(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def _lock(name: str) -> Iterator[None]:
+def locked(name: str) -> Iterator[None]:
     """One at a time on this machine, for test runs that share the cache."""
     with (cache() / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

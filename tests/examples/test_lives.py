@@ -6,9 +6,16 @@ from pathlib import Path
 import pytest
 
 from examples.home import Home, until
-from examples.kinds import FOLDER, IN_A_CLUSTER, STEPS, Example, failing, waiting
+from examples.kinds import FOLDER, GALLERY, IN_A_CLUSTER, STEPS, Example, failing, refusing, waiting
 
-EACH_STEP = [pytest.param(name, step, id=f"{name}-{step}") for name, steps in STEPS.items() for step in steps]
+IN_PROOF = dict.fromkeys(GALLERY, pytest.mark.proof)
+ALL = {**STEPS, **GALLERY}
+EACH = [pytest.param(name, marks=IN_PROOF.get(name, ())) for name in ALL]
+EACH_STEP = [
+    pytest.param(name, step, id=f"{name}-{step}", marks=IN_PROOF.get(name, ()))
+    for name, steps in ALL.items()
+    for step in steps
+]
 
 
 def each_step(test: Callable[..., None]) -> Callable[..., None]:
@@ -17,15 +24,16 @@ def each_step(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def test_every_example_is_tested():
-    assert sorted([*STEPS, *IN_A_CLUSTER, "controllers"]) == sorted(
+    assert sorted([*ALL, *IN_A_CLUSTER, "controllers"]) == sorted(
         entry.name for entry in FOLDER.iterdir() if entry.is_dir()
     )
 
 
-@pytest.mark.parametrize("example", STEPS, indirect=True)
+@pytest.mark.parametrize("example", EACH, indirect=True)
 def test_a_whole_life_leaves_nothing(example: Example, home: Home):
     home.dayfly("apply", *example.arguments())
     assert example.left() != []
+    example.use(home.outputs(example.sandbox))
     report = home.json("sandbox", "get", example.sandbox)
     assert report["status"]["ready"] is True
     home.dayfly("sandbox", "delete", example.sandbox)
@@ -74,4 +82,34 @@ def test_a_server_that_is_killed_in_the_middle_of_a_step_does_it_once_and_leaves
     assert home.json("sandbox", "get", example.sandbox)["status"]["ready"] is True
     assert record.read_text().splitlines() == [f"{step} begins", f"{step} waits"]
     home.dayfly("sandbox", "delete", example.sandbox)
+    assert example.left() == []
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("example", ALL, indirect=True)
+def test_two_at_once_have_each_their_own(example: Example, home: Home, tmp_path: Path):
+    first, second = example.arguments(), example.renamed(tmp_path, "another")
+    for wishes in (first, second):
+        home.dayfly("apply", *wishes, "--wait=false")
+    for wishes in (first, second):
+        home.dayfly("apply", *wishes)
+    both = set(example.left())
+    home.dayfly("sandbox", "delete", example.sandbox)
+    left = set(example.left())
+    assert set() < left < both
+    example.use(home.outputs("another"))
+    home.dayfly("sandbox", "delete", "another")
+    assert example.left() == []
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("example", [name for name, steps in ALL.items() if steps], indirect=True)
+def test_what_is_deleted_twice_is_gone_once(example: Example, home: Home, tmp_path: Path):
+    """Each delete step does its work, fails all the same, and is run again where nothing is left."""
+    home.dayfly("apply", *example.changed(tmp_path, None, refusing))
+    home.dayfly("sandbox", "delete", example.sandbox, "--wait=false")
+    until(lambda: "WaitingToRetry" in home.dayfly("why", example.sandbox), "the delete step has failed")
+    assert example.left() == []
+    home.dayfly("sandbox", "delete", example.sandbox, code=(0, 3))
+    assert home.json("sandbox", "list") == []
     assert example.left() == []

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from examples.home import ROOT, Home, until
-from examples.kinds import FOLDER, IN_A_CLUSTER, STEPS, Example
+from examples.kinds import FOLDER, GALLERY, IN_A_CLUSTER, STEPS, Example
 from examples.pages import follow
+from share import SHARE
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def typist(example: Example, tmp_path: Path):
     assert not (tmp_path / "home" / "url").exists(), "the page left its server running"
 
 
-@pytest.mark.parametrize("example", STEPS, indirect=True)
+@pytest.mark.parametrize("example", [*STEPS, *SHARE.of(GALLERY, len(GALLERY), "READMEs of the gallery")], indirect=True)
 def test_a_readme_can_be_followed(example: Example, typist: dict[str, str]):
     said = follow(FOLDER / example.name / "README.md", ROOT, typist)
     assert _SEEN[example.name] in said
@@ -52,6 +53,14 @@ _SEEN = {
     "terraform": "Good morning",
     "s3-bucket": "sandboxes/s3-demo/catalogue.json",
     "webhook-dns": ".sandboxes.example",
+    "postgres-database": "Grace",
+    "mariadb-database": "dayfly",
+    "redis-acl": ":greeting",
+    "nats-stream": "order.*",
+    "vault-secret": "dayfly-",
+    "sqs-queue": "/dayfly-",
+    "s3-seed": '"prefix": "seed/files/"',
+    "k8s-apply": "objects/apply",
 }
 
 

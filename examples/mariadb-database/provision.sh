@@ -1,0 +1,20 @@
+#!/bin/sh
+# MariaDB makes users and databases one by one, so this can end half-way: `drop` removes whatever is there. The lock by
+# the resource's name is held until the session ends, and `drop` takes it as well.
+set -eu
+umask 077
+NAME="dayfly$DAYFLY_RESOURCE_ID"
+PASSWORD=$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')
+
+# Letters and digits alone: no quoting, and no `_`, which GRANT takes for any letter. MYSQL_PWD is the client's own variable for the password.
+mariadb --no-defaults --batch --skip-column-names \
+    --host="$MARIADB_HOST" --port="$MARIADB_PORT" --protocol=tcp --user="$MARIADB_USER" >/dev/null <<SQL
+SELECT GET_LOCK('$NAME', 0);
+CREATE USER '$NAME'@'%' IDENTIFIED BY '$PASSWORD' WITH MAX_USER_CONNECTIONS 20;
+CREATE DATABASE \`$NAME\` CHARACTER SET utf8mb4;
+GRANT ALL PRIVILEGES ON \`$NAME\`.* TO '$NAME'@'%';
+SQL
+
+printf %s "$NAME" >/tmp/database
+printf %s "$PASSWORD" >/tmp/password
+echo "made database and user $NAME"

@@ -1,0 +1,24 @@
+#!/bin/sh
+# Removes the user, which ends its connections, and then all keys below its prefix.
+set -eu
+NAME="dayfly-$DAYFLY_RESOURCE_ID"
+redis() { redis-cli -e --no-auth-warning -h "$REDIS_HOST" -p "$REDIS_PORT" --user "$REDIS_USER" "$@"; }
+
+# The first answer shows that the server has read what it had been sent before: a command of a killed `provision` too.
+redis PING
+redis ACL DELUSER "$NAME"
+said=$(redis ACL SAVE 2>&1) || case $said in
+    *'not configured to use an ACL file'*) ;;
+    *) echo "$said" >&2; exit 1 ;;
+esac
+
+# A thousand keys at a time, by the server itself: names of keys may hold anything, and nobody else is kept waiting.
+PAGE="local page = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', 1000)
+      for _, key in ipairs(page[2]) do redis.call('UNLINK', key) end
+      return page[1]"
+cursor=0
+while :; do
+    cursor=$(redis EVAL "$PAGE" 0 "$cursor" "$NAME:*")
+    [ "$cursor" != 0 ] || break
+done
+echo "user $NAME and its keys are gone"

@@ -1,0 +1,65 @@
+"""The gallery's examples: one life of them all together for each change, and in the proof whatever can befall each."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from examples import gallery
+from examples.home import ROOT, Home, until
+from examples.kinds import FOLDER, GALLERY, IN_A_CLUSTER, STEPS, Example
+
+
+@pytest.mark.slow
+@pytest.mark.builds("openbao", "moto", "versitygw", "awscli")
+def test_all_of_the_gallery_lives_together(request: pytest.FixtureRequest, tmp_path: Path):
+    """Made by one server at the same time, used, and gone."""
+    examples = [gallery.MAKERS[name](request) for name in GALLERY]
+    assert not [each.left() for each in examples if each.left()]
+    home = Home(tmp_path / "home", merged(examples))
+    home.up()
+    try:
+        for example in examples:
+            home.dayfly("apply", *example.arguments(), "--wait=false")
+        for example in examples:
+            home.dayfly("apply", *example.arguments())
+            assert example.left() != []
+            example.use(home.outputs(example.sandbox))
+        for example in examples:
+            home.dayfly("sandbox", "delete", example.sandbox, "--wait=false")
+        for example in examples:
+            until(lambda example=example: example.left() == [], f"the end of what {example.name} has made")
+        until(lambda: home.json("sandbox", "list") == [], "the end of the sandboxes")
+    finally:
+        home.down()
+
+
+def merged(examples: list[Example]) -> dict[str, str]:
+    """The variables of all of them; PATH of each."""
+    environment = {name: value for each in examples for name, value in each.environment.items()}
+    paths = [each.environment["PATH"] for each in examples if "PATH" in each.environment]
+    return {**environment, "PATH": ":".join([*paths, os.environ["PATH"]])}
+
+
+def test_the_page_lists_every_example():
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    listed = re.findall(r"^\| \[[\w-]+\]\(\.\./examples/([\w-]+)\)", page, re.MULTILINE)
+    assert sorted(listed) == sorted({*STEPS, *GALLERY, *IN_A_CLUSTER} - {"volume-backup"})  # which is no plugin
+
+
+@pytest.mark.parametrize("name", [*GALLERY, "k8s-apply"])
+def test_what_an_administrator_has_to_give_is_told(name: str):
+    """Each Secret that a plugin reads, with its keys, and the annotation by which it may."""
+    plugin, readme = (FOLDER / name / "plugin.yaml").read_text(), (FOLDER / name / "README.md").read_text()
+    told = readme if name != "k8s-apply" else readme + (FOLDER / name / "k8s" / "account.yaml").read_text()
+    for key in re.findall(r"secretKeyRef: {name: [\w-]+, key: (\w+)}", plugin):
+        assert f"`{key}`" in told
+    assert f"cluster:{name}" in told
+
+
+@pytest.mark.parametrize("name", [*GALLERY, "k8s-apply"])
+def test_a_readme_is_one_screen(name: str):
+    lines = (FOLDER / name / "README.md").read_text().splitlines()
+    assert len(lines) <= 50
+    assert max(map(len, lines)) <= 130
