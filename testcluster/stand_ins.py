@@ -18,9 +18,12 @@ BUSYBOX = "docker.io/library/busybox:stable"
 POSTGRES = "docker.io/library/postgres:15"
 PYTHON = f"docker.io/library/python:{sys.version_info.major}.{sys.version_info.minor}-slim"
 TERRAFORM = "docker.io/hashicorp/terraform:1.9"
+REDIS = "docker.io/library/redis:7"
+KUBECTL = "docker.io/alpine/k8s:1.34.4"
 
 _POSTGRES_HOME = Path("/usr/lib/postgresql/15")
 _POSTGRES_TOOLS = {str(_POSTGRES_HOME / "bin" / "postgres"): "postgresql-15"}
+_REDIS = "/usr/bin/redis-cli"
 _ENTRYPOINT = """\
 #!/bin/sh
 # As in the official image: a database system that knows POSTGRES_PASSWORD, made at the first start; then the server.
@@ -112,6 +115,33 @@ def terraform(program: Path) -> Path:
 
     settings = images.Settings(entrypoint=["/bin/terraform"], environment={"PATH": "/bin"})
     return images.cached(TERRAFORM, program, fill, settings)
+
+
+def redis() -> Path:
+    """Redis' command line, of Debian's.
+
+    Raises:
+        UnavailableError: it is not on this machine, and cannot be installed.
+    """
+    build.install({_REDIS: "redis-tools"})
+
+    def fill(root: Path) -> None:
+        images.with_shell(root)
+        _copy(root, Path(_REDIS))
+        _copy_linked(root, [root / _REDIS[1:]])
+
+    return images.cached(REDIS, Path(_REDIS), fill, images.Settings(environment={"PATH": "/usr/bin:/bin"}))
+
+
+def kubectl() -> Path:
+    """The kubectl of the cluster's own build."""
+    program = build.kubernetes()
+
+    def fill(root: Path) -> None:
+        images.with_shell(root)
+        shutil.copy2(program, root / "bin" / "kubectl")
+
+    return images.cached(KUBECTL, program, fill, images.Settings(environment={"PATH": "/bin"}))
 
 
 def _copy(root: Path, file: Path) -> None:

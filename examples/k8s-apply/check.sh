@@ -1,7 +1,7 @@
 
 # Asks the server to make all of it without keeping it. An object for another namespace is refused by kubectl.
-kubectl label --local --overwrite -f /tmp/in/manifests.yaml -o yaml "$mark" >marked.yaml
-kubectl create --namespace "$namespace" --dry-run=server -f marked.yaml -o name >objects
+kubectl label --local --overwrite -f /tmp/in/manifests.yaml -o json "$mark" >marked.json
+kubectl create --namespace "$namespace" --dry-run=server -f marked.json -o name >objects
 cut -d / -f 1 objects | sort -u | paste -s -d , | tr -d '\n' >/tmp/kinds
 echo "would make:"
 cat objects

@@ -100,7 +100,9 @@ def nats_stream(request: pytest.FixtureRequest) -> Example:
     settings = request.getfixturevalue("nats")
 
     def left() -> list[str]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{settings['NATS_TOLD']}/jsz?streams=1&accounts=1") as answer:
+        with urllib.request.urlopen(
+            f"http://{settings['NATS_HOST']}:{settings['NATS_TOLD']}/jsz?streams=1&accounts=1"
+        ) as answer:
             accounts = json.load(answer).get("account_details", [])
         return [stream["name"] for account in accounts for stream in account.get("stream_detail", [])]
 
@@ -219,6 +221,34 @@ def amazon(service: str, url: str, settings: Settings):
     return boto3.client(service, endpoint_url=url, region_name=outside.REGION, **keys)
 
 
+def _names_in_postgres(_: Settings, outputs: Outputs) -> list[str]:
+    with psycopg.connect(outputs["db/provision.url"], autocommit=True) as connection:
+        return [name for (name,) in connection.execute("SELECT name FROM customer")]
+
+
+def _names_in_mariadb(settings: Settings, outputs: Outputs) -> list[str]:
+    name, password = outputs["db/provision.database"], outputs["db/provision.password"]
+    told = mariadb({**settings, "MARIADB_USER": name, "MYSQL_PWD": password}, f"SELECT hex(name) FROM {name}.customer")
+    return [bytes.fromhex(each).decode() for each in told.split()]
+
+
+def _file_in_s3(settings: Settings, outputs: Outputs) -> list[str]:
+    place = (outputs["files/provision-s3-bucket.bucket-name"], outputs["files/seed-s3-bucket.base-prefix"])
+    kept = buckets(settings).get_object(Bucket=place[0], Key=f"{place[1]}catalogue.json")
+    return [kept["Body"].read().decode()]
+
+
+def _tags_in_sqs(settings: Settings, outputs: Outputs) -> list[str]:
+    return list(queues(settings).list_queue_tags(QueueUrl=outputs["jobs/provision.queue-url"])["Tags"].values())
+
+
+# What has become of a param, there where it was to go.
+READERS: Mapping[str, Callable[[Settings, Outputs], list[str]]] = {
+    "postgres-database": _names_in_postgres,
+    "mariadb-database": _names_in_mariadb,
+    "s3-seed": _file_in_s3,
+    "sqs-queue": _tags_in_sqs,
+}
 MAKERS: Mapping[str, Callable[[pytest.FixtureRequest], Example]] = {
     "postgres-database": postgres_database,
     "mariadb-database": mariadb_database,

@@ -120,8 +120,8 @@ class S3:
 
 
 @contextlib.contextmanager
-def postgres() -> Iterator[dict[str, str]]:
-    """A PostgreSQL server of its own; gives the administrator's PG* variables."""
+def postgres(address: str = "127.0.0.1") -> Iterator[dict[str, str]]:
+    """A PostgreSQL server of its own at one of this machine's addresses; gives the administrator's PG* variables."""
     programs = _postgres_programs()
     password = "administrator"
     port = free_port()
@@ -146,7 +146,9 @@ def postgres() -> Iterator[dict[str, str]]:
             cwd=folder,
             **as_owner,
         )
-        settings = ("listen_addresses=127.0.0.1", f"port={port}", "unix_socket_directories=", "fsync=off")
+        with (folder / "data" / "pg_hba.conf").open("a") as who:
+            who.write("host all all all scram-sha-256\n")
+        settings = (f"listen_addresses={address}", f"port={port}", "unix_socket_directories=", "fsync=off")
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(
                 [programs / "postgres", "-D", folder / "data", *(word for each in settings for word in ("-c", each))],
@@ -156,10 +158,10 @@ def postgres() -> Iterator[dict[str, str]]:
                 **as_owner,
             )
         try:
-            asked = [programs / "pg_isready", "--quiet", "--host", "127.0.0.1", "--port", str(port)]
+            asked = [programs / "pg_isready", "--quiet", "--host", address, "--port", str(port)]
             awaited(lambda: subprocess.run(asked).returncode == 0, server)
             yield {
-                "PGHOST": "127.0.0.1",
+                "PGHOST": address,
                 "PGPORT": str(port),
                 "PGUSER": "admin",
                 "PGPASSWORD": password,
@@ -224,8 +226,8 @@ def _newest_postgres() -> Path | None:
     return max(found, key=lambda folder: float(folder.parent.name), default=None)
 
 
-def answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+def answers(port: int, address: str = "127.0.0.1") -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=1):
         return True
     return False
 

@@ -57,26 +57,26 @@ def mariadb() -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def redis() -> Iterator[dict[str, str]]:
+def redis(address: str = "127.0.0.1") -> Iterator[dict[str, str]]:
     """A Redis server with a file of users; gives the administrator's variables."""
     server, port = _program("redis-server"), free_port()
     with _folder("redis") as folder:
         (folder / "users").write_text(f"user admin on >{PASSWORD} ~* &* +@all\nuser default off\n")
-        command = [server, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--aclfile", f"{folder}/users"]
-        with _started(command, lambda: answers(port), folder):
-            at = {"REDIS_HOST": "127.0.0.1", "REDIS_PORT": str(port)}
+        command = [server, "--port", str(port), "--bind", address, "--save", "", "--aclfile", f"{folder}/users"]
+        with _started(command, lambda: answers(port, address), folder):
+            at = {"REDIS_HOST": address, "REDIS_PORT": str(port)}
             yield {**at, "REDIS_USER": "admin", "REDISCLI_AUTH": PASSWORD}
 
 
 @contextlib.contextmanager
-def nats() -> Iterator[dict[str, str]]:
+def nats(address: str = "127.0.0.1") -> Iterator[dict[str, str]]:
     """A NATS server with JetStream; gives the administrator's variables, and where it tells how it is."""
     server, port, told = _program("nats-server"), free_port(), free_port()
     with _folder("nats") as folder:
-        place = ["--addr", "127.0.0.1", "--port", str(port), "--http_port", str(told)]
+        place = ["--addr", address, "--port", str(port), "--http_port", str(told)]
         who = ["--jetstream", "--store_dir", str(folder), "--user", "admin", "--pass", PASSWORD]
-        with _started([server, *place, *who], lambda: answers(port) and answers(told), folder):
-            at = {"NATS_HOST": "127.0.0.1", "NATS_PORT": str(port), "NATS_TOLD": str(told)}
+        with _started([server, *place, *who], lambda: answers(port, address) and answers(told, address), folder):
+            at = {"NATS_HOST": address, "NATS_PORT": str(port), "NATS_TOLD": str(told)}
             yield {**at, "NATS_USER": "admin", "NATS_PASSWORD": PASSWORD}
 
 

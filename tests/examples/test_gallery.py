@@ -1,5 +1,6 @@
 """The gallery's examples: one life of them all together for each change, and in the proof whatever can befall each."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -63,3 +64,51 @@ def test_a_readme_is_one_screen(name: str):
     lines = (FOLDER / name / "README.md").read_text().splitlines()
     assert len(lines) <= 50
     assert max(map(len, lines)) <= 130
+
+
+HOSTILE = 'it\'s "quoted" $(touch /tmp/dayfly-hostile) `id` \\ %s; DROP TABLE customer; --\nin two lines'
+TAKEN = {
+    "postgres-database": {"seed": "INSERT INTO customer (name) VALUES ('{}');"},
+    "mariadb-database": {"sql": "CREATE TABLE customer (name varchar(200)); INSERT INTO customer VALUES ('{}');"},
+    "s3-seed": {"catalogue": "{}"},
+    "sqs-queue": {"tags": '{{"team": {}}}'},
+}
+REFUSED = {
+    "sqs-queue": {"region": "the param region must be", "attributes": "Error parsing parameter"},
+    "s3-seed": {"region": "the param region must be"},
+    "s3-bucket": {"region": "the param region must be"},
+    "nats-stream": {"topic": "NATS refuses"},
+    "vault-secret": {"access": "must be read or write"},
+    "postgres-database": {"schema": "syntax error"},
+}
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("example", TAKEN, indirect=True)
+def test_quotes_and_new_lines_in_a_param_arrive_as_they_are(example: Example, home: Home, tmp_path: Path):
+    ((param, form),) = TAKEN[example.name].items()
+    escaped = {"postgres-database": HOSTILE.replace("'", "''"), "sqs-queue": json.dumps(HOSTILE)}
+    escaped["mariadb-database"] = HOSTILE.replace("\\", "\\\\").replace("'", "''")
+    value = form.format(escaped.get(example.name, HOSTILE))
+    home.dayfly("apply", *example.with_param(tmp_path, **{param: value}))
+    assert HOSTILE in gallery.READERS[example.name](example.environment, home.outputs(example.sandbox))
+    home.dayfly("sandbox", "delete", example.sandbox)
+    assert example.left() == []
+    assert not Path("/tmp/dayfly-hostile").exists()
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    ("example", "param"),
+    [pytest.param(name, param, id=f"{name}-{param}") for name, params in REFUSED.items() for param in params],
+    indirect=["example"],
+)
+def test_a_param_that_is_nonsense_is_refused_and_holds_nobody_up(
+    example: Example, param: str, home: Home, tmp_path: Path
+):
+    """A delete step that could not tell nonsense from a server that does not answer would try for ever."""
+    home.dayfly("apply", *example.with_param(tmp_path, **{param: HOSTILE}), code=1)
+    assert REFUSED[example.name][param] in home.dayfly("logs", example.sandbox)
+    home.dayfly("sandbox", "delete", example.sandbox)
+    assert example.left() == []
+    assert not Path("/tmp/dayfly-hostile").exists()

@@ -1,0 +1,152 @@
+"""The gallery's examples as pods of a cluster: with servers that they share, and objects of the cluster's own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import psycopg
+import pytest
+from testcluster import stand_ins
+
+from cluster.installed import ROOT, RUNNERS, Installed
+from cluster.patience import eventually
+from cluster.test_examples import TEAM, outputs, wishes_of
+from examples import gallery, outside, servers
+
+ACCOUNT = ROOT / "examples" / "k8s-apply" / "k8s" / "account.yaml"
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a-job"}}
+NOT_OURS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs", "namespace": TEAM}}
+
+
+@contextlib.contextmanager
+def given(operator: Installed, plugin: str, **values: str) -> Iterator[None]:
+    """The Secret that an administrator makes for a plugin."""
+    meta = {"name": plugin, "namespace": RUNNERS, "annotations": {"dayfly.dev/plugins": f"cluster:{plugin}"}}
+    operator.apply({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": values})
+    yield
+    operator.own.kubectl("delete", "secret", plugin, "-n", RUNNERS)
+
+
+@pytest.fixture
+def account(operator: Installed) -> Iterator[None]:
+    """What the example's README has an administrator apply."""
+    operator.own.load(stand_ins.kubectl())
+    operator.own.kubectl("apply", "-f", str(ACCOUNT))
+    yield
+    operator.own.kubectl("delete", "--ignore-not-found", "-f", str(ACCOUNT))  # its token goes with the account
+
+
+def k8s_apply(name: str, manifests: str | None = None, namespace: str = TEAM) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Plugin and sandbox, with manifests of a test's own if it has some."""
+    plugin, sandbox = wishes_of("k8s-apply", image=stand_ins.KUBECTL)
+    sandbox["metadata"] |= {"name": name, "namespace": namespace}
+    if manifests is not None:
+        sandbox["spec"]["resources"][0]["params"]["manifests"] = manifests
+    return plugin, sandbox
+
+
+def marked(operator: Installed, kind: str) -> list[dict[str, Any]]:
+    return operator.items(f"/api/v1/namespaces/{TEAM}/{kind}?labelSelector=dayfly-resource")
+
+
+def config(name: str, **more: Any) -> str:
+    """A manifest."""
+    return json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **more}})
+
+
+def test_manifests_are_made_and_removed(operator: Installed, account: None):
+    """They arrive as they are. Half of an `apply` is found again, another's object is left alone, so is another namespace."""
+    operator.apply(NOT_OURS)
+    refused = {
+        "twice": (f"{config('a-half')}\n---\n{config('a-half')}", "already exists"),
+        "taken": (f"{config('a-part')}\n---\n{config('theirs')}", "already exists"),
+        "away": (config("elsewhere", namespace="default"), "does not match the namespace"),
+        "forbidden": (json.dumps(JOB), "forbidden"),
+    }
+    with contextlib.ExitStack() as ends:
+        for name, manifests in {"k8s-apply-demo": None, **{each: wish for each, (wish, _) in refused.items()}}.items():
+            ends.enter_context(operator.ending(name, TEAM))
+            operator.apply(*k8s_apply(name, manifests))
+        operator.wait_status("k8s-apply-demo", TEAM, lambda status: status["phase"] in ("Ready", "Failed"), "an end")
+        assert operator.status("k8s-apply-demo", TEAM)["ready"], log(operator, "k8s-apply-demo")
+        told = outputs(operator, "k8s-apply-demo")
+        assert told["apply.objects"] == b"configmap/k8s-apply-demo\nsecret/k8s-apply-demo\n"
+        for name, (_, why) in refused.items():
+            operator.wait_status(name, TEAM, lambda status: status["reason"] == "ResourceFailed", "the failure")
+            assert why in log(operator, name)
+        made = {each["metadata"]["name"]: each for each in marked(operator, "configmaps")}
+        assert made.keys() == {"k8s-apply-demo", "a-half"}
+        assert made["k8s-apply-demo"]["data"]["driver.properties"] == "timeout=1s\ngreeting='it''s \"quoted\"'\n"
+        for name in ("k8s-apply-demo", *refused):
+            operator.own.kubectl("delete", "sandbox.dayfly.dev", name, "-n", TEAM, "--wait=false")
+        for name in ("k8s-apply-demo", *refused):
+            operator.wait_gone(name, TEAM)
+    assert marked(operator, "configmaps") == marked(operator, "secrets") == []
+    operator.own.kubectl("delete", "configmap", "theirs", "-n", TEAM)  # it is there
+    operator.check_nothing_left()
+
+
+def log(operator: Installed, sandbox: str) -> str:
+    """What the steps of a sandbox printed, once it is kept."""
+
+    def kept() -> str:
+        found = json.loads(operator.own.kubectl("get", "steplogs", "-n", TEAM, "-o", "json"))["items"]
+        return "".join(
+            each["text"]
+            for item in found
+            if item["spec"]["sandbox"]["name"] == sandbox
+            for each in item["spec"]["logs"]
+        )
+
+    return eventually(kept, f"the logs of {sandbox}")
+
+
+@pytest.mark.proof
+def test_servers_that_are_shared(operator: Installed):
+    """Scripts and their Secrets as they are: PostgreSQL, Redis and NATS on this machine's own address."""
+    host = operator.own.network.host
+    for image in (stand_ins.postgres(), stand_ins.redis(), stand_ins.python()):
+        operator.own.load(image)
+    with contextlib.ExitStack() as stack:
+        settings = [stack.enter_context(start(host)) for start in (outside.postgres, servers.redis, servers.nats)]
+        postgres, redis, nats = settings
+        names = {"postgres-database": "PG", "redis-acl": "REDIS_", "nats-stream": "NATS_"}
+        for (plugin, prefix), variables in zip(names.items(), settings, strict=True):
+            stack.enter_context(given(operator, plugin, **keys(variables, prefix)))
+        sandboxes = []
+        for name in names:
+            plugin, sandbox = wishes_of(name)
+            if name == "nats-stream":
+                plugin["spec"]["runner"]["image"] = stand_ins.PYTHON
+            sandboxes.append(sandbox["metadata"]["name"])
+            stack.enter_context(operator.ending(sandboxes[-1], TEAM))
+            operator.apply(plugin, sandbox)
+        for sandbox in sandboxes:
+            operator.wait_ready(sandbox, TEAM)
+        told = {
+            sandbox: {key: each.decode() for key, each in outputs(operator, sandbox).items()} for sandbox in sandboxes
+        }
+        with psycopg.connect(told["postgres-database-demo"]["provision.url"]) as connection:
+            assert connection.execute("SELECT count(*) FROM customer").fetchone() == (2,)
+        user = told["redis-demo"]
+        own = {**redis, "REDIS_USER": user["provision.user"], "REDISCLI_AUTH": user["provision.password"]}
+        assert gallery.redis(own, f"SET {user['provision.prefix']}x y") == "OK"
+        info = gallery.jetstream(nats)(f"STREAM.INFO.{told['nats-demo']['stream.name']}", {})
+        assert info["state"]["consumer_count"] == 1
+        for sandbox in sandboxes:
+            operator.delete(sandbox, TEAM)
+        with outside.connect(postgres) as connection:
+            left = "SELECT count(*) FROM pg_roles, pg_database WHERE rolname LIKE 'dayfly%' OR datname LIKE 'dayfly%'"
+            assert connection.execute(left).fetchone() == (0,)
+        assert gallery.redis(redis, "KEYS dayfly*") == ""
+        assert gallery.jetstream(nats)("STREAM.NAMES", {})["total"] == 0
+    operator.check_nothing_left()
+
+
+def keys(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """The variables of this machine as a Secret has them: PGHOST is `host`."""
+    known = {"REDISCLI_AUTH": "password"}
+    return {known.get(name, name.removeprefix(prefix).lower()): value for name, value in settings.items()}
