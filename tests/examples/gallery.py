@@ -36,6 +36,10 @@ def postgres_database(request: pytest.FixtureRequest) -> Example:
         assert outputs["db/schema.tables"] == "customer,purchase"
         with psycopg.connect(outputs["db/provision.url"], autocommit=True) as connection:
             assert connection.execute("SELECT name FROM customer ORDER BY id").fetchall() == [("Ada",), ("Grace",)]
+            others = "SELECT has_database_privilege('pg_monitor', current_database(), 'CONNECT')"
+            assert connection.execute(others).fetchone() == (False,)
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute("CREATE DATABASE another")
 
     return Example("postgres-database", "postgres-database-demo", {}, settings, left, use)
 
@@ -81,9 +85,23 @@ def redis_acl(request: pytest.FixtureRequest) -> Example:
         own = {**settings, "REDIS_USER": user, "REDISCLI_AUTH": outputs["cache/provision.password"]}
         assert redis(own, rf'SET "{prefix}it\'s \"quoted\"\nin two lines" hello') == "OK"
         assert redis(own, rf'GET "{prefix}it\'s \"quoted\"\nin two lines"') == "hello"
-        assert "NOPERM" in redis(own, "GET dayfly-somebody:else")
+        for command in FORBIDDEN:
+            assert "NOPERM" in redis(own, command.replace("{}", prefix)), command
 
     return Example("redis-acl", "redis-demo", {}, settings, left, use)
+
+
+# What would show a tenant others' keys or clients, reach beyond its prefix, or hold up the server.
+FORBIDDEN = (
+    "GET dayfly-somebody:else",
+    "RENAME {}a dayfly-somebody:else",
+    "SUBSCRIBE dayfly-somebody:else",
+    "PUBLISH dayfly-somebody:else x",
+    "PUBSUB CHANNELS",
+    *("SCAN 0", "KEYS *", "RANDOMKEY", "DBSIZE", "SELECT 1", "MOVE {}a 1", "COPY {}a {}b DB 1", "SWAPDB 0 1"),
+    *("FLUSHALL", "FLUSHDB", "CONFIG GET *", "CLIENT LIST", "CLIENT KILL TYPE normal", "ACL LIST", "INFO", "MONITOR"),
+    *("EVAL 'while true do end' 0", "SCRIPT FLUSH", "FUNCTION FLUSH", "SHUTDOWN", "REPLICAOF NO ONE"),
+)
 
 
 def redis(settings: Settings, command: str) -> str:

@@ -45,7 +45,7 @@ def mariadb() -> Iterator[dict[str, str]]:
         subprocess.run(made, check=True, stdout=subprocess.DEVNULL, cwd=folder, **as_owner)
         (folder / "first.sql").write_text(
             f"CREATE USER 'admin'@'%' IDENTIFIED BY '{PASSWORD}', 'eyes'@'%' IDENTIFIED BY '{PASSWORD}';\n"
-            "GRANT SELECT ON *.* TO 'eyes'@'%';\n"
+            "GRANT SELECT, PROCESS ON *.* TO 'eyes'@'%';\n"
             "GRANT CREATE USER, CONNECTION ADMIN ON *.* TO 'admin'@'%';\n"
             "GRANT ALL PRIVILEGES ON `dayfly%`.* TO 'admin'@'%' WITH GRANT OPTION;\n"
         )

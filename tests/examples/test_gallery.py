@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from examples import gallery
+from examples import gallery, outside
 from examples.home import ROOT, Home, until
 from examples.kinds import FOLDER, GALLERY, IN_A_CLUSTER, STEPS, Example
 
@@ -33,6 +33,8 @@ def test_all_of_the_gallery_lives_together(request: pytest.FixtureRequest, tmp_p
             until(lambda example=example: example.left() == [], f"the end of what {example.name} has made")
         until(lambda: home.json("sandbox", "list") == [], "the end of the sandboxes")
     finally:
+        for left in home.json("sandbox", "list"):  # by a failure; other tests have the same servers
+            home.dayfly("sandbox", "delete", left["name"], code=(0, 3))
         home.down()
 
 
@@ -112,3 +114,44 @@ def test_a_param_that_is_nonsense_is_refused_and_holds_nobody_up(
     home.dayfly("sandbox", "delete", example.sandbox)
     assert example.left() == []
     assert not Path("/tmp/dayfly-hostile").exists()
+
+
+def _slow_in_postgres(script: str) -> str:
+    r"""`\;` sends both in one message: the server does both, whether or not its client lives."""
+    return script.replace("CREATE ROLE", r"SELECT pg_sleep(4)\; CREATE ROLE")
+
+
+def _slow_in_mariadb(script: str) -> str:
+    """The same in one statement."""
+    first, create, rest = script.partition("CREATE USER")
+    statement, _, rest = rest.partition("\n")
+    return f"{first}DELIMITER //\nBEGIN NOT ATOMIC DO SLEEP(4); {create}{statement} END //\nDELIMITER ;\n{rest}"
+
+
+def _sleeps_in_postgres(settings: gallery.Settings) -> bool:
+    with outside.connect(dict(settings)) as connection:
+        asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+        return connection.execute(asleep).fetchone() != (0,)
+
+
+def _sleeps_in_mariadb(settings: gallery.Settings) -> bool:
+    asleep = "SELECT count(*) FROM information_schema.processlist WHERE state = 'User sleep'"
+    return gallery.mariadb({**settings, "MARIADB_USER": "eyes"}, asleep).strip() != "0"
+
+
+SLOW = {
+    "postgres-database": (_slow_in_postgres, _sleeps_in_postgres),
+    "mariadb-database": (_slow_in_mariadb, _sleeps_in_mariadb),
+}
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("example", SLOW, indirect=True)
+def test_a_creation_that_goes_on_in_the_server_is_waited_for(example: Example, home: Home, tmp_path: Path):
+    """Its client is killed in the middle. What the server makes after that is removed as well."""
+    slow, sleeps = SLOW[example.name]
+    home.dayfly("apply", *example.changed(tmp_path, "provision", slow), "--wait=false")
+    until(lambda: sleeps(example.environment), "the server pauses")
+    home.dayfly("sandbox", "delete", example.sandbox)
+    assert not sleeps(example.environment), "the delete step has not waited"
+    assert example.left() == []
