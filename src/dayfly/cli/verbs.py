@@ -29,6 +29,7 @@ _VERBS = {
     "status": "Show the state of the server and all sandboxes, trouble first.",
     "apply": "Apply plugins, baselines and sandboxes from files.",
     "plan": "Show what files would do, without doing it.",
+    "manifest": "Print what is in files as objects for kubectl.",
     "sandbox": "Apply, get, list and delete sandboxes (sb).",
     "plugin": "Apply, get, list and delete resource plugins (rp).",
     "get": "Show how sandboxes and resources stand, or one with its steps.",

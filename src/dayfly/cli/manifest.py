@@ -1,0 +1,48 @@
+"""`dayfly manifest`: what is in files as objects that kubectl applies. It needs no server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dayfly.cli import files as reading
+from dayfly.cli import options, show
+from dayfly.cli.exits import CliError, Exit
+from dayfly.spec import documents
+from dayfly.spec.lifecycle import API_VERSION
+from dayfly.spec.lifecycle_hook import LifecycleHook
+from dayfly.spec.plugin import Plugin
+from dayfly.spec.workload import Workload
+
+if TYPE_CHECKING:
+    from dayfly.spec.documents import Wish
+
+
+@click.command("manifest")
+@options.files()
+@options.sets
+@options.output
+def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> None:
+    """Print plugins, sandboxes and hooks of files as objects for `kubectl apply -f -`.
+
+    Variables are filled in and scripts are brought in from their files. kubectl says which namespace sandboxes get.
+    """
+    wishes = reading.load(files, sets)
+    items = [_object(wished.wish) for wished in wishes if not isinstance(wished.wish, Workload)]
+    if not items:
+        message = f"{', '.join(files)}: it contains nothing for a cluster"
+        raise CliError(Exit.USAGE, message, "write a plugin, sandbox or hook")
+    for wished in wishes:
+        if isinstance(wished.wish, Workload):
+            show.talk(f"left out: the baseline {wished.name}, for a cluster has Deployments of its own")
+    show.emit({"apiVersion": "v1", "kind": "List", "items": items}, output or "yaml")
+
+
+def _object(wish: Wish) -> dict[str, Any]:
+    kind, name, spec = "Sandbox", wish.name, documents.export(wish)["spec"]
+    if isinstance(wish, Plugin):
+        kind, name, spec = "ResourcePlugin", documents.object_name(wish), {"name": wish.wire_name, **spec}
+    elif isinstance(wish, LifecycleHook):
+        kind = "LifecycleHook"
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}

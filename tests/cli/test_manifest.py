@@ -1,0 +1,66 @@
+"""Manifest: files as objects for kubectl."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import yaml
+
+from cli import wishes
+from cli.command import Cli, refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SANDBOX = """\
+name: demo
+spec:
+  cluster: local
+  resources: [{name: db, plugin: notes@1.0.0, params: {owner: "@{who}"}}]
+"""
+HOOK = """\
+name: backup
+spec:
+  selector: {apiVersion: v1, kind: ConfigMap}
+  preStop: [{name: save, script: "#!/bin/sh"}]
+"""
+BASELINE = "kind: Deployment\nname: web\nnamespace: default\ncommand: [sleep]\n"
+
+
+def write(cli: Cli, journal: Path) -> tuple[str, ...]:
+    """A plugin, a sandbox and a hook, and a baseline; the words that name them."""
+    cli.write("p.yaml", wishes.plugin(journal))
+    cli.write("s.yaml", SANDBOX)
+    cli.write("h.yaml", HOOK)
+    cli.write("b.yaml", BASELINE)
+    return ("-f", ".", "--set", "who=ada")
+
+
+def test_files_become_objects(cli: Cli, journal: Path):
+    done = cli("manifest", *write(cli, journal))
+    assert done.code == 0
+    assert done.err == "left out: the baseline default/web, for a cluster has Deployments of its own\n"
+    listed = yaml.safe_load(done.out)
+    assert (listed["apiVersion"], listed["kind"]) == ("v1", "List")
+    assert [(each["kind"], each["metadata"]) for each in listed["items"]] == [
+        ("ResourcePlugin", {"name": "notes.1.0.0"}),
+        ("Sandbox", {"name": "demo"}),
+        ("LifecycleHook", {"name": "backup"}),
+    ]
+    assert listed["items"][1]["spec"]["resources"][0]["params"] == {"owner": "ada"}
+    assert not cli.home.exists()
+
+
+def test_the_objects_mean_what_the_files_do(cli: Cli, journal: Path):
+    words = write(cli, journal)
+    meant = cli("plan", *words)
+    made = json.loads(cli("manifest", *words, "-o", "json").out)
+    again = "\n---\n".join(map(json.dumps, made["items"]))
+    read = cli("plan", "-f", "-", stdin=again)
+    assert read.out == meant.out != ""
+
+
+def test_what_is_nothing_for_a_cluster_is_refused(cli: Cli):
+    cli.write("b.yaml", BASELINE)
+    refused(cli("manifest", "-f", "b.yaml"), 2, "it contains nothing for a cluster")
