@@ -151,7 +151,7 @@ def test_servers_that_are_shared(operator: Installed):
         with outside.connect(postgres) as connection:
             left = "SELECT count(*) FROM pg_roles, pg_database WHERE rolname LIKE 'dayfly%' OR datname LIKE 'dayfly%'"
             assert connection.execute(left).fetchone() == (0,)
-        assert gallery.redis(redis, "KEYS dayfly*") == ""
+        assert gallery.redis({**redis, "REDIS_USER": "eyes"}, "KEYS dayfly*") == ""
         assert gallery.jetstream(nats)("STREAM.NAMES", {})["total"] == 0
     operator.check_nothing_left()
 

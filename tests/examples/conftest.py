@@ -13,11 +13,13 @@ from examples.kinds import Example
 
 # Examples whose tools are built or installed once.
 _BUILT = {"s3-bucket": ("versitygw", "awscli"), "terraform": ("terraform",), **gallery.BUILT}
-_SLOW = ("s3-bucket",)
+_SLOW = ("s3-bucket", *gallery.MAKERS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if "example" not in getattr(item, "fixturenames", ()):
+            continue
         for name, tools in _BUILT.items():
             if name in item.name:
                 item.add_marker(pytest.mark.builds(*tools))

@@ -75,10 +75,11 @@ def mariadb(settings: Settings, sql: str) -> str:
 
 def redis_acl(request: pytest.FixtureRequest) -> Example:
     settings = request.getfixturevalue("redis")
+    eyes = {**settings, "REDIS_USER": "eyes"}
 
     def left() -> list[str]:
-        users = [name for name in redis(settings, "ACL USERS").split() if name.startswith("dayfly")]
-        return [*users, *redis(settings, "KEYS dayfly*").split()]
+        users = [name for name in redis(eyes, "ACL USERS").split() if name.startswith("dayfly")]
+        return [*users, *redis(eyes, "KEYS dayfly*").split()]
 
     def use(outputs: Outputs) -> None:
         user, prefix = outputs["cache/provision.user"], outputs["cache/provision.prefix"]
@@ -126,7 +127,7 @@ def nats_stream(request: pytest.FixtureRequest) -> Example:
 
     def use(outputs: Outputs) -> None:
         stream, subject = outputs["orders/stream.name"], f"{outputs['orders/stream.subject']}.order.new"
-        publish(settings, subject, b"a lamp")
+        publish({**settings, "NATS_USER": "eyes"}, subject, b"a lamp")
         kept = jetstream(settings)(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
         assert b64decode(kept["message"]["data"]) == b"a lamp"
         told = jetstream(settings)(f"CONSUMER.INFO.{stream}.{outputs['orders/consumer.name']}", {})

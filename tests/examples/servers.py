@@ -61,7 +61,10 @@ def redis(address: str = "127.0.0.1") -> Iterator[dict[str, str]]:
     """A Redis server with a file of users; gives the administrator's variables."""
     server, port = _program("redis-server"), free_port()
     with _folder("redis") as folder:
-        (folder / "users").write_text(f"user admin on >{PASSWORD} ~* &* +@all\nuser default off\n")
+        (folder / "users").write_text(
+            f"user admin on >{PASSWORD} ~dayfly-* +ping +acl +eval +scan +unlink\n"
+            f"user eyes on >{PASSWORD} ~* &* +@all\nuser default off\n"
+        )
         command = [server, "--port", str(port), "--bind", address, "--save", "", "--aclfile", f"{folder}/users"]
         with _started(command, lambda: answers(port, address), folder):
             at = {"REDIS_HOST": address, "REDIS_PORT": str(port)}
@@ -73,9 +76,13 @@ def nats(address: str = "127.0.0.1") -> Iterator[dict[str, str]]:
     """A NATS server with JetStream; gives the administrator's variables, and where it tells how it is."""
     server, port, told = _program("nats-server"), free_port(), free_port()
     with _folder("nats") as folder:
-        place = ["--addr", address, "--port", str(port), "--http_port", str(told)]
-        who = ["--jetstream", "--store_dir", str(folder), "--user", "admin", "--pass", PASSWORD]
-        with _started([server, *place, *who], lambda: answers(port, address) and answers(told, address), folder):
+        admin = f'{{user: admin, password: {PASSWORD}, permissions: {{publish: "$JS.API.>", subscribe: "_INBOX.>"}}}}'
+        (folder / "settings").write_text(
+            f"listen: {address}:{port}\nhttp: {address}:{told}\njetstream: {{store_dir: {folder}}}\n"
+            f"authorization: {{users: [{admin}, {{user: eyes, password: {PASSWORD}}}]}}\n"
+        )
+        command = [server, "--config", folder / "settings"]
+        with _started(command, lambda: answers(port, address) and answers(told, address), folder):
             at = {"NATS_HOST": address, "NATS_PORT": str(port), "NATS_TOLD": str(told)}
             yield {**at, "NATS_USER": "admin", "NATS_PASSWORD": PASSWORD}
 

@@ -1,8 +1,11 @@
 """The gallery's examples: one life of them all together for each change, and in the proof whatever can befall each."""
 
+import functools
 import json
 import os
 import re
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -154,4 +157,46 @@ def test_a_creation_that_goes_on_in_the_server_is_waited_for(example: Example, h
     until(lambda: sleeps(example.environment), "the server pauses")
     home.dayfly("sandbox", "delete", example.sandbox)
     assert not sleeps(example.environment), "the delete step has not waited"
+    assert example.left() == []
+
+
+@pytest.fixture
+def policy(example: Example) -> Iterator[None]:
+    """A token with the policy of the README takes the place of the administrator's."""
+    told = (FOLDER / "vault-secret" / "README.md").read_text()
+    lines = re.findall(r"^    (path .*)$", told, re.MULTILINE)
+    assert len(lines) == 3
+    environment = {**os.environ, **example.environment}
+    bao = functools.partial(subprocess.run, env=environment, check=True, capture_output=True, text=True)
+    bao(["bao", "policy", "write", "steps", "-"], input="\n".join(lines))
+    token = bao(["bao", "token", "create", "-policy=steps", "-field=token"]).stdout
+    example.environment = {**example.environment, "BAO_TOKEN": token}
+    yield
+    bao(["bao", "policy", "delete", "steps"])
+
+
+@pytest.fixture
+def modest(example: Example, postgres: dict[str, str]) -> Iterator[None]:
+    """An administrator with the rights that the README names takes the superuser's place."""
+    with outside.connect(postgres) as connection:
+        connection.execute("CREATE ROLE creator LOGIN CREATEROLE CREATEDB PASSWORD 'creator'")
+        example.environment = {**example.environment, "PGUSER": "creator", "PGPASSWORD": "creator"}
+        yield
+        connection.execute("DROP ROLE creator")
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    ("example", "administrator"),
+    [("vault-secret", "policy"), ("postgres-database", "modest")],
+    indirect=["example"],
+)
+def test_the_rights_that_a_readme_names_are_enough(
+    example: Example, administrator: str, request: pytest.FixtureRequest
+):
+    request.getfixturevalue(administrator)
+    home: Home = request.getfixturevalue("home")
+    home.dayfly("apply", *example.arguments())
+    example.use(home.outputs(example.sandbox))
+    home.dayfly("sandbox", "delete", example.sandbox)
     assert example.left() == []
