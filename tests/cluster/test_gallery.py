@@ -34,11 +34,14 @@ def given(operator: Installed, plugin: str, **values: str) -> Iterator[None]:
 
 @pytest.fixture
 def account(operator: Installed) -> Iterator[None]:
-    """What the example's README has an administrator apply."""
+    """What the example's README has an administrator apply, for sandboxes of two namespaces."""
     operator.own.load(stand_ins.kubectl())
-    operator.own.kubectl("apply", "-f", str(ACCOUNT))
+    given_to = [ACCOUNT.read_text(), ACCOUNT.read_text().replace("namespace: team", "namespace: default")]
+    for each in given_to:
+        operator.own.kubectl("apply", "-f", "-", stdin=each)
     yield
-    operator.own.kubectl("delete", "--ignore-not-found", "-f", str(ACCOUNT))  # its token goes with the account
+    for each in given_to:  # the token goes with the account
+        operator.own.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=each)
 
 
 def manifest(example: str, *sets: str) -> str:

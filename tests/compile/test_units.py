@@ -79,6 +79,15 @@ def test_the_environment_of_a_step():
     }
 
 
+def test_a_step_knows_its_sandboxes_namespace():
+    known, hook = plugin(PG), "hooks:\n  preStart:\n  - {name: h, script: '#!/bin/sh'}\n"
+    for wish, resource, unit in ((DB, "Db", "seed"), (box(hook), "", "h")):
+        compiled = dayfly.compile.compile(
+            sandbox(wish), {("pg", known.version): known}, uid="u1", routing_key="k3v9", namespace="shop"
+        )
+        assert units(compiled, resource)[unit].exec.env["DAYFLY_SANDBOX_NAMESPACE"] == "shop"
+
+
 def test_a_hook_has_no_resource():
     hook = box("hooks:\n  preStart:\n  - {name: h, script: '#!/bin/sh'}\n")
     env = units(run(hook), "")["h"].exec.env
