@@ -55,6 +55,13 @@ TENANTS: tuple[tuple[str, str, str, str, str], ...] = (
         "if selector and not labels:",
         "operator/test_pods.py::test_step_is_no_services_endpoint",
     ),
+    (
+        "a step is not told whose namespace it acts for",
+        "compile/compiler.py",
+        '"DAYFLY_SANDBOX_NAMESPACE": namespace}',
+        '"DAYFLY_SANDBOX_NAMESPACE": ""}',
+        "compile/test_units.py::test_a_step_knows_its_sandboxes_namespace",
+    ),
     # 3. patches that make much of little
     (
         "a patch adds without end",
