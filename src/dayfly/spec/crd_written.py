@@ -118,6 +118,7 @@ FIELDS: dict[type, Row] = {
             "maxProperties": _MANY,
             "additionalProperties": {"maxLength": _LONG},
         },
+        "state": text("Whether it is told where the Terraform state of its resource is kept."),
     },
     lifecycle.Webhook: {
         "request": text("The request, as it was written."),

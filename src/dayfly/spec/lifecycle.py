@@ -163,6 +163,7 @@ class Exec(Struct, frozen=True, kw_only=True):
     """A script, or a program with its arguments, in a container or in a process of the embedded host.
 
     `env` is the built-in environment. `$(NAME)` in an argument is a variable of the step, as in a pod's containers.
+    With `state` it is told where the Terraform state of its resource is kept, and given the right to it.
     """
 
     script: str = ""
@@ -171,6 +172,7 @@ class Exec(Struct, frozen=True, kw_only=True):
     namespace: str = ""
     pod_template: dict[str, Any] | None = None
     env: dict[str, str] = {}
+    state: bool = False
 
 
 class Webhook(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,100 @@
+"""How an attempt is told where its state is, and how it proves that it is the one. Pure.
+
+A token is derived from a key that only Dayfly has and from the attempt's name. So none is stored, any replica knows it,
+and it is worth something only while the ledger says that this attempt runs.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from dayfly.execute.state.head import Holder
+from dayfly.spec.lifecycle import Exec, Unit, unit_id
+
+KEY_BYTES: Final = 32
+PASSWORD: Final = "TF_HTTP_PASSWORD"  # noqa: S105 - the variable's name
+# A server that is started anew answers within seconds; until then Terraform asks again, for about five minutes.
+_RETRIES: Final = {"TF_HTTP_RETRY_MAX": "60", "TF_HTTP_RETRY_WAIT_MIN": "1", "TF_HTTP_RETRY_WAIT_MAX": "5"}
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """What is derived from the one secret of a home or a cluster."""
+
+    sealing: bytes
+    signing: bytes
+
+    @property
+    def name(self) -> str:
+        """Tells the sealing key from others, and gives nothing of it away."""
+        return hashlib.sha256(b"dayfly state key name\0" + self.sealing).hexdigest()[:16]
+
+    @classmethod
+    def of(cls, secret: bytes) -> "Keys":
+        """From a secret of `KEY_BYTES` random bytes.
+
+        Raises:
+            ValueError: it has another length.
+        """
+        if len(secret) != KEY_BYTES:
+            raise ValueError(f"the key for states has {len(secret)} bytes, and {KEY_BYTES} are wanted")
+        return cls(*(hmac.digest(secret, b"dayfly state " + use, "sha256") for use in (b"sealing", b"signing")))
+
+
+class Door(msgspec.Struct, frozen=True):
+    """Where states are served; `authority` is the certificate (PEM) by which it is known."""
+
+    url: str
+    authority: str = ""
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who asks, and of which resource's state."""
+
+    run: str
+    resource: str
+    holder: Holder
+
+
+def wants(unit: Unit) -> bool:
+    """Whether the unit is a script with a state."""
+    return isinstance(unit.exec, Exec) and unit.exec.state
+
+
+def caller(run: str, resource: str, name: str, attempt: int) -> Caller:
+    """An attempt of a unit, by the unit's name in the run."""
+    return Caller(run, resource, Holder(unit=name, attempt=attempt))
+
+
+def token(keys: Keys, who: Caller) -> str:
+    """The password of one attempt."""
+    parts = (who.run, who.resource, who.holder.unit, str(who.holder.attempt))
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return hmac.digest(keys.signing, text.encode(), "sha256").hex()
+
+
+def variables(door: Door, who: Caller) -> Mapping[str, str]:
+    """What the backend `http` of Terraform and OpenTofu reads, but for the password."""
+    address = f"{door.url}/state/{who.run}/{who.resource}"
+    step = who.holder.unit.rpartition("/")[2]
+    return {
+        "TF_HTTP_ADDRESS": address,
+        "TF_HTTP_LOCK_ADDRESS": address,
+        "TF_HTTP_UNLOCK_ADDRESS": address,
+        "TF_HTTP_USERNAME": f"{step}.{who.holder.attempt}",
+        **_RETRIES,
+        **({"TF_HTTP_CLIENT_CA_CERTIFICATE_PEM": door.authority} if door.authority else {}),
+    }
+
+
+def identify(keys: Keys, path: str, username: str, password: str) -> Caller | None:
+    """Who asks, by the address, the name and the password; None if it is nobody whom we know."""
+    parts = path.split("/")
+    step, _, attempt = username.rpartition(".")
+    if len(parts) != 4 or parts[:2] != ["", "state"] or not attempt.isdecimal() or len(attempt) > 9:
+        return None
+    who = caller(parts[2], parts[3], unit_id(parts[3], step), int(attempt))
+    known = token(keys, who).encode()
+    return who if hmac.compare_digest(known, password.encode()) else None

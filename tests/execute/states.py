@@ -1,0 +1,139 @@
+"""A store of states in memory, whose every access is a step of a schedule and may lose its answer."""
+
+import asyncio
+import base64
+import itertools
+import random
+
+import msgspec
+
+from dayfly.execute.state import access
+from dayfly.execute.state.head import Head
+from dayfly.execute.state.service import Found, Place, Service, UncertainError
+from dayfly.spec.lifecycle import Target
+from dayfly.spec.run import Run, State, UnitRecord
+
+KEYS = access.Keys.of(b"k" * access.KEY_BYTES)
+RUN = Run(uid="u", target=Target(kind="Sandbox", namespace="team", name="box", uid="u"), plan="")
+PLACE = Place("u", "stack")
+
+
+def running(**units: tuple[int, State]) -> Run:
+    """A ledger in which these units of the resource stand so."""
+    records = {f"stack/{name}": UnitRecord(attempt=number, state=state) for name, (number, state) in units.items()}
+    return msgspec.structs.replace(RUN, units=records)
+
+
+class Memory:
+    """`turn` is awaited before each access.
+
+    `loses` says what becomes of a swap whose answer is lost: done, not done, or to come later; None if none is lost.
+    """
+
+    def __init__(self, run: Run | None = None) -> None:
+        self.run = run
+        self.heads: dict[Place, Found] = {}
+        self.blobs: dict[str, list[bytes]] = {}
+        self.turn = _at_once
+        self.loses = lambda: None
+        self.coming = []
+        self._tags = itertools.count(1)
+
+    async def find(self, place):
+        await self.turn()
+        return self.heads.get(place, Found(Head()))
+
+    async def ledger(self, run):
+        await self.turn()
+        return self.run if run == "u" else None
+
+    async def swap(self, place, before, after):
+        await self.turn()
+        lost = self.loses()
+        if lost in (None, "done") and not self._put(place, before, after):
+            return False
+        if lost == "later":
+            self.coming.append((place, before, after))
+        if lost is not None:
+            raise UncertainError
+        return True
+
+    def arrive(self):
+        """What was on its way arrives."""
+        for each in self.coming:
+            self._put(*each)
+        self.coming = []
+
+    def _put(self, place, before, after):
+        if self.heads.get(place, Found(Head())).tag != before.tag or self.run is None:
+            return False
+        self.heads[place] = Found(after, str(next(self._tags)))
+        return True
+
+    async def keep(self, place, run, blob, chunks):
+        await self.turn()
+        self.blobs[blob] = chunks
+
+    async def chunks(self, place, version):
+        await self.turn()
+        return self.blobs.get(version.blob, [])
+
+    async def drop(self, place, blob, count):
+        await self.turn()
+        self.blobs.pop(blob, None)
+
+
+class Client:
+    """One attempt of the step `name`, as its Terraform would ask; `ask` gives status and body."""
+
+    def __init__(self, store: Memory, name: str = "apply", attempt: int = 1, keys=KEYS, run="u") -> None:
+        self.who = access.caller(run, "stack", f"stack/{name}", attempt)
+        self.service = Service(keys, store, lambda: 0)
+        told = access.variables(access.Door("http://x"), self.who)
+        self.path = told["TF_HTTP_ADDRESS"].removeprefix("http://x")
+        self.name, self.password = told["TF_HTTP_USERNAME"], access.token(keys, self.who)
+
+    async def ask(self, method, body=b"", lock="", *, path=None, name=None, password=None):
+        given = f"{name or self.name}:{self.password if password is None else password}".encode()
+        who = self.service.identify(path or self.path, "Basic " + base64.b64encode(given).decode())
+        answer = await self.service.admit(who, method) or await self.service.handle(who, method, lock, body)
+        return answer.status, answer.body
+
+    async def lock(self, name):
+        return await self.ask("LOCK", msgspec.json.encode({"ID": name, "Who": "me@there", "Operation": "apply"}))
+
+    async def unlock(self, name):
+        return await self.ask("UNLOCK", msgspec.json.encode({"ID": name}))
+
+    async def read(self):
+        status, body = await self.ask("GET")
+        return body if status == 200 else None
+
+    async def write(self, state, lock):
+        return (await self.ask("POST", state, lock))[0]
+
+
+class Schedule:
+    """Lets one of those who wait go on at a time, whom `chance` picks."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def turn(self):
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    async def play(self, *stories):
+        """All of them to their ends."""
+        tasks = [asyncio.ensure_future(story) for story in stories]
+        while not all(task.done() for task in tasks):
+            await asyncio.sleep(0)
+            if self._waiting:
+                self._waiting.pop(self._chance.randrange(len(self._waiting))).set_result(None)
+        return [task.result() for task in tasks]
+
+
+async def _at_once():
+    pass

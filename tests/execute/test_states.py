@@ -1,0 +1,304 @@
+"""States: who may lock, read and write, whatever is lost and whoever comes between."""
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dayfly.execute.state import access, head, seal
+from dayfly.execute.state.head import Head, Holder, Version
+from dayfly.spec.run import State
+from execute.states import KEYS, PLACE, Client, Memory, Schedule, running
+
+ALIVE = running(apply=(1, State.CLAIMED))
+
+
+@pytest.fixture
+def store():
+    return Memory(ALIVE)
+
+
+class TestOneAttempt:
+    async def test_a_state_lives_from_lock_to_unlock_and_is_read_by_the_next_step(self, store):
+        mine = Client(store)
+        assert (await mine.ask("GET"))[0] == 404
+        assert (await mine.lock("a"))[0] == 200
+        assert await mine.write(b'{"serial":1}', "a") == 200
+        assert (await mine.unlock("a"))[0] == 200
+        store.run = running(apply=(1, State.DONE), destroy=(1, State.UNKNOWN))
+        assert await Client(store, "destroy").read() == b'{"serial":1}'
+
+    async def test_nothing_is_written_without_the_lock(self, store):
+        mine = Client(store)
+        assert await mine.write(b"{}", "") == 409
+        await mine.lock("a")
+        assert [await mine.write(b"{}", name) for name in ("", "b")] == [409, 409]
+        assert await mine.read() is None
+        assert (await mine.ask("DELETE", lock="b"))[0] == 409
+
+    async def test_a_request_whose_answer_was_lost_is_asked_again_for_nothing(self, store):
+        mine = Client(store)
+        assert [(await mine.lock("a"))[0] for _ in range(2)] == [200, 200]
+        assert [await mine.write(b"{}", "a") for _ in range(2)] == [200, 200]
+        assert len(store.heads[PLACE].head.versions) == 1
+        assert [(await mine.unlock("a"))[0] for _ in range(2)] == [200, 200]
+
+    async def test_a_second_lock_of_the_same_attempt_waits_too(self, store):
+        mine = Client(store)
+        await mine.lock("a")
+        status, body = await mine.lock("b")
+        shown = "a (held by stack/apply, attempt 1, which has not ended)"
+        assert (status, msgspec.json.decode(body)["ID"]) == (423, shown)
+        assert (await mine.ask("UNLOCK"))[0] == 200, "force-unlock of its own"
+        assert (await mine.lock("b"))[0] == 200
+
+    async def test_a_deleted_state_is_none(self, store):
+        mine = Client(store)
+        await mine.lock("a")
+        await mine.write(b"{}", "a")
+        assert (await mine.ask("DELETE", lock="a"))[0] == 200
+        assert (await mine.ask("GET"))[0] == 404
+        assert [version.size for version in store.heads[PLACE].head.versions] == [2, 0]
+
+    @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"{", b"\xff", b'{"ID":1}', b'{"ID":"' + b"x" * 201 + b'"}'])
+    async def test_what_is_no_lock_is_refused(self, store, body):
+        assert (await Client(store).ask("LOCK", body))[0] == 400
+        assert PLACE not in store.heads
+
+    async def test_only_so_many_versions_are_kept(self, store):
+        mine = Client(store)
+        await mine.lock("a")
+        for number in range(head.KEEP + 5):
+            await mine.write(b"%d" % number, "a")
+        versions = store.heads[PLACE].head.versions
+        assert [version.number for version in versions] == list(range(6, head.KEEP + 6))
+        assert store.blobs.keys() == {version.blob for version in versions}
+
+    async def test_what_is_too_large_when_compressed_is_refused_and_leaves_nothing(self, store, monkeypatch):
+        monkeypatch.setattr(seal, "MAX_STORED", seal.CHUNK)
+        mine = Client(store)
+        await mine.lock("a")
+        assert await mine.write(random.Random(0).randbytes(seal.CHUNK), "a") == 413
+        assert await mine.write(b"x" * 2 * seal.CHUNK, "a") == 200
+        assert len(store.blobs) == 1
+
+
+class TestStrangers:
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"password": ""},
+            {"password": "0" * 64},
+            {"name": "apply.2"},
+            {"name": "destroy.1"},
+            {"name": "apply"},
+            {"name": "apply.1x"},
+            {"name": f"apply.{'1' * 5000}"},
+            {"path": "/state/u/other"},
+            {"path": "/state/v/stack"},
+            {"path": "/state/u/stack/more"},
+            {"path": "/state/u"},
+            {"path": "/"},
+        ],
+    )
+    @pytest.mark.parametrize("method", ["GET", "POST", "LOCK", "UNLOCK", "DELETE"])
+    async def test_a_token_is_worth_nothing_for_another(self, store, changed, method):
+        store.run = running(apply=(1, State.CLAIMED), destroy=(1, State.CLAIMED))
+        mine = Client(store)
+        await mine.lock("a")
+        await mine.write(b"secret", "a")
+        before = store.heads[PLACE]
+        status, body = await mine.ask(method, b'{"ID":"a"}', "a", **changed)
+        assert status == 401
+        assert b"secret" not in body
+        assert store.heads == {PLACE: before}
+
+    async def test_a_token_of_another_key_is_worth_nothing(self, store):
+        foreign = Client(store, keys=access.Keys.of(b"x" * 32))
+        assert (await Client(store).ask("GET", password=foreign.password))[0] == 401
+
+    @pytest.mark.parametrize("given", ["", "Basic", "Basic !", "Basic AAAA", "Bearer x", "Basic /w=="])
+    def test_whoever_says_nothing_is_nobody(self, store, given):
+        assert Client(store).service.identify("/state/u/stack", given) is None
+
+    async def test_no_other_method(self, store):
+        assert (await Client(store).ask("PATCH"))[0] == 405
+
+
+class TestTwoAttempts:
+    @pytest.mark.parametrize("state", [State.CLAIMED, State.UNKNOWN])
+    async def test_a_lock_is_not_broken_while_its_holder_may_live(self, store, state):
+        await Client(store).lock("a")
+        store.run = running(apply=(1, state), destroy=(1, State.CLAIMED))
+        status, body = await Client(store, "destroy").lock("b")
+        assert status == 423
+        assert msgspec.json.decode(body)["Info"] == "held by stack/apply, attempt 1, which has not ended"
+
+    @pytest.mark.parametrize(
+        "ledger",
+        [
+            running(apply=(1, State.DONE), destroy=(1, State.CLAIMED)),
+            running(apply=(1, State.VOID), destroy=(1, State.CLAIMED)),
+            running(apply=(2, State.CLAIMED), destroy=(1, State.CLAIMED)),
+        ],
+    )
+    async def test_it_is_broken_by_the_ledgers_proof(self, store, ledger):
+        await Client(store).lock("a")
+        store.run = ledger
+        assert (await Client(store, "destroy").lock("b"))[0] == 200
+        assert store.heads[PLACE].head.lock.holder == Holder(unit="stack/destroy", attempt=1)
+
+    async def test_an_attempt_that_has_ended_may_do_nothing_and_is_told_why(self, store):
+        late = Client(store)
+        await late.lock("a")
+        store.run = running(apply=(2, State.CLAIMED))
+        assert [(await late.ask(each, b"{}", "a"))[0] for each in ("GET", "POST", "UNLOCK", "DELETE")] == [403] * 4
+        status, body = await late.lock("a")
+        assert (status, "none (stack/apply, attempt 1 has ended" in msgspec.json.decode(body)["ID"]) == (423, True)
+
+    async def test_who_knows_the_name_of_anothers_lock_does_not_hold_it(self, store):
+        await Client(store).lock("a")
+        store.run = running(apply=(1, State.CLAIMED), destroy=(1, State.CLAIMED))
+        other = Client(store, "destroy")
+        assert await other.write(b"{}", "a") == 409
+        assert [(await other.ask("UNLOCK", body))[0] for body in (b"", b'{"ID":"a"}')] == [409, 409]
+        assert (await other.lock("a"))[0] == 423
+
+    @pytest.mark.parametrize("method", ["POST", "DELETE", "LOCK", "UNLOCK"])
+    async def test_one_that_ends_while_its_body_is_on_the_way_is_too_late(self, store, method):
+        mine = Client(store)
+        await mine.lock("a")
+        await mine.write(b"{}", "a")
+        before = dict(store.heads)
+        assert await mine.service.admit(mine.who, method) is None
+        store.run = running(apply=(1, State.DONE))
+        assert (await mine.service.handle(mine.who, method, "a", b'{"ID":"b"}')).status in (403, 423)
+        assert store.heads == before
+
+    async def test_what_was_written_for_a_version_that_does_not_come_to_be_goes_again(self, store):
+        mine, kept = Client(store), store.keep
+        await mine.lock("a")
+
+        async def breaking(*place):
+            await kept(*place)
+            store.run = running(apply=(1, State.DONE), destroy=(1, State.CLAIMED))
+            await Client(store, "destroy").lock("b")
+
+        store.keep = breaking
+        assert await mine.write(b"{}", "a") == 403
+        assert not store.blobs
+
+    async def test_the_end_of_the_run_is_the_end_of_all(self, store):
+        mine = Client(store)
+        store.run = None
+        assert [(await mine.lock("a"))[0], await mine.write(b"{}", "a")] == [423, 403]
+        assert not store.heads
+
+    def test_a_ledger_that_is_older_than_the_holder_proves_nothing(self):
+        assert not head.has_ended(running(apply=(1, State.DONE)), Holder(unit="stack/apply", attempt=2))
+        assert not head.has_ended(running(), Holder(unit="stack/apply", attempt=1))
+
+
+@given(st.integers(min_value=0, max_value=2**32))
+async def test_no_write_of_an_ended_attempt_comes_after_its_successor_has_the_lock(seed):
+    """The first attempt's requests go on while the ledger says that it has ended, and its successor begins."""
+    chance = random.Random(seed)
+    store, schedule = Memory(ALIVE), Schedule(chance)
+    first, second = Client(store), Client(store, "destroy")
+    store.loses = lambda: chance.choice(["done", "not done", "later"]) if chance.random() < 0.25 else None
+
+    async def turn():
+        await schedule.turn()
+        if chance.random() < 0.2:
+            store.arrive()
+
+    store.turn = turn
+    taken: list[bytes] = []
+
+    async def again(ask, good=(200,)):
+        for _ in range(30):
+            if (status := await ask()) not in (503, 423, 409) or status in good:
+                return status
+        return 503
+
+    async def zombie():
+        await again(lambda: _status(first.lock("a")))
+        for number in range(chance.randrange(1, 5)):
+            state = b"first %d" % number
+            taken.extend([state] * (await again(lambda state=state: first.write(state, "a")) == 200))
+
+    async def successor():
+        for _ in range(chance.randrange(25)):
+            await schedule.turn()
+        store.run = running(apply=(1, State.DONE), destroy=(1, State.CLAIMED))
+        if await again(lambda: _status(second.lock("b"))) != 200:
+            return
+        found = await second.read()
+        assert not taken or found is not None, "what was taken is lost"
+        for number in range(3):
+            assert await second.read() == found, "somebody else has written over the lock's holder"
+            found = b"second %d" % number
+            if await again(lambda state=found: second.write(state, "b")) != 200:
+                return
+
+    await schedule.play(zombie(), successor())
+    store.arrive()
+    newest = store.heads[PLACE].head.newest if PLACE in store.heads else None
+    assert newest is None or len(store.blobs[newest.blob]) == newest.chunks, "a head speaks of chunks that are gone"
+
+
+@given(st.lists(st.integers(0, head.KEEP_BYTES), max_size=40))
+def test_the_newest_is_always_kept_and_the_rest_within_bounds(sizes):
+    who = Holder(unit="u", attempt=1)
+    found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
+    for number, size in enumerate(sizes):
+        version = Version(number=0, at=0, holder=who, size=1, digest=str(number), blob=str(number), stored=size)
+        step = head.write(found, who, "a", version)
+        assert {*found.versions, step.head.versions[-1]} == {*step.head.versions, *step.dropped}
+        found = step.head
+        assert found.newest.digest == str(number)
+        assert len(found.versions) <= head.KEEP
+        assert found.stored <= head.KEEP_BYTES or len(found.versions) == 1
+
+
+@given(st.binary(max_size=2000), st.integers(0, 1 << 30))
+def test_what_is_sealed_is_not_read_nor_altered_without_the_key(state, where):
+    who = Holder(unit="u", attempt=1)
+    (chunk,) = chunks = seal.seal(KEYS, ("u", "stack", "b"), state)
+    version = Version(
+        number=1, at=0, holder=who, size=len(state), digest=seal.digest(state), blob="b", chunks=1, key=KEYS.name
+    )
+    assert seal.unseal(KEYS, ("u", "stack"), version, chunks) == state
+    assert len(state) < 8 or state not in chunk
+    altered = bytearray(chunk)
+    altered[where % len(chunk)] ^= 1
+    wrong = [
+        (KEYS, ("u", "stack"), version, [bytes(altered)]),
+        (KEYS, ("u", "stack"), version, []),
+        (KEYS, ("u", "other"), version, chunks),
+        (KEYS, ("v", "stack"), version, chunks),
+        (KEYS, ("u", "stack"), msgspec.structs.replace(version, blob="c"), chunks),
+        (access.Keys.of(b"x" * 32), ("u", "stack"), version, chunks),
+    ]
+    for given_ in wrong:
+        with pytest.raises(seal.SpoiledError):
+            seal.unseal(*given_)
+
+
+def test_chunks_are_of_a_size_that_a_secret_takes_and_stand_in_their_order():
+    state = random.Random(1).randbytes(seal.CHUNK * 2)
+    chunks = seal.seal(KEYS, ("u", "stack", "b"), state)
+    assert [len(chunk) for chunk in chunks][:2] == [seal.CHUNK] * 2
+    who = Holder(unit="u", attempt=1)
+    version = Version(
+        number=1, at=0, holder=who, size=len(state), digest=seal.digest(state), blob="b", chunks=3, key=KEYS.name
+    )
+    assert seal.unseal(KEYS, ("u", "stack"), version, chunks) == state
+    with pytest.raises(seal.SpoiledError):
+        seal.unseal(KEYS, ("u", "stack"), version, chunks[::-1])
+
+
+async def _status(asked):
+    return (await asked)[0]
