@@ -1,14 +1,17 @@
 #!/bin/sh
-# The state lies in a folder that outlives the step, under the resource's id. It is no output of this step: an output
-# is read once, when the step has ended, but the state must be written down with each thing that terraform makes, must
-# be locked while somebody works on it, and shrinks while a destroy goes on.
+# Dayfly keeps the state: where it is, and the right to it, stand in the environment (TF_HTTP_ADDRESS and its like).
 set -eu
-export CHECKPOINT_DISABLE=1 TF_IN_AUTOMATION=1 TF_INPUT=0 TF_CLI_ARGS=-no-color
-[ -d "$STATE_FOLDER" ] || { echo "the param state-folder is '$STATE_FOLDER'; give a folder that exists" >&2; exit 1; }
-state="$STATE_FOLDER/$DAYFLY_RESOURCE_ID"
-mkdir -p "$state"
+export CHECKPOINT_DISABLE=1 TF_IN_AUTOMATION=1 TF_INPUT=0 TF_CLI_ARGS=-no-color TF_VAR_resource_id="$DAYFLY_RESOURCE_ID"
 cd /tmp/module
-terraform init -backend-config="path=$state/terraform.tfstate"
-terraform apply -auto-approve -lock-timeout=5m
-
+cat >backend_override.tf <<END   # whatever the module says of a backend
+terraform {
+  backend "http" {}
+}
+END
+terraform init
+if ! terraform apply -auto-approve -lock-timeout=5m; then
+  # Written by terraform when nobody took the state for minutes. It is all that knows what was made.
+  while [ -e errored.tfstate ] && ! terraform state push -lock-timeout=5m errored.tfstate; do sleep 5; done
+  exit 1
+fi
 terraform output -json >/tmp/values

@@ -1,14 +1,24 @@
 #!/bin/sh
-# Destroys what the state knows, which may be less than the whole module if apply was cut short, or nothing. The state
-# goes last, and only when it is empty: until then this step can be repeated.
+# Destroys what the state knows: the whole module, less if apply was cut short, or nothing. Then `sweep`, if the sandbox
+# has one, removes what carries the resource's id and no state knows. Safe to repeat.
 set -eu
-export CHECKPOINT_DISABLE=1 TF_IN_AUTOMATION=1 TF_INPUT=0 TF_CLI_ARGS=-no-color
-state="$STATE_FOLDER/$DAYFLY_RESOURCE_ID"
-[ -d "$state" ] || { echo "there is no state: nothing was made, or all is gone"; exit 0; }
-cd /tmp/module
-terraform init -backend-config="path=$state/terraform.tfstate"
-terraform destroy -auto-approve -lock-timeout=5m
-
-left=$(terraform state list)
-[ -z "$left" ] || { echo "still there: $left" >&2; exit 1; }
-rm -rf -- "$state"
+export CHECKPOINT_DISABLE=1 TF_IN_AUTOMATION=1 TF_INPUT=0 TF_CLI_ARGS=-no-color TF_VAR_resource_id="$DAYFLY_RESOURCE_ID"
+cat >backend_override.tf <<END
+terraform {
+  backend "http" {}
+}
+END
+# First without the module, in the empty folder where a step begins: one that is wrong has made nothing.
+terraform init
+if [ -n "$(terraform state pull)" ] && [ -n "$(terraform state list)" ]; then
+  cp backend_override.tf /tmp/module
+  cd /tmp/module
+  terraform init
+  if ! terraform destroy -auto-approve -lock-timeout=5m; then
+    while [ -e errored.tfstate ] && ! terraform state push -lock-timeout=5m errored.tfstate; do sleep 5; done
+    exit 1
+  fi
+  left=$(terraform state list)
+  [ -z "$left" ] || { echo "still there: $left" >&2; exit 1; }
+fi
+[ ! -s /tmp/module/sweep.sh ] || sh -eu /tmp/module/sweep.sh

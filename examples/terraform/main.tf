@@ -1,7 +1,3 @@
-terraform {
-  backend "local" {} # the plugin says where
-}
-
 variable "greeting" {
   type = string
 }

@@ -88,6 +88,14 @@ def test_a_step_knows_its_sandboxes_namespace():
         assert units(compiled, resource)[unit].exec.env["DAYFLY_SANDBOX_NAMESPACE"] == "shop"
 
 
+def test_each_script_of_a_plugin_with_a_state_has_it():
+    wished = box("resources:\n- {name: q, plugin: queue}\n")
+    for asked, told in ((QUEUE, False), (QUEUE.replace("spec:\n", "spec:\n  state: true\n"), True)):
+        compiled = run(wished, asked)
+        made, unmade = units(compiled, "q")["make"], units(compiled, "q", Event.POST_STOP)["unmake"]
+        assert (made.exec.state, unmade.exec.state) == (told, told)
+
+
 def test_a_hook_has_no_resource():
     hook = box("hooks:\n  preStart:\n  - {name: h, script: '#!/bin/sh'}\n")
     env = units(run(hook), "")["h"].exec.env

@@ -126,8 +126,18 @@ def _python(_: pytest.FixtureRequest, folder: Path) -> Example:
 
 
 def _terraform(_: pytest.FixtureRequest, folder: Path) -> Example:
-    path = {"PATH": f"{outside.terraform().parent}:{os.environ['PATH']}"}
-    return Example("terraform", "terraform-demo", {"state-folder": str(folder)}, path, _listing(folder))
+    settings = {
+        "PATH": f"{outside.terraform().parent}:{os.environ['PATH']}",
+        "TERRAFORM_TEST": str(folder),  # tells its processes from another test's
+        "TF_CLI_ARGS_apply": "-parallelism=1",
+        "TF_CLI_ARGS_destroy": "-parallelism=1",
+    }
+    kept = folder.parent / "home" / "states"
+
+    def left() -> list[str]:
+        return [*_listing(folder)(), *(f"the state of {head.parent.name}" for head in kept.glob("*/*/head"))]
+
+    return Example("terraform", "terraform-demo", {}, settings, left)
 
 
 def _postgres(request: pytest.FixtureRequest, _: Path) -> Example:

@@ -75,6 +75,18 @@ REFUSED = {
         "spec.create[0].inputs[1].name",
         "spec.create[0].inputs[0].name",
     ),
+    "a state and no script that destroys": (
+        "name: p\nspec:\n  §state: true\n  create:\n  - name: a\n" + STEP,
+        "spec.state",
+        "no delete step has a script or command",
+    ),
+    "a state and no script that makes": (
+        "name: p\nspec:\n  §state: true\n  create:\n  - name: a\n    object: {remove: b}\n  delete:\n  - name: b\n"
+        + STEP,
+        "spec.state",
+        "no create step has a script or command",
+    ),
+    "a state that is no boolean": ("name: p\nspec:\n  §state: 3\n  create: []", "spec.state", "must be true or false"),
     "a step's output is required": (
         create(STEP + "    inputs:\n    - {name: b, §required: true, valueFromStep: {name: a, output: o}}"),
         "spec.create[0].inputs[0].required",

@@ -118,6 +118,7 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
             parallel=wish.parallel,
             engine=wish.engine,
             webhooks=wish.webhooks,
+            serve=control.serve_beside,
         )
     except HomeBusyError as fault:
         raise CliError(Exit.FAILED, str(fault)) from None

@@ -128,7 +128,8 @@ def check_plugin(plugin: Plugin, *, source: Document | None = None) -> Lifecycle
         check_count([workflows])
         check_workflows(workflows)
         # Without a sandbox's name and params it is smaller than it will ever be.
-        bare = units.Setting("", {}, (), units.work(plugin.spec.runner, {}), Origin(plugin=plugin.name))
+        work = units.work(plugin.spec.runner, {}, state=plugin.spec.state)
+        bare = units.Setting("", {}, (), work, Origin(plugin=plugin.name))
         smallest = document(Target(kind="Sandbox", name="", uid=""), workflows, bare)
         check_size(smallest, ("spec",))
     except SpecError as fault:
@@ -198,7 +199,7 @@ def _setting(instance: Instance, env: dict[str, str], publisher: str) -> units.S
         resource=instance.name,
         params={**instance.defaults(), **instance.resource.params},
         params_at=(*instance.keys, "params"),
-        work=units.work(instance.spec.runner, {**env, **named}),
+        work=units.work(instance.spec.runner, {**env, **named}, state=instance.spec.state),
         origin=Origin(publisher=publisher, plugin=instance.plugin.name) if instance.plugin else Origin(),
     )
 

@@ -63,13 +63,14 @@ class Setting(msgspec.Struct, frozen=True):
     origin: Origin = Origin()
 
 
-def work(runner: written.Runner, env: dict[str, str]) -> Exec:
+def work(runner: written.Runner, env: dict[str, str], *, state: bool = False) -> Exec:
     """Where a runner's scripts run; `env` is the built-in environment. What the runner leaves out the host chooses."""
     return Exec(
         image=runner.image,
         namespace=runner.namespace,
         pod_template=parse_overlay(runner.pod_template_overlay) or None,
         env=env,
+        state=state,
     )
 
 

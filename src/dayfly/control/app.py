@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 from starlette.applications import Starlette
@@ -27,7 +27,7 @@ from dayfly.control.workloads import Workloads
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from dayfly.control.port import Host
     from dayfly.control.store import Store
@@ -121,11 +121,27 @@ async def serve(app: Starlette, sockets: list[socket.socket], *, stop: asyncio.E
 
     Signals are the caller's business. The sockets are bound and listening; they are closed at the end.
     """
+    await _serve(app, sockets, stop or asyncio.Event(), ending=app.state.closing.set, lifespan="on")
+
+
+async def serve_beside(app: ASGIApp, sockets: list[socket.socket], *, stop: asyncio.Event) -> None:
+    """Serve an application that is none of ours, with the same bounds, until `stop` is set."""
+    await _serve(app, sockets, stop, ending=lambda: None, lifespan="off")
+
+
+async def _serve(
+    app: ASGIApp,
+    sockets: list[socket.socket],
+    stop: asyncio.Event,
+    *,
+    ending: Callable[[], None],
+    lifespan: Literal["on", "off"],
+) -> None:
     config = uvicorn.Config(
         app,
         http=BoundedHttp,
         ws="none",
-        lifespan="on",
+        lifespan=lifespan,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -138,12 +154,12 @@ async def serve(app: Starlette, sockets: list[socket.socket], *, stop: asyncio.E
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets), name="server")
-    stopping = asyncio.create_task((stop or asyncio.Event()).wait(), name="server stop")
+    stopping = asyncio.create_task(stop.wait(), name="server stop")
     try:
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
-        app.state.closing.set()
+        ending()
         server.should_exit = True
         await serving
 

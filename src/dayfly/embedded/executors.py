@@ -4,18 +4,22 @@ import abc
 import asyncio
 import sys
 
+import msgspec
+
 from dayfly.embedded import forks
 from dayfly.embedded.attempts import Attempts, Key
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.forks import Baselines, Ports
 from dayfly.embedded.ledger import Ledger
 from dayfly.embedded.runs import Live, Runs
+from dayfly.embedded.state_door import StateDoor
 from dayfly.execute.executor import Known, Registry
 from dayfly.execute.inputs import Forks, Inputs, Told, UntoldError, is_complete, reads_forks, resolve
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.process.render import Attempt, overlay_entries, step_order
 from dayfly.execute.process.run import declared_paths, private_directories
 from dayfly.execute.process.start import Starter
+from dayfly.execute.state import access
 from dayfly.execute.webhook import sender
 from dayfly.execute.webhook.render import Place, as_exec, variables
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
@@ -177,14 +181,18 @@ class StepExecutor(AttemptExecutor):
         runs: Runs,
         environment: dict[str, str],
         has_images: bool,
+        states: StateDoor | None = None,
     ) -> None:
         super().__init__(reader, attempts, starter, runs)
         self._environment = environment
         self._has_images = has_images
+        self._states = states
 
     def admit(self, name: str, unit: Unit) -> None:
         if self._has_images and unit.exec is not None and not unit.exec.image:
             raise RefusedError(f"{name}: steps run in containers here, and it names no image; set it in spec.runner")
+        if access.wants(unit) and self._states is None:
+            raise RefusedError(f"{name}: this host was started without the server that keeps states")
         for entry in overlay_entries(unit):
             variable = str(entry.get("name", ""))
             if "valueFrom" in entry and variable not in self._environment:
@@ -194,7 +202,16 @@ class StepExecutor(AttemptExecutor):
                 )
 
     def order(self, live: Live, key: Key, unit: Unit) -> bytes:
-        return step_order(unit, self._attempt(live, key, unit, isolation=self._starter.isolation, apart=True))
+        attempt = self._attempt(live, key, unit, isolation=self._starter.isolation, apart=True)
+        if access.wants(unit) and self._states is not None:
+            who = access.caller(key.run, attempt.resource, key.unit, key.attempt)
+            attempt = msgspec.structs.replace(attempt, state=self._states.variables(who))
+        return step_order(unit, attempt)
+
+    async def clear(self, live: Live) -> None:
+        if self._states is not None:
+            self._states.clear(live.run)
+        await super().clear(live)
 
     def objections(self, live: Live) -> dict[str, Objection]:
         """Without private folders two steps that use one absolute path must not run at once."""

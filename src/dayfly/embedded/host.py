@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -20,6 +20,7 @@ from dayfly.embedded.forks import HOST, Baselines, Ports, unapplied
 from dayfly.embedded.ledger import Hook, Ledger, LedgerError, Stored
 from dayfly.embedded.runs import Runs
 from dayfly.embedded.scene import Scenes
+from dayfly.embedded.state_door import Serve, StateDoor
 from dayfly.embedded.writer import Writer
 from dayfly.execute.host_end import HostEnd
 from dayfly.execute.process.place import leave_place, open_place, sweep_places
@@ -56,6 +57,7 @@ class EmbeddedHost:
         writer: Writer,
         engine: Engine,
         baselines: Baselines,
+        states: StateDoor | None,
         life: int,
     ) -> None:
         self.home = home
@@ -64,6 +66,7 @@ class EmbeddedHost:
         self._writer = writer
         self._engine = engine
         self._baselines = baselines
+        self._states = states
         self._place = engine.attempts.place
         # Versions of reports go on rising over restarts: whoever waits for a newer one hears of ours at once.
         self._first = life * VERSIONS_IN_A_LIFE
@@ -85,6 +88,7 @@ class EmbeddedHost:
         hook: Hook | None = None,
         environment: Mapping[str, str] = os.environ,
         webhooks: Collection[str] = (),
+        serve: Serve | None = None,
     ) -> Self:
         """Take the home over.
 
@@ -97,6 +101,7 @@ class EmbeddedHost:
             hook: Called with the name of each write of the ledger, before and after it.
             environment: The machine's, as steps are to find it.
             webhooks: Servers (`host:port`) that webhooks may be sent to though they are not public.
+            serve: Serves what steps ask of their states; without it no step may have one.
 
         Raises:
             HomeBusyError: another server has it.
@@ -115,18 +120,22 @@ class EmbeddedHost:
         starter = Containers(engine, runner, processes) if engine else processes
         attempts, baselines, ports = Attempts(place, starter), Baselines(), Ports(place)
         runs = Runs(reader, baselines, ports)
+        states = StateDoor(home, reader, serve) if serve is not None else None
+        step: dict[str, Any] = {"environment": environment, "has_images": bool(engine), "states": states}
         executors = Executors(
-            StepExecutor(reader, attempts, starter, runs=runs, environment=environment, has_images=bool(engine)),
+            StepExecutor(reader, attempts, starter, runs=runs, **step),
             WebhookExecutor(reader, attempts, starter, runs=runs, environment=environment, allowed=frozenset(webhooks)),
             ForkExecutor(reader, attempts, starter, runs=runs, baselines=baselines, ports=ports),
         )
         scenes = Scenes(executors, attempts, starter, runs, parallel=parallel)
         wheel = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports)
         attempts.news = wheel.news
-        return cls(home, lock, ledger, writer, wheel, baselines, life)
+        return cls(home, lock, ledger, writer, wheel, baselines, states, life)
 
     def start(self) -> None:
         """Begin to take turns. Baselines that forks need have been given by now."""
+        if self._states is not None:
+            self._states.resume()
         self._engine.start()
 
     async def close(self, *, stop_forks: bool = True) -> None:
@@ -138,6 +147,8 @@ class EmbeddedHost:
         await self._engine.stop()
         if stop_forks:
             await self._engine.stop_forks()
+        if self._states is not None:
+            await self._states.close()
         self._engine.attempts.close()
         await self._writer.close()
         if not self._engine.reader.uids():

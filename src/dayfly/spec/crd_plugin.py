@@ -146,6 +146,14 @@ STRUCTS: dict[type, Schema] = {
                     "!self.create.exists(a, self.delete.exists(b, a.name == b.name))",
                     "a create and a delete step have the same name; give each step of a plugin a name of its own",
                 ),
+                rule(
+                    "!self.?state.orValue(false) || ("
+                    "has(self.create) && self.create.exists(s, has(s.script) || has(s.command)) && "
+                    "has(self.delete) && self.delete.exists(s, has(s.script) || has(s.command)))",
+                    "is for programs that make and that destroy; a create or delete step with a script or command is "
+                    "missing",
+                    fieldPath=".state",
+                ),
             ]
         )
     },
@@ -244,6 +252,7 @@ FIELDS: dict[type, Row] = {
     plugin.PluginSpec: {
         "description": text("For readers.", 4096),
         "runner": text("Where the steps run."),
+        "state": text("Keep a Terraform state for its programs, from create to delete (TF_HTTP_ADDRESS and its like)."),
         "create": steps("Steps that make the resource, each as soon as its inputs exist.", _FROM_PLUGIN, repeats=False),
         "delete": steps("Steps that remove it; tried until they succeed.", _FROM_PLUGIN, repeats=True),
     },

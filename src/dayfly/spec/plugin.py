@@ -136,10 +136,14 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class PluginSpec(Struct, frozen=True, kw_only=True):
-    """`create` runs before the sandbox's workloads start, `delete` after they have stopped."""
+    """`create` runs before the sandbox's workloads start, `delete` after they have stopped.
+
+    With `state` its scripts find a Terraform state of the resource's own, which outlives them.
+    """
 
     description: str = ""
     runner: Runner = Runner()
+    state: bool = False
     create: tuple[Step, ...] = ()
     delete: tuple[Step, ...] = ()
 
@@ -206,7 +210,18 @@ def check_plugin_spec(spec: PluginSpec, keys: Path) -> None:
         check_step_names((steps, (*keys, workflow)) for workflow, steps in workflows)
     with faults:
         _check_params(workflows, keys)
+    with faults:
+        if spec.state:
+            _check_state(workflows, (*keys, "state"))
     faults.settle()
+
+
+def _check_state(workflows: Iterable[tuple[str, tuple[Step, ...]]], keys: Path) -> None:
+    """Who writes a state is a program, and it goes only once another has destroyed what it knows."""
+    for workflow, steps in workflows:
+        if all(step.script is None and step.command is None for step in steps):
+            problem = f"is for programs that make and that destroy; no {workflow} step has a script or command"
+            raise SpecError(problem, keys)
 
 
 def _check_params(workflows: Iterable[tuple[str, tuple[Step, ...]]], keys: Path) -> None:

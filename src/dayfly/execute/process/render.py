@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from dayfly.execute.order import built_in, env_record, identity_records, step_records
+from dayfly.execute.state.access import PASSWORD
 from dayfly.spec.frames import encode
 from dayfly.spec.lifecycle import Unit
 
@@ -17,7 +18,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     `inputs` has the value of each input, None for one that is absent. `folder` is where a step begins, unless its image
     names another. `private` are directories whose new entries only this step may see. `sensitive` are those inputs
-    whose values must not stand in the log.
+    whose values must not stand in the log. `state` is what a step with a state has in its environment.
     """
 
     run: str
@@ -30,6 +31,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     private: tuple[str, ...] = ()
     sensitive: frozenset[str] = frozenset()
+    state: Mapping[str, str] = {}
     start_before: int = 0
     log: str = ""
 
@@ -40,7 +42,7 @@ def step_order(unit: Unit, attempt: Attempt) -> bytes:
     begins = ("cwd", attempt.folder.encode(errors="surrogateescape")), ("inherit-cwd", b"1")
     records = [*_head(attempt), *begins, *step_records(unit)]
     env = {name: value.encode() for name, value in overlay_env(unit).items()}
-    env |= {name: value.encode() for name, value in _built_in(unit, attempt).items()}
+    env |= {name: value.encode() for name, value in {**_built_in(unit, attempt), **attempt.state}.items()}
     for item in unit.inputs:
         value = attempt.inputs[item.name] or b""
         if item.as_.env:
@@ -93,6 +95,7 @@ def _head(attempt: Attempt) -> list[tuple[str, bytes]]:
         ("isolation", attempt.isolation.encode()),
         *(("private", path.encode()) for path in attempt.private),
         *(("mask", value) for name in sorted(attempt.sensitive) if (value := attempt.inputs[name])),
+        *(("mask", value.encode()) for name, value in attempt.state.items() if name == PASSWORD),
         ("inherit-env", b"1"),
     ]
     if attempt.log:

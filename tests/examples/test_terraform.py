@@ -1,0 +1,197 @@
+"""The terraform example: its state outlives every step, and whoever is killed in the middle leaves nothing for a hand."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from examples import outside
+from examples.home import Home, until
+from examples.kinds import FOLDER, Example
+
+only = pytest.mark.parametrize("example", ["terraform"], indirect=True)
+THINGS = 5
+# Each thing is a file outside of the state, which carries the resource's id.
+_MODULE = """
+variable "resource_id" {{
+  type = string
+}}
+resource "terraform_data" "thing" {{
+  count = {things}
+  input = "{folder}/${{var.resource_id}}-${{count.index}}"
+  provisioner "local-exec" {{
+    command = "touch ${{self.input}}; {then}"
+  }}
+  provisioner "local-exec" {{
+    when    = destroy
+    command = "rm {how} ${{self.input}}"
+  }}
+}}
+"""
+
+
+def wished(into: Path, folder: Path, *, things=1, then="true", how="-f") -> tuple[Path, Path]:
+    """The example's plugin, and its sandbox with a module that makes things in `folder`."""
+    module = _MODULE.format(things=things, folder=folder, then=then, how=how)
+    params = {"module": module, "sweep": f'rm -f {folder}/"$DAYFLY_RESOURCE_ID"-*'}
+    resources = [{"name": "stack", "plugin": "terraform@1.0.0", "params": params}]
+    sandbox = into / "sandbox.json"
+    sandbox.write_text(json.dumps({"name": "terraform-demo", "spec": {"cluster": "local", "resources": resources}}))
+    return FOLDER / "terraform" / "plugin.yaml", sandbox
+
+
+def kept(home: Home) -> list[str]:
+    """The runs of which there is a state on the disk."""
+    return [path.name for path in (home.path / "states").glob("*") if path.is_dir()]
+
+
+@only
+def test_what_a_killed_apply_has_made_is_found_by_its_name(example: Example, home: Home, tmp_path: Path, folder: Path):
+    """Terraform writes its state every 20 seconds, so nobody has written down what it had made when it was killed."""
+    home.dayfly("apply", *example.arguments(*wished(tmp_path, folder, then="kill -9 $PPID; sleep 5")), code=1)
+    assert list(folder.iterdir()), "terraform is to have made a thing"
+    home.dayfly("sandbox", "delete", "terraform-demo")
+    assert example.left() == []
+
+
+@only
+def test_a_destroy_that_fails_keeps_the_state_until_it_succeeds(
+    example: Example, home: Home, tmp_path: Path, folder: Path
+):
+    """`rm` fails because the file is gone already; once it is back, the next attempt ends the job."""
+    home.dayfly("apply", *example.arguments(*wished(tmp_path, folder, how="")))
+    (effect,) = folder.iterdir()
+    effect.unlink()
+    home.dayfly("sandbox", "delete", "terraform-demo", "--wait=false")
+    until(lambda: "stack/destroy: WaitingToRetry" in home.dayfly("why", "terraform-demo"), "the destroy step fails")
+    assert "stack/apply, attempt 1" in home.dayfly("state", "list", "terraform-demo")
+    assert json.loads(home.dayfly("state", "show", "terraform-demo", "stack"))["resources"]
+    effect.touch()
+    home.dayfly("retry", "terraform-demo", code=(0, 1, 3))  # 1, 3: its wait has just ended by itself
+    until(lambda: kept(home) == [], "the next attempt")
+    assert example.left() == []
+
+
+@only
+@pytest.mark.proof
+def test_a_module_that_is_wrong_is_said_and_can_be_deleted(example: Example, home: Home, tmp_path: Path, folder: Path):
+    plugin, sandbox = wished(tmp_path, folder)
+    sandbox.write_text(sandbox.read_text().replace("terraform_data", "terraform data"))
+    home.dayfly("apply", *example.arguments(plugin, sandbox), code=1)
+    home.dayfly("sandbox", "delete", "terraform-demo")
+
+
+@only
+def test_the_modules_outputs_are_one_sensitive_output(example: Example, home: Home):
+    home.dayfly("apply", *example.arguments())
+    values = json.loads(home.outputs("terraform-demo")["stack/apply.values"])
+    assert values["greeting"]["value"].startswith("Good morning, ")
+    (value,) = home.json("env", "terraform-demo")
+    assert value["sensitive"] is True
+
+
+@only
+@pytest.mark.proof
+def test_who_abandons_the_cleanup_still_has_the_state(example: Example, home: Home, tmp_path: Path, folder: Path):
+    home.dayfly("apply", *example.arguments(*wished(tmp_path, folder)))
+    home.dayfly("abandon", "terraform-demo", "--reason", "lost")
+    until(lambda: not home.json("sandbox", "list"), "the sandbox's end")
+    state = json.loads(home.dayfly("state", "show", "terraform-demo", "stack"))
+    (effect,) = folder.iterdir()
+    assert state["resources"][0]["instances"][0]["attributes"]["input"]["value"] == str(effect)
+    effect.unlink()
+
+
+class Story:
+    """One sandbox's life, of which somebody is killed once there are (or are left) so many things."""
+
+    def __init__(self, example: Example, home: Home, folder: Path) -> None:
+        self.example, self.home, self.folder = example, home, folder
+        self.mark = f"TERRAFORM_TEST={folder}".encode()
+
+    def play(self, wishes: tuple[Path, ...], victim: str, phase: str, count: int) -> None:
+        home = self.home
+        home.dayfly("apply", *self.example.arguments(*wishes), *(("--wait=false",) if phase == "apply" else ()))
+        if phase == "apply":
+            until(lambda: len(list(self.folder.iterdir())) >= count and self._programs(), "so far")
+        else:
+            home.dayfly("sandbox", "delete", "terraform-demo", "--wait=false")
+            until(lambda: len(list(self.folder.iterdir())) <= count, "so far")
+        self._kill(victim)
+        if kept(home) and "terraform-demo" in home.dayfly("state", "list", code=(0, 3)):
+            json.loads(home.dayfly("state", "show", "terraform-demo", "stack", code=(0, 3)) or "{}")
+        home.dayfly("sandbox", "delete", "terraform-demo", code=(0, 3))
+        assert self.example.left() == []
+
+    def _programs(self) -> list[int]:
+        """The living Terraforms of this home's steps."""
+        return [pid for pid in _processes(self.mark) if _name(pid) == "terraform"]
+
+    def _kill(self, victim: str) -> None:
+        if victim == "server":
+            self.home.kill()
+            self.home.up()
+            return
+        found = self._programs() if victim == "terraform" else _runners(self.home)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, signal.SIGKILL)
+
+
+@only
+@pytest.mark.parametrize(("victim", "phase", "count"), [("terraform", "apply", 2), ("server", "apply", 1)])
+def test_a_life_in_which_somebody_is_killed(
+    example: Example, home: Home, tmp_path: Path, folder: Path, victim: str, phase: str, count: int
+):
+    story = Story(example, home, folder)
+    story.play(wished(tmp_path, folder, things=THINGS, then="sleep 0.4"), victim, phase, count)
+
+
+@only
+@pytest.mark.proof
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("program", ["terraform", "tofu"])
+def test_twenty_lives_in_which_somebody_is_killed(
+    example: Example, home: Home, tmp_path: Path, folder: Path, program: str
+):
+    chance = random.Random(program)
+    if program == "tofu":
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "terraform").symlink_to(outside.tofu())
+        home.down()
+        home.environment["PATH"] = f"{tmp_path / 'bin'}:{home.environment['PATH']}"
+        home.up()
+    story = Story(example, home, folder)
+    wishes = wished(tmp_path, folder, things=THINGS, then="sleep 0.4")
+    for _ in range(20):
+        victim, phase = chance.choice(["terraform", "step", "server"]), chance.choice(["apply", "apply", "destroy"])
+        story.play(wishes, victim, phase, chance.randrange(THINGS - 1))
+
+
+def _processes(mark: bytes) -> Iterator[int]:
+    """Those with this in their environment."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                yield int(entry.name)
+        except OSError:
+            continue  # it has ended
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _runners(home: Home) -> list[int]:
+    """The runners of steps that have begun."""
+    work = Path((home.path / "place").read_text())
+    markers = [path for path in work.glob("*/marker") if path.exists()]
+    return [int(pid) for path in markers if (pid := path.read_text().split("\n")[1]).isdigit()]
