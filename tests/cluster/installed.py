@@ -159,6 +159,7 @@ class Installed:
             "Resource": f"/apis/{API}/resources",
             "Pod": f"/api/v1/pods?labelSelector={RUN_LABEL}",
             "Secret": "/api/v1/secrets?fieldSelector=type%3Ddayfly.dev%2Foutputs",
+            "state": "/api/v1/secrets?fieldSelector=type%3Ddayfly.dev%2Fstate",
             "Deployment": f"/apis/apps/v1/deployments?labelSelector={RUN_LABEL}",
             "Service": f"/api/v1/services?labelSelector={RUN_LABEL}",
         }

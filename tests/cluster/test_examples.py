@@ -66,22 +66,6 @@ def outputs(operator: Installed, sandbox: str) -> dict[str, bytes]:
     return {key: base64.b64decode(value) for key, value in secret["data"].items()}
 
 
-@pytest.mark.builds("terraform")
-@pytest.mark.parametrize("volume", [("terraform-state", "terraform")], indirect=True)
-def test_terraform(operator, volume: Path):
-    """Terraform applies a module and destroys it in another pod, by the state that was kept between them."""
-    operator.own.load(stand_ins.terraform(outside.terraform()))
-    operator.apply(*wishes_of("terraform", **{"state-folder": "/var/lib/terraform-state"}))
-    operator.wait_ready("terraform-demo", TEAM)
-    values = json.loads(outputs(operator, "terraform-demo")["apply.values"])
-    assert "Good morning" in json.dumps(values)
-    (state,) = volume.rglob("terraform.tfstate")
-    assert json.loads(state.read_text())["resources"]
-    operator.delete("terraform-demo", TEAM)
-    assert list(volume.iterdir()) == []
-    operator.check_nothing_left()
-
-
 @pytest.fixture(scope="module")
 def beside(operator) -> Iterator[tuple[outside.Names, outside.Tenants]]:
     """The services of examples where pods reach this machine; the administrator lets webhooks go there."""

@@ -227,7 +227,7 @@ class TestTenant:
         refused(installed.ask("POST", f"{TEAM}/pods?dryRun=All", copied, user=who), "spec.schedulingGates")
 
     def test_outputs(self, installed):
-        words = "holds the outputs of a step; only the Dayfly operator writes and removes it"
+        words = "holds what a step has made; only the Dayfly operator writes and removes it"
         refused(installed.ask("POST", f"{TEAM}/secrets", OUTPUTS, user=TENANT), words)
         assert installed.ask("POST", f"{TEAM}/secrets", OUTPUTS, user=OPERATOR).status == 201
         one = f"{TEAM}/secrets/o-x"
@@ -236,6 +236,24 @@ class TestTenant:
         collector = "system:serviceaccount:kube-system:generic-garbage-collector"
         assert installed.ask("DELETE", f"{one}?dryRun=All", user=collector).status == 200
         assert installed.ask("DELETE", one, user=OPERATOR).status == 200
+
+    def test_states(self, installed):
+        """What an abandoned run has left has no owner any more, and whoever may remove Secrets there removes it."""
+        words = "holds what a step has made; only the Dayfly operator writes and removes it"
+        state = copy.deepcopy(OUTPUTS) | {"type": "dayfly.dev/state"}
+        there = installed.ask("GET", TEAM, user=OPERATOR).body["metadata"]  # one that is not would have it collected
+        owner = {"apiVersion": "v1", "kind": "Namespace", "name": there["name"], "uid": there["uid"]}
+        state["metadata"] = {"name": "s-x", "ownerReferences": [owner]}
+        refused(installed.ask("POST", f"{TEAM}/secrets", state, user=TENANT), words)
+        assert installed.ask("POST", f"{TEAM}/secrets", state, user=OPERATOR).status == 201
+        one = f"{TEAM}/secrets/s-x"
+        refused(installed.ask("PATCH", one, {"metadata": {"ownerReferences": None}}, user=TENANT, kind=MERGE), words)
+        refused(installed.ask("DELETE", one, user=TENANT), words)
+        assert installed.ask("DELETE", one, user=OPERATOR).status == 200
+        del state["metadata"]["ownerReferences"]
+        assert installed.ask("POST", f"{TEAM}/secrets", state, user=OPERATOR).status == 201
+        refused(installed.ask("PATCH", one, {"metadata": {"labels": {"a": "b"}}}, user=TENANT, kind=MERGE), words)
+        assert installed.ask("DELETE", one, user=TENANT).status == 200
 
     def test_nobody_else_starts_pods_among_the_runners(self, installed):
         words = "dayfly-runners is only for the steps of Dayfly's sandboxes"

@@ -65,6 +65,7 @@ ClusterRole dayfly-viewer: dayfly.dev/runs get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/sandboxes get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/steplogs get,list,watch
 Role dayfly-operator: coordination.k8s.io/leases create,get,update
+Role dayfly-operator: secrets create,delete,get,list,patch,update
 """
 
 BINDINGS = """\

@@ -83,7 +83,7 @@ def test_hook_is_refused_as_an_inline_plugin_is():
     play(CHAIN, story)
 
 
-@pytest.mark.parametrize("told_by", ["type", "owner"])
+@pytest.mark.parametrize("told_by", ["outputs", "state", "owner"])
 def test_outputs_of_other_steps_are_told_by_type_and_owner(told_by):
     """Whatever such a Secret is called, and whatever somebody has written on it."""
 
@@ -92,7 +92,8 @@ def test_outputs_of_other_steps_are_told_by_type_and_owner(told_by):
         await world.until(lambda: "does not exist" in message(world), "the objection", 10)
         [run] = world.cluster.objects("runs")
         owner = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": run["metadata"]["uid"]}
-        marks = {"type": "dayfly.dev/outputs"} if told_by == "type" else {"metadata": {"ownerReferences": [owner]}}
+        by_owner = {"metadata": {"ownerReferences": [owner]}}
+        marks = by_owner if told_by == "owner" else {"type": f"dayfly.dev/{told_by}"}
         keep(world, annotations={"dayfly.dev/plugins": "cluster:pg"}, **marks)
         await world.until(lambda: "holds the outputs of a step: only inputs of steps may" in message(world), "it", 10)
         await world.rest(60)

@@ -30,7 +30,7 @@ from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import workload_of
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from dayfly.cli.frame import Report
     from dayfly.spec.plugin import Plugin
@@ -249,6 +249,10 @@ class Cluster:
                 place = {"resource": resource, "step": step, "output": output}
                 found.append({**place, "value": text, "encoding": encoding, "sensitive": sensitive})
         return found
+
+    def ask(self, what: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        """Let somebody who knows what to ask do so."""
+        return self._run(what(self._client))
 
     def _run(self, what: Coroutine[Any, Any, T]) -> T:
         try:

@@ -75,6 +75,14 @@ _SYSTEM = "dayfly-system"
 )
 @options.allow_webhook
 @click.option(
+    "--state-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    envvar="DAYFLY_STATE_PORT",
+    help="Where Terraform states are served to steps, the same as the port of the Service dayfly-state. Default: "
+    "$DAYFLY_STATE_PORT, or 0: they are not.",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
 def command(
@@ -88,6 +96,7 @@ def command(
     steps: int,
     webhook_image: str,
     webhooks: tuple[str, ...],
+    state_port: int,
     log_level: str,
 ) -> None:
     """Run the operator in the foreground until it is asked to end (SIGTERM, Ctrl-C). Logs are JSON lines on stderr."""
@@ -114,8 +123,9 @@ def command(
     identity = pod or f"{socket.gethostname()}-{os.getpid()}"
     namespace = os.environ.get("POD_NAMESPACE") or _SYSTEM
     lease_s = lease_seconds if lease else 0
+    allowed = options.webhook_servers(webhooks)
     place = Place(
-        identity, namespace, port, lease_s, pod, void_image, steps, webhook_image, options.webhook_servers(webhooks)
+        identity, namespace, port, lease_s, pod, void_image, steps, webhook_image, allowed, state_port=state_port
     )
     asyncio.run(_operate(context, program, place, rate))
 

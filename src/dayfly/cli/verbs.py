@@ -36,6 +36,7 @@ _VERBS = {
     "logs": "Show the logs of a sandbox's steps and forks.",
     "why": "Explain what a sandbox is waiting for, down to the root cause.",
     "env": "Print a sandbox's outputs as a dotenv file.",
+    "state": "List the Terraform states that are kept, or write one out.",
     "with": "Provision a plugin, run a command with its outputs, clean up.",
     "retry": "Retry at once what is waiting to be retried.",
     "abandon": "Give up a sandbox's cleanup, for a reason that is recorded.",

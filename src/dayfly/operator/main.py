@@ -26,6 +26,8 @@ from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
 from dayfly.operator.pods.senders import Senders
 from dayfly.operator.reconciler import Reconciler
+from dayfly.operator.states import state_server
+from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.resource_status import ResourceStatus
 from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError
 from dayfly.operator.targets.adapter import Adapter, FrozenError
@@ -98,6 +100,7 @@ class Operator:
         steps: int = STEPS,
         kinds: Kinds = (),
         hooks: Wings | None = None,
+        states: StateAccess | None = None,
         now: Callable[[], int] = unix_ms,
         seed: int | None = None,
     ) -> None:
@@ -125,6 +128,7 @@ class Operator:
             senders=senders or Senders(FallbackImage(client)),
             ended=self._ended,
             bound=steps,
+            states=states,
         )
         self._resource_status = ResourceStatus(self.cluster, Bindings(self.cluster).of)
         self._stopping = asyncio.Event()
@@ -302,7 +306,7 @@ class Place(NamedTuple):
 
     `lease_s` is 0 where it has no others beside it. `pod` is the name of its own pod in that namespace, if it runs in
     one; `void_image` and `webhook_image` are used rather than that pod's. `steps` of a namespace run at once.
-    `webhooks` are servers that webhooks may reach wherever they are.
+    `webhooks` are servers that webhooks may reach wherever they are. `state_port` is 0 where no states are served.
     """
 
     identity: str
@@ -314,6 +318,7 @@ class Place(NamedTuple):
     steps: int = STEPS
     webhook_image: str = ""
     webhooks: frozenset[str] = frozenset()
+    state_port: int = 0
 
 
 async def operate(
@@ -329,11 +334,13 @@ async def operate(
     terms = Terms.lasting(place.lease_s)
     elector = Elector(client, "dayfly-operator", place.namespace, place.identity, terms) if place.lease_s else None
     own = (place.namespace, place.pod) if place.pod else None
+    states = StateAccess(client, place.namespace, place.state_port) if place.state_port else None
     operator = Operator(
         client,
         runner=runner,
         front=front,
         hooks=hooks,
+        states=states,
         fallback=FallbackImage(client, place.void_image, own),
         senders=Senders(FallbackImage(client, place.webhook_image, own), place.webhooks),
         elector=elector,
@@ -354,7 +361,8 @@ async def operate(
         started=lambda: time.monotonic() - began,
         metrics=operator.metrics,
     )
-    async with answering, _running(operator) as task:
+    keeping = state_server.serving(states, place.state_port, unix_ms) if states else contextlib.nullcontext()
+    async with answering, keeping, _running(operator) as task:
         log.info("%s answers on port %d", place.identity, place.port)
         await first(stop.wait(), asyncio.shield(task))
         operator.stop()

@@ -29,6 +29,7 @@ from dayfly.operator.pods.places import STEPS, Places
 from dayfly.operator.pods.pod_builder import PodBuilder
 from dayfly.operator.pods.senders import Senders
 from dayfly.operator.session import Session, Sessions, Sight
+from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.step_logs import StepLogs
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.targets import Targets
@@ -54,6 +55,7 @@ class Reconciler:
         senders: Senders,
         ended: Callable[[], None],
         bound: int = STEPS,
+        states: StateAccess | None = None,
     ) -> None:
         """`ended` is told of each run that is over; `bound` steps run at once in a namespace that says nothing else."""
         self._cluster = cluster
@@ -68,7 +70,7 @@ class Reconciler:
         self.places = Places(cluster, bound)
         forks = ForkReconciler(cluster)
         self.sweeper = Sweeper(cluster, pods, self.targets, forks)
-        builder = PodBuilder(cluster, Namespaces(cluster.client, runner, cluster.now), runner, senders)
+        builder = PodBuilder(cluster, Namespaces(cluster.client, runner, cluster.now), runner, senders, states)
         steps = StepObserver(cluster, pods=pods, followers=self.followers, outputs=self._outputs, builder=builder)
         common: dict[str, Any] = {
             "pods": pods,
@@ -76,6 +78,7 @@ class Reconciler:
             "builder": builder,
             "fallback": fallback,
             "places": self.places,
+            "states": states,
         }
         self.executors: Registry[Sight] = Registry(
             StepExecutor(cluster, steps, **common),

@@ -23,6 +23,8 @@ ORDER_ANNOTATION = f"{GROUP}/order"
 CLEANUP_CLASS = "dayfly-cleanup"
 # The type of Secrets with what steps made.
 OUTPUTS_TYPE = f"{GROUP}/outputs"
+# Of those with Terraform states, and with what opens one.
+STATE_TYPE = f"{GROUP}/state"
 DIGEST_ANNOTATION = f"{GROUP}/digest"
 # On a namespace where steps run: further keys of labels and annotations that plugins may give to their pods.
 KEYS_ANNOTATION = f"{GROUP}/pod-keys"

@@ -19,6 +19,7 @@ from dayfly.execute.order import (
     step_records,
 )
 from dayfly.execute.pod import names
+from dayfly.execute.state.access import PASSWORD
 from dayfly.kube.strategic import merge
 from dayfly.plan.reasons import Reason
 from dayfly.spec.frames import encode
@@ -51,7 +52,8 @@ class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
     `run` is the ledger's identity (the target's UID); `owner` the Run object as an owner reference. `inputs` has each
     input's value, where it lies, or None for one that is absent; `sensitive` are those whose values must not stand in
-    the log; `reads` says, for a label, which attempts tell them. `cleaning` if it deletes.
+    the log; `reads` says, for a label, which attempts tell them. `cleaning` if it deletes. A step with a state has
+    `state` in its environment, and the password that lies at `token`.
     """
 
     run: str
@@ -70,6 +72,8 @@ class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
     cleaning: bool = False
     start_before: int = 0
     reads: str = ""
+    state: Mapping[str, str] = {}
+    token: SecretKey | None = None
 
     @property
     def name(self) -> str:
@@ -133,9 +137,12 @@ def _order(unit: Unit, attempt: PodAttempt) -> tuple[bytes, dict[SecretKey, str]
         *step_records(unit),
     ]
     env: dict[str, Record] = {
-        name: env_record(name, value.encode()) for name, value in _built_in(unit, attempt).items()
+        name: env_record(name, value.encode()) for name, value in {**_built_in(unit, attempt), **attempt.state}.items()
     }
     files: dict[SecretKey, str] = {}
+    if attempt.token is not None:
+        files[attempt.token] = f"in/{len(files)}"
+        env[PASSWORD] = ("sensitive-env", f"{PASSWORD}\0{MOUNT}/{files[attempt.token]}".encode())
     for item in unit.inputs:
         records += _input(item, attempt, env, files)
     return encode("dayfly-order", [*records, *env.values()]), files

@@ -5,6 +5,7 @@ from dayfly.execute.inputs import UntoldError
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import read
 from dayfly.execute.pod.run import ForeignPodError, Pods
+from dayfly.execute.state import access
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.fork_values import teller
@@ -17,6 +18,7 @@ from dayfly.operator.pods.places import Places
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.refusals import AGAIN_S
 from dayfly.operator.session import Sight
+from dayfly.operator.states.state_access import ForeignTokenError, StateAccess
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan, Objection
@@ -39,6 +41,7 @@ class StepExecutor:
         builder: PodBuilder,
         fallback: FallbackImage,
         places: Places,
+        states: StateAccess | None = None,
     ) -> None:
         self._cluster = cluster
         self._observer = observer
@@ -47,6 +50,7 @@ class StepExecutor:
         self._builder = builder
         self._fallback = fallback
         self._places = places
+        self._states = states
 
     def admit(self, _name: str, _unit: Unit, /) -> None:
         """Whatever has been sealed can be tried here."""
@@ -81,6 +85,7 @@ class StepExecutor:
         now = self._cluster.now()
         try:
             made = await self._builder.manifest(run, sight.plan, key, sight.given.get(name, {}))
+            await self._grant(sight, name, attempt)
             stored = await self._pods.prepare(made)
             if stored is not None:
                 sight.session.pod(stored["metadata"]["uid"]).judged = self._builder.judge(stored, made)
@@ -94,7 +99,7 @@ class StepExecutor:
             said = Objection(reason=Reason.POD_REFUSED, message=str(error), since=now)
         except NotGrantedError as error:
             said = Objection(reason=error.reason, message=str(error), since=now)
-        except ForeignPodError as error:
+        except (ForeignPodError, ForeignTokenError) as error:
             said = Objection(reason=Reason.NAME_TAKEN, message=str(error), since=now)
         except errors.Refused as error:
             # Quota, admission, a field that only this server finds wrong: nothing was permitted, so nothing is owed.
@@ -105,6 +110,17 @@ class StepExecutor:
         sight.session.refusals.put(key, said)
         if isinstance(said, NeverRan):
             self._cluster.queue.add(run.metadata.name)
+
+    async def _grant(self, sight: Sight, name: str, attempt: int) -> None:
+        """A step with a state finds what opens it, from before there is its pod."""
+        if self._states is not None and access.wants((step := sight.plan.steps[name]).unit):
+            await self._states.grant(sight.run, step, attempt)
+
+    async def _revoke(self, sight: Sight, effect: Release, namespace: str) -> None:
+        if self._states is not None:
+            step = sight.plan.steps.get(effect.unit)
+            if step is not None and access.wants(step.unit):
+                await self._states.revoke(sight.run, effect.unit, effect.attempt, namespace)
 
     async def launch(self, sight: Sight, effect: Launch) -> None:
         if not await self._pods.let_go(sight.pods[effect.unit, effect.attempt]):
@@ -127,12 +143,15 @@ class StepExecutor:
         if pod := sight.pods.get((effect.unit, effect.attempt)):
             self._followers.forget(pod.metadata.uid)
             sight.session.pods.pop(pod.metadata.uid, None)
+            await self._revoke(sight, effect, pod.metadata.namespace)
             await self._pods.release(pod)
 
     async def keep(self, sight: Sight) -> None:
         """A step is done once."""
 
     async def clear(self, sight: Sight) -> None:
+        if self._states is not None and any(access.wants(step.unit) for step in sight.plan.steps.values()):
+            await self._states.clear(sight.run)
         for pod in belonging(self._cluster.pods, sight.run.metadata.name):
             if read.gated(pod):  # made by a peer that never claimed it, and now nobody can
                 await self._pods.release(pod)

@@ -69,7 +69,7 @@ class PluginGrants:
             message = f"{kind} {namespace}/{name} does not exist: create it with the annotation {PLUGINS_ANNOTATION}"
             raise NotGrantedError(Reason.PLUGIN_NOT_GRANTED, message) from None
         owners = found.metadata.owner_references or []
-        if found.type == names.OUTPUTS_TYPE or any(owner.kind == "Run" for owner in owners):
+        if found.type in (names.OUTPUTS_TYPE, names.STATE_TYPE) or any(owner.kind == "Run" for owner in owners):
             message = f"{kind} {namespace}/{name} holds the outputs of a step: only inputs of steps may read them"
             raise NotGrantedError(Reason.PLUGIN_NOT_GRANTED, message)
         return listed(found.metadata.annotations, PLUGINS_ANNOTATION)

@@ -3,12 +3,15 @@
 import datetime as dt
 from typing import Any
 
+import msgspec
+
 from dayfly.execute.fields import Given
 from dayfly.execute.inputs import Told, is_complete, resolve
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.policy import Terms, check, described, references, restored
 from dayfly.execute.pod.render import PodAttempt, SecretKey
 from dayfly.execute.pod.render import pod as render
+from dayfly.execute.state import access
 from dayfly.execute.webhook.render import as_exec
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.fork_values import teller
@@ -17,7 +20,8 @@ from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.namespaces import Namespaces, Runner
 from dayfly.operator.pods.plugin_grants import PluginGrants
 from dayfly.operator.pods.senders import NoSenderError, Senders
-from dayfly.plan.sealed import Plan, sensitive_inputs
+from dayfly.operator.states.state_access import NoStatesError, StateAccess
+from dayfly.plan.sealed import Plan, Step, sensitive_inputs
 from dayfly.spec.lifecycle import Kind, Unit
 
 _LATE_MS = 60_000
@@ -30,12 +34,20 @@ class RefusedPodError(Exception):
 class PodBuilder:
     """What a pod of ours looks like; asked before it is made, and again before it is claimed."""
 
-    def __init__(self, cluster: Cluster, namespaces: Namespaces, runner: Runner, senders: Senders) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespaces: Namespaces,
+        runner: Runner,
+        senders: Senders,
+        states: StateAccess | None = None,
+    ) -> None:
         self._cluster = cluster
         self._namespaces = namespaces
         self._plugin_grants = PluginGrants(cluster.client, cluster.now)
         self._runner = runner
         self._senders = senders
+        self._states = states
 
     async def manifest(
         self, run: RunObject, plan: Plan, place: tuple[str, int], given: Given, start_before: int = 0
@@ -52,12 +64,16 @@ class PodBuilder:
         namespace, home = names.namespace_of(step.unit), run.ledger.target.namespace
         granted = await self._namespaces.of(namespace, home)
         attempt = self._attempt(run, plan, place, given, start_before, granted.level == "restricted")
+        if access.wants(step.unit):
+            attempt = await self._stated(run, step, attempt)
         made = render(await self._executed(run, step.unit, attempt), attempt)
         origin = next(document.origin for document in plan.documents if document.resource == step.resource)
         terms = Terms(
             namespace=namespace,
             runner=self._runner.name,
-            secrets=frozenset(value.secret for value in attempt.inputs.values() if isinstance(value, SecretKey)),
+            secrets=frozenset(
+                value.secret for value in (*attempt.inputs.values(), attempt.token) if isinstance(value, SecretKey)
+            ),
             level=granted.level,
             keys=granted.keys,
             inline=origin.inline,
@@ -87,6 +103,16 @@ class PodBuilder:
             absent=[name for name, value in attempt.inputs.items() if value is None],
             sensitive=attempt.sensitive,
         )
+
+    async def _stated(self, run: RunObject, step: Step, attempt: PodAttempt) -> PodAttempt:
+        """The attempt with what leads to its state."""
+        if self._states is None:
+            raise RefusedPodError("its plugin wants a state, and this operator serves none: give it --state-port")
+        try:
+            given = await self._states.given(run, step, attempt.number)
+        except NoStatesError as error:
+            raise RefusedPodError(str(error)) from None
+        return msgspec.structs.replace(attempt, state=given.variables, token=given.token)
 
     def _unselected(self, made: dict[str, Any]) -> None:
         """A step answers nobody: no Service of its namespace may lead to it."""

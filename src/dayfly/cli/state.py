@@ -1,0 +1,164 @@
+"""`dayfly state`: the Terraform states that are kept, read where they lie with the reader's own rights; no server's."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from dayfly.cli import options, show
+from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.home import Home
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dayfly.cli.cluster import Cluster
+    from dayfly.execute.state.access import Keys
+    from dayfly.execute.state.head import Head, Version
+    from dayfly.execute.state.service import Place
+
+_SYSTEM = "dayfly-system"
+_HEADER = ("SANDBOX", "RESOURCE", "VERSION", "WRITTEN", "BY", "BYTES")
+
+
+class Kept(Protocol):
+    """The states of a home or a cluster."""
+
+    def heads(self) -> Mapping[Place, Head]:
+        """All that there are, also those of sandboxes that were abandoned."""
+
+    def keys(self) -> Keys:
+        """What they were sealed with."""
+
+    def chunks(self, place: Place, version: Version) -> list[bytes]:
+        """The chunks of a version."""
+
+
+@click.group("state")
+def command() -> None:
+    """List the Terraform states of resources, and write one out.
+
+    They are read where they lie: in this home, or with --context in the cluster, where that takes the right to read the
+    Secrets of dayfly-system.
+    """
+
+
+@command.command("list")
+@click.argument("sandbox", required=False, default="")
+@options.cluster
+def list_(sandbox: str, context: str | None, namespace: str | None) -> None:
+    """List the versions that are kept of all states, or of those of SANDBOX; the last one of each is the newest."""
+    rows = []
+    for head in kept(context).heads().values():
+        if sandbox in ("", head.sandbox) and namespace in (None, head.namespace):
+            rows += [_row(head, version) for version in head.versions]
+    if not rows:
+        raise CliError(Exit.NOT_FOUND, f"no state is kept{f' for {sandbox}' if sandbox else ''}")
+    show.table(_HEADER, rows)
+
+
+@command.command("show")
+@click.argument("sandbox")
+@click.argument("resource")
+@click.option("--version", "number", type=click.IntRange(min=1), help="Write out this version, not the newest.")
+@options.cluster
+def show_(sandbox: str, resource: str, number: int | None, context: str | None, namespace: str | None) -> None:
+    """Write a state to standard output, as `terraform state pull` does. It may hold secrets."""
+    from dayfly.execute.state.seal import SpoiledError, unseal
+
+    states = kept(context)
+    named = {
+        place: head
+        for place, head in states.heads().items()
+        if (head.sandbox, head.resource) == (sandbox, resource) and namespace in (None, head.namespace)
+    }
+    if not named:
+        raise CliError(Exit.NOT_FOUND, f"no state of {sandbox}/{resource} is kept", "see: dayfly state list")
+    # A sandbox of that name that was abandoned may have left another one.
+    place, head = max(named.items(), key=lambda each: max((version.at for version in each[1].versions), default=0))
+    found = head.newest if number is None else next((v for v in head.versions if v.number == number and v.blob), None)
+    if found is None:
+        what = f"version {number}" if number else "anything"
+        raise CliError(Exit.NOT_FOUND, f"the state of {sandbox}/{resource} has not {what}", "see: dayfly state list")
+    try:
+        show.put(unseal(states.keys(), place, found, states.chunks(place, found)))
+    except SpoiledError as error:
+        raise CliError(Exit.FAILED, str(error)) from None
+    show.finish()
+
+
+def resources(sandbox: str, context: str | None, namespace: str | None) -> list[str]:
+    """The resources of a sandbox of which there is a state to be read.
+
+    Raises:
+        CliError: that may not be looked at.
+    """
+    every = kept(context).heads().values()
+    mine = [head for head in every if head.sandbox == sandbox and namespace in (None, head.namespace) and head.newest]
+    return sorted(head.resource for head in mine)
+
+
+def kept(context: str | None) -> Kept:
+    """The states of this home; with a context, of that cluster."""
+    if context is None:
+        return _OfHome(Home.find())
+    from dayfly.cli import hosts
+
+    cluster = hosts.find(context, None)
+    assert not isinstance(cluster, hosts.Served), "a context leads to a cluster"
+    return _OfCluster(cluster)
+
+
+class _OfHome:
+    def __init__(self, home: Home) -> None:
+        home.check()
+        self._home = home.path
+
+    def heads(self) -> Mapping[Place, Head]:
+        from dayfly.embedded import states
+
+        return states.heads(self._home)
+
+    def keys(self) -> Keys:
+        from dayfly.embedded import states
+
+        try:
+            return states.keys(self._home, make_them=False)
+        except (FileNotFoundError, ValueError) as error:
+            raise CliError(Exit.FAILED, f"the key of the states cannot be read: {error}") from None
+
+    def chunks(self, place: Place, version: Version) -> list[bytes]:
+        from dayfly.embedded import states
+
+        return states.chunks(self._home, place, version)
+
+
+class _OfCluster:
+    def __init__(self, cluster: Any) -> None:
+        self._cluster: Cluster = cluster
+
+    def heads(self) -> Mapping[Place, Head]:
+        from dayfly.operator.states import state_secrets
+
+        return self._cluster.ask(lambda client: state_secrets.heads(client, _SYSTEM))
+
+    def keys(self) -> Keys:
+        from dayfly.operator.states import authority
+
+        try:
+            return self._cluster.ask(lambda client: authority.load(client, _SYSTEM, make_it=False)).keys
+        except authority.BrokenAuthorityError as error:
+            raise CliError(Exit.FAILED, str(error)) from None
+
+    def chunks(self, place: Place, version: Version) -> list[bytes]:
+        from dayfly.operator.states import state_secrets
+
+        return self._cluster.ask(lambda client: state_secrets.chunks(client, _SYSTEM, place, version))
+
+
+def _row(head: Head, version: Version) -> tuple[str, ...]:
+    at = dt.datetime.fromtimestamp(version.at / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    size = str(version.size) if version.blob else "deleted"
+    return head.sandbox, head.resource, str(version.number), at, str(version.holder), size

@@ -1,0 +1,165 @@
+"""States in Secrets: the head in one that is changed by compare-and-swap, chunks in immutable ones, written first.
+
+All of them belong to the Run and go with it. A run is known here by the name of its Run object.
+"""
+
+import base64
+from typing import Any, Final
+
+import msgspec
+
+from dayfly.execute.pod import names
+from dayfly.execute.pod.names import GROUP
+from dayfly.execute.state.head import Head, Version
+from dayfly.execute.state.service import Found, FullError, Place, UncertainError
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import SECRETS, Secret
+from dayfly.operator.cluster.objects import RUNS, RunObject, owner
+from dayfly.spec.run import Run
+
+TYPE: Final = names.STATE_TYPE
+HEAD_LABEL: Final = f"{GROUP}/state"
+"""On heads and chunks; its value tells which, and on chunks of which version."""
+NAMESPACE_LABEL: Final = f"{GROUP}/state-of"
+STORED: Final = f"{GROUP}/state-bytes"
+MOST_STATES, MOST_BYTES = 100, 64 << 20
+"""Of the sandboxes of one namespace."""
+
+_HEAD = "head"
+_decode = msgspec.json.Decoder(Head).decode
+
+
+class StateSecrets:
+    """The store of this host (`execute.state.service.Store`)."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    async def find(self, place: Place) -> Found:
+        found = await self._client.find(SECRETS, head_name(place), self._namespace)
+        return Found(Head()) if found is None else Found(head_of(found), found.metadata.resource_version)
+
+    async def ledger(self, run: str) -> Run | None:
+        found = await self._client.find(RUNS, run)
+        return None if found is None else found.ledger
+
+    async def swap(self, place: Place, before: Found, after: Head) -> bool:
+        run = await self._client.find(RUNS, place.run)
+        if run is None:
+            return False
+        body = self._head(run, place, after, before.tag)
+        try:
+            if before.tag:
+                await self._client.update(SECRETS, body, head_name(place), self._namespace)
+            else:
+                await self._client.create(SECRETS, body, self._namespace)
+        except (errors.Conflict, errors.NotFound, errors.AlreadyExists):
+            return False
+        except errors.OutcomeUnknown:
+            raise UncertainError from None
+        return True
+
+    async def keep(self, place: Place, run: Run, blob: str, chunks: list[bytes]) -> None:
+        await self._check_room(run.target.namespace, sum(map(len, chunks)))
+        found = await self._client.find(RUNS, place.run)
+        if found is None:
+            return  # nobody will speak of them
+        for index, chunk in enumerate(chunks):
+            body = self._secret(found, chunk_name(place, blob, index), {HEAD_LABEL: blob}, {"chunk": chunk})
+            try:
+                await self._client.create(SECRETS, {**body, "immutable": True}, self._namespace)
+            except errors.OutcomeUnknown:
+                raise UncertainError from None
+
+    async def chunks(self, place: Place, version: Version) -> list[bytes]:
+        return await chunks(self._client, self._namespace, place, version)
+
+    async def drop(self, place: Place, blob: str, count: int) -> None:
+        for index in range(count):
+            await self._remove(chunk_name(place, blob, index))
+
+    async def let_stay(self, run: RunObject) -> None:
+        """The run's cleanup was given up: what is kept of its states stays when the Run goes."""
+        labels = f"{names.RUN_LABEL}={run.metadata.name},{HEAD_LABEL}"
+        for each in (await self._client.list_all(SECRETS.metadata_only(), self._namespace, labels=labels)).items:
+            patch = {"metadata": {"uid": each.metadata.uid, "ownerReferences": None}}
+            await self._client.patch(SECRETS.metadata_only(), patch, each.metadata.name, self._namespace)
+
+    async def _remove(self, name: str) -> None:
+        fields = f"metadata.name={name}"
+        for each in (await self._client.list_all(SECRETS.metadata_only(), self._namespace, fields=fields)).items:
+            try:
+                await self._client.delete(SECRETS, name, self._namespace, uid=each.metadata.uid)
+            except (errors.NotFound, errors.Conflict):
+                pass  # somebody else has removed it
+            except errors.OutcomeUnknown:
+                pass  # should it stay, it goes with the Run
+
+    async def _check_room(self, namespace: str, more: int) -> None:
+        """The bound is soft: what others write at this moment is not seen."""
+        labels = f"{HEAD_LABEL}={_HEAD},{NAMESPACE_LABEL}={namespace}"
+        heads = (await self._client.list_all(SECRETS.metadata_only(), self._namespace, labels=labels)).items
+        stored = sum(int((each.metadata.annotations or {}).get(STORED, "0")) for each in heads)
+        if len(heads) > MOST_STATES or stored + more > MOST_BYTES:
+            raise FullError(
+                f"the sandboxes of namespace {namespace} have {len(heads)} states of {stored} bytes; at most "
+                f"{MOST_STATES} of {MOST_BYTES} bytes are kept: delete sandboxes that are not needed"
+            )
+
+    def _head(self, run: RunObject, place: Place, head: Head, version: str) -> dict[str, Any]:
+        labels = {HEAD_LABEL: _HEAD, NAMESPACE_LABEL: run.ledger.target.namespace}
+        body = self._secret(run, head_name(place), labels, {_HEAD: msgspec.json.encode(head)})
+        body["metadata"]["annotations"] = {STORED: str(head.stored)}
+        if version:
+            body["metadata"]["resourceVersion"] = version
+        return body
+
+    def _secret(self, run: RunObject, name: str, labels: dict[str, str], data: dict[str, bytes]) -> dict[str, Any]:
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": name,
+                "namespace": self._namespace,
+                "labels": {names.RUN_LABEL: run.metadata.name, **labels},
+                "ownerReferences": [owner(run)],
+            },
+            "type": TYPE,
+            "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+        }
+
+
+async def heads(client: Client, namespace: str) -> dict[Place, Head]:
+    """All states of a cluster, also of runs that were abandoned."""
+    found = {}
+    for each in (await client.list_all(SECRETS, namespace, labels=f"{HEAD_LABEL}={_HEAD}")).items:
+        head = head_of(each)
+        found[Place((each.metadata.labels or {}).get(names.RUN_LABEL, ""), head.resource)] = head
+    return found
+
+
+async def chunks(client: Client, namespace: str, place: Place, version: Version) -> list[bytes]:
+    """The chunks of a version, those that are there."""
+    found = []
+    for index in range(version.chunks):
+        secret = await client.find(SECRETS, chunk_name(place, version.blob, index), namespace)
+        if secret is not None:
+            found.append((secret.data or {})["chunk"])
+    return found
+
+
+def head_of(secret: Secret) -> Head:
+    """The head that lies in a Secret."""
+    return _decode((secret.data or {})[_HEAD])
+
+
+def head_name(place: Place) -> str:
+    """The Secret with the head of a state."""
+    return names.derived("s", place.resource, "state", *place)
+
+
+def chunk_name(place: Place, blob: str, index: int) -> str:
+    """The Secret with one chunk of a version."""
+    return f"{head_name(place)}-{blob}-{index}"

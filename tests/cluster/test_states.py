@@ -1,0 +1,133 @@
+"""Terraform's state on a real cluster: kept in Secrets, served by every replica, with nothing to configure."""
+
+import base64
+import json
+import random
+from typing import Any
+
+import pytest
+from testcluster import stand_ins
+
+from cluster.installed import API, RUNNERS, SYSTEM, Installed
+from cluster.patience import eventually
+from cluster.test_examples import TEAM, outputs, wishes_of
+from examples import outside
+
+NAME = "terraform-demo"
+THINGS = 4
+_STATES = f"/api/v1/namespaces/{SYSTEM}/secrets?fieldSelector=type%3Ddayfly.dev%2Fstate"
+# Slow to make and to destroy, one after the other, so that there are moments in between.
+_MODULE = """
+resource "terraform_data" "thing" {
+  count = %d
+  input = "hunter2-${count.index}"
+  provisioner "local-exec" {
+    command = "echo made; sleep 0.3"
+  }
+  provisioner "local-exec" {
+    when    = destroy
+    command = "echo gone; sleep 0.3"
+  }
+}
+"""
+
+
+@pytest.fixture
+def terraform(operator: Installed) -> Installed:
+    operator.own.load(stand_ins.terraform(outside.terraform()))
+    return operator
+
+
+def stack(**params: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    plugin, sandbox = wishes_of("terraform")
+    sandbox["spec"]["resources"][0]["params"] |= params
+    return plugin, sandbox
+
+
+def states(operator: Installed) -> dict[str, Any]:
+    """The heads of all states, by their resources."""
+    found = [each for each in operator.items(_STATES) if "head" in each.get("data", {})]
+    heads = [json.loads(base64.b64decode(each["data"]["head"])) for each in found]
+    return {head["resource"]: head for head in heads}
+
+
+@pytest.mark.builds("terraform")
+def test_a_state_lives_between_two_pods(terraform):
+    """It is read by nobody in the cluster who has not the key, and what opens it lies nowhere once the step has ended."""
+    terraform.apply(*stack())
+    with terraform.ending(NAME, TEAM):
+        terraform.wait_ready(NAME, TEAM)
+        assert b"Good morning" in outputs(terraform, NAME)["apply.values"]
+        (version,) = states(terraform)["stack"]["versions"]
+        assert version["holder"] == {"unit": "stack/apply", "attempt": 1}
+        kept = terraform.items(_STATES)
+        assert [each["immutable"] for each in kept if "chunk" in each["data"]] == [True]
+        assert not any(b"Good morning" in base64.b64decode(value) for each in kept for value in each["data"].values())
+        tokens = f"/api/v1/namespaces/{RUNNERS}/secrets?fieldSelector=type%3Ddayfly.dev%2Fstate"
+        eventually(lambda: terraform.items(tokens) == [], "the end of the token")
+        forbidden = terraform.refused("delete", "secret", "-n", SYSTEM, kept[0]["metadata"]["name"])
+        assert "only the Dayfly operator writes and removes it" in forbidden
+    terraform.check_nothing_left()
+
+
+def life(operator: Installed, victim: str, phase: str, count: int) -> None:
+    """A sandbox's life of which somebody is killed in the middle; nothing but its deletion is asked for after that."""
+    operator.apply(*stack(module=_MODULE % THINGS, variables=""))
+    with operator.ending(NAME, TEAM):
+        unit, word = ("stack/apply", "made") if phase == "apply" else ("stack/destroy", "gone")
+        if phase == "destroy":
+            operator.wait_ready(NAME, TEAM)
+            operator.own.kubectl("delete", "sandbox.dayfly.dev", NAME, "-n", TEAM, "--wait=false")
+        pod = operator.pod(unit)
+        where = ["-n", RUNNERS, pod["metadata"]["name"]]
+        eventually(lambda: operator.own.kubectl("logs", *where).count(f"local-exec): {word}") >= count, "so far")
+        match victim:
+            case "terraform":
+                operator.own.run_inside(["sh", "-c", "pkill -KILL -x terraform || true"])
+            case "pod":
+                operator.own.kubectl("delete", "pod", "--grace-period=1", "--wait=false", *where)
+            case "operator":
+                operator.kill_leader()
+        if phase == "destroy":
+            operator.wait_gone(NAME, TEAM)
+        else:
+            units = ("Ready", "ResourceFailed")
+            operator.wait_status(
+                NAME, TEAM, lambda said: said["reason"] in units or said["ready"], "an end of its create"
+            )
+    operator.check_nothing_left()
+
+
+@pytest.mark.builds("terraform")
+def test_an_operator_that_is_killed_in_the_middle_leaves_nothing_for_a_hand(terraform):
+    life(terraform, "operator", "apply", 1)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600, func_only=True)
+@pytest.mark.builds("terraform")
+def test_twenty_lives_in_which_somebody_is_killed(terraform):
+    chance = random.Random(9)
+    for _ in range(20):
+        victim, phase = chance.choice(["terraform", "pod", "operator"]), chance.choice(["apply", "destroy"])
+        life(terraform, victim, phase, chance.randrange(THINGS))
+
+
+@pytest.mark.proof
+@pytest.mark.builds("terraform")
+def test_who_abandons_the_cleanup_still_has_the_state(terraform):
+    plugin, sandbox = stack()
+    terraform.apply(plugin, sandbox)
+    with terraform.ending(NAME, TEAM):
+        terraform.wait_ready(NAME, TEAM)
+        kubectl = ["sandbox.dayfly.dev", NAME, "-n", TEAM]
+        terraform.own.kubectl("annotate", *kubectl, "dayfly.dev/abandon=lost")
+        terraform.wait_gone(NAME, TEAM)
+    runs = f"/apis/{API}/runs"
+    eventually(lambda: terraform.items(runs) == [], "the end of the run")
+    left = terraform.items(_STATES)
+    assert states(terraform)["stack"]["sandbox"] == NAME
+    assert not any("ownerReferences" in each["metadata"] for each in left)
+    for each in left:
+        terraform.own.kubectl("delete", "secret", "-n", SYSTEM, each["metadata"]["name"])
+    terraform.check_nothing_left()

@@ -1,0 +1,35 @@
+"""The page on Terraform: what it says to type is typed, and what it says of variables and limits is so."""
+
+import os
+
+import pytest
+
+from dayfly.execute.state import access, head, seal
+from dayfly.operator.states import state_secrets
+from docs.conftest import ROOT, Person
+from examples import outside
+
+PAGE = ROOT / "docs" / "terraform.md"
+
+
+@pytest.mark.slow
+@pytest.mark.builds("terraform")
+def test_what_the_page_shows_is_what_one_gets(person: Person):
+    person.environment["PATH"] = f"{outside.terraform().parent}:{os.environ['PATH']}"
+    found = person.follow(PAGE)
+    assert not found, "\n".join(found)
+
+
+def test_every_variable_is_told():
+    page = PAGE.read_text()
+    told = access.variables(access.Door("https://x", "PEM"), access.caller("u", "r", "r/a", 1))
+    assert [name for name in (*told, access.PASSWORD) if f"`{name}`" not in page] == []
+    retries = [told[f"TF_HTTP_RETRY_{each}"] for each in ("MAX", "WAIT_MIN", "WAIT_MAX")]
+    assert f"{retries[0]}, {retries[1]} and {retries[2]}: " in page
+
+
+def test_the_limits_are_those_of_the_program():
+    page = PAGE.read_text()
+    assert f"{seal.MAX_BODY >> 20} MiB, and {seal.MAX_STORED >> 20} MiB when compressed" in page
+    assert f"The last {head.KEEP} versions are kept** (or as many as have {head.KEEP_BYTES >> 20} MiB together)" in page
+    assert f"{state_secrets.MOST_STATES}, and {state_secrets.MOST_BYTES >> 20} MiB when compressed" in page

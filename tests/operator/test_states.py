@@ -1,0 +1,393 @@
+"""States in a cluster, a Secret at a time: who may write them, how much, what opens them, and who answers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import random
+import ssl
+import urllib.error
+import urllib.request
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from rig.world import KINDS
+
+from dayfly.execute.pod import names
+from dayfly.execute.pod.render import SecretKey
+from dayfly.execute.state import access, seal
+from dayfly.execute.state.head import Head
+from dayfly.execute.state.service import Place
+from dayfly.kube.client import Client as Kube
+from dayfly.kube.objects import SECRETS, AnnotatedMeta, anything
+from dayfly.operator.cluster.objects import RUNS, RunObject
+from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
+from dayfly.operator.states import authority, bounded_server, state_secrets, state_server
+from dayfly.operator.states.state_access import ForeignTokenError, NoStatesError, StateAccess
+from dayfly.operator.states.state_secrets import StateSecrets
+from dayfly.plan.sealed import seal as sealed
+from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
+from dayfly.spec.run import Phase, Run, State, UnitRecord
+from execute.states import KEYS, Client
+from kube.fake import FakeCluster
+from kube.fake.faults import Fault, Harm
+from ports import free_port
+
+SYSTEM, RUNNERS = "dayfly-system", names.RUNNERS
+TARGET = Target(kind="Sandbox", namespace="team", name="box", uid="u")
+APPLY = Unit(name="apply", kind="exec", exec=Exec(script="#!/bin/sh", image="i", state=True))
+PLAN = sealed((Lifecycle(target=TARGET, resource="stack", pre_start=(APPLY,)),))
+STEP = PLAN.steps["stack/apply"]
+LARGE = random.Random(2).randbytes(seal.CHUNK + 1000)
+SERVICES = anything("v1", "Service", "services")
+
+
+def ledger(state: State = State.CLAIMED, **more) -> Run:
+    return Run(uid="u", target=TARGET, plan="", units={"stack/apply": UnitRecord(attempt=1, state=state)}, **more)
+
+
+class Server:
+    """One with a Run, and with two replicas that keep states in it."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster(seed=1, extra=KINDS, time=lambda: 0.0, settles=False)
+        self.kube = Kube(self.cluster.transport("operator"), seed=1)
+        self.run: RunObject = None
+        self.stores = [StateSecrets(self.kube, SYSTEM) for _ in range(2)]
+        self.access = StateAccess(self.kube, SYSTEM, 8443)
+
+    async def begin(self) -> Server:
+        for name in (SYSTEM, RUNNERS):
+            await self.kube.create(anything("v1", "Namespace", "namespaces", namespaced=False), _namespace(name))
+        self.run = await self.kube.create(RUNS, RunObject(metadata=AnnotatedMeta(name="box-1"), ledger=ledger()))
+        return self
+
+    async def move(self, after: Run) -> None:
+        self.run = await self.kube.update(RUNS, msgspec.structs.replace(self.run, ledger=after), "box-1")
+
+    def client(self, store=0, keys=KEYS, **more) -> Client:
+        return Client(self.stores[store], keys=keys, run="box-1", **more)
+
+    def secrets(self, kind=state_secrets.TYPE):
+        return [each for each in self.cluster.objects("secrets") if each["type"] == kind]
+
+    async def service(self, address="127.0.0.1") -> None:
+        meta = {"name": authority.NAME, "namespace": SYSTEM}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": meta,
+            "spec": {"clusterIP": address, "ports": [{"port": 8443}]},
+        }
+        await self.kube.create(SERVICES, body, SYSTEM)
+
+
+async def eventually(opened):
+    """A connection that is not refused: those before have to be gone first."""
+    while True:
+        reader, writer = await opened()
+        if not reader.at_eof() and not writer.transport.is_closing():
+            return reader, writer
+        await asyncio.sleep(0.01)
+
+
+def _namespace(name):
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+@pytest.fixture
+async def server():
+    return await Server().begin()
+
+
+class TestKeeping:
+    async def test_what_one_replica_was_told_another_knows(self, server):
+        first, second = server.client(0), server.client(1)
+        assert (await first.lock("a"))[0] == 200
+        assert await second.write(LARGE, "a") == 200
+        assert await first.read() == LARGE
+        kept = server.secrets()
+        sizes = [len(base64.b64decode(value)) for each in kept for value in each["data"].values()]
+        assert max(sizes) == seal.CHUNK
+        assert {each["metadata"]["ownerReferences"][0]["uid"] for each in kept} == {server.run.metadata.uid}
+        assert [each.get("immutable", False) for each in kept] == ["chunk" in each["data"] for each in kept]
+
+    async def test_of_two_who_change_the_head_at_once_one_is_late(self, server):
+        place, before = Place("box-1", "stack"), await server.stores[0].find(Place("box-1", "stack"))
+        assert await server.stores[1].swap(place, before, Head(sandbox="1"))
+        assert not await server.stores[0].swap(place, before, Head(sandbox="0"))
+        before = await server.stores[0].find(place)
+        assert await server.stores[1].swap(place, before, Head(sandbox="2"))
+        assert not await server.stores[0].swap(place, before, Head(sandbox="0"))
+        assert (await server.stores[0].find(place)).head.sandbox == "2"
+
+    async def test_a_run_that_is_gone_takes_nothing(self, server):
+        await server.kube.delete(RUNS, "box-1", uid=server.run.metadata.uid)
+        place = Place("box-1", "stack")
+        assert not await server.stores[0].swap(place, await server.stores[0].find(place), Head())
+        assert server.secrets() == []
+
+    @pytest.mark.parametrize("harm", [Harm.LOST_ANSWER, Harm.LOST_REQUEST])
+    @pytest.mark.parametrize("which", ["head", "chunk"])
+    async def test_a_write_of_which_nobody_knows_is_asked_again_and_written_once(self, server, harm, which):
+        mine = server.client()
+        await mine.lock("a")
+        hit = []
+
+        def harmed(call):
+            body = msgspec.json.decode(call.request.body or b"{}") if call.write is not None else {}
+            if not hit and which in body.get("data", {}):
+                hit.append(call)
+                return Fault(harm)
+            return None
+
+        server.cluster.faults = harmed
+        assert await mine.write(b"{}", "a") == 503
+        assert await mine.write(b"{}", "a") == 200
+        assert hit
+        assert await mine.read() == b"{}"
+        found = await server.stores[0].find(Place("box-1", "stack"))
+        assert [version.number for version in found.head.versions] == [1]
+
+    @pytest.mark.parametrize("bound", ["MOST_BYTES", "MOST_STATES"])
+    async def test_a_namespace_has_so_much_and_no_more(self, server, monkeypatch, bound):
+        mine = server.client()
+        await mine.lock("a")
+        await mine.write(b"first", "a")
+        monkeypatch.setattr(state_secrets, bound, 0)
+        status, said = await mine.ask("POST", b"second", "a")
+        assert (status, b"the sandboxes of namespace team have 1 states" in said) == (413, True)
+        assert await mine.read() == b"first"
+        assert len(server.secrets()) == 2
+
+    async def test_older_versions_go_by_uid(self, server, monkeypatch):
+        monkeypatch.setattr("dayfly.execute.state.head.KEEP", 2)
+        mine = server.client()
+        await mine.lock("a")
+        for number in range(4):
+            assert await mine.write(b"%d" % number, "a") == 200
+        assert len(server.secrets()) == 1 + 2
+        deletes = [call.request for call in server.cluster.calls if call.request.method == "DELETE"]
+        assert deletes
+        assert all(msgspec.json.decode(each.body)["preconditions"]["uid"] for each in deletes)
+
+    async def test_an_abandoned_run_leaves_what_it_has_and_any_other_does_not(self, server):
+        mine = server.client()
+        await mine.lock("a")
+        await mine.write(b"kept", "a")
+        await server.move(ledger(phase=Phase.CLEANED))
+        await server.access.clear(server.run)
+        assert all("ownerReferences" in each["metadata"] for each in server.secrets())
+        await server.move(ledger(phase=Phase.ABANDONED))
+        await server.access.clear(server.run)
+        assert not any(each["metadata"].get("ownerReferences") for each in server.secrets())
+        ((place, head),) = (await state_secrets.heads(server.kube, SYSTEM)).items()
+        chunks = await state_secrets.chunks(server.kube, SYSTEM, place, head.newest)
+        assert (head.sandbox, head.namespace, seal.unseal(KEYS, place, head.newest, chunks)) == ("box", "team", b"kept")
+
+
+class TestToken:
+    async def test_it_lies_beside_its_attempt_and_goes_with_it(self, server):
+        await server.service()
+        given = await server.access.given(server.run, STEP, 1)
+        assert server.secrets() == []
+        for _ in range(2):
+            await server.access.grant(server.run, STEP, 1)
+        (secret,) = server.secrets()
+        assert (secret["metadata"]["namespace"], secret["metadata"]["name"]) == (RUNNERS, given.token.secret)
+        token = base64.b64decode(secret["data"][given.token.key]).decode()
+        keys = (await server.access.authority()).keys
+        who = access.identify(keys, "/state/box-1/stack", given.variables["TF_HTTP_USERNAME"], token)
+        assert who == access.caller("box-1", "stack", "stack/apply", 1)
+        await server.access.revoke(server.run, "stack/apply", 2, RUNNERS)
+        assert len(server.secrets()) == 1
+        await server.access.revoke(server.run, "stack/apply", 1, RUNNERS)
+        assert server.secrets() == []
+
+    async def test_anothers_secret_of_that_name_is_neither_taken_nor_removed(self, server):
+        await server.service()
+        name = (await server.access.given(server.run, STEP, 1)).token.secret
+        meta = {"name": name, "namespace": RUNNERS}
+        data = {"token": base64.b64encode(b"theirs").decode()}
+        await server.kube.create(SECRETS, {"metadata": meta, "type": "Opaque", "data": data}, RUNNERS)
+        with pytest.raises(ForeignTokenError, match=f"Secret {RUNNERS}/{name} is not Dayfly's; delete it"):
+            await server.access.grant(server.run, STEP, 1)
+        await server.access.revoke(server.run, "stack/apply", 1, RUNNERS)
+        assert len(server.secrets("Opaque")) == 1
+
+    async def test_all_replicas_have_one_authority(self, server):
+        found = await asyncio.gather(*(authority.load(server.kube, SYSTEM) for _ in range(3)))
+        assert len({each.certificate for each in found}) == len({each.keys.name for each in found}) == 1
+
+    async def test_one_that_was_tampered_with_is_said(self, server):
+        meta = {"name": authority.NAME, "namespace": SYSTEM}
+        await server.kube.create(SECRETS, {"metadata": meta, "data": {"key": "AAAA"}}, SYSTEM)
+        with pytest.raises(NoStatesError, match="Secret dayfly-system/dayfly-state cannot be used: the key for states"):
+            await server.access.authority()
+
+    @pytest.mark.parametrize(
+        ("address", "url"),
+        [
+            ("10.0.0.7", "https://10.0.0.7:8443/state/box-1/stack"),
+            ("fd00::7", "https://[fd00::7]:8443/state/box-1/stack"),
+            ("None", "https://dayfly-state.dayfly-system.svc:8443/state/box-1/stack"),
+        ],
+    )
+    async def test_the_address_is_that_of_the_service(self, server, address, url):
+        await server.service(address)
+        assert (await server.access.given(server.run, STEP, 1)).variables["TF_HTTP_ADDRESS"] == url
+
+    async def test_without_the_service_it_is_said_what_to_do(self, server):
+        with pytest.raises(NoStatesError, match=r"kubectl apply --server-side -f deploy/install\.yaml"):
+            await server.access.given(server.run, STEP, 1)
+
+
+class TestPod:
+    def builder(self, server, states):
+        async def of(*_):
+            return SimpleNamespace(level="restricted", keys=frozenset())
+
+        async def check(*_):
+            pass
+
+        cluster = SimpleNamespace(now=lambda: 0, services=[], client=server.kube)
+        builder = PodBuilder(
+            cluster, SimpleNamespace(of=of), SimpleNamespace(name="r", architecture="amd64"), None, states
+        )
+        builder._plugin_grants = SimpleNamespace(check=check)
+        return builder
+
+    async def test_no_pod_has_the_token_in_it(self, server, monkeypatch):
+        monkeypatch.setattr("dayfly.operator.pods.pod_builder.teller", lambda *_: None)
+        monkeypatch.setattr("dayfly.operator.pods.pod_builder.input_pins.label", lambda *_: "")
+        await server.service()
+        made = await self.builder(server, server.access).manifest(server.run, PLAN, ("stack/apply", 1), {})
+        keys = (await server.access.authority()).keys
+        text = str(made)
+        assert access.token(keys, access.caller("box-1", "stack", "stack/apply", 1)) not in text
+        order = made["metadata"]["annotations"][names.ORDER_ANNOTATION]
+        assert "TF_HTTP_ADDRESS=https://127.0.0.1:8443/state/box-1/stack" in order
+        assert "sensitive-env" in order
+        token = (await server.access.given(server.run, STEP, 1)).token
+        assert isinstance(token, SecretKey)
+        (source,) = made["spec"]["volumes"][0]["projected"]["sources"][2:]
+        assert source == {"secret": {"name": token.secret, "items": [{"key": token.key, "path": "in/0"}]}}
+
+    async def test_an_operator_without_states_makes_none(self, server, monkeypatch):
+        monkeypatch.setattr("dayfly.operator.pods.pod_builder.teller", lambda *_: None)
+        monkeypatch.setattr("dayfly.operator.pods.pod_builder.input_pins.label", lambda *_: "")
+        with pytest.raises(RefusedPodError, match="this operator serves none: give it --state-port"):
+            await self.builder(server, None).manifest(server.run, PLAN, ("stack/apply", 1), {})
+
+
+class TestServer:
+    @pytest.fixture
+    async def url(self, server):
+        await server.service()
+        port = free_port()
+        async with state_server.serving(server.access, port, lambda: 0):
+            for _ in range(500):
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    break
+                except OSError:
+                    await asyncio.sleep(0.01)
+            writer.close()
+            yield f"https://127.0.0.1:{port}/state/box-1/stack"
+
+    def ask(self, url, context, told, method="GET", body=None):
+        given = base64.b64encode(f"apply.1:{told}".encode()).decode()
+        request = urllib.request.Request(url, body, {"Authorization": f"Basic {given}"}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=20, context=context) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    @pytest.mark.parametrize("small", [1 << 20, 100])
+    async def test_it_answers_by_the_authority_and_only_whom_it_knows(self, server, url, monkeypatch, small):
+        monkeypatch.setattr(state_server, "MAX_BODY", 1000)
+        monkeypatch.setattr(state_server, "SMALL", small)
+        known = await server.access.authority()
+        trusting = ssl.create_default_context(cadata=known.certificate.decode())
+        token = access.token(known.keys, access.caller("box-1", "stack", "stack/apply", 1))
+
+        async def asked(*words):
+            return await asyncio.to_thread(self.ask, url, trusting, *words)
+
+        assert (await asked(token))[0] == 404
+        assert (await asked(token, "LOCK", b'{"ID":"a"}'))[0] == 200
+        assert (await asked("wrong"))[0] == 401
+        assert (await asyncio.to_thread(self.ask, f"{url}?ID=a", trusting, token, "POST", b"x" * 1000))[0] == 200
+        assert (await asyncio.to_thread(self.ask, f"{url}?ID=a", trusting, token, "POST", b"x" * 1001))[0] == 413
+        assert await asked(token) == (200, b"x" * 1000)
+        await server.move(ledger(State.DONE))
+        assert [(await asked(token))[0], (await asked(token, "LOCK", b'{"ID":"a"}'))[0]] == [403, 423]
+        with pytest.raises(urllib.error.URLError, match="certificate verify failed"):
+            await asyncio.to_thread(self.ask, url, ssl.create_default_context(), token)
+
+    async def test_who_sends_a_large_body_slowly_is_in_nobodys_way(self, server, url, monkeypatch):
+        monkeypatch.setattr(state_server, "SMALL", 100)
+        known = await server.access.authority()
+        trusting = ssl.create_default_context(cadata=known.certificate.decode())
+        token = access.token(known.keys, access.caller("box-1", "stack", "stack/apply", 1))
+        host, port = url.split("/")[2].split(":")
+        given = base64.b64encode(f"apply.1:{token}".encode()).decode()
+        head = f"POST /state/box-1/stack?ID=a HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {given}\r\nContent-Length: 500\r\n\r\n"
+        readers = []
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(host, port, ssl=trusting)
+            writer.write(head.encode() + b"x" * 200)
+            readers.append((reader, writer))
+        told = {asyncio.create_task(reader.readline()) for reader, _ in readers}
+        # Of one run one is read: the others are told so at once.
+        done: set = set()
+        while len(done) < 2:
+            done, _ = await asyncio.wait(told, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0)
+        assert {task.result() for task in done} == {b"HTTP/1.1 503 Service Unavailable\r\n"}
+        assert (await asyncio.to_thread(self.ask, url, trusting, token, "LOCK", b'{"ID":"a"}'))[0] == 200
+        for _, writer in readers:
+            writer.write(b"x" * 300)
+        await asyncio.wait(told)
+        assert b"HTTP/1.1 200 OK\r\n" in {task.result() for task in told}
+        for _, writer in readers:
+            writer.close()
+
+    async def test_who_says_nothing_is_let_go_and_nobody_holds_all_connections(self, url, monkeypatch):
+        monkeypatch.setattr(bounded_server, "MOST_OF_ONE", 3)
+        port = int(url.split(":")[2].split("/")[0])
+        careless = ssl._create_unverified_context()
+
+        async def opened():
+            return await asyncio.open_connection("127.0.0.1", port, ssl=careless)
+
+        silent = [await opened() for _ in range(3)]
+        for reader, writer in [await opened() for _ in range(2)]:
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b"", "one more than one address may have"
+            writer.close()
+        # A beginning of a head is no head.
+        silent[0][1].write(b"GET / HTTP/1.1\r\nX: ")
+        monkeypatch.setattr(bounded_server, "HEAD_S", 0.05)
+        for _, writer in silent:
+            writer.close()
+        reader, writer = await eventually(opened)
+        writer.write(b"GET / HTTP/1.1\r\nX: ")
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+
+    async def test_an_api_server_that_is_away_is_said_and_asked_again(self, server, url, monkeypatch):
+        monkeypatch.setattr(state_server, "ANSWER_S", 0.2)
+        known = await server.access.authority()
+        trusting = ssl.create_default_context(cadata=known.certificate.decode())
+        token = access.token(known.keys, access.caller("box-1", "stack", "stack/apply", 1))
+        server.cluster.faults = lambda _call: Fault(Harm.TROUBLE_BEFORE)
+        assert (await asyncio.to_thread(self.ask, url, trusting, token))[0] == 503
+        server.cluster.faults = lambda _call: None
+        monkeypatch.setattr(state_server, "ANSWER_S", 60)
+        assert (await asyncio.to_thread(self.ask, url, trusting, token))[0] == 404
