@@ -12,6 +12,7 @@ from mutation.guards_control import CONTROL
 from mutation.guards_hooks import HOOKS
 from mutation.guards_kube import KUBE
 from mutation.guards_objects import OBJECTS
+from mutation.guards_states import STATES
 from mutation.guards_wishes import WISHES
 
 LINE = "operator/test_second_line.py::test_"
@@ -401,6 +402,7 @@ GUARDS: tuple[Guard, ...] = (
     *CONTROL,
     *ALONE,
     *OBJECTS,
+    *STATES,
     *HOOKS,
     *KUBE,
     *WISHES,

@@ -36,7 +36,7 @@ TENANTS: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "outputs of other steps are read by whom they name",
         GRANTS,
-        'if found.type == names.OUTPUTS_TYPE or any(owner.kind == "Run" for owner in owners):',
+        'if found.type in (names.OUTPUTS_TYPE, names.STATE_TYPE) or any(owner.kind == "Run" for owner in owners):',
         "if len(owners) > 99:",
         READS + "outputs_of_other_steps_are_told_by_type_and_owner",
     ),
