@@ -166,7 +166,7 @@ GUARDS: tuple[Guard, ...] = (
         "operator/forks/fork_reconciler.py",
         "if await self._is_newest(run):",
         "if True:",
-        "operator/test_schedules.py::test_who_knows_less_makes_no_service_again",
+        "operator/test_fork_guards.py::TestFollowing::test_a_service_is_not_made_again_where_the_wish_is_not_the_newest",
     ),
     guard(
         "a Service in a fork's place is ours",

@@ -197,6 +197,16 @@ class TestFollowing:
 
         assert run(self.following(removed)).there("services") == [OWN]
 
+    def test_a_service_is_not_made_again_where_the_wish_is_not_the_newest(self):
+        """A peer that knows more has taken it away: the two would make and remove it without end."""
+
+        def removed(alone):
+            alone.ask("DELETE", f"{SERVICES}/{OWN}")
+            alone.caches.services.drop(Key("shop", OWN))
+            alone.revised()
+
+        assert run(self.following(removed)).there("services") == []
+
     def test_a_run_that_ends_changes_no_fork(self):
         async def story():
             alone = Alone()

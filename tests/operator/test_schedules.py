@@ -183,11 +183,6 @@ def test_schedules(kind, part, played):
 
 
 @pytest.mark.timeout(30)
-def test_who_knows_less_makes_no_service_again():
-    """An operator that had not heard of the end of a run made a fork's Service as often as its peer removed it."""
-    live(lambda: forking(177), forks)
-
-
 @pytest.mark.parametrize(("begin", "then"), KINDS.values(), ids=KINDS)
 def test_same_seed_same_schedule(begin, then):
     """What fails can be repeated."""
