@@ -112,9 +112,9 @@ def parse(files: Iterable[str]) -> list[Document]:
     faults = Faults()
     found: list[Document] = []
     for path in files:
-        for name in _expand(path):
+        for name in expand(path):
             with faults:
-                found += text.parse(_read(name), file=name)
+                found += text.parse(read(name), file=name)
     faults.settle()
     if not found:
         raise CliError(
@@ -156,7 +156,8 @@ def located(message: str, document: Document) -> SpecError:
     return SpecError(message, file=document.file)
 
 
-def _expand(path: str) -> list[str]:
+def expand(path: str) -> list[str]:
+    """The files that are meant: those of a folder, or the one itself."""
     if path == STANDARD_INPUT or not Path(path).is_dir():
         return [path]
     names = sorted(str(entry) for entry in Path(path).iterdir() if entry.suffix in ENDINGS and entry.is_file())
@@ -165,7 +166,8 @@ def _expand(path: str) -> list[str]:
     return names
 
 
-def _read(path: str) -> bytes:
+def read(path: str) -> bytes:
+    """The content of a file, or of standard input."""
     try:
         if path == STANDARD_INPUT:
             return sys.stdin.buffer.read(text.MAX_BYTES + 1)

@@ -1,4 +1,4 @@
-"""`dayfly plugin`: apply, get, list, delete."""
+"""`dayfly plugin`: apply, get, list, delete; and lint, for whoever writes one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dayfly.spec import semver
 
 @click.group("plugin")
 def command() -> None:
-    """Apply, get, list and delete resource plugins (rp). Published versions never change."""
+    """Check, apply, get, list and delete resource plugins (rp). Published versions never change."""
 
 
 @command.command("apply")
@@ -106,6 +106,36 @@ def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> N
         left = len(versions) - 1
         remain = f"; {left} other version{'s remain' if left > 1 else ' remains'}" if left else ""
         show.talk(f'Deleted resource plugin "{bare}@{version}"{remain}.')
+
+
+@command.command("lint")
+@click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)
+@options.files(required=False)
+@options.sets
+@click.option("--select", multiple=True, metavar="CODES", help="Only these rules; DF2 means all that begin so.")
+@click.option("--ignore", multiple=True, metavar="CODES", help="All rules but these.")
+@click.option("-o", "--output", type=click.Choice(["json", "sarif"]), help="Print data instead of text.")
+@click.option("--explain", metavar="CODE", help="Say what a rule means, and look at nothing.")
+def lint(
+    paths: tuple[str, ...],
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    output: str | None,
+    explain: str | None,
+) -> int:
+    """Look for mistakes in plugins: what apply would refuse, and what their authors would regret.
+
+    All mistakes are told at once, and no server is asked. Without a file, those of this folder are read. The exit code
+    is 1 if anything was found. The comment "# dayfly: ignore=CODE" silences one rule in its line or the line below.
+    """
+    from dayfly.cli import linting
+
+    if explain:
+        linting.explain(explain)
+        return Exit.OK
+    return linting.report((*paths, *files) or (".",), sets, select, ignore, output)
 
 
 def _params(spec: Any) -> list[str]:

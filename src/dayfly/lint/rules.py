@@ -1,0 +1,108 @@
+"""The rules as a table: each with its code, its words and the function that finds what it is about.
+
+A code never changes its meaning. Its first digit is its group: 1 what is refused, 2 names and the way back, 3 secrets,
+4 inputs and outputs, 5 scripts, 6 settings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dayfly.spec.errors import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from dayfly.lint.view import PluginView
+    from dayfly.spec.errors import Path
+
+
+class Spot(NamedTuple):
+    """What a rule has found: the way to the value at fault, the line within its script if it is one, and the words."""
+
+    keys: Path
+    problem: str
+    line: int = 0
+
+
+class Rule(NamedTuple):
+    """A rule: what is wrong where it finds something, why that matters, and what to write instead."""
+
+    code: str
+    name: str
+    wrong: str
+    advice: str
+    find: Callable[[PluginView], Iterator[Spot]] | None
+
+    @property
+    def group(self) -> str:
+        """The heading under which it stands."""
+        return GROUPS[self.code[2]]
+
+
+class Finding(NamedTuple):
+    """Something to mend, with its place; `line` and `column` are 0 where they are unknown."""
+
+    code: str
+    file: str
+    line: int
+    column: int
+    path: str
+    problem: str
+    advice: str
+
+
+GROUPS = {
+    "1": "What is refused",
+    "2": "Names, and the way back",
+    "3": "Secrets",
+    "4": "Inputs and outputs",
+    "5": "Scripts",
+    "6": "Settings",
+}
+RULES: dict[str, Rule] = {}
+
+
+def rule(code: str, name: str, wrong: str, advice: str) -> Callable[[Callable[[PluginView], Iterator[Spot]]], object]:
+    """Put a function into the table."""
+
+    def add(find: Callable[[PluginView], Iterator[Spot]]) -> Callable[[PluginView], Iterator[Spot]]:
+        RULES[code] = Rule(code, name, wrong, advice, find)
+        return find
+
+    return add
+
+
+REFUSED, SHELLCHECK = "DF101", "DF502"
+RULES[REFUSED] = Rule(
+    REFUSED, "refused", "The file is refused: `apply` ends with this message.", "Do what the message says.", None
+)
+RULES[SHELLCHECK] = Rule(
+    SHELLCHECK,
+    "shellcheck",
+    "shellcheck has found a mistake in a script, such as a variable without quotes.",
+    'Put the variable in double quotes: "$NAME". shellcheck\'s own pages explain its codes.',
+    None,
+)
+
+
+def chosen(select: Iterable[str], ignore: Iterable[str]) -> frozenset[str]:
+    """The codes that are asked for: of `select` (all if it names none) those that `ignore` does not name.
+
+    A prefix stands for all codes that begin with it.
+
+    Raises:
+        ValueError: it is the beginning of no code.
+    """
+    wanted = [list(_parts(each)) for each in (select, ignore)]
+    for prefix in (*wanted[0], *wanted[1]):
+        if not any(code.startswith(prefix) for code in RULES):
+            raise ValueError(f"no rule's code begins with {quote(prefix)}")
+    begins, leaves = (tuple(each) for each in wanted)
+    return frozenset(
+        code for code in RULES if (not begins or code.startswith(begins)) and not (leaves and code.startswith(leaves))
+    )
+
+
+def _parts(words: Iterable[str]) -> Iterator[str]:
+    return (part.strip().upper() for word in words for part in word.split(",") if part.strip())

@@ -1,0 +1,249 @@
+"""A shell script read roughly: its commands with their places, what guards them, and what its variables are made of.
+
+It knows lines, quotes, comments, here-documents and the words that open and close a condition. It is no shell: what it
+cannot follow it calls unknown, and whoever asks then says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh"})
+UNKNOWN = "unknown"
+RANDOM = "random"
+
+_HERE = re.compile(r"(?<!<)<<(?!<)-?\s*(['\"]?)(\w+)\1")
+_VARIABLE = re.compile(r"\$(?:\{[#!]?(\w+)[^}]*\}|(\w+)|([@*]))")
+_ASSIGNMENT = re.compile(
+    r"(?:(?:export|local|readonly|declare|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)\+?=(.*)", re.DOTALL
+)
+_RANDOM = re.compile(r"/dev/u?random|\buuidgen\b|\bmktemp\b|\$\{?RANDOM\b|openssl\s+rand|random/uuid|\bpwgen\b")
+_SPLIT = re.compile(r";;?|&&|\|\|?|(?<![<>&])&(?![>&])|[()\n]|(?:(?<=\s)|^)[{}](?=\s|$)")
+_OPENS = re.compile(r"^\s*(if|case|while|until|for)\b")
+_CLOSES = re.compile(r"(?:^|[;\s])(fi|esac|done)\b")
+_LEADING = re.compile(
+    r"^\s*(?:(?:then|do|else|elif|if|while|until|!|\{|time|exec|sudo)\s+|\w+=(?:\"[^\"]*\"|'[^']*'|[^\s\"']*)\s+(?=\S))*"
+)
+
+
+class Command(NamedTuple):
+    """One simple command: its words as written, and what follows it: `|`, `)`, `&&` ..., or nothing."""
+
+    text: str
+    then: str
+
+    @property
+    def word(self) -> str:
+        """The program or builtin."""
+        return (self.text.split(maxsplit=1) or [""])[0]
+
+    @property
+    def shows(self) -> bool:
+        """Whether what it prints ends up in the log: it is neither piped on, nor caught, nor in a file."""
+        redirected = re.sub(r"\d?>&[12]\b|2>\s*\S+", "", blank(self.text))
+        return ">" not in redirected and self.then not in ("|", ")")
+
+
+class Statement(NamedTuple):
+    """A line with those that continue it, without comments; `body` is its here-document, `guards` what it hangs on."""
+
+    line: int
+    text: str
+    body: str = ""
+    guards: tuple[str, ...] = ()
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a failure of it may be meant: it hangs on a condition, or says what happens then."""
+        return any(not guard.startswith("for") for guard in self.guards) or bool(
+            re.search(r"\|\||&&|^\s*(!|if|while|until)\s", self.text)
+        )
+
+    @property
+    def commands(self) -> list[Command]:
+        """Its simple commands, those within `$(...)` too unless they stand in quotes."""
+        found, begin = [], 0
+        hidden = blank(self.text)
+        for match in _SPLIT.finditer(hidden):
+            found.append(Command(self._bare(begin, match.start()), match[0]))
+            begin = match.end()
+        found.append(Command(self._bare(begin, len(self.text)), ""))
+        return [each for each in found if each.text]
+
+    def _bare(self, begin: int, end: int) -> str:
+        return _LEADING.sub("", self.text[begin:end]).strip()
+
+
+class Script(NamedTuple):
+    """A script: its whole text, its interpreter's name and the interpreter's arguments."""
+
+    text: str
+    interpreter: str
+    flags: str
+
+    @property
+    def is_shell(self) -> bool:
+        return self.interpreter in SHELLS
+
+    @property
+    def statements(self) -> Iterator[Statement]:
+        return _statements(self.text)
+
+
+def read(text: str) -> Script:
+    """A script by its first line, `/usr/bin/env` seen through."""
+    words = text.partition("\n")[0].removeprefix("#!").split()
+    if words and words[0].endswith("/env"):
+        words = [word for word in words[1:] if not word.startswith("-")]
+    name = words[0].rsplit("/", 1)[-1] if words else ""
+    return Script(text, name, " ".join(words[1:]))
+
+
+def variables(text: str) -> set[str]:
+    """The variables that a text names as a shell would, within single quotes too."""
+    return {match[1] or match[2] or match[3] for match in _VARIABLE.finditer(text)}
+
+
+def expanded(text: str) -> set[str]:
+    """The variables that the shell would put in: not those within single quotes."""
+    return variables(_without_single_quoted(text))
+
+
+def blank(text: str) -> str:
+    """The same text with everything in quotes blanked out, character for character."""
+    return "".join(" " if quoted else char for char, quoted in _quoted(text))
+
+
+def made_of(statements: list[Statement], known: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """What each variable's value is made of: `known` names what those that come from outside hold."""
+    found = {name: frozenset({kind}) for name, kind in known.items()}
+    for statement in statements:
+        for command in _split_assignments(statement.text):
+            if match := _ASSIGNMENT.fullmatch(command):
+                found[match[1]] = found.get(match[1], frozenset()) | substance(match[2], found)
+        for match in re.finditer(r"\b(?:read\s+(?:-\w+\s+)*|for\s+)(\w+)", statement.text):
+            found.setdefault(match[1], frozenset({UNKNOWN}))
+    return found
+
+
+def substance(text: str, known: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """What a text is made of, by its variables; of a command's output without any nothing is known."""
+    found: frozenset[str] = frozenset()
+    for name in variables(text):
+        found |= known.get(name, frozenset({UNKNOWN}))
+    if _RANDOM.search(text):
+        return found | {RANDOM}
+    return found | {UNKNOWN} if not found and ("$(" in text or "`" in text) else found
+
+
+def _split_assignments(text: str) -> Iterator[str]:
+    """Parts of a statement that may be assignments; a value keeps the commands that it is made by."""
+    hidden, depth, begin = blank(text), 0, 0
+    for at, char in enumerate(hidden):
+        depth += (char == "(") - (char == ")")
+        if char in ";&|" and depth == 0:
+            yield _strip(text[begin:at])
+            begin = at + 1
+    yield _strip(text[begin:])
+
+
+def _strip(part: str) -> str:
+    return re.sub(r"^\s*(?:then|do|else|if|\{)\s+", "", part).strip()
+
+
+def _statements(text: str) -> Iterator[Statement]:
+    guards: list[str] = []
+    lines = text.split("\n")
+    at = 1 if lines and lines[0].startswith("#!") else 0
+    while at < len(lines):
+        begin, parts, state = at, [_uncommented(lines[at])], ""
+        at += 1
+        # Each part is looked at once, with the quote that is open before it: a script may be one quote from end to end.
+        while at < len(lines) and _goes_on(parts[-1], state := _open_quote(parts[-1], state)):
+            parts[-1] = parts[-1].removesuffix("\\") + ("\n" if state else " ")
+            parts.append(_uncommented(lines[at], within=state))
+            at += 1
+        joined = "".join(parts)
+        body: list[str] = []
+        for mark in _here_documents(joined):
+            while at < len(lines) and lines[at].strip() != mark:
+                body.append(lines[at])
+                at += 1
+            at += 1
+        if joined.strip():
+            _leave(joined, guards)
+            yield Statement(begin + 1, joined.strip(), "\n".join(body), tuple(guards))
+            _enter(joined, guards)
+
+
+def _here_documents(text: str) -> list[str]:
+    hidden = blank(text)
+    return [match[2] for match in _HERE.finditer(text) if hidden[match.start()] == "<"]
+
+
+def _leave(text: str, guards: list[str]) -> None:
+    """What ends at the beginning of this line; a condition that ends in its own line has never begun."""
+    if guards and re.match(r"^\s*(fi|esac|done)\b", text):
+        guards.pop()
+
+
+def _enter(text: str, guards: list[str]) -> None:
+    hidden = blank(text)
+    if (match := _OPENS.match(hidden)) and not _CLOSES.search(hidden, match.end()):
+        guards.append(text.strip())
+
+
+def _goes_on(text: str, quote: str) -> bool:
+    return bool(quote) or text.endswith("\\") or text.rstrip().endswith(("|", "&&"))
+
+
+def _open_quote(text: str, within: str) -> str:
+    """The quote that is still open at the end of a text."""
+    *_, last = within, *_states(text, within)
+    return last
+
+
+def _uncommented(line: str, *, within: str = "") -> str:
+    """A line without its comment."""
+    state = within
+    for at, char in enumerate(line):
+        if not state and char == "#" and (at == 0 or line[at - 1].isspace()):
+            return line[:at].rstrip()
+        state = _after(state, char, line[at - 1] if at else "")
+    return line
+
+
+def _states(text: str, within: str = "") -> Iterator[str]:
+    state, before = within, ""
+    for char in text:
+        state = _after(state, char, before)
+        yield state
+        before = "" if before == "\\" else char
+
+
+def _after(state: str, char: str, before: str) -> str:
+    """Which quote is open behind a character."""
+    if char == state and (char == "'" or before != "\\"):
+        return ""
+    if not state and char in "'\"" and before != "\\":
+        return char
+    return state
+
+
+def _quoted(text: str) -> Iterator[tuple[str, bool]]:
+    before = ""
+    for char, state in zip(text, _states(text), strict=True):
+        yield char, bool(state or before)
+        before = state
+
+
+def _without_single_quoted(text: str) -> str:
+    before, kept = "", []
+    for char, state in zip(text, _states(text), strict=True):
+        kept.append(" " if "'" in (state, before) else char)
+        before = state
+    return "".join(kept)

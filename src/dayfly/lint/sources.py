@@ -1,0 +1,90 @@
+"""A file as values: its document, its text and what it embeds; and the way from a line of a script to its place."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dayfly.spec.errors import Path
+    from dayfly.spec.text import Document
+
+_EMBED = re.compile(r"\s*@\{\s*embed\s*(?:\[raw\])?\s*:\s*([^}]*[^}\s])\s*\}\s*")
+_BLOCK = re.compile(r":\s*\|[-+0-9]*\s*(#.*)?$")
+_SILENCED = re.compile(r"#.*\bdayfly:\s*ignore=([A-Za-z0-9]+(?:\s*,\s*[A-Za-z0-9]+)*)")
+
+
+class Embedded(NamedTuple):
+    """A file that a document embeds: its name for messages, and its text."""
+
+    file: str
+    text: str
+
+
+class Place(NamedTuple):
+    """Where something stands; 0 = unknown."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+
+class Source(NamedTuple):
+    """One document of a file.
+
+    Attributes:
+        written: As it was parsed, directives and all.
+        document: The same, filled in.
+        text: The whole file.
+        embedded: What it embeds, by the path it is called by.
+    """
+
+    written: Document
+    document: Document
+    text: str = ""
+    embedded: Mapping[str, Embedded] = {}
+
+    def place(self, keys: Path, line: int = 0) -> Place:
+        """Where a value stands, or a line (from 1) of the script that it is."""
+        fault = self.written.error("", keys)
+        here = Place(fault.file, fault.line, fault.column)
+        if not line:
+            return here
+        written = _at(self.written.data, keys)
+        if isinstance(written, str) and (match := _EMBED.fullmatch(written)):
+            found = self.embedded.get(match[1])
+            return Place(found.file, line) if found else here
+        lines = self.text.splitlines()
+        if 0 < here.line <= len(lines) and _BLOCK.search(lines[here.line - 1]):
+            return Place(here.file, here.line + line)
+        return here
+
+    def silences(self, place: Place, code: str) -> bool:
+        """Whether a comment in this line, or in one of its own above it, says that the rule is not meant here."""
+        inner = next((each.text for each in self.embedded.values() if each.file == place.file), None)
+        lines = (self.text if inner is None else inner).splitlines()
+        around = lines[place.line - 1 : place.line] if place.line else []
+        if place.line > 1 and lines[place.line - 2 : place.line - 1] and lines[place.line - 2].lstrip().startswith("#"):
+            around.append(lines[place.line - 2])
+        return any(
+            code in (word.strip().upper() for word in match[1].split(","))
+            for line in around
+            if (match := _SILENCED.search(line))
+        )
+
+
+def has_directive(document: Document, keys: Path) -> bool:
+    """Whether a value is, or holds, a variable that nobody has given."""
+    found = _at(document.data, keys)
+    return isinstance(found, str) and "@{" in found
+
+
+def _at(data: Any, keys: Path) -> Any:
+    for key in keys:
+        try:
+            data = data[key]
+        except (LookupError, TypeError):
+            return None
+    return data

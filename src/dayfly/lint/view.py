@@ -1,0 +1,146 @@
+"""A plugin as the rules look at it: each step with its script, and whose values its variables and files hold."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from dayfly.lint import shell
+from dayfly.lint.shell import Script, Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dayfly.spec.errors import Path
+    from dayfly.spec.plugin import Input, Output, PluginSpec, Step
+
+IDENTITY, SANDBOX, PARAM, OUTPUT = "identity", "sandbox", "param", "output"
+# What a step finds in its environment that is its resource's own, or its sandbox's.
+BUILT_IN = {
+    "DAYFLY_RESOURCE_ID": IDENTITY,
+    "DAYFLY_ATTEMPT_NONCE": IDENTITY,
+    "DAYFLY_SANDBOX_ROUTING_KEY": IDENTITY,
+    "SIGNADOT_SANDBOX_ROUTING_KEY": IDENTITY,
+    "SIGNADOT_SANDBOX_ID": IDENTITY,
+    "DAYFLY_SANDBOX_NAME": SANDBOX,
+    "SIGNADOT_SANDBOX_NAME": SANDBOX,
+}
+_MOST, _LONGEST = 2_000, 8 * 1024
+"""Statements, and characters of one: what is beyond them is data, and some rules look at each word more than once."""
+_SECRET = re.compile(r"(^|[-_])(password|passwd|passphrase|token|dsn|credentials?|apikey|connection[-_]string)$")
+_KEY = re.compile(r"(^|[-_])(api|secret|private|encryption|signing)[-_]?(access[-_])?key$")
+
+
+def names_a_secret(name: str) -> bool:
+    """Whether whoever calls something so means a secret; `secret` alone is as often the name of one."""
+    return bool(_SECRET.search(name.lower()) or _KEY.search(name.lower()))
+
+
+class StepView:
+    """One step, with the way to it."""
+
+    def __init__(self, plugin: PluginView, step: Step, keys: Path) -> None:
+        self.plugin = plugin
+        self.step = step
+        self.keys = keys
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.keys[-2:]
+
+    @property
+    def script_keys(self) -> Path:
+        return (*self.keys, "script")
+
+    @functools.cached_property
+    def script(self) -> Script:
+        """Its script; an empty one, of no interpreter, if it has another kind of work."""
+        return shell.read(self.step.script or "")
+
+    @functools.cached_property
+    def statements(self) -> list[Statement]:
+        """The statements of its shell script, if it is one."""
+        found = itertools.islice(self.script.statements, _MOST) if self.script.is_shell else ()
+        return [each for each in found if len(each.text) <= _LONGEST]
+
+    @functools.cached_property
+    def made_of(self) -> dict[str, frozenset[str]]:
+        """What each variable of its shell script is made of."""
+        known = {**BUILT_IN}
+        for item in self.step.inputs:
+            known[item.env] = OUTPUT if item.value_from_step else PARAM
+        return shell.made_of(self.statements, known)
+
+    @functools.cached_property
+    def secret_variables(self) -> frozenset[str]:
+        """The variables that hold secrets, as far as can be told."""
+        found = {item.env for item in self.step.inputs if item.env and self.plugin.is_sensitive(item)}
+        found |= self.plugin.secret_environment
+        for output in self.step.outputs:
+            if output.sensitive and output.value_from_path:
+                found |= self._written_to(output.value_from_path)
+        found |= {
+            name for statement in self.statements for name in shell.expanded(statement.text) if names_a_secret(name)
+        }
+        return frozenset(found - BUILT_IN.keys())
+
+    @functools.cached_property
+    def secret_files(self) -> frozenset[str]:
+        """The files that hold secrets: of inputs and of outputs."""
+        read = {item.path for item in self.step.inputs if item.path and self.plugin.is_sensitive(item)}
+        return frozenset(read | {o.value_from_path for o in self.step.outputs if o.sensitive and o.value_from_path})
+
+    def writes(self, path: str) -> Iterator[Statement]:
+        """The statements whose output goes to a file."""
+        wanted = re.compile(rf">>?\s*[\"']?{re.escape(path)}(?![\w./-])")
+        return (each for each in self.statements if wanted.search(each.text))
+
+    def _written_to(self, path: str) -> set[str]:
+        """The variable that is written to a file, where it is one alone: what is beside another may be no secret."""
+        written = [shell.expanded(each.text) for each in self.writes(path)]
+        return set().union(*(names for names in written if len(names) == 1))
+
+
+class PluginView:
+    """A plugin: its steps, and what holds for all of them."""
+
+    def __init__(self, spec: PluginSpec, keys: Path = ("spec",)) -> None:
+        self.spec = spec
+        self.keys = keys
+        self.create = [StepView(self, step, (*keys, "create", at)) for at, step in enumerate(spec.create)]
+        self.delete = [StepView(self, step, (*keys, "delete", at)) for at, step in enumerate(spec.delete)]
+        self._outputs = {(step.name, out.name): out for step in (*spec.create, *spec.delete) for out in step.outputs}
+
+    @property
+    def steps(self) -> list[StepView]:
+        return [*self.create, *self.delete]
+
+    def producer(self, item: Input) -> Output | None:
+        """The output that an input takes, if it is another step's and is there."""
+        wanted = item.value_from_step
+        return self._outputs.get((wanted.name, wanted.output)) if wanted else None
+
+    def is_created(self, item: Input) -> bool:
+        """Whether an input is the output of a create step, which may never have been made."""
+        return item.value_from_step is not None and item.value_from_step.name in {s.name for s in self.spec.create}
+
+    def is_sensitive(self, item: Input) -> bool:
+        """Whether an input holds a secret."""
+        output = self.producer(item)
+        return output is not None and (output.sensitive or output.value_from_secret is not None)
+
+    @functools.cached_property
+    def secret_environment(self) -> frozenset[str]:
+        """The variables that the pod template takes from Secrets, and whose names are those of secrets."""
+        try:
+            overlay: Any = yaml.safe_load(self.spec.runner.pod_template_overlay)
+            containers = overlay["spec"]["containers"]
+            found = [env for container in containers for env in container.get("env") or ()]
+            taken = {env["name"] for env in found if "secretKeyRef" in (env.get("valueFrom") or {})}
+        except (yaml.YAMLError, LookupError, TypeError, AttributeError):
+            return frozenset()
+        return frozenset(name for name in taken if isinstance(name, str) and names_a_secret(name))

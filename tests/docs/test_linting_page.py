@@ -1,0 +1,17 @@
+"""The page on linting: its commands do what it shows, and its table is the program's own."""
+
+from dayfly.lint import as_tables
+from docs.conftest import ROOT, Person
+
+PAGE = ROOT / "docs" / "linting.md"
+
+
+def test_the_page_shows_what_lint_prints(person: Person):
+    person.environment["PATH"] += f":{ROOT}"
+    found = person.follow(PAGE)
+    assert not found, "\n".join(found)
+
+
+def test_the_page_has_every_rule():
+    """Made by: python -c 'from dayfly.lint import as_tables; print(as_tables())'."""
+    assert PAGE.read_text().partition("## All rules\n\n")[2].strip() == as_tables().strip()

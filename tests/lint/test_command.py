@@ -1,0 +1,248 @@
+"""`dayfly plugin lint` as people, editors and code hosts meet it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from sarif_pydantic import Sarif
+
+from dayfly.cli import linting, plugin
+from dayfly.cli.exits import CliError
+from dayfly.lint import RULES
+from dayfly.spec.errors import SpecError
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+TWO = """\
+name: app@1.0.0
+spec:
+  runner: {image: postgres}
+  create:
+  - name: make
+    script: "@{embed: ./make.sh}"
+  delete:
+  - name: remove
+    script: |
+      #!/bin/sh
+      dropdb --if-exists "app_$DAYFLY_RESOURCE_ID"
+"""
+MAKE = """\
+#!/bin/sh
+set -eu
+
+createdb everybodys
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With a plugin that has two mistakes, one of them in a script beside it, and no shellcheck."""
+    (tmp_path / "plugin.yaml").write_text(TWO)
+    (tmp_path / "make.sh").write_text(MAKE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    return tmp_path
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(plugin.command, ["lint", *words], standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return done.return_value, done.stdout, done.stderr
+
+
+def test_the_text_has_place_code_mistake_and_advice(folder: Path):
+    code, out, err = run()
+    assert code == 1
+    assert out.splitlines() == [
+        "make.sh:4: DF202 spec.create[0].script: makes something under the same name in every sandbox",
+        f"    {RULES['DF202'].advice}",
+        'plugin.yaml:3: DF601 spec.runner.image: "postgres" has no tag',
+        f"    {RULES['DF601'].advice}",
+    ]
+    assert err.splitlines() == ["2 mistakes found.", f"note: {linting.NO_SHELLCHECK}"]
+
+
+def test_json_has_the_same(folder: Path):
+    code, out, _ = run("plugin.yaml", "-o", "json")
+    first, second = json.loads(out)
+    assert (code, second["code"], second["line"], second["column"]) == (1, "DF601", 3, 12)
+    assert first == {
+        "code": "DF202",
+        "rule": "shared-name",
+        "file": "make.sh",
+        "line": 4,
+        "column": 0,
+        "path": "spec.create[0].script",
+        "problem": "makes something under the same name in every sandbox",
+        "advice": RULES["DF202"].advice,
+    }
+
+
+def test_sarif_is_read_by_a_reader_of_it(folder: Path):
+    code, out, err = run("-f", "plugin.yaml", "-o", "sarif")
+    assert (code, err) == (1, "")
+    log = Sarif.model_validate_json(out)
+    [ran] = log.runs
+    assert (log.version, ran.tool.driver.name) == ("2.1.0", "dayfly")
+    assert [rule.id for rule in ran.tool.driver.rules] == sorted(RULES)
+    found = [(each.rule_id, ran.tool.driver.rules[each.rule_index].id) for each in ran.results]
+    assert found == [("DF202", "DF202"), ("DF601", "DF601")]
+    place = ran.results[0].locations[0].physical_location
+    assert (place.artifact_location.uri, place.region.start_line) == ("make.sh", 4)
+    assert linting.NO_SHELLCHECK in out
+
+
+def test_nothing_found_is_0_in_each_form(folder: Path):
+    (folder / "make.sh").write_text(MAKE.replace("everybodys", '"app_$DAYFLY_RESOURCE_ID"'))
+    assert run("--ignore", "DF601")[:2] == (0, "")
+    assert run("--ignore", "DF601", "-o", "json")[:2] == (0, "[]\n")
+    code, out, _ = run("--ignore", "DF601", "-o", "sarif")
+    assert (code, Sarif.model_validate_json(out).runs[0].results) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "codes"),
+    [
+        ("--select DF2", ["DF202"]),
+        ("--select df601,DF202", ["DF202", "DF601"]),
+        ("--select DF2 --select DF6", ["DF202", "DF601"]),
+        ("--ignore DF2", ["DF601"]),
+        ("--select DF2 --ignore DF202", []),
+        ("--ignore DF", []),
+    ],
+)
+def test_rules_are_chosen_by_their_beginning(folder: Path, words: str, codes: list[str]):
+    _, out, _ = run("-o", "json", *shlex.split(words))
+    assert [each["code"] for each in json.loads(out)] == codes
+
+
+def test_a_rule_that_nobody_knows_is_refused(folder: Path):
+    with pytest.raises(CliError, match='no rule\'s code begins with "DF9"') as raised:
+        run("--select", "DF9")
+    assert raised.value.code == 2
+    with pytest.raises(CliError, match='there is no rule "DF999"') as raised:
+        run("--explain", "DF999")
+    assert raised.value.code == 2
+
+
+def test_a_rule_is_explained(folder: Path):
+    code, out, _ = run("--explain", "df202")
+    assert code == 0
+    assert out.splitlines()[:3] == ["DF202 shared-name", RULES["DF202"].wrong, RULES["DF202"].advice]
+
+
+def test_what_cannot_be_read_is_the_callers_mistake(folder: Path):
+    with pytest.raises(CliError, match=r"nothing\.yaml: no such file") as raised:
+        run("nothing.yaml")
+    assert raised.value.code == 2
+    (folder / "empty.yaml").write_text("# nothing\n")
+    with pytest.raises(CliError, match="contains no document"):
+        run("empty.yaml")
+    with pytest.raises(SpecError, match="--set"):
+        run("--set", "image")
+
+
+def test_all_that_apply_refuses_is_told_at_once_beside_the_advice(folder: Path):
+    (folder / "make.sh").unlink()
+    (folder / "other.yaml").write_text(TWO.replace('"@{embed: ./make.sh}"', "createdb everybodys"))
+    (folder / "third.yaml").write_text("name: [\n")
+    code, out, _ = run("-o", "json", "other.yaml", "plugin.yaml", "third.yaml")
+    told = [(each["file"], each["code"]) for each in json.loads(out)]
+    assert code == 1
+    assert told == [
+        ("other.yaml", "DF601"),
+        ("other.yaml", "DF101"),
+        ("plugin.yaml", "DF101"),
+        ("third.yaml", "DF101"),
+    ]
+
+
+def test_a_comment_silences_one_rule_in_its_line_or_the_next(folder: Path):
+    (folder / "make.sh").write_text(MAKE.replace("everybodys", "everybodys  # dayfly: ignore=DF202"))
+    assert run("--select", "DF202")[0] == 0
+    (folder / "make.sh").write_text(MAKE.replace("createdb", "# on purpose; dayfly: ignore=DF301, DF202\ncreatedb"))
+    assert run("--select", "DF202")[0] == 0
+    (folder / "make.sh").write_text(MAKE.replace("everybodys", "everybodys  # dayfly: ignore=DF203"))
+    assert run("--select", "DF202")[0] == 1
+    (folder / "make.sh").write_text(MAKE.replace("set -eu", "set -eu  # dayfly: ignore=DF202"))
+    assert run("--select", "DF202")[0] == 1
+
+
+def test_nothing_is_said_of_a_value_whose_variable_is_not_given(folder: Path):
+    webhook = TWO.replace('script: "@{embed: ./make.sh}"', "webhook: {method: GET, url: '@{server}/x'}")
+    (folder / "plugin.yaml").write_text(webhook.replace("image: postgres}", "image: '@{image}'}"))
+    assert run()[0] == 0
+    assert json.loads(run("--set", "image=postgres", "-o", "json")[1])[0]["code"] == "DF601"
+    assert json.loads(run("--set", "server=nowhere", "-o", "json")[1])[0]["code"] == "DF101"
+
+
+def test_plugins_within_a_sandbox_are_looked_at_too(folder: Path):
+    spec = yaml.safe_load(TWO)["spec"]
+    spec["create"][0]["script"] = MAKE
+    sandbox = {"name": "s", "spec": {"cluster": "local", "resources": [{"name": "db", "spec": spec}]}}
+    (folder / "plugin.yaml").write_text(yaml.safe_dump(sandbox))
+    _, out, _ = run("-o", "json")
+    assert sorted((each["code"], each["path"]) for each in json.loads(out)) == [
+        ("DF202", "spec.resources[0].spec.create[0].script"),
+        ("DF601", "spec.resources[0].spec.runner.image"),
+    ]
+
+
+def test_a_shellcheck_that_does_not_answer_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    program = folder / "shellcheck"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    with pytest.raises(CliError, match="shellcheck does not answer as it should"):
+        run()
+
+
+def test_shellcheck_finds_its_mistakes_in_the_line_of_the_script(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    (folder / "make.sh").write_text("#!/bin/sh\nset -eu\n\nmkdir /srv/$DAYFLY_RESOURCE_ID $1\n")
+    code, out, err = run("--select", "DF502")
+    assert (code, "note:" in err) == (1, False)
+    assert out.startswith(
+        "make.sh:4: DF502 spec.create[0].script: Double quote to prevent globbing and word splitting (SC2086)"
+    )
+
+
+def test_what_is_no_text_and_what_is_hostile_ends_nothing(folder: Path):
+    """A file may come from anybody's change: it is read, and nothing of it runs."""
+    (folder / "plugin.yaml").write_bytes(TWO.encode() + b"\xff")
+    assert json.loads(run("-o", "json")[1])[0]["code"] == "DF101"
+    (folder / "plugin.yaml").write_text(TWO)
+    long = "kubectl create x --dry-run " * 4000
+    for script in (
+        f"#!/bin/sh\n{long}",
+        "#!/bin/sh\n'" + long.replace(" ", "\n"),
+        "#!/bin/sh\n" + "if a\n" * 20_000,
+        "#!/bin/sh\n" + "$(" * 60_000,
+        "#!/bin/sh\n" + "'" * 9999,
+        "#!/bin/sh\n" + "x <<EOF\n" * 999,
+        "#!\n",
+        "#!/usr/bin/env -S sh\n((((`$({",
+    ):
+        (folder / "make.sh").write_text(script)
+        run("-o", "json")
+    (folder / "make.sh").write_text("#!/bin/sh\ntouch ran; $(touch ran) `touch ran`\n")
+    run()
+    assert not (folder / "ran").exists()
+
+
+def test_the_hook_of_pre_commit_calls_what_is_there(folder: Path):
+    [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert {"id", "name", "entry", "language", "files"} <= hook.keys()
+    program, *words = shlex.split(hook["entry"])
+    assert (program, words[0]) == ("dayfly", "plugin")
+    shutil.copy(folder / "plugin.yaml", folder / "other-plugin.yaml")
+    done = CliRunner().invoke(plugin.command, [*words[1:], "plugin.yaml", "other-plugin.yaml"], standalone_mode=False)
+    assert (done.return_value, done.stdout.count("DF601")) == (1, 2)
