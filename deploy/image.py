@@ -68,7 +68,7 @@ PIP_S = 15 * 60  # with a compiler to fetch, and both runners to build, on a bus
 INDEX = "see whether this machine's package index answers (pip config list, PIP_INDEX_URL), then try again"
 
 # All that ends up in the image, or decides how.
-SOURCES = ("src", "runner", "requirements/operator.txt", "pyproject.toml", "scripts/wheel.py")
+SOURCES = ("src", "runner", "examples", "requirements/operator.txt", "pyproject.toml", "scripts/wheel.py")
 SOURCES += ("deploy/image.py", "testcluster/images.py")
 
 

@@ -1,4 +1,4 @@
-"""What `pip install .` puts into the wheel beside our modules: the runner, for either architecture."""
+"""What `pip install .` puts into the wheel beside our modules: the runner, for either architecture, and the gallery."""
 
 import os
 import subprocess
@@ -27,3 +27,8 @@ class Runners(BuildHookInterface):
             build = Path(self.root, "runner", "build.sh")
             subprocess.run([build, program, architecture], check=True, env=environment)
             build_data["force_include"][str(program)] = f"dayfly/runners/{architecture}"
+        examples = Path(self.root, "examples")
+        for plugin in sorted(examples.glob("*/plugin.yaml")):  # what `dayfly plugin init --from` can begin with
+            for path in sorted(plugin.parent.rglob("*")):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    build_data["force_include"][str(path)] = f"dayfly/gallery/{path.relative_to(examples)}"

@@ -57,6 +57,15 @@ def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "dayfly"
 
 
+def test_a_plugin_can_begin_with_an_example(program: Path, tmp_path: Path):
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+    for words in (["init", "notes", "--from", "sqlite-notes"], ["lint", "notes", "--ignore", "DF502"], ["init", "own"]):
+        subprocess.run([program, "plugin", *words], check=True, cwd=tmp_path, env=environment)
+    copied, original = (folder / "provision.py" for folder in (tmp_path / "notes", ROOT / "examples" / "sqlite-notes"))
+    assert copied.read_bytes() == original.read_bytes()
+    assert (tmp_path / "own" / "test.sh").stat().st_mode & 0o111
+
+
 def test_it_lives_a_sandbox(program: Path, tmp_path: Path):
     """With an empty HOME and nothing of the checkout within reach."""
     journal, home = tmp_path / "journal", tmp_path / "home"

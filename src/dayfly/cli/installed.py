@@ -19,6 +19,12 @@ def packaged_runner() -> Path | None:
     return program if os.access(program, os.X_OK) else None
 
 
+def gallery() -> Path:
+    """The folder of the examples: the checkout's, or what the package brought along of it."""
+    root = checkout()
+    return root / "examples" if root else Path(__file__).resolve().parents[1] / "gallery"
+
+
 def operators_part() -> str:
     """How one comes to what speaks with clusters."""
     root = checkout()

@@ -1,4 +1,4 @@
-"""`dayfly plugin`: apply, get, list, delete; and lint, for whoever writes one."""
+"""`dayfly plugin`: apply, get, list, delete; init and lint, for whoever writes one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dayfly.spec import semver
 
 @click.group("plugin")
 def command() -> None:
-    """Check, apply, get, list and delete resource plugins (rp). Published versions never change."""
+    """Begin, check, apply, get, list and delete resource plugins (rp). Published versions never change."""
 
 
 @command.command("apply")
@@ -136,6 +136,19 @@ def lint(
         linting.explain(explain)
         return Exit.OK
     return linting.report((*paths, *files) or (".",), sets, select, ignore, output)
+
+
+@command.command("init")
+@click.argument("folder", metavar="DIR", type=click.Path())
+@click.option("--from", "example", metavar="NAME", help="Copy this example of the gallery.")
+def init(folder: str, example: str | None) -> None:
+    """Begin a plugin: a new folder with a plugin, a sandbox, a README and a test that passes at once.
+
+    DIR becomes the plugin's name. What is there already is never changed.
+    """
+    from dayfly.cli import beginning
+
+    beginning.begin(folder, example)
 
 
 def _params(spec: Any) -> list[str]:

@@ -31,7 +31,7 @@ _VERBS = {
     "plan": "Show what files would do, without doing it.",
     "manifest": "Print what is in files as objects for kubectl.",
     "sandbox": "Apply, get, list and delete sandboxes (sb).",
-    "plugin": "Check, apply, get, list and delete resource plugins (rp).",
+    "plugin": "Begin, check, apply, get, list and delete resource plugins (rp).",
     "get": "Show how sandboxes and resources stand, or one with its steps.",
     "logs": "Show the logs of a sandbox's steps and forks.",
     "why": "Explain what a sandbox is waiting for, down to the root cause.",

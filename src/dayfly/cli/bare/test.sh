@@ -1,0 +1,14 @@
+#!/bin/sh
+# Looks for mistakes, makes the resource, uses it, has it removed, and looks whether anything is left.
+set -eu
+cd "$(dirname -- "$0")"
+root=$(mktemp -d)
+trap 'rm -rf -- "$root"' EXIT
+
+dayfly plugin lint .
+dayfly plan -f . --set "root=$root"
+dayfly with -f plugin.yaml -p "root=$root" -e THING=make.path -- sh -c 'test -d "$THING"'
+
+left=$(ls -A -- "$root")
+[ -z "$left" ] || { echo "left over: $left" >&2; exit 1; }
+echo 'made, used and removed; nothing is left'
