@@ -230,7 +230,7 @@ class TestToken:
     @pytest.mark.parametrize(
         ("address", "url"),
         [
-            ("10.0.0.7", "https://10.0.0.7:8443/state/box-1/stack"),
+            ("127.0.0.7", "https://127.0.0.7:8443/state/box-1/stack"),
             ("fd00::7", "https://[fd00::7]:8443/state/box-1/stack"),
             ("None", "https://dayfly-state.dayfly-system.svc:8443/state/box-1/stack"),
         ],
