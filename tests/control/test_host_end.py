@@ -170,6 +170,14 @@ async def test_a_birth_that_may_be_of_a_run_that_was_forgotten_is_to_be_offered_
     assert fresh.verdict is Verdict.TAKEN
 
 
+async def test_of_an_order_that_is_carried_out_nothing_is_kept(heard: Heard) -> None:
+    """A control plane sends them for as long as the host lives."""
+    for number in (2, 3):
+        await heard.told(offer(number))
+    await asyncio.sleep(0)
+    assert not heard.host.end._tasks
+
+
 async def test_once_it_is_closed_nobody_hears_it(heard: Heard) -> None:
     await heard.host.end.close()
     assert await heard.told(offer(2)) == []

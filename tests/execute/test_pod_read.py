@@ -308,9 +308,11 @@ def test_a_deadline_that_is_long_over_is_said_of_its_node():
     assert late.fact.dead_by == 2_000 + UNIT.timeouts.run_ms + UNIT.timeouts.grace_ms + read.SKEW_MS
 
 
-def test_a_pod_that_no_node_takes_says_since_when():
-    refusal = {"type": "PodScheduled", "status": "False", "reason": "", "message": "no node", "lastTransitionTime": NOW}
-    fact = fact_of(told({"phase": "Pending", "conditions": [refusal]}, {"nodeName": ""}))
-    assert fact == Waiting(since=2_000, reason="Unschedulable", message="no node", placed=False)
+def test_a_pod_that_no_node_takes_says_since_when_and_the_schedulers_own_reason():
+    refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW}
+    for reason, shown in (("", "Unschedulable"), ("SchedulerError", "SchedulerError")):
+        conditions = [refusal | {"reason": reason}]
+        fact = fact_of(told({"phase": "Pending", "conditions": conditions}, {"nodeName": ""}))
+        assert fact == Waiting(since=2_000, reason=shown, message="no node", placed=False)
     fresh = fact_of(told({"phase": "Pending"}, {"nodeName": ""}, creationTimestamp=NOW))
     assert fresh == Waiting(since=2_000, reason="Starting", message="is being placed on a node", placed=False)

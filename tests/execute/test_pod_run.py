@@ -35,6 +35,7 @@ MANIFEST = {
 def another(**metadata):
     made = copy.deepcopy(MANIFEST)
     made["metadata"] |= metadata
+    made["metadata"] = {field: value for field, value in made["metadata"].items() if value is not None}
     return made
 
 
@@ -62,6 +63,7 @@ def test_one_that_an_earlier_try_has_made_is_ours():
         {"annotations": {names.NONCE_ANNOTATION: "nonce-2"}},
         {"finalizers": []},
         {"ownerReferences": []},
+        {"annotations": None, "finalizers": None, "ownerReferences": None},
         {"ownerReferences": [OWNER | {"uid": "another"}]},
     ],
 )

@@ -51,16 +51,50 @@ async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, name,
     assert (containers.isolation, containers.fork_isolation, containers.apart) == ("none", "full", True)
 
 
+async def test_what_has_no_image_runs_as_a_process(tmp_path, folder, monkeypatch):
+    """A webhook is sent by the machine itself, whatever engine its steps have."""
+    begun = []
+
+    async def start(self, *what):
+        begun.append(what)
+        return 7
+
+    monkeypatch.setattr(Processes, "start", start)
+    webhook = Unit(name="make", kind="webhook")
+    assert await engine(tmp_path, "podman").start(folder, webhook) == 7
+    assert begun == [(folder, webhook)]
+    assert not (tmp_path / "called").exists()
+
+
+async def test_what_is_typed_at_the_servers_terminal_is_not_for_the_step(tmp_path, folder):
+    containers = engine(tmp_path, "podman")
+    (tmp_path / "podman").write_text(f"#!/bin/sh\ncat > {tmp_path}/typed\n")
+    ours, typed = os.pipe()
+    os.write(typed, b"secret")
+    os.close(typed)
+    before = os.dup(0)
+    os.dup2(ours, 0)
+    try:
+        child = await containers.start(folder, STEP)
+        await asyncio.to_thread(os.waitpid, child, 0)
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(ours)
+    assert (tmp_path / "typed").read_bytes() == b""
+
+
 @pytest.mark.parametrize(("name", "at_once"), [("podman", ["--time", "0"]), ("docker", [])])
 def test_its_container_is_taken_away_by_the_same_name(tmp_path, folder, name, at_once):
     engine(tmp_path, name).clear(folder)
     assert (tmp_path / "called").read_text().splitlines() == ["rm", "--force", *at_once, "dayfly-run.db.make.2"]
 
 
-def test_a_container_that_was_never_there_is_as_good_as_gone(tmp_path, folder):
+def test_a_container_that_was_never_there_is_as_good_as_gone_and_nobody_is_told(tmp_path, folder, capfd):
     containers = engine(tmp_path, "docker")
-    (tmp_path / "docker").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "docker").write_text("#!/bin/sh\necho done; echo no such container >&2; exit 1\n")
     containers.clear(folder)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(("isolation", "apart"), [("full", True), ("none", False)])

@@ -19,6 +19,9 @@ EQUIVALENT: dict[str, str] = {
         f"execute/host_end.py HostEnd.__init__: 0 -> 1 ({number})": "the first greeting, before which nothing is heard, sets it"
         for number in (1, 2, 3)
     },
+    "execute/outputs.py foreseen: True -> False": "the ledger asks that of claims alone, and an end is none",
+    "execute/pod/read.py _removed_at: 0 -> 1 (1)": "a moment in unix milliseconds that is over: nothing was claimed at 0",
+    "execute/process/place.py open_place: 8 -> 9": "so many bytes at random are told apart as well",
     "execute/webhook/exchange.py _first: left <= 0 -> (left < 0)": (
         "at the very end of its time a connection is made without waiting, and there is none either"
     ),

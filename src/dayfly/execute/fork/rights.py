@@ -130,7 +130,7 @@ class _Comparison:
     def _environment(self, item: _Object, before: _Object, here: str) -> Iterator[Problem]:
         for path, variable in _new(item, before, "env", here):
             source = variable.get("valueFrom") if isinstance(variable, dict) and len(variable) == 2 else None
-            if source is not None and _canonical(source) in self._values:
+            if _canonical(source) in self._values:
                 continue
             if self._home:
                 yield from _judged(shape.HOME_VARIABLE, variable, path)
