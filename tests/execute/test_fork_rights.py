@@ -301,6 +301,9 @@ class TestRefused:
     def test_many_at_once_are_counted(self):
         said = _refusal(pod(hostNetwork=True, hostPID=True, hostIPC=True, nodeName="x", priority=1))
         assert "; and 2 more" in said
+        said = _refusal(pod(hostNetwork=True, hostPID=True, hostIPC=True))
+        assert all(field in said for field in ("hostNetwork", "hostPID", "hostIPC"))
+        assert "more. Leave" not in said
 
     def test_our_own_keys_even_where_all_is_free(self):
         """The operator writes the Deployment and the cluster's controllers its pods: no policy of ours would see it."""

@@ -296,6 +296,16 @@ def test_its_grace_is_no_part_of_the_time_that_it_had_to_be_placed(deleted, grac
     assert fact_of(told(status, {"nodeName": ""}, **meta)).reason == reason
 
 
+def test_a_pod_that_went_a_moment_before_its_time_was_over_was_deleted():
+    """The server tells whole seconds: the second in which its deletion was asked for counts as over, and no more."""
+    refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW[:-3] + "01Z"}
+    removed = {"deletionTimestamp": "1970-01-01T00:10:00Z", "deletionGracePeriodSeconds": 0}
+    pod = told({"phase": "Pending", "conditions": [refusal]}, {"nodeName": ""}, **removed)
+    for claimed_at, reason in ((1_000, "StartDeadlineExceeded"), (1_001, "Deleted")):
+        record = msgspec.structs.replace(RECORD, claimed_at=claimed_at)
+        assert read.pod(pod, unit=UNIT, record=record, nonce="n", now=2_000).fact.reason == reason
+
+
 def test_a_deadline_that_is_long_over_is_said_of_its_node():
     late = read.pod(
         told({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]}),

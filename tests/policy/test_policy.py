@@ -271,6 +271,14 @@ def test_outputs_of_another_step_beside_the_order():
     assert policy.check(pod, both) == []
 
 
+def test_a_kind_of_source_that_is_null_is_none():
+    several = {"configMap": {"name": "x"}, "secret": None}
+    assert check(volume(projected={"sources": [several]})) == []
+    assert check(volume(projected={"sources": [several | {"secret": {"name": "x"}}]})) == [
+        "spec.volumes[0].projected.sources[0] needs exactly one kind of source"
+    ]
+
+
 ORDER = {"path": "order", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.annotations['dayfly.dev/order']"}}
 UID = {"path": "uid", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}}
 

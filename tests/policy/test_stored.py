@@ -42,6 +42,14 @@ def test_what_an_overlay_brings_is_the_administrators_to_change():
     assert policy.restored(stored, rendered) == []
 
 
+def test_what_was_left_open_is_for_the_cluster_to_fill_in():
+    """Where pods may be as they like, an administrator's webhook makes them stricter."""
+    rendered, stored = copy.deepcopy(merged({})), seen()
+    del rendered["spec"]["containers"][0]["securityContext"]
+    stored["spec"]["containers"][0]["securityContext"] = {"readOnlyRootFilesystem": True}
+    assert policy.restored(stored, rendered) == []
+
+
 @pytest.mark.parametrize(
     ("change", "path"),
     [

@@ -82,6 +82,7 @@ FAULTS = {
     "not JSON": (lambda *_: answer(200, b"<html>"), "AnswerNotJSON"),
     "nothing found": (lambda *_: answer(200, {"no": 1}), "AnswerUnfit"),
     "redirect": (lambda *_: answer(302, b"", location="http://127.0.0.1:1/"), "Redirected"),
+    "a bad request": (lambda *_: answer(400), "UnexpectedStatus"),
     "no": (lambda *_: answer(422, {"error": "no"}), "UnexpectedStatus"),
     "too many": (lambda *_: answer(429), "AnswerLost"),
     "unavailable": (lambda *_: answer(503), "AnswerLost"),
