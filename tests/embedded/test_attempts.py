@@ -266,9 +266,14 @@ class TestCancelling:
         """The child that we have is the engine's."""
         told.starter.slow = True
         engine, runner = await sleeper(), await sleeper()
-        told.folder.tell(watch=os.pidfd_open(runner.pid))
-        told.attempts._watched[KEY] = watched(told, pidfd=os.pidfd_open(engine.pid), **record)
+        of_runner, of_engine = os.pidfd_open(runner.pid), os.pidfd_open(engine.pid)
+        told.folder.tell(watch=of_runner)
+        told.attempts._watched[KEY] = watched(told, pidfd=of_engine, **record)
         told.attempts.cancel(KEY)
+        os.fstat(of_engine)  # it is watched still
+        if not record:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(of_runner)
         asked, other = (engine, runner) if record else (runner, engine)
         assert await asked.wait() == -signal.SIGTERM
         assert other.returncode is None

@@ -10,6 +10,7 @@ import urllib.request
 
 import pytest
 
+from dayfly.embedded.forks import Ports
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 from embedded.machine import until
@@ -279,6 +280,16 @@ async def test_no_two_are_promised_one_port(machine, monkeypatch):
     ports = machine.host._engine.ports
     assert [ports.of("u", name) for name in ("fork:default/a", "fork:default/b")] == [40001, 40002]
     assert ports.of("u", "fork:default/a") == 40001
+    ports.forget("u")
+
+
+async def test_what_a_server_before_has_promised_is_nobody_elses(machine, monkeypatch):
+    named = iter([40001, 40001, 40002])
+    monkeypatch.setattr("dayfly.embedded.forks._any_free", lambda: next(named))
+    ports = machine.host._engine.ports
+    assert ports.of("u", "fork:default/a") == 40001
+    after = Ports(machine.host._engine.attempts.place)
+    assert [after.of("u", name) for name in ("fork:default/a", "fork:default/b")] == [40001, 40002]
     ports.forget("u")
 
 

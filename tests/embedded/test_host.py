@@ -1,5 +1,6 @@
 """The host as its link finds it: what it promises whoever asks, whatever its runs are at."""
 
+import fcntl
 import os
 import socket
 import sqlite3
@@ -43,6 +44,24 @@ class TestBeginning:
         assert (home / "lock").read_text() == str(os.getpid())
         assert home.stat().st_mode & 0o777 == 0o700
         os.close(descriptor)
+
+    def test_while_it_waits_for_whoever_looks_it_is_in_nobodys_way(self, monkeypatch, tmp_path):
+        """Two servers that begin at once would else take each other for one that only looks, and both give up."""
+        looks, other = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
+        fcntl.flock(looks, fcntl.LOCK_SH)
+        waited = []
+
+        def wait(seconds):
+            waited.append(seconds)
+            fcntl.flock(looks, fcntl.LOCK_UN)
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(other, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(beginning.time, "sleep", wait)
+        taken = beginning.take(tmp_path)
+        assert len(waited) == 1
+        for descriptor in (looks, other, taken):
+            os.close(descriptor)
 
     def test_on_a_disk_that_is_full_the_clock_numbers_servers(self, monkeypatch, tmp_path):
         def full(_ledger, _least):

@@ -47,6 +47,7 @@ EQUIVALENT: dict[str, str] = {
     "embedded/beginning.py take: time.sleep(0.001) -> pass": (
         "whoever only looks for a server has the lock for microseconds: without the pause it is asked for more often"
     ),
+    "embedded/engine.py Engine._heed_clock: 0 -> 1": "a gap is never of so few milliseconds: that is the clock being steered",
     "embedded/executors.py ForkExecutor.objections: ((step.id, self._objection(live, step)) for step in live.pla ... lues() "
     "if step.unit.fork) -> ((step.id, self._objection(live, step)) for step in live.plan.kept.values())": (
         "all that a run keeps on this host derives from something"
