@@ -170,6 +170,14 @@ async def test_a_birth_that_may_be_of_a_run_that_was_forgotten_is_to_be_offered_
     assert fresh.verdict is Verdict.TAKEN
 
 
+async def test_in_another_session_numbers_begin_anew(heard: Heard) -> None:
+    await heard.told(offer(2))
+    await heard.told(wire.Lease(session=1, number=9, uid="u", until=90))
+    heard.greet("another")
+    await heard.told(wire.Lease(session=2, number=2, uid="u", until=120))
+    assert heard.host.leases["u"] == 120
+
+
 async def test_of_an_order_that_is_carried_out_nothing_is_kept(heard: Heard) -> None:
     """A control plane sends them for as long as the host lives."""
     for number in (2, 3):

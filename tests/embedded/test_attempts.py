@@ -178,6 +178,18 @@ async def sleeper():
     return await asyncio.create_subprocess_exec("sleep", "60")
 
 
+async def test_what_is_closed_watches_nothing_any_more(told):
+    process = await sleeper()
+    told.folder.tell(observe=Running(since=5), watch=os.pidfd_open(process.pid))
+    told.attempts.adopt(KEY, UNIT, msgspec.structs.replace(told.record, **KEPT))
+    for _ in range(2):
+        told.attempts.close()
+        assert told.attempts.running_forks() == []
+    assert process.returncode is None, "it goes on"
+    process.kill()
+    await process.wait()
+
+
 class TestAdopting:
     @pytest.mark.parametrize(("record", "ready", "busy"), [({}, True, True), (KEPT, False, False)])
     async def test_one_that_runs_is_watched(self, told, record, ready, busy):
@@ -321,6 +333,14 @@ class TestReleasing:
         told.attempts.release(KEY)
         await asyncio.sleep(0)
         assert len(told.starter.cleared) == cleared, "once"
+
+    async def test_so_is_one_that_was_found_at_its_end(self, told):
+        """What began under another server, and was seen by this one only when it was over."""
+        told.folder.tell(observe=receipt.lost("gone"), release=True, leave_beginning=True)
+        told.starter.slow = True
+        told.attempts.adopt(KEY, UNIT, told.record)
+        told.attempts.release(KEY)
+        await until(lambda: len(told.starter.cleared) == 1)
 
 
 class TestEnding:

@@ -1,9 +1,18 @@
 """What forks tell the hooks of their sandbox on this machine: names, addresses, whether they answer; and what if not."""
 
+from types import SimpleNamespace
+
+import pytest
+
+from dayfly.embedded.forks import Baselines, teller
+from dayfly.execute.inputs import UntoldError
+from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import As, Baseline, ForkValue, Input
+from dayfly.spec.run import Run, State, UnitRecord
+from dayfly.spec.workload import Workload
 from embedded import documents as doc
 from embedded.machine import until
-from embedded.test_forks import declare, port
+from embedded.test_forks import NAME, declare, port
 
 OF = Baseline(kind="Deployment", namespace="default", name="app")
 
@@ -25,6 +34,36 @@ HOOKS = doc.hooks(
 
 def said(machine, name):
     return machine.journal.with_name(f"{machine.journal.name}.{name}").read_text()
+
+
+class TestTelling:
+    """What one fork tells, by itself."""
+
+    def told(self, *, state=State.CLAIMED, kept=True, port=80):
+        """The teller of a run whose fork was given a port once; its baseline is as it is now."""
+        baselines = Baselines()
+        baselines.take(Workload(name="app", command=("app",), port=port))
+        plan = SimpleNamespace(kept={NAME: SimpleNamespace(unit=doc.fork())} if kept else {})
+        run = Run(uid="u", target=doc.TARGET, plan="", units={NAME: UnitRecord(attempt=1, state=state)})
+        return teller(run, plan, baselines, SimpleNamespace(known=lambda *_: 40001), lambda _: True)
+
+    def test_where_it_answers(self):
+        assert [self.told()(item.fork) for item in READS] == ["http://127.0.0.1:40001/", "app", "true"]
+
+    @pytest.mark.parametrize("lack", [{"kept": False}, {"state": State.DONE}, {"state": State.VOID}])
+    def test_one_that_is_not_there_tells_nothing(self, lack):
+        for item in READS:
+            with pytest.raises(UntoldError) as refused:
+                self.told(**lack)(item.fork)
+            assert refused.value.reason == Reason.WAITING_FOR_FORKS
+
+    def test_what_its_baseline_has_no_port_for_any_more_is_no_address(self):
+        where, who, answers = READS
+        told = self.told(port=0)
+        assert (told(who.fork), told(answers.fork)) == ("app", "true")
+        with pytest.raises(UntoldError) as refused:
+            told(where.fork)
+        assert refused.value.reason == Reason.FORK_WITHOUT_PORT
 
 
 async def test_hooks_are_told_where_a_fork_answers_and_whether_it_does(machine):

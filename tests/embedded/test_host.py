@@ -63,6 +63,17 @@ class TestBeginning:
         for descriptor in (looks, other, taken):
             os.close(descriptor)
 
+    def test_a_runner_that_says_something_else_is_none_of_ours(self, tmp_path):
+        runner = tmp_path / "runner"
+        for said, found in (("isolation=user", "user"), ("version=1 isolation=none", "none"), ("usage: x", None)):
+            runner.write_text(f"#!/bin/sh\necho {said}\n")
+            runner.chmod(0o700)
+            if found:
+                assert beginning.isolation(str(runner)) == found
+            else:
+                with pytest.raises(AssertionError, match="probe says 'usage: x"):
+                    beginning.isolation(str(runner))
+
     def test_on_a_disk_that_is_full_the_clock_numbers_servers(self, monkeypatch, tmp_path):
         def full(_ledger, _least):
             raise LedgerError("the disk is full")

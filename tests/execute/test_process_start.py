@@ -31,8 +31,10 @@ def engine(tmp_path, name):
     return Containers(str(path), "/runner", Processes("/runner", "full", {}))
 
 
-@pytest.mark.parametrize(("name", "user"), [("podman", "0:0"), ("docker", f"{os.geteuid()}:{os.getegid()}")])
-async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, name, user):
+@pytest.mark.parametrize(("name", "user"), [("podman", "0:0"), ("docker", "1001:1002")])
+async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, monkeypatch, name, user):
+    monkeypatch.setattr(os, "geteuid", lambda: 1001)
+    monkeypatch.setattr(os, "getegid", lambda: 1002)
     containers = engine(tmp_path, name)
     child = await containers.start(folder, STEP)
     await asyncio.to_thread(os.waitpid, child, 0)
@@ -95,6 +97,14 @@ def test_a_container_that_was_never_there_is_as_good_as_gone_and_nobody_is_told(
     (tmp_path / "docker").write_text("#!/bin/sh\necho done; echo no such container >&2; exit 1\n")
     containers.clear(folder)
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_sends_webhooks_ends_with_it(tmp_path, monkeypatch):
+    closed = []
+    containers = engine(tmp_path, "podman")
+    monkeypatch.setattr(containers._processes, "close", lambda: closed.append("processes"))
+    containers.close()
+    assert closed == ["processes"]
 
 
 @pytest.mark.parametrize(("isolation", "apart"), [("full", True), ("none", False)])

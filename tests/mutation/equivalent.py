@@ -69,6 +69,10 @@ EQUIVALENT: dict[str, str] = {
     "operator/targets/sandbox.py SandboxTarget.heard: seen is None or _only_ours(change) -> (_only_ours(change))": (
         _ONE_OF_TWO
     ),
+    "operator/targets/targets.py Targets._stays: run is None or run.ledger.phase not in OVER or run.spec.hook is None -> "
+    "(run.ledger.phase not in OVER or run.spec.hook is None)": (
+        "the index of targets and the cache of runs hear of a run in one go: what the one names the other has"
+    ),
     "operator/targets/targets.py Targets._heard: item is None or not adapter.heard(change) -> "
     "(not adapter.heard(change))": _ONE_OF_TWO,
     "operator/monitoring/journal.py _told: assert_never(move) -> pass": "there is no other move: type checkers hold that",

@@ -112,6 +112,12 @@ def test_how_it_stands(found, ready, failed, standing, words):
     assert bool(said.message) is (standing is not R)
 
 
+def test_of_many_values_the_first_three_are_shown():
+    every = Verdict(when=Comparison(path="$.status.all[*]", in_=("Bound",)))
+    said = judged(thing(all=["a", "b", "c", "d"]), every)
+    assert said.message.endswith('is to be "Bound" and is "a", "b", "c"')
+
+
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: (

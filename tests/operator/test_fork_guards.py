@@ -139,6 +139,16 @@ class TestFollowing:
         assert found["metadata"]["annotations"][FORM_ANNOTATION] == fresh_form(alone)
         assert found["spec"]["replicas"] == 1
 
+    def test_one_that_nobody_has_claimed_gets_no_pods(self):
+        async def story():
+            alone = Alone()
+            alone.deployment(form="of before")
+            alone.service()
+            alone.look()
+            return await alone.keep()
+
+        assert played(story) == []
+
     def test_one_that_has_the_form_is_left_alone(self):
         async def story():
             alone = Alone()

@@ -283,8 +283,10 @@ def test_a_step_on_a_silent_node_is_followed_once_the_node_is_back():
         await asyncio.sleep(FIRST_S - 1)
         assert len(silent.asked) <= len(pods) + PATIENCE  # those that were under way, and no more
         silent.followers.follow(late, "run")
+        before = len(silent.asked)
         await asyncio.sleep(FIRST_S)
         assert "late" not in silent.asked
+        assert len(silent.asked) == before + 1, "of all that wait one asks whether it is back"
         silent.back = True
         await asyncio.sleep(4 * FIRST_S)
         assert silent.followers.nodes.silent() == 0

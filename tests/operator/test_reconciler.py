@@ -252,7 +252,7 @@ class TestKeeping:
     async def test_in_a_namespace_that_goes_its_end_is_worth_more_than_its_log(self, refusal, outputs):
         bench = Bench()
         bench.refusal = refusal
-        assert await self.keep(bench, ended(outputs)) is not bool(outputs)
+        assert await self.keep(bench, ended(outputs)) is (not outputs)
         assert [word for word, *_ in bench.done] == ["keep"]
 
     @pytest.mark.parametrize(
@@ -290,3 +290,14 @@ class TestPerforming:
         bench.run = None
         bench.reconciler.rest("box")
         await bench.reconciler.keep("box")
+
+    async def test_of_a_run_that_goes_while_it_is_looked_after_nothing_more_is_done(self):
+        bench = Bench()
+        await bench.turn()
+
+        async def keep(_sight):
+            bench.run = None
+
+        bench.reconciler.executors = SimpleNamespace(keep=keep)
+        await bench.reconciler.keep("box")
+        assert bench.done == []

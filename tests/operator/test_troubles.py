@@ -8,6 +8,7 @@ from rig.kubelet import Script
 from rig.scenes import RETRY, RETRY_UNITS, Scene, chain, gone, message, play, ready, wish
 from rig.world import World
 
+from dayfly.operator.cluster.objects import retries
 from kube.fake import Fault, Harm, Refusal
 
 RETRY_LIFE = Scene(RETRY, RETRY_UNITS, chain)
@@ -23,6 +24,11 @@ def pod_path(pod: dict) -> str:
 
 def running(world: World, unit: str):
     return lambda: world.cloud.starts(unit) > 0
+
+
+def test_of_an_annotation_for_retries_what_is_no_attempt_is_passed_over():
+    said = "db/drop=4 nonsense =1 db/make= a=-1 b=1.5 c=x=2 far=999999999 never=1000000000"
+    assert retries(said) == {"db/drop": 4, "c=x": 2, "far": 999_999_999}
 
 
 class TestPods:

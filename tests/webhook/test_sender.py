@@ -190,7 +190,9 @@ def test_find_tells_that_a_lost_request_was_carried_out(tmp_path):
         if request.method == "POST":
             return None
         asked.append(request.target)
-        return answer(404) if len(asked) < 3 else answer(200, {"id": "r-1", "state": "ok"})
+        if len(asked) < 3:
+            return answer((404, 300)[len(asked) - 1], {"id": "r-0", "state": "ok"})
+        return answer(200, {"id": "r-1", "state": "ok"})
 
     with Server(reply) as server:
         made = unit(
@@ -313,7 +315,8 @@ def test_the_program_that_is_asked_to_end_awaits_the_answer_to_what_it_has_sent(
         made = unit(server.url, outputs={"id": {"json_path": "$.id"}})
         _, environment = ordered(tmp_path, made, allowed=[server.name])
         command = [sys.executable, "-m", sender.__name__]
-        with subprocess.Popen(command, env={**os.environb, **environment}, stdout=subprocess.PIPE) as process:
+        environment |= {**os.environb, b"ODD\xff": b"of somebody whose shell allows that"}
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
             server.wait(1)
             process.send_signal(signal.SIGTERM)
             asked.set()

@@ -278,6 +278,15 @@ def test_its_sender_is_told_all_but_secrets_and_needs_no_library_for_plain_paths
     ]
 
 
+@pytest.mark.parametrize(("server", "allowed"), [("[::1]:80", "true"), ("[::2]:80", "false"), ("::1:80", "true")])
+def test_a_server_without_a_name_is_allowed_by_its_address(server, allowed):
+    """As it is written in a URL; whether the brackets are is nobody's concern."""
+    make = run(BOX, PLUGIN.replace("https://dns.example.com/v1/records", "http://[::1]/v1")).documents[0].pre_start[0]
+    place = Place(command=("python3",), folder="/f", allowed=frozenset({server}))
+    running = as_exec(make, place, run="u", name="db/make", record=NEVER, absent=[], sensitive=[])
+    assert f'"allowed":{allowed}' in running.exec.env["DAYFLY_WEBHOOK"]
+
+
 def test_a_document_that_nobody_checked_cannot_lead_elsewhere():
     make = run(BOX, PLUGIN.replace("https://dns.example.com/v1/records", "https://dns.example.com/"))
     unit = make.documents[0].pre_start[0]

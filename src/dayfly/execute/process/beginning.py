@@ -73,7 +73,6 @@ class Beginnings:
         for path in self._spare:
             with contextlib.suppress(OSError):
                 os.rmdir(path)
-        self._spare.clear()
 
     def _reuse(self, path: str) -> bool:
         # One that is there already is of an attempt that an older ledger knows nothing of: it may be running there.

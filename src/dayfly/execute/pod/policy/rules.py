@@ -102,12 +102,10 @@ def _keys(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
         for key, value in pod["metadata"][field].items():
             here = f"metadata.{field}[{key}]"
             domain, slash, _ = key.rpartition("/")
-            if key in own or (key, value) == ("app.kubernetes.io/managed-by", "dayfly"):
+            if key in own | _FREE_KEYS[field] or (key, value) == ("app.kubernetes.io/managed-by", "dayfly"):
                 continue
             if key.startswith(OURS):
                 yield here, "is Dayfly's own; choose another key"
-            elif key in _FREE_KEYS[field]:
-                continue
             elif slash and _is_system(domain):
                 yield here, "steers Kubernetes itself; leave it out"
             elif terms.keys.isdisjoint({key, f"{domain}/*", "*"}):

@@ -1,0 +1,43 @@
+"""What the server says of kinds and namespaces: asked before anything is made there."""
+
+import json
+
+from dayfly.execute.object.run import Objects
+from dayfly.kube.client import Client
+from dayfly.kube.transport import Request
+from kube.fake import FakeCluster
+from kube.fake.kinds import Kind
+
+JOB = Kind("batch", "v1", "jobs", "Job")
+
+
+class Bench:
+    """Objects of a cluster with jobs, at a time that the test sets."""
+
+    def __init__(self) -> None:
+        self.server = FakeCluster(seed=1, extra=[JOB])
+        self.server.controllers.settle = lambda: None  # what is being deleted stays
+        self.now = 1000.0
+        self.objects = Objects(Client(self.server.transport("operator"), seed=1), lambda: self.now)
+
+    def ask(self, method, path, body=None):
+        answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode()))
+        assert answer.status < 300, answer.body
+
+
+async def test_how_a_kind_is_served_is_believed_for_a_minute():
+    bench = Bench()
+    for now, asked in ((1000.0, 1), (1059.9, 1), (1060.0, 2), (1060.1, 2)):
+        bench.now = now
+        kind = await bench.objects.kind("batch/v1", "Job")
+        assert (kind.group, kind.plural) == ("batch", "jobs")
+        assert len(bench.server.calls) == asked
+
+
+async def test_a_namespace_is_ending_from_its_deletion_until_it_is_gone():
+    bench = Bench()
+    assert not await bench.objects.is_ending("shop"), "there is none"
+    bench.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop", "finalizers": ["example.org/x"]}})
+    assert not await bench.objects.is_ending("shop")
+    bench.ask("DELETE", "/api/v1/namespaces/shop")
+    assert await bench.objects.is_ending("shop")
