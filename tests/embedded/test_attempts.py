@@ -98,6 +98,16 @@ async def test_what_was_started_is_no_news_to_the_turn_that_did(bench):
     assert KEY in bench.attempts.busy
 
 
+@pytest.mark.parametrize("slow", [False, True])
+async def test_a_fork_waits_for_no_container(bench, slow):
+    """It is a process of this machine, whatever steps are."""
+    bench.starter.slow = slow
+    await bench.attempts.launch(KEY, UNIT, msgspec.structs.replace(bench.record, **KEPT), b"order")
+    fact = bench.fact()
+    assert isinstance(fact, Running)
+    assert not fact.ready, "nobody has asked it"
+
+
 class Folder:
     """What `run.Folder` would tell of an attempt, as a test has it."""
 

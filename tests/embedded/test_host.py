@@ -4,6 +4,7 @@ import fcntl
 import os
 import socket
 import sqlite3
+import subprocess
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,6 +74,9 @@ class TestBeginning:
             else:
                 with pytest.raises(AssertionError, match="probe says 'usage: x"):
                     beginning.isolation(str(runner))
+        runner.write_text("#!/bin/sh\necho isolation=user\nexit 1\n")
+        with pytest.raises(subprocess.CalledProcessError):
+            beginning.isolation(str(runner))
 
     def test_on_a_disk_that_is_full_the_clock_numbers_servers(self, monkeypatch, tmp_path):
         def full(_ledger, _least):

@@ -42,6 +42,12 @@ def test_a_container_that_could_not_be_started_never_ran(reason):
     assert isinstance(seen(main=ended(reason=reason, startedAt="1970-01-01T00:00:00Z")), NeverRan)
 
 
+def test_one_that_was_started_may_have_run_whatever_it_is_called():
+    fact = seen(main=ended(reason="StartError", startedAt=NOW))
+    assert isinstance(fact, Ended)
+    assert fact.result.reason == "StartError"
+
+
 def test_an_unknown_end_is_no_proof_that_it_never_began():
     """The kubelet writes this, without a start, of containers that did run: taken for void, the script runs twice.
 

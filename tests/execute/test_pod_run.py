@@ -167,6 +167,29 @@ class TestRecall:
         assert self.recalled(**how) == (False, [])
 
 
+def test_a_log_without_an_end_is_read_again_later():
+    """It tells nothing of what is in it: it is no log without the document."""
+
+    async def main():
+        cluster = FakeCluster(seed=1)
+        client = Client(cluster.transport("operator"), seed=1)
+        body = {"metadata": {"name": "r-make"}, "spec": MANIFEST["spec"]}
+        pod = await client.create(PODS, body, "default")
+        cluster.log_of("r-make", "default").write(b"a line\n")
+        pods = Pods(
+            SimpleNamespace(log=lambda *_, **__: client.log("r-make", "default", container="main", follow=True))
+        )
+        with pytest.raises(errors.ServerTrouble, match=r"log of pod r-make: no end within \d+ s"):
+            await pods.contents(pod, "x")
+
+    run(main())
+
+
+def test_of_a_pod_that_nobody_holds_nothing_is_let_go():
+    gone = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u", deletion_timestamp="2026-01-01T00:00:00Z"))
+    run(Pods(None).release(gone))
+
+
 def test_a_pod_without_a_gate_is_let_go_already():
     pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"))
     assert run(Pods(None).let_go(pod)) is True

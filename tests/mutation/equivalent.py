@@ -19,6 +19,7 @@ EQUIVALENT: dict[str, str] = {
         f"execute/host_end.py HostEnd.__init__: 0 -> 1 ({number})": "the first greeting, before which nothing is heard, sets it"
         for number in (1, 2, 3)
     },
+    "execute/inputs.py _source: True -> False (1)": "of what is absent nobody asks whether it is text",
     "execute/outputs.py foreseen: True -> False": "the ledger asks that of claims alone, and an end is none",
     "execute/pod/read.py _removed_at: 0 -> 1 (1)": "a moment in unix milliseconds that is over: nothing was claimed at 0",
     "execute/process/place.py open_place: 8 -> 9": "so many bytes at random are told apart as well",
@@ -68,6 +69,10 @@ EQUIVALENT: dict[str, str] = {
     "-> [unit.fork.baseline for unit in (run.spec.forks if run else ())]": "all of a run's `forks` derive from something",
     "operator/targets/sandbox.py SandboxTarget.heard: seen is None or _only_ours(change) -> (_only_ours(change))": (
         _ONE_OF_TWO
+    ),
+    'operator/targets/lifecycle_hook.py HookedTarget.grip: hold is None or found is None or found["metadata"]["resource ...  '
+    "!= meta.resource_version -> (found is None or found['metadata']['resourceVersion'] != meta.resource_version)": (
+        "without a hold nothing is looked for, and nothing is found"
     ),
     "operator/targets/targets.py Targets._stays: run is None or run.ledger.phase not in OVER or run.spec.hook is None -> "
     "(run.ledger.phase not in OVER or run.spec.hook is None)": (

@@ -1,9 +1,15 @@
 """What the server says of kinds and namespaces: asked before anything is made there."""
 
+import contextlib
 import json
+from types import SimpleNamespace
+
+import pytest
 
 from dayfly.execute.object.run import Objects
+from dayfly.kube import errors
 from dayfly.kube.client import Client
+from dayfly.kube.objects import anything
 from dayfly.kube.transport import Request
 from kube.fake import FakeCluster
 from kube.fake.kinds import Kind
@@ -32,6 +38,17 @@ async def test_how_a_kind_is_served_is_believed_for_a_minute():
         kind = await bench.objects.kind("batch/v1", "Job")
         assert (kind.group, kind.plural) == ("batch", "jobs")
         assert len(bench.server.calls) == asked
+
+
+@pytest.mark.parametrize(("message", "refused"), [("exceeded quota", True), ("w does not support dry run", False)])
+async def test_what_can_be_asked_in_earnest_alone_is_not_refused_beforehand(message, refused):
+    async def create(*_, dry_run):
+        assert dry_run
+        raise errors.Refused("POST jobs", message, status=400)
+
+    objects = Objects(SimpleNamespace(acting_as=lambda *_: SimpleNamespace(create=create)))
+    with pytest.raises(errors.Refused, match=message) if refused else contextlib.nullcontext():
+        await objects.try_out(anything("batch/v1", "Job", "jobs"), {"metadata": {"name": "x", "namespace": "shop"}})
 
 
 async def test_a_namespace_is_ending_from_its_deletion_until_it_is_gone():

@@ -32,6 +32,7 @@ from dayfly.operator.hooks.wing import Hooks
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.adapter import KindLostError
 from dayfly.operator.targets.targets import Targets, kind_of
+from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import pair_id
 from kube.fake import FakeCluster, run
 
@@ -185,15 +186,45 @@ class TestBirth:
         assert run(story()) is None
 
 
+class TestTrouble:
+    def test_with_a_hook_goes_what_was_wrong_with_its_objects(self):
+        async def story():
+            bench = Bench(machine=(OURS,))
+            bench.wing._status.trouble(bench.born(), Reason.LEDGER_LOST, "restore it")
+            frozen = [bench.wing.frozen]
+            bench.caches.hooks.drop(Key("", HOOK))
+            return [*frozen, bench.wing.frozen]
+
+        assert run(story()) == [1, 0]
+
+    @pytest.mark.parametrize(("troubled", "seconds"), [(False, 5.001), (True, 1.001)])
+    def test_of_one_in_trouble_more_is_told_the_sooner(self, troubled, seconds):
+        async def story():
+            bench = Bench(machine=(OURS,))
+            bench.caches.now = lambda: 1_000
+            found, status = bench.born(), bench.wing._status
+            if troubled:
+                status.trouble(found, Reason.HINDERED, "a quota")
+            seen = msgspec.convert(bench.hook, HookObject)
+            assert await status.say(seen, Reason.TAKEN_UP, "one") == 0.0
+            return await status.say(seen, Reason.TAKEN_UP, "two")
+
+        assert run(story()) == seconds
+
+
 class TestEnd:
     @pytest.mark.parametrize("alive", [True, False])
     def test_a_ledger_stays_as_long_as_hook_and_target_are_there(self, alive):
         async def story():
             bench = Bench(machine=(OURS,))
             found = bench.born(phase="abandoned", closed={"at": 1, "reason": "Abandoned"})
+            status, hook = bench.wing._status, bench.hook["metadata"]["uid"]
+            status.trouble(found, "Hindered", "a quota")
+            assert "a quota" in status.standing(hook, "all is well")
             if not alive:
                 bench.forget_hook()
             over = await bench.targets.release(found)
+            assert status.standing(hook, "all is well") == "all is well", "nobody need look at it any more"
             [machine] = bench.server.objects("machines")
             return over, machine["metadata"].get("finalizers") or []
 

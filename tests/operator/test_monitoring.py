@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from types import SimpleNamespace
@@ -99,6 +100,22 @@ class TestJournal:
         line = json.loads(JsonLines().format(record))
         assert (line["time"], line["level"], line["message"]) == ("1970-01-01T00:00:01.500Z", "error", "turn of r")
         assert "a defect" in line["exception"]
+
+
+def test_whatever_was_set_up_before_all_lines_go_to_standard_error_as_json(monkeypatch):
+    """A library that this process loads may have had its own way with logs."""
+    logger = logging.getLogger()
+    before = logger.handlers[:], logger.level
+    said = io.StringIO()
+    monkeypatch.setattr("sys.stderr", said)
+    logger.handlers[:] = [logging.NullHandler()]
+    try:
+        journal.to_stderr("info")
+        logging.getLogger("any.library").info("a line")
+    finally:
+        logger.handlers[:], logger.level = before
+    [line] = said.getvalue().splitlines()
+    assert json.loads(line)["message"] == "a line"
 
 
 def test_figures_are_counted_and_asked_for():

@@ -221,6 +221,20 @@ class TestProcess:
         process.cancel()
         await asyncio.gather(process, return_exceptions=True)
 
+    @pytest.mark.parametrize("pod", ["", "dayfly-0"])
+    async def test_in_a_pod_it_asks_that_one_for_its_own_image(self, monkeypatch, pod):
+        asked: list[tuple[str, str] | None] = []
+
+        async def run(_operator: Operator) -> None:
+            """Nothing is done."""
+
+        monkeypatch.setattr(Operator, "run", run)
+        monkeypatch.setattr(main, "FallbackImage", lambda _client, _image="", own=None: asked.append(own))
+        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        place = Place("one", "dayfly-system", free_port(), lease_s=0, pod=pod)
+        await operate(client, Runner.of(b"program"), place, asyncio.Event())
+        assert asked[0] == (("dayfly-system", "dayfly-0") if pod else None)
+
     @pytest.mark.parametrize(("seconds", "elects"), [(0, False), (5, True)])
     async def test_where_it_has_others_beside_it_they_elect_one(self, monkeypatch, seconds, elects):
         seen: list[Operator] = []

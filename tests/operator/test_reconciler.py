@@ -7,17 +7,19 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Pod
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.observe import PlanLostError
-from dayfly.operator.reconciler import Reconciler
+from dayfly.operator.reconciler import Reconciler, _may_stop
 from dayfly.operator.session import Session, Sessions
 from dayfly.plan.actions import Claim, Dissolve, Launch, Record
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
-from dayfly.spec.run import OutputRecord, Result, Run, State, UnitRecord
+from dayfly.plan.world import Running, Unclear, World
+from dayfly.spec.lifecycle import Event, Exec, Lifecycle, Target, Unit
+from dayfly.spec.run import OutputRecord, Phase, Result, Run, State, UnitRecord
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 MAKE = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh", namespace="own"))
@@ -270,6 +272,24 @@ class TestKeeping:
         bench.log = None
         assert await self.keep(bench, ended())
         assert bench.done == [("keep", ("pods", *KEY), {}, b""), ("heard", KEY, None)]
+
+
+class TestLoosening:
+    """Who holds a target until its steps are done lets it stop when that is proven."""
+
+    DRAIN = Unit(name="drain", kind="exec", exec=Exec(script="#!/bin/sh"))
+
+    @pytest.mark.parametrize(
+        ("fact", "stops"),
+        [(None, True), (Running(since=1), False), (Unclear(since=1, reason="x", message="m", dead_by=9), False)],
+    )
+    def test_nothing_of_a_step_before_its_stop_may_be_at_work_still(self, fact, stops):
+        plan = seal((Lifecycle(target=TARGET, pre_stop=(self.DRAIN,)),))
+        [step] = plan.events[Event.PRE_STOP]
+        done = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded")
+        run = Run(uid="u", target=TARGET, plan="", phase=Phase.CLOSED, started_at=1, units={step.id: done})
+        facts = {} if fact is None else {(step.id, 1): fact}
+        assert _may_stop(Scene(plan=plan, world=World(run=run, facts=facts), now=5)) is stops
 
 
 class TestPerforming:

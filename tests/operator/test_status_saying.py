@@ -127,6 +127,14 @@ class TestSandbox:
         assert len(bench.client.said) == 1
         assert bench.events == [("Normal", "AllDesiredWorkloadsReady")]
 
+    async def test_its_phase_is_that_of_its_run_and_no_event_of_its_own(self):
+        bench = Boxes()
+        await bench.status.waiting(bench.box, WaitingError(Reason.PLUGIN_MISSING, "wait"))
+        await bench.say(report(ready=False, reason="Starting"))
+        await bench.say(report(ready=False, reason="Starting", closed=True))
+        assert [said["phase"] for said in bench.client.said] == ["Pending", "Creating", "Deleting"]
+        assert bench.events == [("Warning", "PluginMissing"), ("Normal", "Starting")]
+
     @pytest.mark.parametrize(("closed", "deleted"), [(True, False), (False, True)])
     async def test_of_one_that_ends_it_is_said_of_the_newest(self, closed, deleted):
         """No further wish of its owner is taken up."""

@@ -32,7 +32,7 @@ from dayfly.operator.pods.pod_builder import RefusedPodError
 from dayfly.operator.session import Session, Sight
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear
+from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Output, Ref, Target, Unit
 from dayfly.spec.run import OutputRecord, Result, Run, State, UnitRecord
 from kube.fake import FakeCluster
@@ -44,7 +44,8 @@ UNITS = (
     Unit(name="make", kind="exec", exec=SCRIPT, outputs=(Output(name="url", path="/u"),)),
     Unit(name="seed", kind="exec", exec=SCRIPT, inputs=(READS,)),
 )
-PLAN = seal((Lifecycle(target=TARGET, resource="db", pre_start=UNITS),))
+DROPS = (Unit(name="drop", kind="exec", exec=SCRIPT),)
+PLAN = seal((Lifecycle(target=TARGET, resource="db", pre_start=UNITS, post_stop=DROPS),))
 BORN = "2026-01-01T00:00:00Z"
 NOW = milliseconds(BORN) + 1_000
 MAKE, SEED = "db/make", "db/seed"
@@ -108,6 +109,24 @@ class Bench:
 
     async def look(self):
         return await self.observer.observe(self.sight)
+
+
+class TestWaiting:
+    @pytest.mark.parametrize(
+        ("name", "closing", "pressing"), [("make", False, False), ("make", True, True), ("drop", True, False)]
+    )
+    async def test_why_is_asked_at_once_where_a_create_step_stands_in_the_way_of_the_end(self, name, closing, pressing):
+        bench, asked = Bench(closing, **{name: record()}), []
+
+        async def explain(_pod, fact, _silence, *, pressing):
+            asked.append(pressing)
+            return fact
+
+        bench.observer._pod_events = SimpleNamespace(explain=explain, again_in=lambda _silence: 1.0)
+        placed = pod(f"db/{name}")
+        bench.cached.put(Pod(metadata=placed.metadata, spec=placed.spec, status=PodStatus(phase="Pending")))
+        assert isinstance((await bench.look()).facts[f"db/{name}", 1], Waiting)
+        assert asked == [pressing]
 
 
 class TestMissing:

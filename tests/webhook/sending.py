@@ -48,6 +48,8 @@ def send(folder, made, *, resolver=resolve, cancel=False, **how):
     running, environment = ordered(folder, made, **how)
     lines = []
     order = json.loads(environment.pop(ORDER.encode()))
+    environment[b"ODD\xff"] = b"whose name is no text: a shell may hand on such a one"
+    order["sensitive"].append("DAYFLY_INPUT_GONE")  # what is absent is in no variable
     pauses = []
     sender = Sender(
         order,

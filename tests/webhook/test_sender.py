@@ -315,8 +315,7 @@ def test_the_program_that_is_asked_to_end_awaits_the_answer_to_what_it_has_sent(
         made = unit(server.url, outputs={"id": {"json_path": "$.id"}})
         _, environment = ordered(tmp_path, made, allowed=[server.name])
         command = [sys.executable, "-m", sender.__name__]
-        environment |= {**os.environb, b"ODD\xff": b"of somebody whose shell allows that"}
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(command, env={**os.environb, **environment}, stdout=subprocess.PIPE) as process:
             server.wait(1)
             process.send_signal(signal.SIGTERM)
             asked.set()
