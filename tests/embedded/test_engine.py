@@ -80,6 +80,12 @@ class TestTurns:
         assert (list(bench.engine._creates), list(bench.engine._deletes)) == (["makes"], ["cleans"])
         assert ("drop", "makes") not in bench.done
 
+    async def test_one_that_is_gone_after_its_turn_waits_for_nothing(self, bench):
+        bench.engine._creates["gone"] = None
+        bench.engine._rest("gone", Decision(waits=(SLOT,)), 0)
+        assert bench.engine._creates == {}
+        assert bench.done[-1] == ("drop", "gone")
+
     async def test_who_waits_again_keeps_its_turn_to_create(self, bench):
         for uid in ("one", "two", "one"):
             bench.live(uid)

@@ -148,6 +148,23 @@ class TestProbing:
         await until(lambda: not bench.forks._probes)
         assert [word for word, *_ in bench.attempts.done] == ["adopt"]
 
+    async def test_once_the_kind_is_closed_nobody_asks_any_more(self, bench, monkeypatch):
+        self.running(bench, monkeypatch)
+        ended = asyncio.Event()
+
+        async def answered(_port, _is_there):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                ended.set()
+
+        monkeypatch.setattr(forks, "answered", answered)
+        bench.forks.adopt(bench.live, FORK)
+        await asyncio.sleep(0)
+        await bench.forks.close()
+        assert ended.is_set()
+
     async def test_nobody_asks_one_that_does_not_run_or_is_not_wished_for(self, bench, monkeypatch):
         asked = self.running(bench, monkeypatch)
         bench.attempts.now.clear()

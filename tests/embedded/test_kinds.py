@@ -10,11 +10,12 @@ from dayfly.embedded import executors as kinds
 from dayfly.embedded.attempts import Key
 from dayfly.embedded.executors import StepExecutor
 from dayfly.execute.executor import Known
+from dayfly.execute.inputs import UntoldError
 from dayfly.execute.order import CannotRenderError
 from dayfly.plan.actions import Cancel, Fence, Launch, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan, Running
-from dayfly.spec.lifecycle import Unit, Webhook
+from dayfly.spec.lifecycle import As, Baseline, ForkValue, Input, Unit, Webhook
 from dayfly.spec.run import OutputRecord, Result, State, UnitRecord
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
@@ -157,6 +158,18 @@ class TestSteps:
         else:
             with pytest.raises(RefusedError, match="takes OTHER from a cluster"):
                 bench.steps.admit("r/a", unit)
+
+    def test_who_reads_what_a_fork_cannot_tell_yet_waits_unless_it_cleans_up(self, bench):
+        def untold(_value):
+            raise UntoldError(Reason.WAITING_FOR_FORKS, "it is not there")
+
+        bench.runs.teller = lambda _live, _answers: untold
+        asks = ForkValue(fork_of=Baseline(kind="Deployment", namespace="default", name="app"), expression="{{.Name}}")
+        reads = Input(name="who", fork=asks, as_=As(env="WHO"))
+        hooks = doc.hooks(post_start=[doc.step("warm", inputs=[reads])], pre_stop=[doc.step("drain", inputs=[reads])])
+        bench.of(doc.resource("r", [doc.step("a")]), hooks)
+        found = bench.steps.objections(bench.live)
+        assert {name: each.reason for name, each in found.items()} == {"warm": Reason.WAITING_FOR_FORKS}
 
     SHARED = doc.step("a", outputs=[("x", "/srv/x"), ("y", "/srv/y")])
 
