@@ -113,8 +113,9 @@ class TestIdentity:
             {"metadata": {"name": "web", "namespace": "other", "labels": {"app": "web", "mine": "x"}}},
             {"spec": {"template": {"metadata": {"labels": {"app": "web", "tier": "back", "mine": "x"}}}}},
             {"spec": {"selector": {"matchLabels": {"app": "web"}}}},
+            {"spec": {"template": {"metadata": None}}},
         ],
-        ids=["object", "pods", "selector"],
+        ids=["object", "pods", "selector", "nothing of the pods"],
     )
     def test_a_patch_cannot_take_the_baselines_place(self, patch):
         """Whatever it writes under the baseline's own keys is left behind; where all is free, labels of its own stay."""

@@ -26,6 +26,12 @@ EQUIVALENT: dict[str, str] = {
     "execute/webhook/exchange.py _first: left <= 0 -> (left < 0)": (
         "at the very end of its time a connection is made without waiting, and there is none either"
     ),
+    "execute/webhook/exchange.py UnsentError.__init__: super().__init__(sentence) -> pass": (
+        "an exception has what it is made with before anything else is done"
+    ),
+    "execute/process/resident.py Resident._answered: number > 0 -> (number >= 0)": (
+        "the runner answers with a process or with an error, and neither has the number 0"
+    ),
     "execute/webhook/guard.py _inside: address in _MAPPED or any(address in network for network in _TRANSLATED) -> "
     "(any((address in network for network in _TRANSLATED)))": (
         "to this version of `ipaddress` all of them are private; newer ones look inside"

@@ -74,6 +74,8 @@ ROWS = [
         W,
         "generation 1",
     ),
+    ("of an earlier one where nothing is asked of it", thing(observedGeneration=1), None, None, R, ""),
+    ("of an earlier one where it may have failed", thing(observedGeneration=1), None, COMPLETE, W, "generation 1"),
     ("a comparison", thing(phase="Bound"), BOUND, None, R, ""),
     ("a comparison of numbers", thing(phase=1), BOUND, None, R, ""),
     ("a boolean is no number", thing(phase=True), BOUND, None, W, '$.status.phase is to be "Bound" or 1 and is true'),

@@ -186,6 +186,28 @@ class TestBirth:
         assert run(story()) is None
 
 
+class TestStaying:
+    @pytest.mark.parametrize(
+        ("phase", "machine", "known", "stays"),
+        [
+            ("cleaned", (), True, True),
+            ("cleaned", (OURS,), True, False),
+            ("cleaned", (), False, False),
+            ("open", (), True, False),
+        ],
+        ids=["let go", "held", "not in the cache", "at work"],
+    )
+    def test_of_one_that_is_over_only_its_targets_end_is_news(self, phase, machine, known, stays):
+        async def story():
+            bench = Bench(machine=machine)
+            made = bench.born(phase=phase)
+            if known:
+                bench.seen()
+            return bench.targets._stays(made.metadata.name)
+
+        assert run(story()) is stays
+
+
 class TestTrouble:
     def test_with_a_hook_goes_what_was_wrong_with_its_objects(self):
         async def story():

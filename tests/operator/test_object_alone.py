@@ -145,6 +145,20 @@ class TestMaking:
     async def test_one_that_is_not_there_yet_is_to_be_made(self):
         assert await Bench(make=UNSEEN).made() == Held(ref="")
 
+    async def test_also_where_its_time_is_over_and_nothing_was_in_its_way(self):
+        """It is claimed, and nobody has made it yet: an operator may have stood still."""
+        assert await Bench(make=UNSEEN, now=CLAIMED + RUN_MS).made() == Held(ref="")
+
+    async def test_what_stands_in_the_way_of_the_next_is_said_before_it_is_tried_out(self):
+        bench = Bench()
+        bench.hindered = SAID
+
+        async def manifest(*_):
+            return MANIFEST
+
+        bench.observer._views.manifest = manifest
+        assert await bench.observer.ask(bench.turn, bench.plan.steps["db/make"], 2) == SAID
+
     async def test_its_name_may_be_taken_by_another(self):
         bench = Bench(make=UNSEEN).there()
         bench.found["metadata"]["annotations"] = {}

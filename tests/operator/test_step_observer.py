@@ -152,6 +152,18 @@ class TestMissing:
         assert isinstance((await bench.look()).facts[MAKE, 1], Unclear)
         assert bench.sight.pods == {}
 
+    async def test_nor_is_one_that_the_cache_has(self):
+        bench = Bench(make=record())
+        bench.cached.put(pod(uid="another"))
+        assert isinstance((await bench.look()).facts[MAKE, 1], Unclear)
+        assert bench.sight.pods == {}
+
+    async def test_of_an_attempt_that_nobody_claimed_what_the_run_owns_is_seen(self):
+        bench = Bench(make=record(State.VOID))
+        bench.cached.put(pod(uid="another"))
+        await bench.look()
+        assert bench.sight.pods.keys() == {(MAKE, 1)}
+
     async def test_what_the_cache_has_is_not_asked_for(self):
         bench = Bench(make=record())
         bench.cached.put(pod())
