@@ -330,5 +330,7 @@ def test_a_pod_that_no_node_takes_says_since_when_and_the_schedulers_own_reason(
         conditions = [refusal | {"reason": reason}]
         fact = fact_of(told({"phase": "Pending", "conditions": conditions}, {"nodeName": ""}))
         assert fact == Waiting(since=2_000, reason=shown, message="no node", placed=False)
+    at_once = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": "no node"}]}
+    assert fact_of(told(at_once, {"nodeName": ""}, creationTimestamp=NOW)).since == 2_000
     fresh = fact_of(told({"phase": "Pending"}, {"nodeName": ""}, creationTimestamp=NOW))
     assert fresh == Waiting(since=2_000, reason="Starting", message="is being placed on a node", placed=False)

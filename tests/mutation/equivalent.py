@@ -29,6 +29,7 @@ EQUIVALENT: dict[str, str] = {
     "execute/webhook/exchange.py UnsentError.__init__: super().__init__(sentence) -> pass": (
         "an exception has what it is made with before anything else is done"
     ),
+    "execute/process/beginning.py Beginnings._reuse: True -> False": "the folder is there by then: made again it stays",
     "execute/process/resident.py Resident._answered: number > 0 -> (number >= 0)": (
         "the runner answers with a process or with an error, and neither has the number 0"
     ),
