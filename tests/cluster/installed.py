@@ -170,7 +170,18 @@ class Installed:
         try:
             eventually(lambda: not self.left(), "nothing left")
         except AssertionError as error:
-            raise AssertionError(f"{error}: {self.left()}") from None
+            told = [self._told(pod) for pod in self.items(f"/api/v1/pods?labelSelector={RUN_LABEL}")]
+            raise AssertionError("\n".join([f"{error}: {self.left()}", *told])) from None
+
+    def _told(self, pod: dict[str, Any]) -> str:
+        """What the cluster says of a pod that stays: its status, and its Events."""
+        meta, status = pod["metadata"], pod["status"]
+        events = self.items(
+            f"/api/v1/namespaces/{meta['namespace']}/events?fieldSelector=involvedObject.uid={meta['uid']}"
+        )
+        said = [f"{each['reason']}: {each.get('message', '')}" for each in events]
+        gates = pod["spec"].get("schedulingGates")
+        return f"{meta['name']} gates {gates} deleted {meta.get('deletionTimestamp')} {status} {said}"
 
     def replicas(self) -> list[dict[str, Any]]:
         """The operator's pods; not those that a rollout has replaced, which take their time to go."""

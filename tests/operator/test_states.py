@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import random
+import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -296,6 +297,22 @@ class TestServer:
                     await asyncio.sleep(0.01)
             writer.close()
             yield f"https://127.0.0.1:{port}/state/box-1/stack"
+
+    async def test_a_port_that_is_taken_is_tried_again(self, server, monkeypatch):
+        monkeypatch.setattr(state_server, "LOOK_S", 0.05)
+        await server.service()
+        with socket.create_server(("", 0)) as taken:
+            port = taken.getsockname()[1]
+            async with state_server.serving(server.access, port, lambda: 0):
+                await asyncio.sleep(0.3)
+                taken.close()
+                for _ in range(500):
+                    try:
+                        _, writer = await asyncio.open_connection("127.0.0.1", port)
+                        break
+                    except OSError:
+                        await asyncio.sleep(0.01)
+                writer.close()
 
     def ask(self, url, context, told, method="GET", body=None):
         given = base64.b64encode(f"apply.1:{told}".encode()).decode()

@@ -59,9 +59,7 @@ async def _serve(access: StateAccess, port: int, now: Callable[[], int]) -> None
                 if runner is None:
                     store = StateSecrets(access.client, access.namespace)
                     app = _App(Service((await access.authority()).keys, store, now))
-                    runner = web.ServerRunner(BoundedServer(app.handle))
-                    await runner.setup()
-                    await web.TCPSite(runner, None, port, ssl_context=context).start()
+                    runner = await _listening(app, port, context)
                     log.info("states are served on port %d", port)
             except (NoStatesError, errors.ApiError, OSError) as error:
                 log.warning("states are not served: %s", error)
@@ -69,6 +67,22 @@ async def _serve(access: StateAccess, port: int, now: Callable[[], int]) -> None
     finally:
         if runner is not None:
             await runner.cleanup()
+
+
+async def _listening(app: "_App", port: int, context: ssl.SSLContext) -> web.ServerRunner:
+    """The server once it listens.
+
+    Raises:
+        OSError: the port cannot be had; the next try begins anew.
+    """
+    runner = web.ServerRunner(BoundedServer(app.handle))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, None, port, ssl_context=context).start()
+    except OSError:
+        await runner.cleanup()
+        raise
+    return runner
 
 
 def certify(context: ssl.SSLContext, pem: bytes) -> None:
