@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from cli.command import refused
-from dayfly.cli import abandon
+from dayfly.cli import abandon, hosts
+from dayfly.cli.client import Address, Client
 from dayfly.embedded import states
 from dayfly.execute.state import seal
 from dayfly.execute.state.head import Head, Holder, Version
@@ -87,8 +88,9 @@ def test_a_home_without_states_has_none(cli: Cli):
 
 def test_who_abandons_is_told_of_what_is_kept(home: Cli, monkeypatch):
     monkeypatch.setenv("DAYFLY_HOME", str(home.home))
-    assert abandon._states("box", None, None) == ["stack"]
-    assert abandon._states("other", None, None) == []
+    served = hosts.Served(Client(Address("http://localhost:1", "a key")))  # nobody asks the server
+    assert abandon._states(served, "box", None) == ["stack"]
+    assert abandon._states(served, "other", None) == []
     home.home.chmod(0o777)
-    assert abandon._states("box", None, None) == [], "it is not looked at, and nothing is said"
+    assert abandon._states(served, "box", None) == [], "it is not looked at, and nothing is said"
     home.home.chmod(0o700)

@@ -283,36 +283,39 @@ class TestPod:
             await self.builder(server, None).manifest(server.run, PLAN, ("stack/apply", 1), {})
 
 
+async def answers(port: int) -> None:
+    """Until somebody listens there."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0)  # a real socket: there is nothing else to wait for
+            else:
+                writer.close()
+                return
+
+
 class TestServer:
     @pytest.fixture
     async def url(self, server):
         await server.service()
         port = free_port()
         async with state_server.serving(server.access, port, lambda: 0):
-            for _ in range(500):
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                    break
-                except OSError:
-                    await asyncio.sleep(0.01)
-            writer.close()
+            await answers(port)
             yield f"https://127.0.0.1:{port}/state/box-1/stack"
 
     async def test_a_port_that_is_taken_is_tried_again(self, server, monkeypatch):
+        refused = asyncio.Event()
+        monkeypatch.setattr(state_server.log, "warning", lambda *_: refused.set())
         monkeypatch.setattr(state_server, "LOOK_S", 0.05)
         await server.service()
         with socket.create_server(("", 0)) as taken:
             port = taken.getsockname()[1]
             async with state_server.serving(server.access, port, lambda: 0):
-                await asyncio.sleep(0.3)
+                await asyncio.wait_for(refused.wait(), 30)
                 taken.close()
-                for _ in range(500):
-                    try:
-                        _, writer = await asyncio.open_connection("127.0.0.1", port)
-                        break
-                    except OSError:
-                        await asyncio.sleep(0.01)
-                writer.close()
+                await answers(port)
 
     def ask(self, url, context, told, method="GET", body=None):
         given = base64.b64encode(f"apply.1:{told}".encode()).decode()

@@ -37,16 +37,16 @@ def command(sandbox: str, reason: str, context: str | None, namespace: str | Non
     show.talk(f'Abandoned sandbox "{sandbox}"; what its delete steps would have removed may be left over{end}')
     for line in remains:
         show.talk(f"  {line}")
-    for resource in _states(sandbox, context, namespace):
+    for resource in _states(host, sandbox, namespace):
         show.talk(f"The Terraform state of {resource} is kept; see: dayfly state show {sandbox} {resource}{host.flags}")
 
 
-def _states(sandbox: str, context: str | None, namespace: str | None) -> list[str]:
+def _states(host: Host, sandbox: str, namespace: str | None) -> list[str]:
     """The resources of which there is a state, as far as whoever asks may know that."""
     from dayfly.cli import state
 
     try:
-        return state.resources(sandbox, context, namespace)
+        return state.resources(state.kept_by(host), sandbox, namespace)
     except CliError:
         return []
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dayfly.cli.cluster import Cluster
+    from dayfly.cli.port import Host
     from dayfly.execute.state.access import Keys
     from dayfly.execute.state.head import Head, Version
     from dayfly.execute.state.service import Place
@@ -89,13 +90,13 @@ def show_(sandbox: str, resource: str, number: int | None, context: str | None, 
     show.finish()
 
 
-def resources(sandbox: str, context: str | None, namespace: str | None) -> list[str]:
+def resources(states: Kept, sandbox: str, namespace: str | None) -> list[str]:
     """The resources of a sandbox of which there is a state to be read.
 
     Raises:
         CliError: that may not be looked at.
     """
-    every = kept(context).heads().values()
+    every = states.heads().values()
     mine = [head for head in every if head.sandbox == sandbox and namespace in (None, head.namespace) and head.newest]
     return sorted(head.resource for head in mine)
 
@@ -106,9 +107,14 @@ def kept(context: str | None) -> Kept:
         return _OfHome(Home.find())
     from dayfly.cli import hosts
 
-    cluster = hosts.find(context, None)
-    assert not isinstance(cluster, hosts.Served), "a context leads to a cluster"
-    return _OfCluster(cluster)
+    return kept_by(hosts.find(context, None))
+
+
+def kept_by(host: Host) -> Kept:
+    """The states of a host that was found already."""
+    from dayfly.cli import hosts
+
+    return _OfHome(Home.find()) if isinstance(host, hosts.Served) else _OfCluster(host)
 
 
 class _OfHome:

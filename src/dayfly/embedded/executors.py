@@ -11,10 +11,10 @@ from dayfly.embedded.attempts import Attempts, Key
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.forks import Baselines, Ports
 from dayfly.embedded.ledger import Ledger
-from dayfly.embedded.runs import Live, Runs
+from dayfly.embedded.runs import Live, Runs, telling
 from dayfly.embedded.state_door import StateDoor
 from dayfly.execute.executor import Known, Registry
-from dayfly.execute.inputs import Forks, Inputs, Told, UntoldError, is_complete, reads_forks, resolve
+from dayfly.execute.inputs import Inputs, Told, UntoldError, is_complete, reads_forks, resolve
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.process.render import Attempt, overlay_entries, step_order
 from dayfly.execute.process.run import declared_paths, private_directories
@@ -391,16 +391,6 @@ class ForkExecutor(AttemptExecutor):
 
     def _fact(self, key: Key) -> Fact | None:
         return self._attempts.facts(key.run).get((key.unit, key.attempt))
-
-
-def telling(live: Live, runs: Runs, attempts: Attempts) -> Forks:
-    """What each fork of a run tells its steps at this moment."""
-
-    def answers(name: str) -> bool:
-        fact = attempts.facts(live.run.uid).get((name, live.run.unit(name).attempt))
-        return isinstance(fact, Running) and fact.ready
-
-    return runs.teller(live, answers)
 
 
 Executors = Registry[Live]

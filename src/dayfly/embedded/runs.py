@@ -3,10 +3,12 @@
 import logging
 from collections.abc import Callable
 
+from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.forks import Baselines, Ports, teller
 from dayfly.embedded.ledger import Ledger, Stored
 from dayfly.execute.inputs import Forks
 from dayfly.plan.sealed import Plan
+from dayfly.plan.world import Running
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import Run
 
@@ -103,3 +105,13 @@ class Runs:
             # No new address can be noted now, and nothing that is told of one can be started either.
             log.warning("addresses of forks of %s wait: %s", stored.run.uid, error)
             return plan
+
+
+def telling(live: Live, runs: Runs, attempts: Attempts) -> Forks:
+    """What each fork of a run tells its steps at this moment."""
+
+    def answers(name: str) -> bool:
+        fact = attempts.facts(live.run.uid).get((name, live.run.unit(name).attempt))
+        return isinstance(fact, Running) and fact.ready
+
+    return runs.teller(live, answers)

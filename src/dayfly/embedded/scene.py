@@ -2,13 +2,11 @@
 
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.executors import Executors, telling
-from dayfly.embedded.runs import Live, Runs
+from dayfly.embedded.executors import Executors
+from dayfly.embedded.runs import Live, Runs, telling
 from dayfly.execute.inputs import remarks
-from dayfly.execute.outputs import within_limit
 from dayfly.execute.process.start import Starter
-from dayfly.execute.turn import Scene
-from dayfly.execute.webhook.read import in_doubt
+from dayfly.execute.turn import Scene, judged
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import World
 
@@ -38,7 +36,7 @@ class Scenes:
         world = World(
             run=live.run,
             wish=live.stored.wish,
-            facts=within_limit(live.run, in_doubt(live.plan, live.run, known.facts, now)),
+            facts=judged(live.plan, live.run, known.facts, now),
             gated=self._executors.gated,
             ref=self._attempts.place.ref,
             # One at a time where paths may meet: what is started now, the next look objects to.

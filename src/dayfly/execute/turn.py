@@ -1,17 +1,26 @@
 """One turn of the wheel, the same on every host: observe once, decide, commit the moves, perform the effects."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
 
+from dayfly.execute.outputs import within_limit
+from dayfly.execute.webhook.read import in_doubt
 from dayfly.plan.actions import Decision, Effect, Finish, Move, Wait
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import Plan
-from dayfly.plan.world import World
+from dayfly.plan.world import AttemptKey, Fact, World
+from dayfly.spec.run import Run
 
 # A commit is refused when somebody else moved the ledger first. Each refusal is somebody's progress, so few suffice.
 ROUNDS = 8
 AGAIN_MS = 100
+
+
+def judged(plan: Plan, run: Run, facts: Mapping[AttemptKey, Fact], now: int) -> dict[AttemptKey, Fact]:
+    """What a host has seen as every host's scene has it: held to the whole run. `now` is unix milliseconds."""
+    return within_limit(run, in_doubt(plan, run, facts, now))
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):

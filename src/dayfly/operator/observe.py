@@ -3,9 +3,7 @@
 from dayfly.execute import fields
 from dayfly.execute.executor import Registry
 from dayfly.execute.inputs import remarks
-from dayfly.execute.outputs import within_limit
-from dayfly.execute.turn import Scene
-from dayfly.execute.webhook.read import in_doubt
+from dayfly.execute.turn import Scene, judged
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
@@ -53,7 +51,7 @@ class Observer:
         known = self._executors.known(sight, plan)
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
         objections, refused = session.refusals.of(run.ledger, now)
-        facts = within_limit(run.ledger, in_doubt(plan, run.ledger, known.facts, now))
+        facts = judged(plan, run.ledger, known.facts, now)
         hindered = {**sight.lacking, **objections, **known.objections}
         share = await self._places.share(run, plan, facts, hindered, cleaning=sight.closing)
         world = World(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from dayfly.spec import command, kube_object, names, script, semver, step_output, webhook
+from dayfly.spec import command, injections, kube_object, names, script, semver, step_output, webhook
 from dayfly.spec.duration import milliseconds
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.kube_object import FromSecret, KubeObject
@@ -294,8 +294,8 @@ def check_step(
     with faults:
         named.settle()
         if step.webhook is not None or step.object is not None:
-            _check_no_injections(step, (*keys, "inputs"))
-        _check_injections(step.inputs, (*keys, "inputs"))
+            injections.refuse(step.inputs, (*keys, "inputs"), "an object" if step.object else "a webhook")
+        injections.check(step.inputs, (*keys, "inputs"))
     with faults:
         _check_retry(step.retry or Retry(), (*keys, "retry"), repeats=repeats)
     timeouts = step.timeouts or Timeouts()
@@ -343,36 +343,6 @@ def _work_of(step: Step) -> Literal["script", "command", "webhook", "object"]:
     if step.webhook is not None:
         return "webhook"
     return "script" if step.command is None else "command"
-
-
-def _check_no_injections(step: Step, keys: Path) -> None:
-    how = "an object places its inputs with set" if step.object else "a webhook places its inputs with {$input: name}"
-    for index, wanted in enumerate(step.inputs):
-        if wanted.as_ is not None:
-            raise SpecError(f"{how}; leave as out", (*keys, index, "as"))
-
-
-def _check_injections(inputs: tuple[Input, ...], keys: Path) -> None:
-    """No two inputs of a step in one variable or file, and no file where another needs a folder."""
-    variables: list[tuple[str, Path]] = []
-    files: list[tuple[str, Path]] = []
-    for index, wanted in enumerate(inputs):
-        given = wanted.as_ is not None and bool(wanted.as_.env)
-        here = (*keys, index, "as", "env") if given else (*keys, index, "name")
-        if wanted.env:
-            names.check_environment(wanted.env, here)
-            variables.append((wanted.env, here))
-        if wanted.path:
-            names.check_path(wanted.path, (*keys, index, "as", "path"))
-            files.append((wanted.path, (*keys, index, "as", "path")))
-    names.check_unique("the environment variable", variables)
-    names.check_unique("the file", files)
-    paths = {path for path, _ in files}
-    for path, here in files:
-        parts = path.split("/")
-        for end in range(2, len(parts)):
-            if (folder := "/".join(parts[:end])) in paths:
-                raise SpecError(f"{quote(path)} lies in {quote(folder)}, which is another input's file", here)
 
 
 def _check_retry(retry: Retry, keys: Path, *, repeats: bool) -> None:

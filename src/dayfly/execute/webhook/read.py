@@ -7,7 +7,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Ended, Fact, Sealed, Unclear
 from dayfly.spec.lifecycle import Kind, Unit
-from dayfly.spec.run import ALIVE, Run
+from dayfly.spec.run import ALIVE, Result, Run
 
 _MEANING = {
     End.NOT_SENT: (Reason.NOT_SENT, "nothing was sent: the server could not be reached"),
@@ -51,18 +51,19 @@ def in_doubt(plan: Plan, run: Run, facts: Mapping[AttemptKey, Fact], now: int) -
     Until then a server may carry it out, so nothing is to be cleaned up. What is sent again under the same key (each
     delete step, and a create step that may be) needs no such pause. `now` is unix milliseconds.
     """
-    return {key: _doubted(plan, run, key, fact, now) for key, fact in facts.items()}
+    ends = {key: fact.result for key, fact in facts.items() if isinstance(fact, (Ended, Sealed))}
+    doubts = {key: doubt for key, result in ends.items() if (doubt := _doubt(plan, run, key, result, now)) is not None}
+    return {**facts, **doubts}
 
 
-def _doubted(plan: Plan, run: Run, key: AttemptKey, fact: Fact, now: int) -> Fact:
+def _doubt(plan: Plan, run: Run, key: AttemptKey, result: Result, now: int) -> Unclear | None:
     step, record = plan.steps.get(key[0]), run.unit(key[0])
     if step is None or step.unit.kind != Kind.WEBHOOK or not step.creates or step.unit.retry.idempotent:
-        return fact
-    if not isinstance(fact, (Ended, Sealed)) or record.attempt != key[1] or record.state not in ALIVE:
-        return fact
-    result = fact.result
+        return None
+    if record.attempt != key[1] or record.state not in ALIVE:
+        return None
     over = (result.started_at or record.claimed_at) + step.unit.timeouts.run_ms
     if result.outcome == "succeeded" or result.reason not in _UNTOLD or now >= over:
-        return fact
+        return None
     message = f"its sender did not live to hear the answer ({result.message}); what it sent may still be carried out"
     return Unclear(since=result.ended_at, reason=Reason.ANSWER_LOST, message=message, dead_by=over)

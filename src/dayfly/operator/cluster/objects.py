@@ -1,12 +1,15 @@
 """Our own kinds as the API serves them."""
 
+import base64
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.names import GROUP
-from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Resource, Slim
+from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, Resource, Slim
 from dayfly.spec import documents
 from dayfly.spec.kinds import RunSpec, StepLogsSpec
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle
@@ -156,6 +159,24 @@ def owner(run: RunObject) -> dict[str, Any]:
         "name": run.metadata.name,
         "uid": run.metadata.uid,
         "blockOwnerDeletion": False,
+    }
+
+
+def secret_of(
+    run: RunObject, key: Key, type_: str, data: Mapping[str, bytes], labels: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """A Secret that belongs to a run, and goes with it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": {names.RUN_LABEL: run.metadata.name, **labels},
+            "ownerReferences": [owner(run)],
+        },
+        "type": type_,
+        "data": {name: base64.b64encode(value).decode() for name, value in data.items()},
     }
 
 

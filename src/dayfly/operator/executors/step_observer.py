@@ -9,9 +9,10 @@ import msgspec
 from dayfly.execute import receipt
 from dayfly.execute.executor import Known
 from dayfly.execute.order import CannotRenderError
-from dayfly.execute.outputs import described, foreseen, within_limit
+from dayfly.execute.outputs import described, foreseen
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
+from dayfly.execute.turn import judged
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.fork_values import teller
@@ -61,7 +62,8 @@ class StepObserver:
                 await self._read(sight, name, attempt, pod), run.ledger.unit(name), sight.now
             )
         await self._missing(sight, facts)
-        facts = within_limit(run.ledger, facts)  # as the scene will have them: the ledger is foreseen from these
+        # As the scene will have them: the ledger is foreseen from these.
+        facts = judged(sight.plan, run.ledger, facts, sight.now)
         self._pass_over(sight, facts)
         altered = await self._altered(sight, facts)
         return Known(facts=facts, objections=altered, outputs=sight.outputs)

@@ -1,6 +1,5 @@
 """Where outputs lie: one immutable Secret for each attempt, written before the ledger speaks of them."""
 
-import base64
 import hashlib
 from typing import Any
 
@@ -8,8 +7,8 @@ from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import SECRETS
-from dayfly.operator.cluster.objects import RunObject, owned, owner
+from dayfly.kube.objects import SECRETS, Key
+from dayfly.operator.cluster.objects import RunObject, owned, secret_of
 from dayfly.plan.reasons import Reason
 from dayfly.spec.run import Result
 
@@ -82,19 +81,7 @@ class Outputs:
 
 def outputs_secret(run: RunObject, namespace: str, name: str, values: dict[str, bytes]) -> dict[str, Any]:
     """An immutable Secret of a run's outputs; it goes with the run."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {names.RUN_LABEL: run.metadata.name},
-            "ownerReferences": [owner(run)],
-        },
-        "immutable": True,
-        "type": names.OUTPUTS_TYPE,
-        "data": {key: base64.b64encode(value).decode() for key, value in values.items()},
-    }
+    return secret_of(run, Key(namespace, name), names.OUTPUTS_TYPE, values) | {"immutable": True}
 
 
 def matching(values: dict[str, bytes], result: Result) -> dict[str, bytes] | None:

@@ -1,6 +1,5 @@
 """How a step in a cluster gets to its state: the address, and a token in a Secret that lies beside its pod."""
 
-import base64
 import contextlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,8 +9,8 @@ from dayfly.execute.pod.render import SecretKey
 from dayfly.execute.state import access
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import SECRETS, anything
-from dayfly.operator.cluster.objects import RunObject, owned, owner
+from dayfly.kube.objects import SECRETS, Key, anything
+from dayfly.operator.cluster.objects import RunObject, owned, secret_of
 from dayfly.operator.states import authority
 from dayfly.operator.states.authority import Authority
 from dayfly.operator.states.state_secrets import TYPE, StateSecrets
@@ -127,16 +126,4 @@ def _name(run: RunObject, unit: str, number: int) -> str:
 
 
 def _secret(run: RunObject, namespace: str, name: str, token: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {names.RUN_LABEL: run.metadata.name},
-            "ownerReferences": [owner(run)],
-        },
-        "immutable": True,
-        "type": TYPE,
-        "data": {_TOKEN: base64.b64encode(token.encode()).decode()},
-    }
+    return secret_of(run, Key(namespace, name), TYPE, {_TOKEN: token.encode()}) | {"immutable": True}

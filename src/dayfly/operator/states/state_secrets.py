@@ -3,7 +3,6 @@
 All of them belong to the Run and go with it. A run is known here by the name of its Run object.
 """
 
-import base64
 from typing import Any, Final
 
 import msgspec
@@ -14,8 +13,8 @@ from dayfly.execute.state.head import Head, Version
 from dayfly.execute.state.service import Found, FullError, Place, UncertainError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import SECRETS, Secret
-from dayfly.operator.cluster.objects import RUNS, RunObject, owner
+from dayfly.kube.objects import SECRETS, Key, Secret
+from dayfly.operator.cluster.objects import RUNS, RunObject, secret_of
 from dayfly.spec.run import Run
 
 TYPE: Final = names.STATE_TYPE
@@ -117,18 +116,7 @@ class StateSecrets:
         return body
 
     def _secret(self, run: RunObject, name: str, labels: dict[str, str], data: dict[str, bytes]) -> dict[str, Any]:
-        return {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": name,
-                "namespace": self._namespace,
-                "labels": {names.RUN_LABEL: run.metadata.name, **labels},
-                "ownerReferences": [owner(run)],
-            },
-            "type": TYPE,
-            "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
-        }
+        return secret_of(run, Key(self._namespace, name), TYPE, data, labels)
 
 
 async def heads(client: Client, namespace: str) -> dict[Place, Head]:

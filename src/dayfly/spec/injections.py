@@ -1,0 +1,64 @@
+"""Where a step finds its inputs: each in a variable or a file of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from dayfly.spec import names
+from dayfly.spec.errors import Path, SpecError, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Injection(Protocol):
+    """The variable that somebody chose for it."""
+
+    @property
+    def env(self) -> str: ...
+
+
+class Input(Protocol):
+    """What an input of a step says of where it lies."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def as_(self) -> Injection | None: ...
+    @property
+    def env(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+
+
+_PLACES = {"an object": "with set", "a webhook": "with {$input: name}"}
+
+
+def refuse(inputs: Iterable[Input], keys: Path, what: str) -> None:
+    """No input of a step that is `what` (an object, a webhook) says where it lies."""
+    for index, wanted in enumerate(inputs):
+        if wanted.as_ is not None:
+            raise SpecError(f"{what} places its inputs {_PLACES[what]}; leave as out", (*keys, index, "as"))
+
+
+def check(inputs: Iterable[Input], keys: Path) -> None:
+    """No two inputs of a step in one variable or file, and no file where another needs a folder."""
+    variables: list[tuple[str, Path]] = []
+    files: list[tuple[str, Path]] = []
+    for index, wanted in enumerate(inputs):
+        given = wanted.as_ is not None and bool(wanted.as_.env)
+        here = (*keys, index, "as", "env") if given else (*keys, index, "name")
+        if wanted.env:
+            names.check_environment(wanted.env, here)
+            variables.append((wanted.env, here))
+        if wanted.path:
+            names.check_path(wanted.path, (*keys, index, "as", "path"))
+            files.append((wanted.path, (*keys, index, "as", "path")))
+    names.check_unique("the environment variable", variables)
+    names.check_unique("the file", files)
+    paths = {path for path, _ in files}
+    for path, here in files:
+        parts = path.split("/")
+        for end in range(2, len(parts)):
+            if (folder := "/".join(parts[:end])) in paths:
+                raise SpecError(f"{quote(path)} lies in {quote(folder)}, which is another input's file", here)
