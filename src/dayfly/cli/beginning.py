@@ -6,15 +6,11 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from dayfly.cli import installed, show
 from dayfly.cli.exits import CliError, Exit, not_there
-from dayfly.spec import names
+from dayfly.spec import json_schema, names
 from dayfly.spec.errors import SpecError
-from dayfly.spec.plugin import PluginSpec
 
 SCHEMA = Path(".dayfly", "plugin.schema.json")
 """In a folder of its own: `-f .` would take a .json file beside the plugin for a wish."""
@@ -41,7 +37,7 @@ def begin(folder: str, example: str | None) -> None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise CliError(Exit.USAGE, f"{folder}: there is something already", "name a new or an empty folder")
     files = _copied(example) if example is not None else _bare(target.resolve().name)
-    files[SCHEMA] = (json.dumps(schema(), indent=1) + "\n", 0o644)
+    files[SCHEMA] = (json.dumps(json_schema.of("plugin"), indent=1) + "\n", 0o644)
     for path, (content, mode) in files.items():
         place = target / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -51,27 +47,6 @@ def begin(folder: str, example: str | None) -> None:
             place.write_text(content)
         place.chmod(mode)
     show.talk(f"Wrote {len(files)} files to {folder}. Try it with: {target / 'test.sh'}")
-
-
-def schema() -> dict[str, Any]:
-    """A JSON Schema of plugin files, made from the types that read them."""
-    (spec,), parts = msgspec.json.schema_components([PluginSpec], ref_template="#/$defs/{name}")
-    for part in parts.values():
-        part["description"] = " ".join(part.get("description", "").split())
-    text = {"type": "string"}
-    return {
-        "title": "ResourcePlugin",
-        "type": "object",
-        "properties": {
-            "apiVersion": text,
-            "kind": {"const": "ResourcePlugin"},
-            "metadata": {"type": "object"},
-            "name": {"type": "string", "description": "The plugin's name, with its version: queue@1.0.0"},
-            "spec": spec,
-        },
-        "required": ["spec"],
-        "$defs": parts,
-    }
 
 
 def gallery() -> dict[str, Path]:

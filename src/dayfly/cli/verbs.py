@@ -30,6 +30,8 @@ _VERBS = {
     "apply": "Apply plugins, baselines and sandboxes from files.",
     "plan": "Show what files would do, without doing it.",
     "manifest": "Print what is in files as objects for kubectl.",
+    "explain": "Explain a field of a kind of file.",
+    "schema": "Print the JSON Schema of a kind of file, for editors.",
     "sandbox": "Apply, get, list and delete sandboxes (sb).",
     "plugin": "Begin, check, apply, get, list and delete resource plugins (rp).",
     "get": "Show how sandboxes and resources stand, or one with its steps.",

@@ -220,17 +220,25 @@ FIELDS: dict[type, Row] = {
     },
     plugin.Retry: {
         "idempotent": text("Whether the step may run again after a failure. Create steps: false, delete steps: true."),
-        "limit": text("How often the step may start.", minimum=1, maximum=1_000_000),
-        "backoff": text("Wait before the second start, like 5s; it doubles each time.", 16, pattern="^([0-9]+[smh])?$"),
+        "limit": text(
+            "How often a create step may start: once, or if idempotent 3 times, if left out.",
+            minimum=1,
+            maximum=1_000_000,
+        ),
+        "backoff": text(
+            "Wait before the second start, like 5s (left out, 5s); it doubles each time, up to 10m.",
+            16,
+            pattern="^([0-9]+[smh])?$",
+        ),
     },
     plugin.Timeouts: {
-        field: text(f"{about}, like 10s, 5m or 1h.", 16, pattern="^([0-9]{1,9}[smh])?$")
-        for field, about in {
-            "schedule": "Longest time to be placed on a node",
-            "pull": "Longest time to fetch the image",
-            "run": "Longest time to run",
-            "grace": "Time between asking the script to end and ending it",
-        }.items()
+        field: text(f"{about}, like 10s, 5m or 1h; left out, {usual}.", 16, pattern="^([0-9]{1,9}[smh])?$")
+        for field, about, usual in (
+            ("schedule", "Longest time to be placed on a node", "10m"),
+            ("pull", "Longest time to fetch the image", "10m"),
+            ("run", "Longest time to run", "1h"),
+            ("grace", "Time between asking the script to end and ending it", "10s"),
+        )
     },
     plugin.Step: {
         "name": name("step", "Name of the step, unique in its document."),

@@ -1,6 +1,6 @@
-"""As `crd_schema` says, for sandboxes."""
+"""As `crd_schema` says, for sandboxes and what they derive from."""
 
-from dayfly.spec import endpoints, patch, sandbox, value_from
+from dayfly.spec import endpoints, patch, sandbox, value_from, workload
 from dayfly.spec.crd_plugin import FROM_HOOK, FROM_HOOK_APART, steps
 from dayfly.spec.crd_schema import NAME, VALUES, Row, Schema, exactly_one, many, name, rule, rules, text
 
@@ -189,5 +189,15 @@ FIELDS: dict[type, Row] = {
         "connection": _open("Settings of the connection to a developer's machine."),
         "local_machine_id": text("The developer's machine.", 255),
         "disable_sandbox_traffic_manager": text("Leave requests as they are."),
+    },
+    # Of no cluster: what one machine has instead of Deployments.
+    workload.Workload: {
+        "kind": text("Deployment, the only one.", 63),
+        "name": text("Its name.", 63),
+        "namespace": text("Its namespace; default if left out.", 63),
+        "command": many("The program and its arguments.", 256),
+        "env": _entries("Variables of its environment.", sandbox.LONGEST_VALUE),
+        "port": text("The port on which it listens, which a fork finds in PORT.", minimum=1, maximum=65_535),
+        "workdir": text("The folder in which it begins; left out, the server's own.", 4096),
     },
 }

@@ -102,7 +102,7 @@ class Output(Struct, frozen=True, kw_only=True):
 
 
 class Retry(Struct, frozen=True, kw_only=True):
-    """Whether a step may start again after a failed attempt, how often, and how soon. None or "" = the default."""
+    """Whether a step may start again after a failed attempt, how often, and how soon."""
 
     idempotent: bool | None = None
     limit: int | None = None

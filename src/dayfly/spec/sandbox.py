@@ -29,7 +29,7 @@ LONGEST_VALUE = 131_072
 
 
 class Ttl(Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """`duration` is a whole number and m, h, d or w, counted from `offset_from`: createdAt or updatedAt."""
+    """`duration` is a whole number and m, h, d or w, counted from createdAt or updatedAt."""
 
     duration: str
     offset_from: str = "createdAt"

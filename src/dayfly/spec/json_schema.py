@@ -1,0 +1,98 @@
+"""JSON Schemas of the files that people write, for their editors: from the same types and words as the cluster's own.
+
+A schema sees less than reading does: rules that span fields (`x-kubernetes-validations`) are left out. What it refuses
+is wrong; what it takes may be. Wherever a value stands, a variable or an embedded file of `template` may stand instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dayfly.spec import crd, lifecycle_hook, plugin, sandbox, workload
+from dayfly.spec.crd_schema import Schema
+from dayfly.spec.lifecycle import API_VERSION, Struct
+
+DIALECT = "http://json-schema.org/draft-07/schema#"  # the newest that all editors know
+DIRECTIVE = r"@\{[^}]+\}"
+FILES: dict[str, tuple[str, type[Struct]]] = {
+    "plugin": ("ResourcePlugin", plugin.PluginSpec),
+    "sandbox": ("Sandbox", sandbox.SandboxSpec),
+    "hook": ("LifecycleHook", lifecycle_hook.LifecycleHookSpec),
+}
+"""What each word stands for: the kind, and the type of its `spec`."""
+BASELINE = "baseline"
+
+_KEPT = (
+    "description", "required", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems",
+    "maxProperties",
+)  # fmt: skip
+
+
+def words() -> tuple[str, ...]:
+    """What `of` knows."""
+    return (*FILES, BASELINE)
+
+
+def of(word: str) -> Schema:
+    """The schema of a file of one of `words`."""
+    if word == BASELINE:
+        made = _made(crd.schema(workload.Workload))
+        made["required"] = ["name"]
+        # Kubernetes' own form of a Deployment is read as well; editors have a schema for that.
+        made["additionalProperties"] = True
+        return {"$schema": DIALECT, "title": "Deployment", **made}
+    kind, spec = FILES[word]
+    made = _made(crd.schema(spec))
+    if word == "plugin":
+        # In kubectl's form the name with its version stands here.
+        about = "Only in kubectl's form: the name that sandboxes use, with the version, like queue@1.0.0."
+        made["properties"]["name"] = {"type": "string", "description": about}
+    name = "The name, with a version: queue@1.0.0." if word == "plugin" else "The name."
+    return {
+        "$schema": DIALECT,
+        "title": kind,
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": f"Only in kubectl's form: {API_VERSION}."},
+            "kind": {"const": kind, "description": "Only in kubectl's form, or where the rest does not tell."},
+            "metadata": {"type": "object", "description": "Only in kubectl's form: name, namespace, labels."},
+            "name": {"type": "string", "description": name},
+            "spec": made,
+        },
+    }
+
+
+def _made(structural: Schema) -> Schema:
+    """A structural schema of the cluster in an editor's words."""
+    made = {word: structural[word] for word in _KEPT if word in structural}
+    match structural.get("type"):
+        case "object":
+            made |= _object(structural)
+        case "array":
+            made |= _or_directive(["array", "null"]) | {"items": _made(structural["items"])}
+        case "string" if "enum" in structural:
+            choices = {"enum": made.pop("enum")}
+            made["anyOf"] = [choices, {"type": "string", "pattern": f"^{DIRECTIVE}$"}]
+        case "string":
+            made["type"] = "string"
+            if pattern := structural.get("pattern"):
+                made["pattern"] = f"{pattern}|{DIRECTIVE}"
+        case str(scalar):
+            made |= _or_directive([scalar])
+    return made
+
+
+def _object(structural: Schema) -> Schema:
+    made: Schema = _or_directive(["object"])
+    if fields := structural.get("properties"):
+        made["properties"] = {name: _made(field) for name, field in fields.items()}
+        made["additionalProperties"] = False
+    elif isinstance(values := structural.get("additionalProperties"), dict):
+        made["additionalProperties"] = _made(values)
+    return made
+
+
+def _or_directive(types: list[str]) -> dict[str, Any]:
+    """A value of these types, or a variable that gives one. A pattern asks nothing of what is no string."""
+    return {"type": [*types, "string"], "pattern": f"^{DIRECTIVE}$"}

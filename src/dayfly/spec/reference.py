@@ -1,0 +1,180 @@
+"""The field reference: what each field of each kind means, made from the same types and words as its schemas.
+
+`fields` is for whoever shows a few of them (`dayfly explain`); `page` is docs/reference.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from msgspec import inspect as types
+
+from dayfly.spec import crd, json_schema, workload
+from dayfly.spec.lifecycle import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dayfly.spec.crd_schema import Schema
+
+_WORDS = {"string": "text", "integer": "whole number", "boolean": "true or false", "object": "mapping"}
+_ABOUT = {
+    "plugin": "What a platform team writes once, and publishes.",
+    "sandbox": "What a developer asks for. While it lives, `description`, `labels`, `ttl`, `forks` and endpoints may\n"
+    "change; what else is said of it may not.",
+    "hook": "Steps around the life of objects of any kind in a cluster. The `apiVersion` and `kind` of its selector\n"
+    "never change.",
+    json_schema.BASELINE: "The process from which forks derive where there is no cluster. A Deployment is read,\n"
+    "too. Its fields stand at the top, without `spec`.",
+}
+_HEAD = """\
+# Fields
+
+Every field of every kind of file. This page is made from the types that read them (`scripts/reference.py`).
+`dayfly explain KIND[.FIELD...]` shows the same in a terminal, and `dayfly schema KIND` gives an editor a JSON Schema:
+
+```
+$ dayfly explain plugin.create.retry
+$ dayfly schema plugin > plugin.schema.json
+```
+
+With the line `# yaml-language-server: $schema=plugin.schema.json` at its top, a file is checked and completed by
+editors that have the YAML language server. `plugin init` writes both.
+
+A field may be left out unless it is required. In the place of a value, `@{name}` is a variable and `@{embed: file}` a
+file's content.
+"""
+
+
+class Field(NamedTuple):
+    """One field: its name, what it holds, whether it must be there, what it is if it is not, and what it means."""
+
+    name: str
+    holds: str
+    struct: type[Struct] | None
+    required: bool
+    default: str
+    about: str
+
+
+def kind(word: str) -> type[Struct]:
+    """The type whose fields a file of this kind (of `json_schema.words`) has under `spec`, or at its top."""
+    return workload.Workload if word == json_schema.BASELINE else json_schema.FILES[word][1]
+
+
+def fields(struct: type[Struct]) -> list[Field]:
+    """The fields of a type, as they are written."""
+    schema = crd.schema(struct)
+    info: Any = types.type_info(struct)
+    return [_field(each, schema["properties"][each.encode_name], schema) for each in info.fields]
+
+
+def find(path: str) -> tuple[type[Struct], Field | None]:
+    """The type or field that a way like `plugin.create.retry` leads to; `spec` and indices in it may be left out.
+
+    Raises:
+        KeyError: with the part that is none, and what there is instead.
+    """
+    word, *names = [part.partition("[")[0] for part in path.split(".")]
+    if word not in json_schema.words():
+        raise KeyError(word, json_schema.words())
+    names = names[1:] if names[:1] == ["spec"] else names
+    struct: type[Struct] = kind(word)
+    last: Field | None = None
+    for index, name in enumerate(names):
+        known = {field.name: field for field in fields(struct)}
+        if name not in known:
+            raise KeyError(name, tuple(known))
+        last = known[name]
+        if last.struct is None and names[index + 1 :]:
+            raise KeyError(names[index + 1], ())
+        struct = last.struct or struct
+    return struct, last
+
+
+def page() -> str:
+    """docs/reference.md."""
+    seen: set[type[Struct]] = set()
+    return _HEAD + "".join(_section(word, seen) for word in json_schema.words())
+
+
+def about(struct: type[Struct]) -> str:
+    """What a type is."""
+    return str(crd.schema(struct)["description"])
+
+
+def _field(info: Any, schema: Schema, owner: Schema) -> Field:
+    required = info.encode_name in owner.get("required", ())
+    default = info.default
+    shown = "" if required or default in (None, "", (), msgspec.UNSET, msgspec.NODEFAULT) else _shown(default)
+    return Field(
+        info.encode_name, _holds(info.type, schema), _struct(info.type), required, shown, schema["description"]
+    )
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, msgspec.Struct):
+        return ""
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def _struct(info: Any) -> type[Struct] | None:
+    match info:
+        case types.StructType(cls=cls) if issubclass(cls, Struct):
+            return cls
+        case types.VarTupleType(item_type=item):
+            return _struct(item)
+        case types.UnionType(types=some):
+            found = [held for each in some if (held := _struct(each)) is not None]
+            return found[0] if len(found) == 1 else None
+    return None
+
+
+def _holds(info: Any, schema: Schema) -> str:
+    if "enum" in schema:
+        return " or ".join(each for each in schema["enum"] if each)
+    if schema.get("type") == "array":
+        inner = _struct(info)
+        return "list of " + (inner.__name__ if inner else _WORDS.get(schema["items"].get("type", ""), "values"))
+    if found := _struct(info):
+        return found.__name__
+    if isinstance(values := schema.get("additionalProperties"), dict):
+        return "mapping of " + _WORDS.get(values.get("type", ""), "values")
+    return _WORDS.get(schema.get("type", ""), "anything")
+
+
+def _section(word: str, seen: set[type[Struct]]) -> str:
+    title = json_schema.FILES[word][0] if word in json_schema.FILES else "Deployment"
+    return f"\n## {word}: {title}\n\n{_ABOUT[word]}\n" + "".join(map(_table, _structs(kind(word), seen)))
+
+
+def _structs(root: type[Struct], seen: set[type[Struct]]) -> Iterator[type[Struct]]:
+    """A type and all that its fields hold, in the order in which a reader meets them, but for those that were seen."""
+    waiting = [root]
+    while waiting:
+        struct = waiting.pop(0)
+        if struct in seen:
+            continue
+        seen.add(struct)
+        yield struct
+        waiting += [field.struct for field in fields(struct) if field.struct is not None]
+
+
+def _table(struct: type[Struct]) -> str:
+    rows = [
+        f"\n### {struct.__name__}\n\n{_escaped(about(struct))}\n\n",
+        "| field | holds | default | meaning |\n|---|---|---|---|\n",
+    ]
+    for field in fields(struct):
+        holds = field.holds
+        if field.struct is not None:
+            name = field.struct.__name__
+            holds = holds.replace(name, f"[{name}](#{name.lower()})")
+        default = "**required**" if field.required else f"`{field.default}`" if field.default else ""
+        rows.append(f"| `{field.name}` | {_escaped(holds)} | {default} | {_escaped(field.about)} |\n")
+    return "".join(rows)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
