@@ -66,13 +66,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if not SHARE.everything and "proof" not in config.option.markexpr:
         proof = [item for item in items if item.get_closest_marker("proof")]
-        config.hook.pytest_deselected(items=proof)
-        items[:] = [item for item in items if item not in set(proof)]
+        _leave_out(config, items, proof)
+        _leave_out(config, items, _for_another_commit(config, items))
     for item in items if SHARE.everything else []:
         item.add_marker(_at_leisure(config, item), append=False)
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
     built, last = ({item.path for item in items if item.get_closest_marker(name)} for name in ("builds", "cluster"))
     items.sort(key=lambda item: (item.path in last, item.path in built, -slow[item.path]))
+
+
+def _for_another_commit(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+    """What is marked `rotates` and is not in this commit's share of its file's. What is named by itself is played."""
+    if any("::" in each for each in config.args):
+        return []
+    rotating: dict[tuple[Path, int], list[pytest.Item]] = collections.defaultdict(list)
+    for item in items:
+        if mark := item.get_closest_marker("rotates"):
+            rotating[item.path, mark.args[0]].append(item)
+    left = []
+    for (path, parts), whole in rotating.items():
+        mine = SHARE.of(whole, parts, f"tests of {path.relative_to(config.rootpath)}")
+        left += [item for item in whole if item not in mine]
+    return left
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], some: list[pytest.Item]) -> None:
+    config.hook.pytest_deselected(items=some)
+    left_out = set(some)
+    items[:] = [item for item in items if item not in left_out]
 
 
 def _at_leisure(config: pytest.Config, item: pytest.Item) -> pytest.MarkDecorator:

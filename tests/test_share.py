@@ -58,6 +58,11 @@ def test_one(number):
 @pytest.mark.proof
 def test_of_the_proof():
     assert not SHARE.everything, "played the proof"
+
+@pytest.mark.rotates(4)
+@pytest.mark.parametrize("number", range(100, 108))
+def test_of_another_commit(number):
+    assert number < 0, f"played {number}"
 """
 
 
@@ -85,7 +90,7 @@ def test_a_find_is_told_with_what_plays_it_again(tmp_path: Path):
     """All workers play the same share; the command at the end finds the same again, and so does the seed."""
     said = run(tmp_path, "abcdef", "-n", "2")
     assert "share of what is exhaustive: abcdef (DAYFLY_SHARE=abcdef plays it again" in said
-    found = played(said)
+    found = [number for number in played(said) if number < 100]
     assert len(found) == 5
     assert "played the proof" not in said
     again = re.findall(r"DAYFLY_SHARE=(\S+) \S+ -m pytest '?(tests/test_probe.py::test_one\[\d+\])", said)
@@ -97,9 +102,18 @@ def test_a_find_is_told_with_what_plays_it_again(tmp_path: Path):
 def test_the_proof_is_played_on_request_alone(tmp_path: Path):
     said = run(tmp_path, "all")
     assert "share of what is exhaustive: everything" in said
-    assert played(said) == [*range(40)]
+    assert played(said) == [*range(40), *range(100, 108)]
     assert "played the proof" in said
     assert "1 passed" in run(tmp_path, "abcdef", "-m", "proof")
+
+
+@pytest.mark.slow
+def test_what_rotates_is_played_by_one_commit_in_so_many(tmp_path: Path):
+    """Whatever else it plays; and always where it is asked for by its name."""
+    seeds = dict.fromkeys(COMMITS[:40])
+    mine = next(seed for seed in seeds if 100 in Share(seed).of(range(100, 108), 4, "tests of tests/test_probe.py"))
+    assert [number for number in played(run(tmp_path, mine)) if number >= 100] == [100, 104]
+    assert played(run(tmp_path, mine, "tests/test_probe.py::test_of_another_commit")) == [*range(100, 108)]
 
 
 @pytest.mark.slow
