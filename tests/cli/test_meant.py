@@ -44,6 +44,10 @@ def test_commands(cli: Cli, words: str, meant: str):
 
 
 def test_a_command_like_none(cli: Cli):
+    refused(
+        cli("delete", "box"), 2, 'no such command "delete"; did you mean: dayfly sandbox delete; see: dayfly --help'
+    )
+    assert "apply -f" not in cli("sandbox", "create").err, "that is another's word"
     refused(cli("zzzzzz"), 2, 'no such command "zzzzzz"; see: dayfly --help')
 
 

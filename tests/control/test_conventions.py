@@ -133,7 +133,7 @@ def test_another_organisation_is_not_here(filled, method, path):
         (b"[]", "mapping"),
         (b"null", "mapping"),
         (b"17", "mapping"),
-        (b"{}", "missing name or spec"),
+        (b"{}", "no spec; write both"),
     ],
 )
 @pytest.mark.parametrize("path", ["sandboxes/sb11", "resource-plugins/db1"])

@@ -50,17 +50,17 @@ class TestKinds:
             ("§kind: on", "kind", "not known"),
             ("§kind: Sandbx\nname: a\nspec: {cluster: c}", "kind", "not known"),
             ("apiVersion: signadot.com/v1\n§kind: Pod\nmetadata: {name: a}\nspec: {cluster: c}", "kind", "not known"),
-            ("§name: a", "", "missing name or spec fields"),
-            ("§spec: {cluster: c}", "", "missing name or spec fields"),
-            ("§name: a\nspec: x", "", "missing name or spec fields"),
+            ("§name: a", "", "has no spec; write both, name and spec"),
+            ("§spec: {cluster: c}", "", "has no name; write both, name and spec"),
+            ("§name: a\nspec: x", "", "its spec must be a mapping"),
             ("name: a\n§spec: {forks: []}", "spec", "cannot tell"),
             ("§name: n\nspec: {cluster: c}", "name", 'write "n" in quotes'),
             ("§name: ''\nspec: {cluster: c}", "name", "cannot be empty"),
             ("kind: Sandbox\n§name: 1\nspec: {cluster: c}", "name", 'write "1" in quotes'),
             ("kind: Sandbox\nmetadata: {§name: 1}\nspec: {cluster: c}", "metadata.name", 'write "1" in quotes'),
-            ("§kind: Sandbox\nname: a", "", "missing name or spec fields"),
-            ("§kind: ResourcePlugin\nname: a\nspec:", "", "missing name or spec fields"),
-            ("§kind: Sandbox\nspec: {cluster: c}", "", "missing name or spec fields"),
+            ("§kind: Sandbox\nname: a", "", "has no spec;"),
+            ("§kind: ResourcePlugin\nname: a\nspec:", "", "has no spec;"),
+            ("§kind: Sandbox\nspec: {cluster: c}", "", "has no name;"),
             ("kind: Sandbox\nname: a\n§spec: [x]", "spec", "must be a mapping, not a list"),
         ],
     )
@@ -159,7 +159,7 @@ def test_deleting_by_file_needs_only_the_name():
     assert documents.name_of(documents.only_name(document)) == "s"
     with pytest.raises(SpecError) as caught:
         documents.name_of(documents.only_name(text.parse_one("\n[a]", file="x")))
-    assert str(caught.value) == "x:2:1: missing name or spec fields"
+    assert str(caught.value) == "x:2:1: has no name and no spec; write both, name and spec"
 
 
 NAMES = st.from_regex(r"[a-zA-Z]([a-zA-Z0-9-]{0,10}[a-zA-Z0-9])?", fullmatch=True)

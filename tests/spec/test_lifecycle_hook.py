@@ -25,7 +25,7 @@ def kind(version: str, name: str) -> str:
 
 
 REFUSED = {
-    "no name": ("§kind: LifecycleHook\nspec: {}", "", "missing name"),
+    "no name": ("§kind: LifecycleHook\nspec: {}", "", "has no name"),
     "name": (HOOK.replace("name: backup", "§name: Backup"), "metadata.name", "lower-case"),
     "name with a dot": (HOOK.replace("name: backup", "§name: a.b"), "metadata.name", "63 lower-case letters"),
     "long name": (HOOK.replace("name: backup", f"§name: {'a' * 64}"), "metadata.name", "at most 63"),

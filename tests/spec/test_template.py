@@ -80,8 +80,8 @@ def test_what_becomes_of_a_document(source, result):
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        ("a: '@{b}'\nc: '@{a} @{b}'", "unexpanded variable: a, b"),
-        ("a: '@{b[yaml]}'", "unexpanded variable: b"),
+        ("a: '@{b}'\nc: '@{a} @{b}'", "unexpanded variable: a, b; give --set a=... --set b=..."),
+        ("a: '@{b[yaml]}'", "unexpanded variable: b; give --set b=..."),
         ("a: '@{1x}'", 'invalid variable name: "1x"'),
         ("a: '@{x y}'", 'invalid variable name: "x y"'),
         ("a: '@{ }'", 'invalid variable name: ""'),
@@ -132,7 +132,12 @@ def test_files_are_read_before_variables_are_missed():
 
 def test_the_first_missing_variable_is_shown():
     error = refusal("a: 1\nb:\n  - '@{z}'\n  - '@{a}'")
-    assert (error.problem, error.path, error.line, error.column) == ("unexpanded variable: a, z", "b[0]", 3, 5)
+    assert (error.problem, error.path, error.line, error.column) == (
+        "unexpanded variable: a, z; give --set a=... --set z=...",
+        "b[0]",
+        3,
+        5,
+    )
 
 
 def test_an_expanded_document_still_knows_places_and_spellings():

@@ -49,6 +49,20 @@ _EXIT_CODES = (
     "Exit codes: 0 done, 1 failed, 2 the command line or a file is wrong, "
     "3 not found, 4 timed out, 5 denied, 6 no server."
 )
+_MEANT = {
+    "delete": "sandbox delete",
+    "rm": "sandbox delete",
+    "list": "sandbox list",
+    "ls": "sandbox list",
+    "create": "apply -f",
+    "describe": "get",
+    "diff": "plan -f",
+    "init": "plugin init",
+    "lint": "plugin lint",
+    "start": "up",
+    "stop": "down",
+}
+"""What those mean by a word who know it from elsewhere."""
 _ALIASES = {"sb": "sandbox", "rp": "plugin", "resourceplugin": "plugin"}
 
 
@@ -80,6 +94,8 @@ class LazyGroup(click.Group):
         if not ctx.resilient_parsing and not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
             import difflib
 
+            if ctx.parent is None and wanted in _MEANT:
+                ctx.fail(f'no such command "{wanted}"; did you mean: {PROGRAM} {_MEANT[wanted]}')
             close = difflib.get_close_matches(wanted, [*self.modules, *self.aliases], n=1, cutoff=0.5)
             ctx.fail(f'no such command "{wanted}"{f"; did you mean {close[0]}?" if close else ""}')
         return super().resolve_command(ctx, args)

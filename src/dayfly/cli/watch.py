@@ -165,21 +165,26 @@ def _is_there(client: Client, name: str) -> bool:
 def _failure(client: Client, name: str, report: Report, first: str) -> CliError:
     """What failed, after the end of its log has been shown."""
     failed = next((unit for unit in report["units"] if unit["state"] == "failed"), None)
-    if failed is not None:
-        for line in _last_lines(client, name, failed):
-            talk(f"{failed['id']} | {line}")
-    words = failed["id"].replace("/", " ", 1) if failed else ""
-    advice = f"read: {first}dayfly logs {name} {words}".rstrip()
-    return CliError(Exit.FAILED, f"{name}: {report['reason']}: {report['message']}", advice)
+    message = f"{name}: {report['reason']}: {report['message']}"
+    if failed is None:
+        return CliError(Exit.FAILED, message, f"read: {first}dayfly logs {name}")
+    lines = _last_lines(client, name, failed)
+    if lines is None:
+        return CliError(Exit.FAILED, message, "it printed nothing")
+    for line in lines:
+        talk(f"{failed['id']} | {line}")
+    advice = f"read: {first}dayfly logs {name} {failed['id'].replace('/', ' ', 1)}"
+    return CliError(Exit.FAILED, message, advice)
 
 
-def _last_lines(client: Client, name: str, unit: Unit) -> list[str]:
+def _last_lines(client: Client, name: str, unit: Unit) -> list[str] | None:
+    """The end of what a unit printed, if that is text; None if it printed nothing."""
     attempts = client.get("sandboxes", name, "attempts")
     size = max(
         (log["size"] for log in attempts if log["unit"] == unit["id"] and log["attempt"] == unit["attempt"]), default=0
     )
     if not size:
-        return []
+        return None
     query = {"unit": unit["id"], "attempt": unit["attempt"], "offset": max(size - _TAIL_BYTES, 0)}
     answer = client.get("sandboxes", name, "log", **query)
     return answer["data"].splitlines()[-_TAIL_LINES:] if answer["encoding"] == "utf-8" else []

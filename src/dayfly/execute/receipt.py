@@ -110,7 +110,7 @@ def _signal(code: int) -> str:
 
 
 _FAULTS = {
-    "missing": (Reason.OUTPUT_MISSING, "output {name} was not written: the step succeeded but left no such file"),
+    "missing": (Reason.OUTPUT_MISSING, "output {name} was not written: the step succeeded but left no file {path}"),
     "too-large": (
         Reason.OUTPUT_TOO_LARGE,
         f"output {{name}} has {{size}} bytes; all outputs of a step together may have at most {UNIT_OUTPUT_LIMIT}",
@@ -126,7 +126,7 @@ def _outputs(states: list[list[str]], unit: Unit) -> tuple[str, str]:
         state, size = told.get(output.name, ("missing", "0"))
         if state in _FAULTS:
             reason, sentence = _FAULTS[state]
-            return reason, sentence.format(name=output.name, size=size)
+            return reason, sentence.format(name=output.name, path=output.path, size=size)
     return "", ""
 
 

@@ -66,7 +66,7 @@ def classify(document: Document) -> Kind:
         raise document.error(f"{quote(str(kind))} is not known; write one of {', '.join(KINDS)}", ("kind",))
     spec = data.get("spec")
     if data.get("name") is None or not isinstance(spec, dict):
-        raise document.error("missing name or spec fields")
+        raise document.error(_lacks(data))
     if "selector" in spec and spec.keys() & set(EVENTS):
         return "LifecycleHook"
     if spec.keys() & {"runner", "create", "delete"} and "cluster" not in spec:
@@ -186,7 +186,7 @@ def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Wis
     name, keys = _name(data, spelled)
     spec = data.get("spec")
     if spec is None:
-        raise SpecError("missing name or spec fields")
+        raise SpecError(_lacks(data))
     if kind == "ResourcePlugin":
         return _plugin(data, name, keys, spelled)
     if kind == "LifecycleHook":
@@ -228,10 +228,23 @@ def _name(data: Any, spelled: Mapping[Path, str]) -> tuple[str, Path]:
         if (name := _inner(data, keys)) is not None:
             break
     else:
-        raise SpecError("missing name or spec fields")
+        raise SpecError(_lacks(data))
     if not isinstance(name, str):
         raise _wrong_type("str", name, keys, spelled)
     return name, keys
+
+
+def _lacks(data: Any) -> str:
+    """What a document needs and does not have."""
+    named = any(_inner(data, keys) is not None for keys in (("name",), ("metadata", "name")))
+    lacking = [field for field, there in (("name", named), ("spec", _inner(data, ("spec",)) is not None)) if not there]
+    if not lacking:
+        return (
+            "its spec must be a mapping"
+            if named and not isinstance(data["spec"], dict)
+            else "has neither a name at its top nor a kind"
+        )
+    return f"has no {' and no '.join(lacking)}; write both, name and spec"
 
 
 def _inner(data: Any, keys: Path) -> Any:

@@ -67,7 +67,9 @@ def expand(document: Document, variables: Mapping[str, str], read: Callable[[str
     data = expansion.value(document.data, ())
     if expansion.missing:
         first = next(iter(expansion.missing.values()))
-        raise document.error(f"unexpanded variable: {', '.join(sorted(expansion.missing))}", first)
+        missing = sorted(expansion.missing)
+        give = " ".join(f"--set {name}=..." for name in missing)
+        raise document.error(f"unexpanded variable: {', '.join(missing)}; give {give}", first)
     return Document(data=data, marks=document.marks, spelled=document.spelled | expansion.spelled, file=document.file)
 
 

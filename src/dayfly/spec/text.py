@@ -77,7 +77,8 @@ def parse(text: str | bytes, *, file: str) -> list[Document]:
     """Read all documents of a YAML or JSON text; empty ones are left out.
 
     Raises:
-        SpecError: not UTF-8, not YAML, past a limit, or one of the refusals above; with line and column.
+        SpecError: not UTF-8, not YAML (nor JSON, by the file's name), past a limit, or refused as said above; with line
+            and column.
     """
     decoded = _decode(text, file)
     try:
@@ -344,5 +345,5 @@ def _explain(fault: yaml.MarkedYAMLError, text: str, file: str) -> SpecError:
         problem = "a tab cannot indent YAML; use spaces"
     else:
         problem = ", ".join(part for part in (fault.context, fault.problem) if part)
-        problem = f"not YAML: {problem}"
+        problem = f"not {'JSON' if file.endswith('.json') else 'YAML'}: {problem}"
     return SpecError(problem, file=file, line=line + 1, column=column + 1)
