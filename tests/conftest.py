@@ -76,17 +76,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _for_another_commit(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
-    """What is marked `rotates` and is not in this commit's share of its file's. What is named by itself is played."""
+    """What is marked `rotates` and is not in this commit's share. What is named by itself is played.
+
+    A class that is marked rotates as one: its tests may go on where the one before ended.
+    """
     if any("::" in each for each in config.args):
         return []
-    rotating: dict[tuple[Path, int], list[pytest.Item]] = collections.defaultdict(list)
+    groups: dict[tuple[str, int], dict[pytest.Item | Any, list[pytest.Item]]] = {}
     for item in items:
-        if mark := item.get_closest_marker("rotates"):
-            rotating[item.path, mark.args[0]].append(item)
+        node, mark = next(item.iter_markers_with_node("rotates"), (None, None))
+        if node is not None and mark is not None:
+            parts, group = (*mark.args, str(item.path.relative_to(config.rootpath)))[:2]
+            groups.setdefault((group, parts), {}).setdefault(node, []).append(item)
     left = []
-    for (path, parts), whole in rotating.items():
-        mine = SHARE.of(whole, parts, f"tests of {path.relative_to(config.rootpath)}")
-        left += [item for item in whole if item not in mine]
+    for (group, parts), units in groups.items():
+        mine = SHARE.of(units, parts, f"tests of {group}")
+        left += [item for unit, its in units.items() if unit not in mine for item in its]
     return left
 
 

@@ -27,6 +27,14 @@ from cluster.journal import Journal
 from cluster.wishes import Wishes
 
 HERE = Path(__file__).resolve().parent
+# Stories that each commit tells; of all others it tells every second, and the proof tells all.
+ALWAYS = (
+    "test_conformance.py",
+    "test_controllers.py",
+    "test_good_operator.py",
+    "test_install.py",
+    "test_object_examples.py",
+)
 # Names of what a report carries to the session's last lines, from whichever process it ran in.
 SKIPPED, TOOK = "skipped for want of a cluster", "took"
 # The namespace of the sandboxes of all tests.
@@ -144,6 +152,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.slow)
+            if item.path.name not in ALWAYS and not item.get_closest_marker("rotates"):
+                item.add_marker(pytest.mark.rotates(2, "stories of the cluster"))
             if "operator" in item.fixturenames:
                 item.add_marker(pytest.mark.builds("image"))
             if not item.get_closest_marker("timeout"):

@@ -66,6 +66,7 @@ def uninstall(tmp_path):
     return run
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize("moment", ["--for=delete", "crds/sandboxes.yaml", "base/policies.yaml", "base/operator.yaml"])
 def test_whatever_is_made_meanwhile_is_cleaned_up_or_never_made(uninstall, moment):
     """Once the operator is gone nobody would."""
@@ -74,6 +75,7 @@ def test_whatever_is_made_meanwhile_is_cleaned_up_or_never_made(uninstall, momen
     assert ("shop:late" in started) is not moment.startswith("base/")
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize(
     "moment", ["apply", "--dry-run=server", "resourceplugins", "base/policies.yaml", "base/operator.yaml"]
 )
