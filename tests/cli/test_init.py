@@ -25,7 +25,7 @@ def typed(cli: Cli) -> dict[str, str]:
 
 def test_the_folder_passes_its_test_and_its_readme_can_be_followed(cli: Cli):
     done = cli("plugin", "init", "scratch-space")
-    assert (done.code, done.err) == (0, "Wrote 7 files to scratch-space. Try it with: scratch-space/test.sh\n")
+    assert (done.code, done.err) == (0, "Wrote 8 files to scratch-space. Try it with: scratch-space/test.sh\n")
     folder = cli.folder / "scratch-space"
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     said = follow(folder / "README.md", folder, typed(cli))

@@ -12,6 +12,7 @@ from dayfly.cli import options, show
 from dayfly.cli.client import Client
 from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.spec import semver
+from dayfly.spec.plugin import Plugin
 
 
 @click.group("plugin")
@@ -136,6 +137,36 @@ def lint(
         linting.explain(explain)
         return Exit.OK
     return linting.report((*paths, *files) or (".",), sets, select, ignore, output)
+
+
+@command.command("test")
+@options.files()
+@options.sets
+@click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
+@click.option("--only", default="", metavar="WORDS", help="Of all lives only those with these words in their names.")
+@options.timeout("1m")
+@click.option("-o", "--output", type=click.Choice(["json", "junit"]), help="Print data instead of text.")
+def test(
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    params: tuple[str, ...],
+    only: str,
+    timeout: float,
+    output: str | None,
+) -> int:
+    """Play many lives of a plugin on this machine, in each of which something goes wrong, and look what is left.
+
+    Each step is killed at its start, in its middle and at its end; the sandbox is deleted while each is at work; what
+    steps made is not told; delete steps run twice; two sandboxes live at once; params are missing, long and full of
+    quotes. The plugin's census says what is left. --timeout is for each wait. The exit code is 1 if anything was found.
+    """
+    from dayfly.cli import files as reading
+    from dayfly.cli import testing
+    from dayfly.cli.with_ import given_params
+
+    plugin = reading.load_one(files, sets, "plugin").wish
+    assert isinstance(plugin, Plugin), "asked for by its kind"
+    return testing.play(plugin, given_params(plugin, params), only=only, seconds=timeout, output=output)
 
 
 @command.command("init")

@@ -261,8 +261,12 @@ def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
         show.talk(f"dayfly: {fault}")
 
 
-def _body(plugin: Plugin, params: tuple[str, ...]) -> Any:
-    """The sandbox that has the plugin's steps in place, under a name of its own, and a lease."""
+def given_params(plugin: Plugin, params: tuple[str, ...]) -> dict[str, str]:
+    """The `NAME=VALUE` of `-p`, as a sandbox gives them.
+
+    Raises:
+        CliError: one of another form or name, or one that is required and not given.
+    """
     given = {}
     known = plugin.spec.params()
     for pair in params:
@@ -276,6 +280,12 @@ def _body(plugin: Plugin, params: tuple[str, ...]) -> Any:
         if rule.required and name not in given:
             message = f'"{plugin.name}" needs the param "{name}" (its step "{rule.step}")'
             raise CliError(Exit.USAGE, message, f"give it with -p {name}=VALUE")
+    return given
+
+
+def _body(plugin: Plugin, params: tuple[str, ...]) -> Any:
+    """The sandbox that has the plugin's steps in place, under a name of its own, and a lease."""
+    given = given_params(plugin, params)
     chance = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(6))
     room = names.LIMITS["sandbox"] - len("with--") - len(chance)
     resource = {

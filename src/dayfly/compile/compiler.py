@@ -87,8 +87,7 @@ def compile(  # noqa: A001  -- the field's word for it
         resources.check_params(found)
         target = Target(api_version=API_VERSION, kind="Sandbox", namespace=namespace, name=sandbox.name, uid=uid)
         env = _builtin(sandbox.name, routing_key)
-        # An old name of the routing key, by which public plugins still call what they make.
-        step_env = {**env, "SIGNADOT_SANDBOX_ID": routing_key, "DAYFLY_SANDBOX_NAMESPACE": namespace}
+        step_env = step_environment(sandbox.name, routing_key, namespace)
         own = units.Setting("", {}, (), units.work(sandbox.spec.runner or Runner(), step_env))
         documents = (
             *(document(target, each.workflows, _setting(each, step_env, publisher)) for each in found.values()),
@@ -191,6 +190,14 @@ def _builtin(sandbox: str, routing_key: str) -> dict[str, str]:
         for prefix in ("SIGNADOT", "DAYFLY")
         for word, value in (("NAME", sandbox), ("ROUTING_KEY", routing_key))
     }
+
+
+def step_environment(sandbox: str, routing_key: str, namespace: str, resource: str = "") -> dict[str, str]:
+    """What every step is told of its sandbox and, where it has one, of its resource; the run adds the rest."""
+    named = {"SIGNADOT_RESOURCE_NAME": resource, "DAYFLY_RESOURCE_NAME": resource} if resource else {}
+    # An old name of the routing key, by which public plugins still call what they make.
+    place = {"SIGNADOT_SANDBOX_ID": routing_key, "DAYFLY_SANDBOX_NAMESPACE": namespace}
+    return {**_builtin(sandbox, routing_key), **place, **named}
 
 
 def _setting(instance: Instance, env: dict[str, str], publisher: str) -> units.Setting:

@@ -263,6 +263,11 @@ FIELDS: dict[type, Row] = {
         "state": text("Keep a Terraform state for its programs, from create to delete (TF_HTTP_ADDRESS and its like)."),
         "create": steps("Steps that make the resource, each as soon as its inputs exist.", _FROM_PLUGIN, repeats=False),
         "delete": steps("Steps that remove it; tried until they succeed.", _FROM_PLUGIN, repeats=True),
+        "census": steps(
+            "Scripts that print a line for each thing there is of a resource; only dayfly plugin test runs them.",
+            _FROM_PLUGIN,
+            repeats=False,
+        ),
     },
     kinds.NamedPluginSpec: {
         "name": text(

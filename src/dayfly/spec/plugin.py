@@ -138,7 +138,8 @@ class Step(Struct, frozen=True, kw_only=True):
 class PluginSpec(Struct, frozen=True, kw_only=True):
     """`create` runs before the sandbox's workloads start, `delete` after they have stopped.
 
-    With `state` its scripts find a Terraform state of the resource's own, which outlives them.
+    With `state` its scripts find a Terraform state of the resource's own, which outlives them. `census` scripts say
+    what is there of a resource; `plugin test` alone runs them.
     """
 
     description: str = ""
@@ -146,6 +147,7 @@ class PluginSpec(Struct, frozen=True, kw_only=True):
     state: bool = False
     create: tuple[Step, ...] = ()
     delete: tuple[Step, ...] = ()
+    census: tuple[Step, ...] = ()
 
     def params(self) -> dict[str, ParamRule]:
         """What its steps say of the params they take, in the order of the first who takes each."""
@@ -207,13 +209,28 @@ def check_plugin_spec(spec: PluginSpec, keys: Path) -> None:
                 with faults:
                     _check_plugin_source(wanted, (*here, "inputs", position))
     with faults:
-        check_step_names((steps, (*keys, workflow)) for workflow, steps in workflows)
+        check_step_names((steps, (*keys, workflow)) for workflow, steps in [*workflows, ("census", spec.census)])
+    for index, step in enumerate(spec.census):
+        with faults:
+            _check_census(step, (*keys, "census", index))
     with faults:
         _check_params(workflows, keys)
     with faults:
         if spec.state:
             _check_state(workflows, (*keys, "state"))
     faults.settle()
+
+
+def _check_census(step: Step, keys: Path) -> None:
+    """A census is a script that only looks, by what a sandbox gives and by the resource's own identity."""
+    check_step(step, keys, repeats=False)
+    if step.script is None or step.outputs or step.retry or step.timeouts:
+        raise SpecError("is a script with inputs and nothing else; it prints a line for each thing that is there", keys)
+    for position, wanted in enumerate(step.inputs):
+        here = (*keys, "inputs", position)
+        _check_plugin_source(wanted, here)
+        if wanted.value_from_step is not None or wanted.path:
+            raise SpecError("a census reads params, in variables: write valueFromSandbox: true, and no path", here)
 
 
 def _check_state(workflows: Iterable[tuple[str, tuple[Step, ...]]], keys: Path) -> None:

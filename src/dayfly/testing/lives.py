@@ -1,0 +1,172 @@
+"""The lives that a plugin is put through, each with what is to come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from dayfly.spec.plugin import Output, PluginSpec, Retry, Step
+from dayfly.testing import harm
+from dayfly.testing.harm import Moment
+
+LONG = "x" * 10_000
+ODD = "quote ' double \" dollar $HOME tick `id` semicolon ; a new\nline, and ä"
+SOON = "1s"  # what is tried again waits no longer
+
+
+class Ends(StrEnum):
+    """What comes before the deletion."""
+
+    READY = "ready"
+    FAILED = "failed"
+    SETTLED = "settled"  # either
+    WAITS = "waits"  # a step waits to be ended
+
+
+class Life(NamedTuple):
+    """One life.
+
+    Attributes:
+        name: What happens in it, as a sentence's end: `provision is killed at its end`.
+        spec: The plugin, changed for it.
+        params: What the sandbox gives.
+        ends: How far it comes before it is deleted.
+        waits: The line in the journal that says so, for `Ends.WAITS`.
+        twin: Whether a second sandbox lives beside it, and longer.
+        step: The step that is harmed, if one is.
+    """
+
+    name: str
+    spec: PluginSpec
+    params: Mapping[str, str]
+    ends: Ends
+    waits: str = ""
+    twin: bool = False
+    step: str = ""
+
+
+class Played(NamedTuple):
+    """What happened in one life.
+
+    Attributes:
+        reached: How it stood before the deletion: ready or failed; empty if it came to neither in time.
+        message: What was said of it then, and if it did not go, instead of that.
+        gone: Whether its cleanup came to an end in time.
+        there: What the census listed while it was ready; None if nobody could look.
+        left: What it listed after its end; None likewise.
+        others: What of its twin's was missing after its end.
+        blind: Why the census could not look.
+        begun: How often each step began.
+        log: The last lines of the step that failed.
+        seconds: How long all of it took.
+    """
+
+    reached: str = ""
+    message: str = ""
+    gone: bool = True
+    there: tuple[str, ...] | None = None
+    left: tuple[str, ...] | None = None
+    others: tuple[str, ...] = ()
+    blind: str = ""
+    begun: Mapping[str, int] = {}
+    log: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+class _Maker(NamedTuple):
+    spec: PluginSpec
+    params: Mapping[str, str]
+    journal: str
+
+    def life(self, name: str, ends: Ends, changed: Mapping[str, Step] = {}, **more: object) -> Life:
+        """One with these steps changed; all others note their beginnings."""
+        spec = _each(self.spec, lambda step: changed.get(step.name) or self.noted(step))
+        return Life(name, spec, more.pop("params", self.params), ends, **more)  # type: ignore[arg-type] # Life's own fields
+
+    def noted(self, step: Step) -> Step:
+        return self.by(step, harm.noted)
+
+    def by(self, step: Step, around: Callable[..., str], *more: object) -> Step:
+        """The step with its script changed, and tried again soon; one that has no script as it is."""
+        if step.script is None:
+            return step
+        retry = msgspec.structs.replace(step.retry or Retry(), backoff=SOON)
+        script = around(step.script, step.name, self.journal, *more)
+        return msgspec.structs.replace(step, script=script, retry=retry)
+
+
+def first(spec: PluginSpec, params: Mapping[str, str], journal: str) -> Life:
+    """The life in which nothing goes wrong. How long its steps take is when others are in their middle."""
+    return _Maker(spec, params, journal).life("it is created and deleted", Ends.READY)
+
+
+def lives(spec: PluginSpec, params: Mapping[str, str], journal: str, took: Mapping[str, float]) -> Iterator[Life]:
+    """All others.
+
+    Args:
+        spec: The plugin.
+        params: What its author gives to it; each has all params that it needs.
+        journal: A file to which steps may append.
+        took: How long each step took in the first life, in seconds.
+    """
+    maker = _Maker(spec, params, journal)
+    for step in spec.create:
+        if step.script is not None:
+            yield from _of_create(maker, step, took.get(step.name, 0.0) / 2)
+    for step in spec.delete:
+        if step.script is not None:
+            yield from _of_delete(maker, step, took.get(step.name, 0.0) / 2)
+    yield maker.life("two live at once, and one is deleted", Ends.READY, twin=True)
+    yield from _of_params(maker)
+
+
+def _of_create(maker: _Maker, step: Step, half: float) -> Iterator[Life]:
+    again = bool(step.retry and step.retry.idempotent and step.retry.limit != 1)
+    for moment in Moment:
+        changed = {step.name: maker.by(step, harm.killed, moment, half)}
+        ends = Ends.READY if again else Ends.FAILED
+        yield maker.life(f"{step.name} is killed {_at(moment)}", ends, changed, step=step.name)
+    if step.outputs:
+        nowhere = [_unreported(output) for output in step.outputs]
+        lost = msgspec.structs.replace(maker.noted(step), outputs=tuple(nowhere))
+        once = msgspec.structs.replace(lost, retry=None)
+        yield maker.life(f"what {step.name} has made is never told", Ends.FAILED, {step.name: once}, step=step.name)
+    for name, waiting in (
+        (f"it is deleted before {step.name}", maker.by(step, harm.held)),
+        (f"it is deleted while {step.name} is at work", maker.by(step, harm.at_work, half)),
+    ):
+        yield maker.life(name, Ends.WAITS, {step.name: waiting}, waits=harm.waits(step.name), step=step.name)
+
+
+def _of_delete(maker: _Maker, step: Step, half: float) -> Iterator[Life]:
+    for moment in Moment:
+        changed = {step.name: maker.by(step, harm.killed, moment, half)}
+        yield maker.life(f"{step.name} is killed {_at(moment)}", Ends.READY, changed, step=step.name)
+    twice = {step.name: maker.by(step, harm.refused)}
+    yield maker.life(f"{step.name} does its work and has to do it again", Ends.READY, twice, step=step.name)
+
+
+def _of_params(maker: _Maker) -> Iterator[Life]:
+    for name, rule in maker.spec.params().items():
+        if name in maker.params and not rule.required:
+            less = {key: value for key, value in maker.params.items() if key != name}
+            yield maker.life(f"the param {name} is missing", Ends.SETTLED, params=less)
+        for what, value in (("is very long", LONG), ("has quotes and a new line", ODD)):
+            yield maker.life(f"the param {name} {what}", Ends.SETTLED, params={**maker.params, name: value})
+
+
+def _at(moment: Moment) -> str:
+    return "in its middle" if moment is Moment.MIDDLE else f"at its {moment}"
+
+
+def _unreported(output: Output) -> Output:
+    return msgspec.structs.replace(output, value_from_path="/nowhere/at-all")
+
+
+def _each(spec: PluginSpec, change: Callable[[Step], Step]) -> PluginSpec:
+    return msgspec.structs.replace(
+        spec, create=tuple(map(change, spec.create)), delete=tuple(map(change, spec.delete)), census=()
+    )

@@ -1,0 +1,81 @@
+"""What is told of the lives: a line each for people, and data for programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+from xml.etree import ElementTree as ET
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dayfly.testing.findings import Finding
+
+_OK = "ok"
+_WIDEST = 160
+
+
+class Told(NamedTuple):
+    """One life, how long it took in seconds, and what is wrong with how it came out."""
+
+    name: str
+    seconds: float
+    finding: Finding | None
+
+
+def as_line(told: Told) -> str:
+    """For people: what happened, and what is wrong."""
+    said = f"{told.finding.fault if told.finding else _OK:<14}{told.name}"
+    if told.finding is None:
+        return said
+    more = [told.finding.message, *(f"| {line[:_WIDEST]}" for line in told.finding.log), told.finding.advice]
+    return "\n".join([said, *(f"{'':<14}{line}" for line in more)])
+
+
+def summary(tolds: Sequence[Told], *, census: bool) -> str:
+    """The last line, and what was not looked at."""
+    wrong = sum(told.finding is not None for told in tolds)
+    lives = f"{len(tolds)} {'life' if len(tolds) == 1 else 'lives'}"
+    said = f"{lives}, {wrong or 'no'} finding{'' if wrong == 1 else 's'}."
+    if not census:
+        said += " Whether anything was left nobody could see: the plugin has no census (docs/testing-plugins.md)."
+    return said
+
+
+def as_json(tolds: Sequence[Told], *, census: bool) -> dict[str, Any]:
+    """`{census, lives: [{name, seconds, fault, message, advice, log}]}`; the last four empty where all is well."""
+    return {"census": census, "lives": [_plain(told) for told in tolds]}
+
+
+def as_junit(tolds: Sequence[Told], plugin: str) -> str:
+    """JUnit's XML, as CI servers read it: a test case for each life."""
+    wrong = sum(told.finding is not None for told in tolds)
+    seconds = sum(told.seconds for told in tolds)
+    counts = {"tests": str(len(tolds)), "failures": str(wrong), "time": f"{seconds:.3f}"}
+    root = ET.Element("testsuites", counts)
+    suite = ET.SubElement(root, "testsuite", {"name": plugin, "errors": "0", "skipped": "0", **counts})
+    for told in tolds:
+        about = {"classname": plugin, "name": told.name, "time": f"{told.seconds:.3f}"}
+        case = ET.SubElement(suite, "testcase", about)
+        if told.finding:
+            kind = {"type": str(told.finding.fault), "message": told.finding.message}
+            failure = ET.SubElement(case, "failure", kind)
+            failure.text = _printable("\n".join([*told.finding.log, told.finding.advice]))
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _plain(told: Told) -> dict[str, Any]:
+    found = told.finding
+    return {
+        "name": told.name,
+        "seconds": round(told.seconds, 3),
+        "fault": str(found.fault) if found else "",
+        "message": found.message if found else "",
+        "advice": found.advice if found else "",
+        "log": list(found.log) if found else [],
+    }
+
+
+def _printable(text: str) -> str:
+    """XML has no words for most controls, in no form."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -1,0 +1,18 @@
+"""The page on trying plugins: its commands find what it shows, and what it advises helps."""
+
+import re
+
+from dayfly.testing import Fault
+from docs.conftest import ROOT, Person
+
+PAGE = ROOT / "docs" / "testing-plugins.md"
+
+
+def test_the_page_shows_what_is_found(person: Person):
+    person.environment["PATH"] += f":{ROOT}"
+    found = person.follow(PAGE)
+    assert not found, "\n".join(found)
+
+
+def test_the_page_has_every_finding():
+    assert set(re.findall(r"^\| `(\w+)` ", PAGE.read_text(), re.MULTILINE)) == {*Fault}

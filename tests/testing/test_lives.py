@@ -1,0 +1,190 @@
+"""Which lives a plugin is put through, what its scripts become in them, and what is told of each."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+
+from dayfly.spec.plugin import PluginSpec, check_plugin_spec
+from dayfly.testing import Ends, Fault, Life, Played, Told, as_json, as_junit, as_line, first, judge, lives, summary
+from dayfly.testing.harm import Moment, at_work, held, killed, noted, refused
+from testing.planted import CLEAN, LABEL, MAKE, PATH, PLANTED, REMOVE, SECOND, plugin, step
+
+
+def spec(written: dict) -> PluginSpec:
+    made = msgspec.convert(written, PluginSpec)
+    check_plugin_spec(made, ("spec",))
+    return made
+
+
+TWO = spec(plugin(MAKE, REMOVE, LABEL, also=(step("two", SECOND, PATH, retry={"idempotent": True}),)))
+
+
+def test_each_step_is_harmed_in_each_way():
+    names = [life.name for life in lives(TWO, {"root": "/x", "label": "y"}, "/journal", {})]
+    assert len(names) == len(set(names))
+    assert [name for name in names if name.startswith("make ")] == [
+        "make is killed at its start",
+        "make is killed in its middle",
+        "make is killed at its end",
+    ]
+    assert "what make has made is never told" in names
+    assert "what two has made is never told" not in names, "it tells nothing"
+    assert {
+        "it is deleted before two",
+        "it is deleted while two is at work",
+        "remove does its work and has to do it again",
+    } <= {*names}
+    assert [name for name in names if "param" in name] == [
+        "the param root is very long",
+        "the param root has quotes and a new line",
+        "the param label is missing",
+        "the param label is very long",
+        "the param label has quotes and a new line",
+    ]
+
+
+def test_what_is_expected_of_a_step_depends_on_what_it_says_of_itself():
+    ends = {life.name: life.ends for life in lives(TWO, {"root": "/x"}, "/journal", {})}
+    assert ends["make is killed at its end"] is Ends.FAILED
+    assert ends["two is killed at its end"] is Ends.READY
+    assert ends["remove is killed at its end"] is Ends.READY
+    assert ends["it is deleted before two"] is Ends.WAITS
+
+
+def test_each_life_is_a_plugin_that_can_be_played():
+    for life in (first(TWO, {}, "/journal"), *lives(TWO, {"root": "/x"}, "/journal", {"make": 0.5})):
+        check_plugin_spec(life.spec, ("spec",))
+        assert not life.spec.census
+
+
+def test_what_is_no_script_is_left_as_it_is():
+    written = plugin()
+    del written["create"][0]["script"], written["create"][0]["outputs"]
+    written["create"][0]["command"] = ["/bin/true"]
+    played = [*lives(spec(written), {"root": "/x"}, "/journal", {})]
+    assert not [life.name for life in played if "make" in life.name]
+    assert played[0].spec.create[0] == spec(written).create[0]
+
+
+ODD = "#!/bin/sh\ncat <<'EOF'\n$HOME `x` 'quoted' \\\\ DAYFLY\nEOF\nprintf %s \"$0\" >/dev/null\nexit 5"
+
+
+def run(script: str, folder: Path, attempt: int = 1) -> subprocess.CompletedProcess[str]:
+    path = folder / "wrapped"
+    path.write_text(script)
+    path.chmod(0o700)
+    env = {**os.environ, "DAYFLY_ATTEMPT": str(attempt)}
+    return subprocess.run([path], env=env, capture_output=True, text=True, start_new_session=True)
+
+
+def test_a_script_that_is_noted_does_and_says_the_same(tmp_path: Path):
+    journal = tmp_path / "a journal"
+    plain, wrapped = run(ODD, tmp_path), run(noted(ODD, "make", str(journal)), tmp_path)
+    assert (wrapped.returncode, wrapped.stdout, wrapped.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+    assert plain.returncode == 5
+    assert journal.read_text() == "make begins\n"
+
+
+@pytest.mark.parametrize(("moment", "done"), [(Moment.START, []), (Moment.MIDDLE, ["1"]), (Moment.END, ["1", "2"])])
+def test_a_first_attempt_is_killed_at_its_moment_and_a_second_one_never(
+    tmp_path: Path, moment: Moment, done: list[str]
+):
+    made = tmp_path / "made"
+    script = f"#!/bin/sh\necho 1 >>'{made}'\nsleep 1\necho 2 >>'{made}'\n"
+    wrapped = killed(script, "make", str(tmp_path / "journal"), moment, 0.4)
+    assert run(wrapped, tmp_path).returncode == -signal.SIGKILL
+    assert (made.read_text().split() if made.exists() else []) == done
+    assert run(wrapped, tmp_path, attempt=2).returncode == 0
+
+
+def test_work_that_is_done_is_not_believed_the_first_time(tmp_path: Path):
+    wrapped = refused(f"#!/bin/sh\ntouch '{tmp_path}/made'\n", "remove", str(tmp_path / "journal"))
+    assert (run(wrapped, tmp_path).returncode, (tmp_path / "made").exists()) == (7, True)
+    assert run(wrapped, tmp_path, attempt=2).returncode == 0
+
+
+@pytest.mark.parametrize("working", [False, True])
+def test_who_is_to_be_deleted_meanwhile_says_so_and_waits(tmp_path: Path, working: bool):
+    script, journal = f"#!/bin/sh\ntouch '{tmp_path}/made'\n", tmp_path / "journal"
+    path = tmp_path / "wrapped"
+    path.write_text(at_work(script, "make", str(journal), 0.1) if working else held(script, "make", str(journal)))
+    path.chmod(0o700)
+    with subprocess.Popen([path], start_new_session=True) as waiting:
+        while not journal.exists() or "make waits" not in journal.read_text():
+            assert waiting.poll() is None
+        os.killpg(waiting.pid, signal.SIGTERM)
+    assert (tmp_path / "made").exists() is working
+
+
+GONE = Played(reached="ready", left=(), there=("x",), begun={"make": 1})
+
+
+@pytest.mark.parametrize(
+    ("played", "fault"),
+    [
+        (GONE, None),
+        (GONE._replace(gone=False, left=("x",)), Fault.STUCK),
+        (GONE._replace(left=("x",)), Fault.LEFT),
+        (GONE._replace(others=("y",)), Fault.OTHERS),
+        (GONE._replace(begun={"make": 2}), Fault.TWICE),
+        (GONE._replace(begun={"two": 2}), None),
+        (GONE._replace(reached="failed"), Fault.NOT_CREATED),
+        (GONE._replace(there=()), Fault.BLIND),
+        (GONE._replace(blind="it ends with 1"), Fault.BLIND),
+        (GONE._replace(there=None, left=None), None),
+    ],
+)
+def test_the_worst_of_a_life_is_told(played: Played, fault: Fault | None):
+    found = judge(first(TWO, {}, "/journal"), played, TWO)
+    assert (found.fault if found else None) == fault
+
+
+def test_who_says_that_a_step_can_be_repeated_is_held_to_it():
+    life = next(life for life in lives(TWO, {}, "/journal", {}) if life.name == "two is killed at its end")
+    assert judge(life, GONE._replace(reached="failed"), TWO).fault is Fault.NOT_REPEATABLE
+
+
+def test_of_two_at_once_each_step_begins_twice():
+    life = next(life for life in lives(TWO, {}, "/journal", {}) if life.twin)
+    assert judge(life, GONE._replace(begun={"make": 2}), TWO) is None
+    assert judge(life, GONE._replace(begun={"make": 3}), TWO).fault is Fault.TWICE
+
+
+def told() -> list[Told]:
+    life = Life("make is killed", TWO, {}, Ends.FAILED)
+    bad = GONE._replace(left=("a", "b", "c", "d"), log=("one\x1b[31m", "two"))
+    return [Told("it is created", 0.25, None), Told(life.name, 1.0, judge(life, bad, TWO))]
+
+
+def test_people_read_a_line_each_and_what_to_do():
+    well, wrong = map(as_line, told())
+    assert well == "ok            it is created"
+    lines = wrong.splitlines()
+    assert lines[0] == "Left          make is killed"
+    assert lines[1].strip() == "after its end there is still a, b, c and 1 more"
+    assert "DAYFLY_RESOURCE_ID" in lines[-1]
+    assert summary(told(), census=True) == "2 lives, 1 finding."
+    assert "no census" in summary(told()[:1], census=False)
+
+
+def test_programs_read_the_same():
+    data = as_json(told(), census=True)
+    assert [life["fault"] for life in data["lives"]] == ["", "Left"]
+    root = ET.fromstring(as_junit(told(), "p@1.0.0"))
+    assert (root.get("tests"), root.get("failures")) == ("2", "1")
+    (failure,) = root.iter("failure")
+    assert failure.get("type") == "Left"
+    assert "\x1b" not in failure.text
+
+
+def test_the_planted_mistakes_and_the_clean_plugins_are_plugins():
+    assert (len(PLANTED) >= 20, len(CLEAN)) == (True, 10)
+    for written in (*(each.spec for each in PLANTED.values()), *(each for each, _ in CLEAN.values())):
+        spec(written)
