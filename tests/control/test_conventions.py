@@ -117,7 +117,7 @@ def test_families_that_are_not_here_say_what_is(filled, method, path):
 def test_another_organisation_is_not_here(filled, method, path):
     answer = filled.call(method, path, {})
     assert answer.status == 404
-    assert "'acme'" in answer.error
+    assert '"acme"' in answer.error
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from control.fake_host import uid_of
 from control.lossy import call
 from dayfly.control import auth, host_sync, records
 from dayfly.control.app import create_app
+from dayfly.control.link import Links
 from dayfly.control.store import Store, StoreError
 from dayfly.spec.wire import Endpoint, Hello
 
@@ -91,9 +92,9 @@ async def test_one_that_was_read_before_its_host_had_it_is_not_born_again(host, 
         app = create_app(store, {"local": host.end}, keys=auth.single(KEY), version="1")
         wish = wishes.empty() | {"lease": {"seconds": 30}}
         assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wish))[0] == 200
-        before = await store.read(lambda connection: records.find(connection, "local", "sb1"))
+        before = await store.of("local").read(lambda rows: records.find(rows, "sb1"))
         await app.state.sync.sweep()
-        after = await store.read(lambda connection: records.find(connection, "local", "sb1"))
+        after = await store.of("local").read(lambda rows: records.find(rows, "sb1"))
         assert (before.taken_over, after.taken_over) == (False, True)
         lease = host.offers[before.uid].lease_until
         await asyncio.sleep(0.002)  # a lease of now is another one
@@ -154,7 +155,7 @@ def test_what_others_do_meanwhile_does_not_put_off_the_next_round(monkeypatch):
 async def _three(rounds):
     """A sync at work until its third round has begun."""
     async with asyncio.timeout(20):
-        keeping = asyncio.create_task(host_sync.HostSync(None, {}, "local").run())
+        keeping = asyncio.create_task(host_sync.HostSync(None, Links()).run())
         while len(rounds) < 3:  # noqa: ASYNC110 - nobody tells when a round begins
             await asyncio.sleep(0.01)
         keeping.cancel()
@@ -173,7 +174,7 @@ def test_a_round_that_works_much_puts_off_the_next(monkeypatch):
         _work(0.05)
 
     async def begin():
-        round_ = host_sync._Worked(host_sync.HostSync(None, {}, "local").sweep())
+        round_ = host_sync._Worked(host_sync.HostSync(None, Links()).sweep())
         await round_
         return round_.seconds
 
@@ -192,7 +193,7 @@ def test_a_keeper_that_is_cancelled_in_its_round_ends_it(monkeypatch):
             raise
 
     async def begin():
-        keeping = asyncio.create_task(host_sync.HostSync(None, {}, "local").run())
+        keeping = asyncio.create_task(host_sync.HostSync(None, Links()).run())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         keeping.cancel()

@@ -90,7 +90,7 @@ class Story:
         self.uids |= {record.uid for record in await self.living()}
 
     async def living(self) -> list[records.Record]:
-        return await self.store.read(lambda connection: records.living(connection, "local"))
+        return await self.store.of("local").read(records.living)
 
     async def settle(self) -> list[records.Record]:
         """The link is whole again, and all that is owed is paid."""
@@ -111,7 +111,7 @@ class Story:
 
     @property
     def picture(self) -> Picture:
-        return self.app.state.sync._links["local"].picture
+        return self.app.state.sync._links.of("local", "local").picture
 
     def is_settled(self, record: records.Record) -> bool:
         """Whether the host has exactly what the store says: alive, ready and in its newest form."""

@@ -109,15 +109,18 @@ async def test_a_transaction_that_fails_leaves_nothing(store):
 async def test_traces_are_kept_for_a_week(store):
     day = 24 * 3_600_000
 
-    def archive(connection, name, now):
-        record = records.Record(uid=name, name=name, routing_key=name, spec=sandbox_spec(), created_at=1, updated_at=1)
-        records.save(connection, "o", record)
-        records.archive(connection, "o", record, now)
+    def archive(rows, name, now):
+        record = records.Record(
+            org="o", uid=name, name=name, routing_key=name, spec=sandbox_spec(), created_at=1, updated_at=1
+        )
+        records.save(rows, record)
+        records.archive(rows, record, now)
 
-    await store.write(lambda connection: archive(connection, "first", 100 * day))
-    await store.write(lambda connection: archive(connection, "second", 107 * day))
-    assert (await store.read(lambda connection: records.trace(connection, "o", "first"))).ended_at == 100 * day
-    await store.write(lambda connection: archive(connection, "third", 107 * day + 1))
+    shelf = store.of("o")
+    await shelf.write(lambda rows: archive(rows, "first", 100 * day))
+    await shelf.write(lambda rows: archive(rows, "second", 107 * day))
+    assert (await shelf.read(lambda rows: records.trace(rows, "first"))).ended_at == 100 * day
+    await shelf.write(lambda rows: archive(rows, "third", 107 * day + 1))
     left = await store.read(lambda connection: connection.execute(sa.select(ended_sandboxes.c.name)).scalars().all())
     assert sorted(left) == ["second", "third"]
 

@@ -13,14 +13,16 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from dayfly.control import records
+from dayfly.control.auth import LOCAL
 from dayfly.control.clusters import Clusters
 from dayfly.control.connections import BoundedHttp
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import AuthMiddleware, refuse
 from dayfly.control.host_sync import HostSync
-from dayfly.control.link import connect
+from dayfly.control.link import Links
 from dayfly.control.plugins import Plugins
 from dayfly.control.reports import Reports
+from dayfly.control.routes import API
 from dayfly.control.sandboxes import Sandboxes
 from dayfly.control.workloads import Workloads
 
@@ -29,11 +31,10 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from dayfly.control.auth import Keys
     from dayfly.control.port import Host
     from dayfly.control.store import Store
 
-API = "/api/v2"
-OPEN_PATHS = frozenset({f"{API}/meta/health"})
 FAMILIES = "orgs, clusters, resource-plugins, workloads and sandboxes"
 # Requests end by themselves when the server closes; this is for one that does not.
 GRACE_S = 5
@@ -43,8 +44,8 @@ def create_app(
     store: Store,
     hosts: Mapping[str, Host],
     *,
-    org: str = "local",
-    keys: Callable[[str], bool],
+    org: str = LOCAL,
+    keys: Keys,
     version: str,
     loopback: bool = True,
 ) -> Starlette:
@@ -52,24 +53,24 @@ def create_app(
 
     Args:
         store: Open; it stays the caller's, who closes it after the application has stopped.
-        hosts: The way to each, by the name of the cluster that it serves; one may serve several.
-        org: The only organisation.
-        keys: Whether a caller's key is good.
+        hosts: The way to each of the server's own, by the name of the cluster that it serves; one may serve several.
+        org: Whose these hosts are.
+        keys: Whose a key is.
         version: Of this server, for those who ask.
         loopback: Whether it listens on loopback alone; then requests that call it by another name are refused.
     """
-    links = connect(hosts)
-    sync = HostSync(store, links, org)
+    links = Links()
+    links.add(org, hosts)
+    sync = HostSync(store, links)
     closing = asyncio.Event()
-    sandboxes = Sandboxes(store, links, sync, org)
-    clusters = Clusters(store, hosts, org, version)
-    root = f"{API}/orgs/{{org}}"
+    sandboxes = Sandboxes(store, links, sync)
+    clusters = Clusters(store, links, version)
     routes = [
-        *clusters.routes(API, root),
-        *Plugins(store, org).routes(root),
-        *Workloads(store, sync, org).routes(root),
-        *sandboxes.routes(root),
-        *Reports(store, links, sandboxes, org, closing).routes(root),
+        *clusters.routes(),
+        *Plugins(store).routes(),
+        *Workloads(store, sync).routes(),
+        *sandboxes.routes(),
+        *Reports(store, links, sandboxes, closing).routes(),
         Route("/{path:path}", _Nowhere()),
     ]
 
@@ -83,12 +84,13 @@ def create_app(
             with contextlib.suppress(asyncio.CancelledError):
                 await keeping
 
-    auth = Middleware(AuthMiddleware, keys=keys, open_paths=OPEN_PATHS, loopback=loopback)
+    auth = Middleware(AuthMiddleware, keys=keys, loopback=loopback)
     app = Starlette(routes=routes, middleware=[auth], lifespan=keep)
     app.router.default = _Nowhere()  # no pattern of a route has a line's end in it
     app.state.closing = closing
     app.state.sync = sync
     app.state.clusters = clusters
+    app.state.org = org
     return app
 
 
@@ -98,7 +100,7 @@ async def inhabited_clusters(store: Store, org: str) -> set[str]:
     Raises:
         StoreError: the store cannot be read.
     """
-    living = await store.read(lambda connection: records.living(connection, org))
+    living = await store.of(org).read(records.living)
     return {record.cluster for record in living}
 
 
@@ -111,7 +113,7 @@ async def prepare(app: Starlette) -> None:
         StoreError: the store cannot be read or written.
     """
     clusters: Clusters = app.state.clusters
-    await clusters.known()
+    await clusters.known(app.state.org)
     sync: HostSync = app.state.sync
     await sync.hand_over_baselines()
 

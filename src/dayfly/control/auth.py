@@ -1,23 +1,89 @@
-"""Who may come in: callers with a key, and browsers only by our own name."""
+"""Who asks: a caller is of one organisation and has one role. Browsers are let in by our own name only."""
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import hmac
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.datastructures import Headers
+    from starlette.requests import Request
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+LOCAL = "local"
+"""The only organisation of a home's own server."""
 
 
-def single(key: str) -> Callable[[str], bool]:
-    """A check that knows one key. It holds only the key's digest, and takes equally long for every wrong key."""
-    known = hashlib.sha256(key.encode()).digest()
-    return lambda given: hmac.compare_digest(hashlib.sha256(given.encode()).digest(), known)
+class Role(enum.IntEnum):
+    """What a key may do; each role may do what the one before it may."""
+
+    VIEWER = 1
+    MEMBER = 2
+    ADMIN = 3
+
+    @property
+    def word(self) -> str:
+        """As it stands in the API."""
+        return self.name.lower()
+
+
+class Caller(NamedTuple):
+    """Whoever sent a request, as its key says.
+
+    Attributes:
+        org: The organisation that the key belongs to, and the only one that it opens.
+        role: What it may do there.
+        key_id: Names the key in records; it opens nothing.
+        name: What its maker called the key.
+    """
+
+    org: str
+    role: Role
+    key_id: str
+    name: str
+
+
+class Keys(Protocol):
+    """Knows whose a key is."""
+
+    async def caller(self, key: str) -> Caller | None:
+        """Whose the key is now; None for one that is unknown, expired or revoked."""
+
+
+class Single:
+    """Knows the one key of a home, its admin's. It holds its digest, and takes equally long for every wrong key."""
+
+    def __init__(self, key: str, org: str = LOCAL) -> None:
+        self._known = digest(key)
+        self._caller = Caller(org, Role.ADMIN, self._known.hex()[:8], "this home")
+
+    async def caller(self, key: str) -> Caller | None:
+        return self._caller if hmac.compare_digest(digest(key), self._known) else None
+
+
+def single(key: str, org: str = LOCAL) -> Keys:
+    """One key, which may do everything."""
+    return Single(key, org)
+
+
+class First:
+    """Asks several, in their order."""
+
+    def __init__(self, *keys: Keys) -> None:
+        self._keys = keys
+
+    async def caller(self, key: str) -> Caller | None:
+        for each in self._keys:
+            if (found := await each.caller(key)) is not None:
+                return found
+        return None
+
+
+def digest(secret: str) -> bytes:
+    """What is kept of a secret. Ours have 256 random bits: no slow hash makes them harder to guess."""
+    return hashlib.sha256(secret.encode()).digest()
 
 
 def key_of(headers: Headers) -> str:
@@ -28,10 +94,17 @@ def key_of(headers: Headers) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def caller(headers: Headers) -> str:
-    """Who asks, for the records: the program's name for itself and eight digits of its key's digest, never the key."""
-    program = "".join(char for char in headers.get("user-agent", "") if char.isprintable())[:60] or "unknown program"
-    return f"{program}, key {hashlib.sha256(key_of(headers).encode()).hexdigest()[:8]}"
+def caller(request: Request) -> Caller:
+    """Who sent this request. There is always somebody behind an address that has a role."""
+    found = request.scope["caller"]
+    assert isinstance(found, Caller), "the middleware lets nobody else in"
+    return found
+
+
+def by(request: Request) -> str:
+    """Who asks, for the records: the program's name for itself and the name of its key, never the key."""
+    program = "".join(char for char in request.headers.get("user-agent", "") if char.isprintable())[:60]
+    return f"{program or 'unknown program'}, key {caller(request).key_id}"
 
 
 def is_loopback_name(host: str) -> bool:

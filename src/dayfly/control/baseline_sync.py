@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from dayfly.control import baselines
 from dayfly.control.link import HostFailedError
 from dayfly.spec.wire import Baseline, HostUnavailableError, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dayfly.control.link import Link
+    from dayfly.control.link import Link, Links
     from dayfly.control.store import Store
     from dayfly.spec.workload import Workload
 
@@ -23,17 +22,17 @@ log = logging.getLogger(__name__)
 class BaselineSync:
     """One for each server."""
 
-    def __init__(self, store: Store, links: Iterable[Link], org: str) -> None:
+    def __init__(self, store: Store, links: Links) -> None:
         self._store = store
-        self._org = org
+        self._links = links
         # For each host the session that was told of all, and the namespace and name of those that it is owed since.
-        self._owed: dict[Link, tuple[int, set[tuple[str, str]]]] = {link: (0, set()) for link in links}
+        self._owed: WeakKeyDictionary[Link, tuple[int, set[tuple[str, str]]]] = WeakKeyDictionary()
         self._paying = asyncio.Lock()
 
-    def owe(self, namespace: str, name: str) -> None:
+    def owe(self, org: str, namespace: str, name: str) -> None:
         """That baseline has another form."""
-        for _, owed in self._owed.values():
-            owed.add((namespace, name))
+        for link in self._links.each(org):
+            self._of(link)[1].add((namespace, name))
 
     async def pay(self) -> None:
         """Give the hosts those baselines that they are owed: all in a new session.
@@ -42,12 +41,15 @@ class BaselineSync:
             StoreError: the store cannot be read; they stay owed.
         """
         async with self._paying:
-            for link in self._owed:
+            for link in self._links.each():
                 if link.wants_baselines:
                     await self._pay(link)
 
+    def _of(self, link: Link) -> tuple[int, set[tuple[str, str]]]:
+        return self._owed.setdefault(link, (0, set()))
+
     async def _pay(self, link: Link) -> None:
-        told, owed = self._owed[link]
+        told, owed = self._of(link)
         session = link.session
         if told == session and not owed:
             return
@@ -55,7 +57,7 @@ class BaselineSync:
         self._owed[link] = (told, set())
         unpaid = owed
         try:
-            known = await self._store.read(lambda connection: baselines.known(connection, self._org))
+            known = await self._store.of(link.org).read(baselines.known)
             unpaid = owed & set(known) if told == session else set(known)
             told = session
             for key in sorted(unpaid):

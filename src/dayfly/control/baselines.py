@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-import sqlalchemy as sa
 
 from dayfly.control.tables import workloads
 from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from dayfly.control.rows import Rows
 
 decode = msgspec.json.Decoder(Workload).decode
 
 
-def known(connection: Connection, org: str) -> dict[tuple[str, str], Workload]:
+def known(rows: Rows) -> dict[tuple[str, str], Workload]:
     """All baselines by namespace and name."""
-    rows = connection.execute(sa.select(workloads).where(workloads.c.org == org))
-    return {(row.namespace, row.name): decode(row.document) for row in rows}
+    return {(row.namespace, row.name): decode(row.document) for row in rows.execute(rows.select(workloads))}

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from dayfly.control import auth
 from dayfly.control.errors import ApiError, explain
+from dayfly.control.routes import API, ROUTES
+from dayfly.spec.errors import quote
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from dayfly.control.auth import Caller, Keys
 
     Handler = Callable[[Request], Awaitable[Any]]
 
@@ -29,12 +34,18 @@ _LAST_SECOND_MS = 253_402_300_799_000  # 9999-12-31T23:59:59Z: later than this c
 
 
 class Address:
-    """What the methods of one address do. A handler returns plain data; whatever it raises becomes a refusal."""
+    """What the methods of one address do. A handler returns plain data; whatever it raises becomes a refusal.
 
-    def __init__(self, org: str, **methods: Handler) -> None:
-        self._org = org
-        self._methods = methods
-        self._allow = ", ".join([*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS"])
+    Args:
+        path: As in the table of addresses, whose roles it keeps to.
+        handlers: For each method that the table has of it, and no other.
+    """
+
+    def __init__(self, path: str, handlers: dict[str, Handler]) -> None:
+        operations = ROUTES[path]
+        assert handlers.keys() == operations.keys(), f"{path} has {', '.join(operations)}"
+        self._methods = {method: (operations[method].role, handler) for method, handler in handlers.items()}
+        self._allow = ", ".join([*handlers, *(["HEAD"] if "GET" in handlers else []), "OPTIONS"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -47,32 +58,41 @@ class Address:
         await response(scope, receive, send)
 
     async def _handle(self, request: Request) -> Any:
-        if (org := request.path_params.get("org", self._org)) != self._org:
-            raise ApiError(404, f"no organisation {org!r} here; this server has {self._org!r}")
+        caller: Caller | None = request.scope.get("caller")
+        if caller is not None and (org := request.path_params.get("org", caller.org)) != caller.org:
+            raise ApiError(404, f"no organisation {quote(org)} here; your key is of {quote(caller.org)}")
         if request.method == "OPTIONS":
             return {}
-        handler = self._methods.get("GET" if request.method == "HEAD" else request.method)
-        if handler is None:
+        method = "GET" if request.method == "HEAD" else request.method
+        if method not in self._methods:
             raise ApiError(405, f"{request.method} is not possible here, only {self._allow}", {"Allow": self._allow})
+        role, handler = self._methods[method]
+        if role is not None and auth.caller(request).role < role:
+            has = auth.caller(request).role.word
+            raise ApiError(403, f"{request.method} here needs the role {role.word}, and your key has the role {has}")
         return await handler(request)
+
+
+def serve(path: str, **handlers: Handler) -> Route:
+    """The route of an address in the table, by what its methods do."""
+    return Route(API + path, Address(path, handlers))
 
 
 class AuthMiddleware:
     """Lets in whom it should, under either form of an address: with and without a slash at its end, no redirects.
 
     Args:
-        app: What lies behind.
-        keys: Whether a key is good.
-        open_paths: Addresses that need no key.
+        app: What lies behind. It finds the caller in the request.
+        keys: Whose a key is.
         loopback: Whether only this machine's own programs are served: then a request must call us by a loopback name.
     """
 
-    def __init__(
-        self, app: ASGIApp, *, keys: Callable[[str], bool], open_paths: frozenset[str], loopback: bool
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, keys: Keys, loopback: bool) -> None:
         self._app = app
         self._keys = keys
-        self._open = open_paths
+        self._open = frozenset(
+            API + path for path, methods in ROUTES.items() if all(each.role is None for each in methods.values())
+        )
         self._loopback = loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,20 +102,24 @@ class AuthMiddleware:
         path = scope["path"]
         path = path[:-1] if len(path) > 1 and path.endswith("/") else path
         try:
-            self._check(Request(scope), path)
-        except ApiError as fault:
+            caller = await self._check(Request(scope), path)
+        except Exception as fault:  # noqa: BLE001  -- as in `Address`
             await refuse(fault)(scope, receive, send)
             return
-        await self._app({**scope, "path": path}, receive, send)
+        await self._app({**scope, "path": path, "caller": caller}, receive, send)
 
-    def _check(self, request: Request, path: str) -> None:
+    async def _check(self, request: Request, path: str) -> Caller | None:
         host = request.headers.get("host", "")
         if self._loopback and not auth.is_loopback_name(host):
             text = f"this server answers to 127.0.0.1, localhost and [::1] only, not to {host!r}"
             raise ApiError(403, text)
-        if path not in self._open and not self._keys(auth.key_of(request.headers)):
+        if path in self._open:
+            return None
+        caller = await self._keys.caller(auth.key_of(request.headers))
+        if caller is None:
             text = "no valid key: send it as the header signadot-api-key or as Authorization: Bearer"
             raise ApiError(401, text, {"WWW-Authenticate": "Bearer"})
+        return caller
 
 
 def answer(data: Any) -> Response:

@@ -23,11 +23,11 @@ from dayfly.spec.run import Request
 from dayfly.spec.wire import Abandon, Ended, HostUnavailableError, Lease, Offer, RefusedError, Stop, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator, Iterator, Mapping
+    from collections.abc import Coroutine, Generator, Iterator
 
     from dayfly.compile import Compiled
-    from dayfly.control.link import Link
-    from dayfly.control.records import Record
+    from dayfly.control.link import Link, Links
+    from dayfly.control.records import Entry, Record
     from dayfly.control.store import Store
     from dayfly.spec.wire import Order
 
@@ -47,13 +47,12 @@ log = logging.getLogger(__name__)
 
 
 class HostSync:
-    """One for each server. Callers hold `lock(name)` while they change or tell about the sandbox of that name."""
+    """One for each server. Callers hold `lock(org, name)` while they change or tell about the sandbox of that name."""
 
-    def __init__(self, store: Store, links: Mapping[str, Link], org: str) -> None:
+    def __init__(self, store: Store, links: Links) -> None:
         self._store = store
         self._links = links
-        self._org = org
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         # By uid the session in which the host has taken what the store says.
         self._confirmed: dict[str, int] = {}
         self._unmarked: set[str] = set()
@@ -62,13 +61,13 @@ class HostSync:
         self._archived: set[str] = set()
         # Seconds of this thread that rounds took in tasks of their own.
         self._worked_beside = 0.0
-        self._baselines = BaselineSync(store, links.values(), org)
+        self._baselines = BaselineSync(store, links)
         self._leases: dict[str, int] = {}
         self._troubles: dict[str, str] = {}
 
-    def lock(self, name: str) -> asyncio.Lock:
-        """Whoever holds it is alone with the sandbox of that name."""
-        return self._locks.setdefault(name, asyncio.Lock())
+    def lock(self, org: str, name: str) -> asyncio.Lock:
+        """Whoever holds it is alone in this process with the sandbox of that name."""
+        return self._locks.setdefault((org, name), asyncio.Lock())
 
     def trouble(self, uid: str) -> str:
         """Why the host does not know the newest wish for this sandbox; empty if it does."""
@@ -76,7 +75,7 @@ class HostSync:
 
     def link(self, record: Record) -> Link | None:
         """The link to the host that serves its cluster now."""
-        return self._links.get(record.cluster)
+        return self._links.of(record.org, record.cluster)
 
     async def tell(self, record: Record, compiled: Compiled | None = None) -> None:
         """Let the host know what the store says of a sandbox; what fails is owed and tried again.
@@ -127,9 +126,9 @@ class HostSync:
         await self._archive(record)
         return True
 
-    async def hand_over_baseline(self, namespace: str, name: str) -> None:
+    async def hand_over_baseline(self, org: str, namespace: str, name: str) -> None:
         """Let the hosts know a baseline's stored form; what fails is owed and tried again."""
-        self._baselines.owe(namespace, name)
+        self._baselines.owe(org, namespace, name)
         try:
             await self.hand_over_baselines()
         except StoreError as fault:
@@ -160,30 +159,30 @@ class HostSync:
 
     async def sweep(self) -> None:
         """One round."""
-        links = set(self._links.values())
+        links = self._links.each()
         for each in links:
             each.mend()
         await self.hand_over_baselines()
         # Before the store is read: what it does not hold then has left it, and is not about to come.
         ended = {each: each.picture.ended for each in links}
-        roll = await self._store.read(lambda connection: records.roll(connection, self._org))
+        roll = await self._store.everywhere().read(records.roll)
         await self._pay(
             [
-                (uid, name, link)
-                for uid, name, cluster in roll
-                if not self._is_confirmed(uid, link := self._links.get(cluster))
-                or (link is not None and link.picture.has_ended(uid))
+                (entry, link)
+                for entry in roll
+                if not self._is_confirmed(entry.uid, link := self._links.of(entry.org, entry.cluster))
+                or (link is not None and link.picture.has_ended(entry.uid))
             ]
         )
         if uids := sorted(self._unmarked):
-            await self._store.write(lambda connection: records.mark_taken_over(connection, uids))
+            await self._store.everywhere().write(lambda rows: records.mark_taken_over(rows, uids))
             self._unmarked.difference_update(uids)
-        living = {uid for uid, _, _ in roll} - self._archived
+        living = {entry.uid for entry in roll} - self._archived
         self._archived.clear()
         for each, over in ended.items():
             each.acknowledge(over - living)
 
-    async def _pay(self, owed: list[tuple[str, str, Link | None]]) -> None:
+    async def _pay(self, owed: list[tuple[Entry, Link | None]]) -> None:
         """What is owed, several at once: a host that is far away answers each of them late."""
         left = iter(owed)
         works = [_Worked(self._pay_each(left)) for _ in range(min(MOST_AT_ONCE, len(owed)))]
@@ -195,16 +194,16 @@ class HostSync:
             if fault is not None:
                 raise fault
 
-    async def _pay_each(self, left: Iterator[tuple[str, str, Link | None]]) -> None:
-        for uid, name, link in left:
-            async with self.lock(name):
-                record = await self._find(uid, name)
-                if record is not None and not await self.is_over(record) and not self._is_confirmed(uid, link):
+    async def _pay_each(self, left: Iterator[tuple[Entry, Link | None]]) -> None:
+        for entry, link in left:
+            async with self.lock(entry.org, entry.name):
+                record = await self._find(entry)
+                if record is not None and not await self.is_over(record) and not self._is_confirmed(entry.uid, link):
                     await self.tell(record)
 
-    async def _find(self, uid: str, name: str) -> Record | None:
-        record = await self._store.read(lambda connection: records.find(connection, self._org, name))
-        return record if record is not None and record.uid == uid else None
+    async def _find(self, entry: Entry) -> Record | None:
+        record = await self._store.of(entry.org).read(lambda rows: records.find(rows, entry.name))
+        return record if record is not None and record.uid == entry.uid else None
 
     async def _give(self, record: Record, link: Link, compiled: Compiled | None) -> None:
         """Order what the store says of a sandbox, all of it."""
@@ -232,7 +231,7 @@ class HostSync:
             request = Request(at=_now(), reason=Reason.EXPIRED, message=EXPIRED)
             return Stop(uid=record.uid, request=request)
         if compiled is None:
-            compiled = await self._store.read(lambda connection: wishes.compiled(connection, self._org, record))
+            compiled = await self._store.of(record.org).read(lambda rows: wishes.compiled(rows, record))
         if record.lease_seconds and (record.uid not in self._leases or not known):
             # Nobody could renew it while there was no server, or no run: it begins with this process, or with the run.
             self._leases[record.uid] = _now() + record.lease_seconds * 1000
@@ -252,7 +251,7 @@ class HostSync:
         return link is not None and self._confirmed.get(uid) == link.session
 
     async def _archive(self, record: Record) -> None:
-        await self._store.write(lambda connection: records.archive(connection, self._org, record, _now()))
+        await self._store.of(record.org).write(lambda rows: records.archive(rows, record, _now()))
         self._archived.add(record.uid)
         self._confirmed.pop(record.uid, None)
         self._unmarked.discard(record.uid)

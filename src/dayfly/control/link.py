@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from dayfly.control.auth import LOCAL
 from dayfly.control.picture import Picture
 from dayfly.plan.status import respoken
 from dayfly.spec import wire
@@ -38,9 +39,10 @@ class HostFailedError(Exception):
 
 
 class Link:
-    """One for each host, whatever the names of the clusters that it serves."""
+    """One for each host, whatever the names of the clusters that it serves. They are of one organisation."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, org: str = LOCAL) -> None:
+        self.org = org
         self.picture = Picture()
         self.wants_baselines = False
         self._host = host
@@ -263,7 +265,29 @@ def _reply(answer: wire.Answer | wire.Ended) -> wire.Reply:
     return answer
 
 
-def connect(hosts: Mapping[str, Host]) -> dict[str, Link]:
-    """Links by the names of clusters: one to each host, which may serve several."""
-    found = {id(host): Link(host) for host in {id(host): host for host in hosts.values()}.values()}
-    return {name: found[id(host)] for name, host in hosts.items()}
+class Links:
+    """All links by organisation and cluster. Clusters of agents come and go while the server runs."""
+
+    def __init__(self) -> None:
+        self._links: dict[tuple[str, str], Link] = {}
+
+    def add(self, org: str, hosts: Mapping[str, Host]) -> None:
+        """Connect an organisation's hosts, by the clusters' names; one may serve several."""
+        links = {id(host): Link(host, org) for host in {id(host): host for host in hosts.values()}.values()}
+        self._links |= {(org, name): links[id(host)] for name, host in hosts.items()}
+
+    def remove(self, org: str, cluster: str) -> None:
+        """Nobody serves that cluster any more."""
+        self._links.pop((org, cluster), None)
+
+    def of(self, org: str, cluster: str) -> Link | None:
+        """The link to the host that serves a cluster now."""
+        return self._links.get((org, cluster))
+
+    def clusters(self, org: str) -> set[str]:
+        """The clusters of an organisation that a host serves now."""
+        return {cluster for of, cluster in self._links if of == org}
+
+    def each(self, org: str = "") -> set[Link]:
+        """All links, or an organisation's."""
+        return {link for link in self._links.values() if org in ("", link.org)}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import sqlalchemy as sa
 
 from dayfly.control.tables import ended_sandboxes, sandbox_baselines, sandbox_plugins, sandboxes
 from dayfly.spec import semver
@@ -13,7 +12,9 @@ from dayfly.spec.run import Request
 from dayfly.spec.sandbox import Sandbox, SandboxSpec
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Row
+
+    from dayfly.control.rows import Rows
 
 KEEP_TRACES_MS = 7 * 24 * 3_600_000
 
@@ -25,6 +26,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A sandbox as it is stored.
 
     Attributes:
+        org: The organisation that it belongs to.
         uid: Identity of its run.
         name: Unique among the living of an organisation.
         routing_key: 13 lower-case letters and digits.
@@ -37,6 +39,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         abandon: Who wished it without cleanup.
     """
 
+    org: str
     uid: str
     name: str
     routing_key: str
@@ -67,6 +70,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return start + self.spec.ttl.seconds * 1000
 
 
+class Entry(NamedTuple):
+    """A living sandbox in the roll."""
+
+    org: str
+    uid: str
+    name: str
+    cluster: str
+
+
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """What is left of a sandbox that has ended."""
 
@@ -78,32 +90,27 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: int
 
 
-def find(connection: Connection, org: str, name: str) -> Record | None:
+def find(rows: Rows, name: str) -> Record | None:
     """The living sandbox of that name."""
-    row = connection.execute(sa.select(sandboxes).where(sandboxes.c.org == org, sandboxes.c.name == name)).one_or_none()
+    row = rows.execute(rows.select(sandboxes).where(sandboxes.c.name == name)).one_or_none()
     return _record(row) if row is not None else None
 
 
-def living(connection: Connection, org: str) -> list[Record]:
+def living(rows: Rows) -> list[Record]:
     """All living sandboxes, by name."""
-    rows = connection.execute(sa.select(sandboxes).where(sandboxes.c.org == org).order_by(sandboxes.c.name))
-    return [_record(row) for row in rows]
+    return [_record(row) for row in rows.execute(rows.select(sandboxes).order_by(sandboxes.c.name))]
 
 
-def roll(connection: Connection, org: str) -> list[tuple[str, str, str]]:
-    """Uid, name and cluster of all living sandboxes, by name; it is cheap enough to be read again and again."""
-    query = sa.select(sandboxes.c.uid, sandboxes.c.name, sandboxes.c.cluster).where(sandboxes.c.org == org)
-    return [(row.uid, row.name, row.cluster) for row in connection.execute(query.order_by(sandboxes.c.name))]
+def roll(rows: Rows) -> list[Entry]:
+    """All living sandboxes, by name; it is cheap enough to be read again and again."""
+    query = rows.select(sandboxes.c.org, sandboxes.c.uid, sandboxes.c.name, sandboxes.c.cluster)
+    return [Entry(row.org, row.uid, row.name, row.cluster) for row in rows.execute(query.order_by(sandboxes.c.name))]
 
 
-def trace(connection: Connection, org: str, name: str) -> Trace | None:
+def trace(rows: Rows, name: str) -> Trace | None:
     """The sandbox of that name which ended last."""
-    row = connection.execute(
-        sa.select(ended_sandboxes)
-        .where(ended_sandboxes.c.org == org, ended_sandboxes.c.name == name)
-        .order_by(ended_sandboxes.c.ended_at.desc())
-        .limit(1)
-    ).one_or_none()
+    last = rows.select(ended_sandboxes).where(ended_sandboxes.c.name == name)
+    row = rows.execute(last.order_by(ended_sandboxes.c.ended_at.desc()).limit(1)).one_or_none()
     if row is None:
         return None
     return Trace(
@@ -116,10 +123,9 @@ def trace(connection: Connection, org: str, name: str) -> Trace | None:
     )
 
 
-def save(connection: Connection, org: str, record: Record) -> None:
+def save(rows: Rows, record: Record) -> None:
     """Write a new sandbox, or a new form of one that is there, and what it needs of others."""
     row = {
-        "org": org,
         "name": record.name,
         "routing_key": record.routing_key,
         "cluster": record.cluster,
@@ -131,47 +137,46 @@ def save(connection: Connection, org: str, record: Record) -> None:
         "stop": _encode(record.stop),
         "abandon": _encode(record.abandon),
     }
-    mine = sandboxes.c.uid == record.uid
-    if connection.execute(sa.update(sandboxes).where(mine).values(row)).rowcount == 0:
-        connection.execute(sa.insert(sandboxes), {"uid": record.uid, **row})
+    change = rows.update(sandboxes).where(sandboxes.c.uid == record.uid).values(row)
+    if rows.execute(change).rowcount == 0:
+        rows.insert(sandboxes, {"uid": record.uid, **row})
     for table in (sandbox_plugins, sandbox_baselines):
-        connection.execute(sa.delete(table).where(table.c.uid == record.uid))
+        rows.execute(rows.delete(table).where(table.c.uid == record.uid))
     needed = [
         (resource.name, semver.split_name(resource.plugin)) for resource in record.spec.resources if resource.plugin
     ]
-    of = {"uid": record.uid, "org": org}
-    if needed:
-        rows = [{**of, "resource": name, "plugin": plugin, "version": version} for name, (plugin, version) in needed]
-        connection.execute(sa.insert(sandbox_plugins), rows)
-    if record.spec.forks:
-        baselines = [fork.fork_of for fork in record.spec.forks]
-        rows = [{**of, "namespace": baseline.namespace, "name": baseline.name} for baseline in baselines]
-        connection.execute(sa.insert(sandbox_baselines), rows)
+    of = {"uid": record.uid}
+    rows.insert(
+        sandbox_plugins,
+        [{**of, "resource": name, "plugin": plugin, "version": version} for name, (plugin, version) in needed],
+    )
+    baselines = [fork.fork_of for fork in record.spec.forks]
+    rows.insert(sandbox_baselines, [{**of, "namespace": each.namespace, "name": each.name} for each in baselines])
 
 
-def mark_taken_over(connection: Connection, uids: list[str]) -> None:
+def mark_taken_over(rows: Rows, uids: list[str]) -> None:
     """Note that the host has sealed the runs of these."""
-    connection.execute(sa.update(sandboxes).where(sandboxes.c.uid.in_(uids)).values(taken_over=True))
+    rows.execute(rows.update(sandboxes).where(sandboxes.c.uid.in_(uids)).values(taken_over=True))
 
 
-def archive(connection: Connection, org: str, record: Record, now: int) -> None:
+def archive(rows: Rows, record: Record, now: int) -> None:
     """Replace a sandbox that has ended by its trace; drop traces that are older than a week."""
-    if connection.execute(sa.delete(sandboxes).where(sandboxes.c.uid == record.uid)).rowcount:
+    if rows.execute(rows.delete(sandboxes).where(sandboxes.c.uid == record.uid)).rowcount:
         row = {
             "uid": record.uid,
-            "org": org,
             "name": record.name,
             "routing_key": record.routing_key,
             "cluster": record.cluster,
             "created_at": record.created_at,
             "ended_at": now,
         }
-        connection.execute(sa.insert(ended_sandboxes), row)
-    connection.execute(sa.delete(ended_sandboxes).where(ended_sandboxes.c.ended_at < now - KEEP_TRACES_MS))
+        rows.insert(ended_sandboxes, row)
+    rows.execute(rows.delete(ended_sandboxes).where(ended_sandboxes.c.ended_at < now - KEEP_TRACES_MS))
 
 
 def _record(row: Row[Any]) -> Record:
     return Record(
+        org=row.org,
         uid=row.uid,
         name=row.name,
         routing_key=row.routing_key,

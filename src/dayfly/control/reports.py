@@ -11,11 +11,10 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from starlette.routing import Route
 
-from dayfly.control import records
+from dayfly.control import auth, records
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
-from dayfly.control.exchange import Address, wait_seconds, whole_number
+from dayfly.control.exchange import serve, wait_seconds, whole_number
 from dayfly.control.picture import NOTHING_YET
 from dayfly.plan.why import why
 from dayfly.spec.errors import quote
@@ -26,8 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.requests import Request
+    from starlette.routing import Route
 
-    from dayfly.control.link import Link
+    from dayfly.control.link import Link, Links
     from dayfly.control.records import Record, Trace
     from dayfly.control.sandboxes import Sandboxes
     from dayfly.control.store import Store
@@ -54,18 +54,15 @@ class Subject:
 class Reports:
     """The addresses that only tell."""
 
-    def __init__(
-        self, store: Store, links: Mapping[str, Link], sandboxes: Sandboxes, org: str, closing: asyncio.Event
-    ) -> None:
+    def __init__(self, store: Store, links: Links, sandboxes: Sandboxes, closing: asyncio.Event) -> None:
         self._store = store
         self._links = links
         self._sandboxes = sandboxes
-        self._org = org
         self._closing = closing
 
-    def routes(self, root: str) -> list[Route]:
-        """Under `root`, the organisation's address."""
-        one = f"{root}/sandboxes" + "/{name}/"
+    def routes(self) -> list[Route]:
+        """All of them."""
+        one = "/orgs/{org}/sandboxes/{name}/"
         handlers = {
             "report": self.report,
             "why": self.why,
@@ -75,7 +72,7 @@ class Reports:
             "logs": self.logs,
             "history": self.history,
         }
-        return [Route(one + name, Address(self._org, GET=handler)) for name, handler in handlers.items()]
+        return [serve(one + name, GET=handler) for name, handler in handlers.items()]
 
     async def report(self, request: Request) -> Any:
         """The newest report; with `after` and `wait`, one that is newer than that version, if it comes in time."""
@@ -167,11 +164,11 @@ class Reports:
         return [{"container": "main", "logs": await self._lines(subject, newest[unit])} for unit in found]
 
     async def _subject(self, request: Request) -> Subject:
-        name = request.path_params["name"]
-        record = await self._sandboxes.find(name)
+        org, name = auth.caller(request).org, request.path_params["name"]
+        record = await self._sandboxes.find(org, name)
         known: Record | Trace | None = record
         if record is None:
-            known = await self._store.read(lambda connection: records.trace(connection, self._org, name))
+            known = await self._store.of(org).read(lambda rows: records.trace(rows, name))
         if known is None:
             raise ApiError(404, SANDBOX_NOT_FOUND)
         return Subject(
@@ -179,7 +176,7 @@ class Reports:
             name=known.name,
             routing_key=known.routing_key,
             cluster=known.cluster,
-            link=self._links.get(known.cluster),
+            link=self._links.of(org, known.cluster),
             record=record,
         )
 

@@ -9,11 +9,10 @@ import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from starlette.routing import Route
 
 from dayfly.control import auth, endpoints, records, wishes
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
-from dayfly.control.exchange import Address, flag, read_json, rfc3339
+from dayfly.control.exchange import flag, read_json, rfc3339, serve
 from dayfly.control.records import Record
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import limited
@@ -28,14 +27,15 @@ from dayfly.spec.unserved import unserved
 from dayfly.spec.wire import Reply, Retry, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from sqlalchemy import Connection
     from starlette.requests import Request
+    from starlette.routing import Route
 
     from dayfly.compile import Compiled
     from dayfly.control.host_sync import HostSync
-    from dayfly.control.link import Link
+    from dayfly.control.link import Links
+    from dayfly.control.rows import Rows
     from dayfly.control.store import Store
     from dayfly.spec.wire import Standing
 
@@ -56,23 +56,22 @@ class Told(NamedTuple):
 class Sandboxes:
     """The addresses below `/sandboxes` that clients of the public API know, and those that change a sandbox."""
 
-    def __init__(self, store: Store, links: Mapping[str, Link], sync: HostSync, org: str) -> None:
+    def __init__(self, store: Store, links: Links, sync: HostSync) -> None:
         self._store = store
         self._links = links
         self._sync = sync
-        self._org = org
 
-    def routes(self, root: str) -> list[Route]:
-        """Under `root`, the organisation's address."""
-        at = f"{root}/sandboxes"
+    def routes(self) -> list[Route]:
+        """All of them."""
+        at = "/orgs/{org}/sandboxes"
         one = at + "/{name}"
         return [
-            Route(at, Address(self._org, GET=self.list_all)),
-            Route(one, Address(self._org, GET=self.get, PUT=self.put, DELETE=self.delete)),
-            Route(one + "/abandon", Address(self._org, POST=self.abandon)),
-            Route(one + "/retry", Address(self._org, POST=self.retry)),
-            Route(one + "/lease", Address(self._org, PUT=self.lease)),
-            Route(one + "/status/explain", Address(self._org, GET=self.explain)),
+            serve(at, GET=self.list_all),
+            serve(one, GET=self.get, PUT=self.put, DELETE=self.delete),
+            serve(one + "/abandon", POST=self.abandon),
+            serve(one + "/retry", POST=self.retry),
+            serve(one + "/lease", PUT=self.lease),
+            serve(one + "/status/explain", GET=self.explain),
         ]
 
     async def list_all(self, request: Request) -> Any:
@@ -81,7 +80,7 @@ class Sandboxes:
             terms = labels.selector(request.query_params.getlist("label"))
         except SpecError as fault:
             raise ApiError(400, f"query parameter label: {fault}") from None
-        found = await self._store.read(lambda connection: records.living(connection, self._org))
+        found = await self._store.of(auth.caller(request).org).read(records.living)
         shown = [record for record in found if labels.takes(terms, record.spec.labels) and not self._has_ended(record)]
         told = await self.told(shown)
         return [self._wire(record, told[record.uid]) for record in shown]
@@ -90,41 +89,41 @@ class Sandboxes:
         return await self._shown(await self._get(request))
 
     async def put(self, request: Request) -> Any:
-        name = request.path_params["name"]
+        org, name = _which(request)
         body = await read_json(request)
         wish = documents.from_wire(body, "Sandbox", name=name)
         assert isinstance(wish, Sandbox), "asked for by its kind"
         lease = _lease(body.get("lease"), ("lease",)) if body.get("lease") is not None else 0
-        async with self._sync.lock(name):
-            record = await self._living(name)
+        async with self._sync.lock(org, name):
+            record = await self._living(org, name)
             if record is None:
-                return await self._create(wish, lease)
+                return await self._create(org, wish, lease)
             await self._refuse_if_ending(record)
             return await self._change(record, wish, lease)
 
     async def delete(self, request: Request) -> Any:
-        by = auth.caller(request.headers)
+        by = auth.by(request)
         give_up = _request(Reason.ABANDONED, "deleted with force=true", by) if flag(request, "force") else None
-        await self._end(request.path_params["name"], by, give_up)
+        await self._end(*_which(request), by, give_up)
         return {}
 
     async def abandon(self, request: Request) -> Any:
-        name = request.path_params["name"]
+        org, name = _which(request)
         body = await read_json(request)
         reason = body.get("reason") if isinstance(body, dict) else None
         if not isinstance(reason, str) or not reason.strip():
             raise SpecError("say why the cleanup is given up; it is recorded", ("reason",))
         if len(reason) > 1000 or not reason.isprintable():
             raise SpecError("is one line of at most 1000 printable characters", ("reason",))
-        by = auth.caller(request.headers)
-        await self._end(name, by, _request(Reason.ABANDONED, reason.strip(), by))
+        by = auth.by(request)
+        await self._end(org, name, by, _request(Reason.ABANDONED, reason.strip(), by))
         return {}
 
     async def lease(self, request: Request) -> Any:
-        name = request.path_params["name"]
+        org, name = _which(request)
         seconds = _lease(await read_json(request), ())
-        async with self._sync.lock(name):
-            record = await self._living(name)
+        async with self._sync.lock(org, name):
+            record = await self._living(org, name)
             if record is None:
                 raise ApiError(404, SANDBOX_NOT_FOUND)
             await self._refuse_if_ending(record)
@@ -132,9 +131,9 @@ class Sandboxes:
 
     async def retry(self, request: Request) -> Any:
         """End the back-off of what waits to be tried again: of one unit, or of all."""
-        name = request.path_params["name"]
+        org, name = _which(request)
         wanted = _unit(await read_json(request))
-        record = await self.find(name)
+        record = await self.find(org, name)
         if record is None:
             raise ApiError(404, SANDBOX_NOT_FOUND)
         report = (await self.told([record]))[record.uid].report
@@ -146,11 +145,7 @@ class Sandboxes:
         if not attempts:
             raise ApiError(409, nothing_to_retry(report, wanted))
         link = self._sync.link(record)
-        answer = (
-            await link.order(Retry(uid=record.uid, attempts=attempts, by=auth.caller(request.headers)))
-            if link
-            else None
-        )
+        answer = await link.order(Retry(uid=record.uid, attempts=attempts, by=auth.by(request))) if link else None
         if not isinstance(answer, Reply) or answer.verdict is not Verdict.TAKEN:
             raise ApiError(404, SANDBOX_NOT_FOUND)
         return {"retried": [{"unit": unit, "attempt": attempt} for unit, attempt in attempts.items()]}
@@ -160,22 +155,22 @@ class Sandboxes:
         text = f"there are no explanations at that address; GET .../sandboxes/{name}/why says what holds it up"
         raise ApiError(501, text)
 
-    async def find(self, name: str) -> Record | None:
+    async def find(self, org: str, name: str) -> Record | None:
         """The living sandbox of that name."""
-        record = await self._store.read(lambda connection: records.find(connection, self._org, name))
+        record = await self._store.of(org).read(lambda rows: records.find(rows, name))
         if record is not None and self._has_ended(record):
-            async with self._sync.lock(name):
-                record = await self._living(name)
+            async with self._sync.lock(org, name):
+                record = await self._living(org, name)
         return record
 
     async def told(self, records_: Sequence[Record]) -> dict[str, Told]:
         """What the sandboxes' runs are doing, by uid, with what their hosts do not know yet, or never will."""
-        by_cluster: dict[str, list[Record]] = {}
+        by_cluster: dict[tuple[str, str], list[Record]] = {}
         for record in records_:
-            by_cluster.setdefault(record.cluster, []).append(record)
+            by_cluster.setdefault((record.org, record.cluster), []).append(record)
         found: dict[str, Told] = {}
-        for cluster, ours in by_cluster.items():
-            link = self._links.get(cluster)
+        for (org, cluster), ours in by_cluster.items():
+            link = self._links.of(org, cluster)
             standings, silent = await link.look([record.uid for record in ours]) if link else ({}, "")
             for record in ours:
                 standing = standings.get(record.uid)
@@ -196,7 +191,7 @@ class Sandboxes:
         )
 
     async def _get(self, request: Request) -> Record:
-        record = await self.find(request.path_params["name"])
+        record = await self.find(*_which(request))
         if record is None:
             raise ApiError(404, SANDBOX_NOT_FOUND)
         return record
@@ -205,29 +200,30 @@ class Sandboxes:
         link = self._sync.link(record)
         return link is not None and link.picture.has_ended(record.uid)
 
-    async def _living(self, name: str) -> Record | None:
+    async def _living(self, org: str, name: str) -> Record | None:
         """The stored sandbox, unless its run is over: then it leaves the store. The caller holds the name's lock."""
-        record = await self._store.read(lambda connection: records.find(connection, self._org, name))
+        record = await self._store.of(org).read(lambda rows: records.find(rows, name))
         return None if record is None or await self._sync.is_over(record) else record
 
-    async def _create(self, wish: Sandbox, lease: int) -> Any:
-        link = self._links.get(wish.spec.cluster)
+    async def _create(self, org: str, wish: Sandbox, lease: int) -> Any:
+        link = self._links.of(org, wish.spec.cluster)
         if link is None:
-            known = ", ".join(sorted(self._links))
+            known = ", ".join(sorted(self._links.clusters(org)))
             how = "one machine can be several: dayfly up --cluster NAME"
             raise SpecError(
                 f"no cluster {quote(wish.spec.cluster)}; this server has {known}; {how}", ("spec", "cluster")
             )
         now = _now()
 
-        def understand(connection: Connection) -> tuple[Record, Compiled]:
+        def understand(rows: Rows) -> tuple[Record, Compiled]:
             faults, spec = Faults(), wish.spec
             with faults:
-                spec = wishes.resolve(connection, self._org, spec)
+                spec = wishes.resolve(rows, spec)
             with faults:
-                wishes.check_baselines(connection, self._org, spec)
+                wishes.check_baselines(rows, spec)
             faults.settle()
             record = Record(
+                org=org,
                 uid=str(uuid.uuid4()),
                 name=wish.name,
                 routing_key="".join(secrets.choice(_KEY_LETTERS) for _ in range(ROUTING_KEY_LENGTH)),
@@ -236,11 +232,11 @@ class Sandboxes:
                 updated_at=now,
                 lease_seconds=lease,
             )
-            return record, wishes.compiled(connection, self._org, record)
+            return record, wishes.compiled(rows, record)
 
-        record, compiled = await self._store.read(understand)
+        record, compiled = await self._store.of(org).read(understand)
         await link.admit(compiled.documents, compiled.forks)
-        await self._store.write(lambda connection: records.save(connection, self._org, record))
+        await self._store.of(record.org).write(lambda rows: records.save(rows, record))
         await self._sync.tell(record, compiled)
         return await self._shown(record) | {"warnings": list(compiled.warnings)}
 
@@ -251,14 +247,14 @@ class Sandboxes:
             # It rises also where the clock does not: of two forms of a wish it says which is newer.
             changed = msgspec.structs.replace(record, spec=spec, updated_at=max(_now(), record.updated_at + 1))
 
-            def understand(connection: Connection) -> Compiled:
-                wishes.check_baselines(connection, self._org, spec)
-                return wishes.compiled(connection, self._org, changed)
+            def understand(rows: Rows) -> Compiled:
+                wishes.check_baselines(rows, spec)
+                return wishes.compiled(rows, changed)
 
-            compiled = await self._store.read(understand)
+            compiled = await self._store.of(record.org).read(understand)
             if link := self._sync.link(record):
                 await link.admit(compiled.documents, compiled.forks)
-            await self._store.write(lambda connection: records.save(connection, self._org, changed))
+            await self._store.of(changed.org).write(lambda rows: records.save(rows, changed))
             await self._sync.tell(changed, compiled)
             record, warnings = changed, compiled.warnings
         if lease:
@@ -273,22 +269,22 @@ class Sandboxes:
             )
         if record.lease_seconds != seconds:
             renewed = msgspec.structs.replace(record, lease_seconds=seconds)
-            await self._store.write(lambda connection: records.save(connection, self._org, renewed))
+            await self._store.of(renewed.org).write(lambda rows: records.save(rows, renewed))
         return until
 
-    async def _end(self, name: str, by: str, give_up: EndRequest | None) -> None:
+    async def _end(self, org: str, name: str, by: str, give_up: EndRequest | None) -> None:
         """Mark a sandbox for its end and tell its host; what was asked for before stays as it was."""
-        async with self._sync.lock(name):
-            record = await self._living(name)
+        async with self._sync.lock(org, name):
+            record = await self._living(org, name)
             if record is None:
                 # A request that is sent again because its answer was lost is answered as before.
-                if await self._store.read(lambda connection: records.trace(connection, self._org, name)) is None:
+                if await self._store.of(org).read(lambda rows: records.trace(rows, name)) is None:
                     raise ApiError(404, SANDBOX_NOT_FOUND)
                 return
             stop = record.stop or _request(Reason.DELETED, "deleted", by)
             marked = msgspec.structs.replace(record, stop=stop, abandon=record.abandon or give_up)
             if marked != record:
-                await self._store.write(lambda connection: records.save(connection, self._org, marked))
+                await self._store.of(marked.org).write(lambda rows: records.save(rows, marked))
                 await self._sync.tell(marked)
 
     async def _refuse_if_ending(self, record: Record) -> None:
@@ -347,6 +343,11 @@ def _lease(body: Any, keys: tuple[str, ...]) -> int:
     if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 < seconds <= LONGEST_LEASE_S:
         raise SpecError(f"must be a whole number from 1 to {LONGEST_LEASE_S}", (*keys, "seconds"))
     return seconds
+
+
+def _which(request: Request) -> tuple[str, str]:
+    """The caller's organisation and the name in the address."""
+    return auth.caller(request).org, request.path_params["name"]
 
 
 def _unit(body: Any) -> str:

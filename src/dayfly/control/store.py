@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy import Connection, Engine, create_engine, event, exc
 
 from dayfly.control.migrations import REVISIONS
+from dayfly.control.rows import EVERYWHERE, Rows
 
 if TYPE_CHECKING:
     import sqlite3
@@ -94,8 +95,35 @@ class Store:
         """
         return await self._run(self._writing, work)
 
+    def of(self, org: str) -> Shelf:
+        """One organisation's part of it."""
+        return Shelf(self, org)
+
+    def everywhere(self) -> Shelf:
+        """The rows of all organisations, for what no caller asks for: whose a key is, and what hosts are owed."""
+        return Shelf(self, EVERYWHERE)
+
     async def _run(self, engine: Engine, work: Callable[[Connection], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, _transact, engine, work)
+
+
+class Shelf:
+    """One organisation's part of the store, or `EVERYWHERE`."""
+
+    def __init__(self, store: Store, org: str) -> None:
+        self._store = store
+        self.org = org
+
+    async def read(self, work: Callable[[Rows], T]) -> T:
+        """As `Store.read`."""
+        return await self._store.read(lambda connection: work(self._rows(connection)))
+
+    async def write(self, work: Callable[[Rows], T]) -> T:
+        """As `Store.write`."""
+        return await self._store.write(lambda connection: work(self._rows(connection)))
+
+    def _rows(self, connection: Connection) -> Rows:
+        return Rows(connection, self.org)
 
 
 def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:

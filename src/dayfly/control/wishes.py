@@ -14,10 +14,9 @@ from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.sandbox import SandboxSpec
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from dayfly.compile import Compiled
     from dayfly.control.records import Record
+    from dayfly.control.rows import Rows
     from dayfly.spec.plugin import Plugin
 
 # Field of a spec -> its name on the wire. All others stay as they were created.
@@ -32,7 +31,7 @@ MUTABLE = {
 }
 
 
-def resolve(connection: Connection, org: str, spec: SandboxSpec) -> SandboxSpec:
+def resolve(rows: Rows, spec: SandboxSpec) -> SandboxSpec:
     """The wish with the version of each plugin written out: the highest one where none was named.
 
     Raises:
@@ -43,20 +42,20 @@ def resolve(connection: Connection, org: str, spec: SandboxSpec) -> SandboxSpec:
     for index, resource in enumerate(spec.resources):
         with faults:
             if resource.plugin:
-                plugin = _published(connection, org, resource.plugin, ("spec", "resources", index, "plugin"))
+                plugin = _published(rows, resource.plugin, ("spec", "resources", index, "plugin"))
                 resource = msgspec.structs.replace(resource, plugin=f"{plugin.name}@{plugin.version}")  # noqa: PLW2901
             found.append(resource)
     faults.settle()
     return msgspec.structs.replace(spec, resources=tuple(found))
 
 
-def check_baselines(connection: Connection, org: str, spec: SandboxSpec) -> None:
+def check_baselines(rows: Rows, spec: SandboxSpec) -> None:
     """Refuse a fork of something that nobody has declared.
 
     Raises:
         SpecError: naming each such baseline, and how to declare it.
     """
-    known = baselines.known(connection, org) if spec.forks else {}
+    known = baselines.known(rows) if spec.forks else {}
     faults = Faults()
     for index, fork in enumerate(spec.forks):
         of = fork.fork_of
@@ -67,7 +66,7 @@ def check_baselines(connection: Connection, org: str, spec: SandboxSpec) -> None
     faults.settle()
 
 
-def compiled(connection: Connection, org: str, record: Record) -> Compiled:
+def compiled(rows: Rows, record: Record) -> Compiled:
     """The documents that a stored sandbox means.
 
     Raises:
@@ -76,7 +75,7 @@ def compiled(connection: Connection, org: str, record: Record) -> Compiled:
     found: dict[tuple[str, str], Plugin] = {}
     for index, resource in enumerate(record.spec.resources):
         if resource.plugin:
-            plugin = _published(connection, org, resource.plugin, ("spec", "resources", index, "plugin"))
+            plugin = _published(rows, resource.plugin, ("spec", "resources", index, "plugin"))
             found[plugin.name, plugin.version] = plugin
     return compiler.compile(record.sandbox, found, uid=record.uid, routing_key=record.routing_key)
 
@@ -136,11 +135,11 @@ def _first_difference(before: Any, after: Any, keys: Path) -> Path:
     return keys
 
 
-def _published(connection: Connection, org: str, reference: str, keys: Path) -> Plugin:
-    plugin = plugins.resolve(connection, org, reference)
+def _published(rows: Rows, reference: str, keys: Path) -> Plugin:
+    plugin = plugins.resolve(rows, reference)
     if plugin is None:
         name, version = semver.split_reference(reference)
-        known = plugins.versions(connection, org)
+        known = plugins.versions(rows)
         close = nearest(version, known[name]) if name in known else nearest(name, known)
         hint = f" ({close})" if known else ""
         raise SpecError(f"no plugin {quote(reference)} is published here; apply its file first{hint}", keys)

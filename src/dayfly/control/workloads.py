@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import sqlalchemy as sa
-from starlette.routing import Route
 
+from dayfly.control import auth
 from dayfly.control.baselines import decode
 from dayfly.control.errors import ApiError
-from dayfly.control.exchange import Address, read_json, rfc3339
+from dayfly.control.exchange import read_json, rfc3339, serve
 from dayfly.control.tables import sandbox_baselines, sandboxes, workloads
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Row
     from starlette.requests import Request
+    from starlette.routing import Route
 
     from dayfly.control.host_sync import HostSync
-    from dayfly.control.store import Store
+    from dayfly.control.rows import Rows
+    from dayfly.control.store import Shelf, Store
 
 READ_ONLY = ("createdAt", "updatedAt")
 
@@ -30,29 +32,28 @@ READ_ONLY = ("createdAt", "updatedAt")
 class Workloads:
     """The addresses below `/workloads`."""
 
-    def __init__(self, store: Store, sync: HostSync, org: str) -> None:
+    def __init__(self, store: Store, sync: HostSync) -> None:
         self._store = store
         self._sync = sync
-        self._org = org
 
-    def routes(self, root: str) -> list[Route]:
-        """Under `root`, the organisation's address."""
-        at = f"{root}/workloads"
+    def routes(self) -> list[Route]:
+        """All of them."""
+        at = "/orgs/{org}/workloads"
         one = at + "/{namespace}/{name}"
-        return [
-            Route(at, Address(self._org, GET=self.list_all)),
-            Route(one, Address(self._org, GET=self.get, PUT=self.put, DELETE=self.delete)),
-        ]
+        return [serve(at, GET=self.list_all), serve(one, GET=self.get, PUT=self.put, DELETE=self.delete)]
 
-    async def list_all(self, _request: Request) -> Any:
-        def work(connection: Connection) -> Any:
-            query = sa.select(workloads).where(workloads.c.org == self._org)
-            return [_wire(row) for row in connection.execute(query.order_by(workloads.c.namespace, workloads.c.name))]
+    def _shelf(self, request: Request) -> Shelf:
+        return self._store.of(auth.caller(request).org)
 
-        return await self._store.read(work)
+    async def list_all(self, request: Request) -> Any:
+        def work(rows: Rows) -> Any:
+            query = rows.select(workloads).order_by(workloads.c.namespace, workloads.c.name)
+            return [_wire(row) for row in rows.execute(query)]
+
+        return await self._shelf(request).read(work)
 
     async def get(self, request: Request) -> Any:
-        return await self._store.read(lambda connection: _wire(self._find(connection, request)))
+        return await self._shelf(request).read(lambda rows: _wire(_find(rows, request)))
 
     async def put(self, request: Request) -> Any:
         namespace, name = request.path_params["namespace"], request.path_params["name"]
@@ -67,54 +68,50 @@ class Workloads:
             raise SpecError(problem, ("namespace",))
         now = time.time_ns() // 1_000_000
 
-        def work(connection: Connection) -> Any:
+        def work(rows: Rows) -> Any:
             document = msgspec.json.encode(workload).decode()
-            old = connection.execute(self._query(namespace, name)).one_or_none()
+            query = rows.select(workloads).where(_is(namespace, name))
+            old = rows.execute(query).one_or_none()
             if old is None:
-                row = {"org": self._org, "namespace": namespace, "name": name, "document": document}
-                connection.execute(sa.insert(workloads), {**row, "created_at": now, "updated_at": now})
+                row = {"namespace": namespace, "name": name, "document": document}
+                rows.insert(workloads, {**row, "created_at": now, "updated_at": now})
             elif decode(old.document) != workload:
-                change = sa.update(workloads).where(self._is(namespace, name))
-                connection.execute(change.values(document=document, updated_at=now))
-            return _wire(connection.execute(self._query(namespace, name)).one())
+                change = rows.update(workloads).where(_is(namespace, name))
+                rows.execute(change.values(document=document, updated_at=now))
+            return _wire(rows.execute(query).one())
 
-        stored = await self._store.write(work)
-        await self._sync.hand_over_baseline(namespace, name)
+        stored = await self._shelf(request).write(work)
+        await self._sync.hand_over_baseline(auth.caller(request).org, namespace, name)
         return stored
 
     async def delete(self, request: Request) -> Any:
-        def work(connection: Connection) -> None:
-            row = self._find(connection, request)
-            users = connection.execute(
-                sa.select(sandboxes.c.name)
-                .join(sandbox_baselines, sandbox_baselines.c.uid == sandboxes.c.uid)
-                .where(
-                    sandbox_baselines.c.org == self._org,
-                    sandbox_baselines.c.namespace == row.namespace,
-                    sandbox_baselines.c.name == row.name,
-                )
+        def work(rows: Rows) -> None:
+            row = _find(rows, request)
+            users = (
+                rows.select(sandboxes.c.name, sandbox_baselines.c.uid)
+                .where(sandbox_baselines.c.uid == sandboxes.c.uid)
+                .where(sandbox_baselines.c.namespace == row.namespace, sandbox_baselines.c.name == row.name)
                 .order_by(sandboxes.c.name)
             )
-            if forking := list(users.scalars()):
+            if forking := list(rows.execute(users).scalars()):
                 text = f"workload {row.namespace}/{row.name} is in use by forks of sandbox(es): {', '.join(forking)}"
                 raise ApiError(400, f"{text}; delete them first")
-            connection.execute(sa.delete(workloads).where(self._is(row.namespace, row.name)))
+            rows.execute(rows.delete(workloads).where(_is(row.namespace, row.name)))
 
-        await self._store.write(work)
+        await self._shelf(request).write(work)
         return {}
 
-    def _find(self, connection: Connection, request: Request) -> Row[Any]:
-        namespace, name = request.path_params["namespace"], request.path_params["name"]
-        row = connection.execute(self._query(namespace, name)).one_or_none()
-        if row is None:
-            raise ApiError(404, f"workload {quote(f'{namespace}/{name}')} not found")
-        return row
 
-    def _query(self, namespace: str, name: str) -> sa.Select[Any]:
-        return sa.select(workloads).where(self._is(namespace, name))
+def _find(rows: Rows, request: Request) -> Row[Any]:
+    namespace, name = request.path_params["namespace"], request.path_params["name"]
+    row = rows.execute(rows.select(workloads).where(_is(namespace, name))).one_or_none()
+    if row is None:
+        raise ApiError(404, f"workload {quote(f'{namespace}/{name}')} not found")
+    return row
 
-    def _is(self, namespace: str, name: str) -> sa.ColumnElement[bool]:
-        return sa.and_(workloads.c.org == self._org, workloads.c.namespace == namespace, workloads.c.name == name)
+
+def _is(namespace: str, name: str) -> sa.ColumnElement[bool]:
+    return sa.and_(workloads.c.namespace == namespace, workloads.c.name == name)
 
 
 def _wire(row: Row[Any]) -> dict[str, Any]:

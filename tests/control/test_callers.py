@@ -1,0 +1,114 @@
+"""Who asks: each address has a role, each query an organisation, and neither can be left out."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+import dayfly.control
+from control import wishes
+from control.client import KEY, ORG
+from control.lossy import call
+from dayfly.control import auth, exchange, routes, tables
+from dayfly.control.app import create_app
+from dayfly.control.rows import EVERYWHERE, Rows
+from dayfly.control.store import Store
+
+ROOM = Path(dayfly.control.__file__).parent
+# The function itself; the store's own business; what hosts are owed.
+MAY_QUERY = {"rows.py", "tables.py"}
+QUERIES = {"select", "insert", "update", "delete", "text"}
+
+
+def test_no_query_is_built_but_for_an_organisation():
+    found = []
+    for file in ROOM.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in QUERIES:
+                of = node.func.value
+                if isinstance(of, ast.Name) and of.id in ("sa", "sqlalchemy"):
+                    found.append((file.name, ast.unparse(node)))
+    assert {(name, query) for name, query in found if name not in MAY_QUERY} == {
+        ("clusters.py", "sa.select(sa.literal(1))")
+    }
+    assert [name for name, _ in found if name == "rows.py"], "the test finds queries"
+
+
+def test_the_rows_of_another_organisation_are_neither_seen_nor_changed():
+    engine = sa.create_engine("sqlite://")
+    tables.metadata.create_all(engine)
+    row = {"name": "c", "created_at": 1}
+    with engine.begin() as connection:
+        ours, theirs = Rows(connection, "ours"), Rows(connection, "theirs")
+        ours.insert(tables.clusters, row)
+        theirs.insert(tables.clusters, [row, {**row, "name": "d", "org": "ours"}])
+        of = lambda rows: sorted(rows.execute(rows.select(tables.clusters.c.name)).scalars())  # noqa: E731
+        assert (of(ours), of(theirs), of(Rows(connection, EVERYWHERE))) == (["c"], ["c", "d"], ["c", "c", "d"])
+        assert ours.execute(ours.update(tables.clusters).values(created_at=2)).rowcount == 1
+        assert ours.execute(ours.delete(tables.clusters)).rowcount == 1
+        assert of(theirs) == ["c", "d"]
+        pairs = theirs.select(tables.clusters.c.name, tables.plugins.c.name)
+        assert [str(part).partition(" ")[0] for part in pairs.whereclause.clauses] == ["clusters.org", "plugins.org"]
+
+
+def test_an_address_that_the_table_does_not_have_cannot_be_served():
+    async def handler(_request):
+        return {}
+
+    exchange.serve("/orgs", GET=handler)
+    with pytest.raises(KeyError):
+        exchange.serve("/orgs/{org}/nowhere", GET=handler)
+    with pytest.raises(AssertionError):
+        exchange.serve("/orgs", GET=handler, PUT=handler)
+    with pytest.raises(AssertionError):
+        exchange.serve("/orgs/{org}/sandboxes/{name}", GET=handler)
+
+
+@pytest.fixture
+async def app(blank, tmp_path, host):
+    store = Store.open(shutil.copy(blank, tmp_path))
+    yield create_app(store, {"local": host.end}, keys=auth.single(KEY), version="1")
+    store.close()
+
+
+async def test_every_address_of_the_table_is_served(app):
+    served = {route.path for route in app.routes}
+    assert served - {"/{path:path}"} == {routes.API + path for path in routes.ROUTES}
+
+
+class Fixed:
+    """Keys that are called as their role."""
+
+    async def caller(self, key):
+        name, _, org = key.partition("@")
+        return auth.Caller(org, auth.Role[name.upper()], "k", key) if org else None
+
+
+async def test_a_role_may_what_those_below_it_may_and_no_more(blank, tmp_path, host):
+    store = Store.open(shutil.copy(blank, tmp_path))
+    try:
+        app = create_app(store, {"local": host.end}, keys=Fixed(), version="1")
+
+        async def status(key, method, path, body=None):
+            return (await call(app, key, method, path, body))[0]
+
+        plugin, sandbox = f"{ORG}/resource-plugins/db", f"{ORG}/sandboxes/sb1"
+        assert await status("viewer@local", "PUT", sandbox, wishes.empty()) == 403
+        assert await status("member@local", "PUT", plugin, wishes.plugin()) == 403
+        assert (await call(app, "member@local", "PUT", plugin, {}))[1]["error"] == (
+            "PUT here needs the role admin, and your key has the role member"
+        )
+        assert await status("admin@local", "PUT", plugin, wishes.plugin()) == 200
+        assert await status("member@local", "PUT", sandbox, wishes.empty()) == 200
+        assert await status("viewer@local", "GET", sandbox) == 200
+        assert await status("viewer@local", "GET", sandbox + "/outputs") == 403
+        assert await status("admin@acme", "GET", sandbox) == 404
+        assert await status("admin@acme", "GET", sandbox.replace("/local/", "/acme/")) == 404
+        assert await status("admin@acme", "GET", "/api/v2/orgs/acme/sandboxes") == 200
+        assert await status("nobody", "GET", sandbox) == 401
+    finally:
+        store.close()
