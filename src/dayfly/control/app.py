@@ -13,12 +13,13 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from dayfly.control import records
-from dayfly.control.auth import LOCAL
+from dayfly.control.auth import LOCAL, First
 from dayfly.control.clusters import Clusters
 from dayfly.control.connections import BoundedHttp
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import AuthMiddleware, refuse
 from dayfly.control.host_sync import HostSync
+from dayfly.control.keys import ApiKeys, StoredKeys
 from dayfly.control.link import Links
 from dayfly.control.plugins import Plugins
 from dayfly.control.reports import Reports
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from dayfly.control.port import Host
     from dayfly.control.store import Store
 
-FAMILIES = "orgs, clusters, resource-plugins, workloads and sandboxes"
+FAMILIES = "orgs, keys, clusters, resource-plugins, workloads and sandboxes"
 # Requests end by themselves when the server closes; this is for one that does not.
 GRACE_S = 5
 
@@ -45,7 +46,7 @@ def create_app(
     hosts: Mapping[str, Host],
     *,
     org: str = LOCAL,
-    keys: Keys,
+    keys: Keys | None = None,
     version: str,
     loopback: bool = True,
 ) -> Starlette:
@@ -55,7 +56,7 @@ def create_app(
         store: Open; it stays the caller's, who closes it after the application has stopped.
         hosts: The way to each of the server's own, by the name of the cluster that it serves; one may serve several.
         org: Whose these hosts are.
-        keys: Whose a key is.
+        keys: Knows keys beside those that the store holds.
         version: Of this server, for those who ask.
         loopback: Whether it listens on loopback alone; then requests that call it by another name are refused.
     """
@@ -64,9 +65,10 @@ def create_app(
     sync = HostSync(store, links)
     closing = asyncio.Event()
     sandboxes = Sandboxes(store, links, sync)
-    clusters = Clusters(store, links, version)
+    clusters = Clusters(store, {org: hosts}, version)
     routes = [
         *clusters.routes(),
+        *ApiKeys(store).routes(),
         *Plugins(store).routes(),
         *Workloads(store, sync).routes(),
         *sandboxes.routes(),
@@ -84,7 +86,8 @@ def create_app(
             with contextlib.suppress(asyncio.CancelledError):
                 await keeping
 
-    auth = Middleware(AuthMiddleware, keys=keys, loopback=loopback)
+    stored = StoredKeys(store)
+    auth = Middleware(AuthMiddleware, keys=First(keys, stored) if keys else stored, loopback=loopback)
     app = Starlette(routes=routes, middleware=[auth], lifespan=keep)
     app.router.default = _Nowhere()  # no pattern of a route has a line's end in it
     app.state.closing = closing

@@ -1,4 +1,4 @@
-"""The organisation, the clusters that its hosts stand for, and the server's own health."""
+"""Organisations, their clusters with the tokens of agents, and the server's own health."""
 
 from __future__ import annotations
 
@@ -7,45 +7,58 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dayfly.control import auth
+from dayfly.control import auth, tokens
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import rfc3339, serve
-from dayfly.control.tables import clusters
-from dayfly.spec.errors import quote
+from dayfly.control.tables import clusters, organisations, sandboxes
+from dayfly.plan.catalogue import CATALOGUE, SECTIONS
+from dayfly.spec.errors import SpecError, quote
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from sqlalchemy import Row
     from starlette.requests import Request
     from starlette.routing import Route
 
-    from dayfly.control.link import Links
     from dayfly.control.rows import Rows
     from dayfly.control.store import Store
-from dayfly.plan.catalogue import CATALOGUE, SECTIONS
+
+LONGEST_NAME = 255
 
 
 class Clusters:
-    """`/orgs` and the addresses below `/clusters`. A cluster is there if a host serves it; nobody can add one."""
+    """`/orgs` and the addresses below `/clusters`: the server's own hosts, and what was added for agents to connect."""
 
-    def __init__(self, store: Store, links: Links, version: str) -> None:
+    def __init__(self, store: Store, own: Mapping[str, Collection[str]], version: str) -> None:
+        """`own` are the clusters that the server's own hosts stand for, by organisation."""
         self._store = store
-        self._links = links
+        self._own = {org: frozenset(names) for org, names in own.items()}
         self._version = version
 
     def routes(self) -> list[Route]:
         """All of them."""
         at = "/orgs/{org}/clusters"
+        one, tokens_ = at + "/{name}", at + "/{name}/tokens"
         return [
             serve("/orgs", GET=self.orgs),
             serve("/meta/health", GET=self.health),
             serve("/meta/reasons", GET=self.reasons),
             serve(at, GET=self.list_all),
-            serve(at + "/{name}", GET=self.get, PUT=self.get, DELETE=self.delete),
-            serve(at + "/{name}/tokens", GET=self.list_tokens, POST=self.create_token),
+            serve(one, GET=self.get, PUT=self.put, DELETE=self.delete),
+            serve(tokens_, GET=self.list_tokens, POST=self.create_token),
+            serve(tokens_ + "/{id}", GET=self.get_token, DELETE=self.delete_token),
         ]
 
     async def orgs(self, request: Request) -> Any:
-        org = auth.caller(request).org
-        return {"orgs": [{"name": org, "displayName": org}], "user": {}, "featureFlags": {}}
+        caller = auth.caller(request)
+
+        def name(rows: Rows) -> str:
+            found = rows.execute(rows.select(organisations.c.display_name)).scalar_one_or_none()
+            return caller.org if found is None else str(found)
+
+        org = {"name": caller.org, "displayName": await self._store.of(caller.org).read(name)}
+        return {"orgs": [org], "user": {"role": caller.role.word}, "featureFlags": {}}
 
     async def health(self, _request: Request) -> Any:
         await self._store.read(lambda connection: connection.execute(sa.select(sa.literal(1))).scalar())
@@ -61,48 +74,123 @@ class Clusters:
         ]
 
     async def list_all(self, request: Request) -> Any:
-        known = await self.known(auth.caller(request).org)
-        return [self._wire(name, at) for name, at in sorted(known.items())]
+        org = auth.caller(request).org
+        return [self._wire(org, row) for row in await self.known(org)]
 
     async def get(self, request: Request) -> Any:
-        """Also what PUT does: to add a cluster that is there changes nothing."""
-        name = request.path_params["name"]
-        known = await self.known(auth.caller(request).org)
-        if name in known:
-            return self._wire(name, known[name])
-        text = f"no cluster {quote(name)}; this server has {', '.join(sorted(known))}"
-        if request.method == "PUT":
-            raise ApiError(400, f"{text}, and others cannot be added")
-        raise ApiError(404, text)
+        org = auth.caller(request).org
+        return self._wire(org, await self._find(request))
+
+    async def put(self, request: Request) -> Any:
+        """Add one for an agent to connect. One that is there stays as it is."""
+        org, name = auth.caller(request).org, request.path_params["name"]
+        if not 0 < len(name.encode()) <= LONGEST_NAME or not name.isprintable():
+            raise SpecError(f"must be one line of at most {LONGEST_NAME} printable characters", ("name",))
+        await self.known(org)
+
+        def work(rows: Rows) -> Row[Any]:
+            if (found := find(rows, name)) is None:
+                rows.insert(clusters, {"name": name, "created_at": _now(), "agent": True})
+            elif not (found.agent or name in self._own.get(org, ())):
+                # One that a server served once, and no longer does.
+                rows.execute(rows.update(clusters).where(clusters.c.name == name).values(agent=True))
+            row = find(rows, name)
+            assert row is not None, "it was just written"
+            return row
+
+        return self._wire(org, await self._store.of(org).write(work))
 
     async def delete(self, request: Request) -> Any:
-        found = await self.get(request)
-        raise ApiError(400, f"cluster {quote(found['name'])} is the server's own and cannot be removed")
+        name = (await self._agents(request, "cannot be removed")).name
+
+        def work(rows: Rows) -> None:
+            users = rows.execute(rows.select(sandboxes.c.name).where(sandboxes.c.cluster == name).limit(10)).scalars()
+            if living := ", ".join(sorted(users)):
+                raise ApiError(400, f"cluster {quote(name)} is in use by sandbox(es): {living}; delete them first")
+            rows.execute(rows.delete(clusters).where(clusters.c.name == name, clusters.c.agent))
+
+        await self._store.of(auth.caller(request).org).write(work)
+        return {}
 
     async def list_tokens(self, request: Request) -> Any:
-        await self.get(request)
-        return []
+        name = (await self._find(request)).name
+        found = await self._store.of(auth.caller(request).org).read(lambda rows: tokens.of(rows, name))
+        return [tokens.wire(row) for row in found]
 
     async def create_token(self, request: Request) -> Any:
-        found = await self.get(request)
-        raise ApiError(400, f"cluster {quote(found['name'])} is the server's own; nothing connects to it with a token")
+        name = (await self._agents(request, "nothing connects to it with a token")).name
+        token, row = await self._store.of(auth.caller(request).org).write(lambda rows: tokens.create(rows, name))
+        return {**tokens.wire(row), "token": token}
 
-    async def known(self, org: str) -> dict[str, int]:
-        """The hosts' clusters, and since when each is known: when a server began to serve it."""
-        names, shelf = self._links.clusters(org), self._store.of(org)
+    async def get_token(self, request: Request) -> Any:
+        name, id_ = (await self._find(request)).name, request.path_params["id"]
+        row = await self._store.of(auth.caller(request).org).read(lambda rows: tokens.find(rows, id_))
+        if row is None or row.cluster != name:
+            raise ApiError(404, f"cluster {quote(name)} has no token {quote(id_)}")
+        return tokens.wire(row)
 
-        def read(rows: Rows) -> dict[str, int]:
-            query = rows.select(clusters.c.name, clusters.c.created_at)
-            return {row.name: row.created_at for row in rows.execute(query) if row.name in names}
+    async def delete_token(self, request: Request) -> Any:
+        name, id_ = (await self._find(request)).name, request.path_params["id"]
+        if not await self._store.of(auth.caller(request).org).write(lambda rows: tokens.delete(rows, name, id_)):
+            raise ApiError(404, f"cluster {quote(name)} has no token {quote(id_)}")
+        return {}
 
-        def write(rows: Rows) -> dict[str, int]:
-            now = time.time_ns() // 1_000_000
-            rows.insert(clusters, [{"name": name, "created_at": now} for name in sorted(names - read(rows).keys())])
+    async def known(self, org: str) -> list[Row[Any]]:
+        """An organisation's clusters, by name. Those of the server's own hosts are known from the first call on."""
+        own, shelf = self._own.get(org, frozenset()), self._store.of(org)
+
+        def read(rows: Rows) -> list[Row[Any]]:
+            found = rows.execute(rows.select(clusters).order_by(clusters.c.name))
+            return [row for row in found if row.agent or row.name in own]
+
+        def write(rows: Rows) -> list[Row[Any]]:
+            new = sorted(own - {row.name for row in read(rows)})
+            rows.insert(clusters, [{"name": name, "created_at": _now()} for name in new])
             return read(rows)
 
         found = await shelf.read(read)
-        return found if len(found) == len(names) else await shelf.write(write)
+        return found if own <= {row.name for row in found} else await shelf.write(write)
 
-    def _wire(self, name: str, created_at: int) -> dict[str, Any]:
-        operator = {"version": self._version}
-        return {"name": name, "createdAt": rfc3339(created_at), "operator": operator, "clusterConfig": {}}
+    async def _find(self, request: Request) -> Row[Any]:
+        name, known = request.path_params["name"], await self.known(auth.caller(request).org)
+        for row in known:
+            if row.name == name:
+                return row
+        raise ApiError(404, f"no cluster {quote(name)}; there {_list([row.name for row in known])}")
+
+    async def _agents(self, request: Request, why: str) -> Row[Any]:
+        """One that was added for an agent; of the server's own it is said `why` not."""
+        row = await self._find(request)
+        if row.name in self._own.get(auth.caller(request).org, ()):
+            text = f"cluster {quote(row.name)} is the server's own"
+            raise ApiError(400, f"{text}; {why}" if why.startswith("nothing") else f"{text} and {why}")
+        return row
+
+    def _wire(self, org: str, row: Row[Any]) -> dict[str, Any]:
+        version = self._version if row.name in self._own.get(org, ()) else row.operator_version
+        head = {"name": row.name, "createdAt": rfc3339(row.created_at)}
+        return {**head, "operator": {"version": version}, "clusterConfig": {}}
+
+
+def find(rows: Rows, name: str) -> Row[Any] | None:
+    """A cluster's row."""
+    return rows.execute(rows.select(clusters).where(clusters.c.name == name)).one_or_none()
+
+
+def names(rows: Rows) -> set[str]:
+    """The clusters that were added for agents."""
+    return set(rows.execute(rows.select(clusters.c.name).where(clusters.c.agent)).scalars())
+
+
+def is_unheard(rows: Rows, name: str) -> bool:
+    """Whether a cluster was added for an agent and none has ever connected: nothing that is for it has begun."""
+    row = find(rows, name)
+    return row is not None and row.agent and row.connected_at is None
+
+
+def _list(known: list[str]) -> str:
+    return f"is {', '.join(known)}" if known else "is none yet: add one with PUT"
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

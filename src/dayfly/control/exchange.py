@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import datetime as dt
+import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +17,13 @@ from starlette.routing import Route
 from dayfly.control import auth
 from dayfly.control.errors import ApiError, explain
 from dayfly.control.routes import API, ROUTES
+from dayfly.control.store import StoreError
 from dayfly.spec.errors import quote
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from dayfly.control.auth import Caller, Keys
 
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 1 << 20
 LONGEST_WAIT_S = 30.0
+# How often it is looked at whether the key of a request that takes long is still good.
+LOOK_AGAIN_S = 2.0
+
+log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
 _YES_NO = {"": False, "false": False, "0": False, "true": True, "1": True}
@@ -106,7 +114,34 @@ class AuthMiddleware:
         except Exception as fault:  # noqa: BLE001  -- as in `Address`
             await refuse(fault)(scope, receive, send)
             return
-        await self._app({**scope, "path": path, "caller": caller}, receive, send)
+        ours = {**scope, "path": path, "caller": caller}
+        if caller is None or scope["method"] != "GET":
+            await self._app(ours, receive, send)
+        else:
+            await self._while_good(ours, receive, send)
+
+    async def _while_good(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Reading may take long: what waits for news ends soon after its key is revoked or has expired."""
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        answering = asyncio.ensure_future(self._app(scope, receive, noted))
+        try:
+            while not (await asyncio.wait({answering}, timeout=LOOK_AGAIN_S))[0]:
+                if await self._keys.caller(auth.key_of(Request(scope).headers)) != scope["caller"]:
+                    break
+        except StoreError as fault:
+            log.warning("a request is cut off, since nobody knows whether its key is still good: %s", fault)
+        finally:
+            cut = answering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await answering
+        if cut and not begun:
+            await refuse(_no_key())(scope, receive, send)
 
     async def _check(self, request: Request, path: str) -> Caller | None:
         host = request.headers.get("host", "")
@@ -117,9 +152,13 @@ class AuthMiddleware:
             return None
         caller = await self._keys.caller(auth.key_of(request.headers))
         if caller is None:
-            text = "no valid key: send it as the header signadot-api-key or as Authorization: Bearer"
-            raise ApiError(401, text, {"WWW-Authenticate": "Bearer"})
+            raise _no_key()
         return caller
+
+
+def _no_key() -> ApiError:
+    text = "no valid key: send it as the header signadot-api-key or as Authorization: Bearer"
+    return ApiError(401, text, {"WWW-Authenticate": "Bearer"})
 
 
 def answer(data: Any) -> Response:

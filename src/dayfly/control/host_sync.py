@@ -88,7 +88,7 @@ class HostSync:
         try:
             link = self.link(record)
             if link is None:
-                self._note(record, f"no host serves the cluster {record.cluster} now")
+                self._note(record, f"no host serves the cluster {record.cluster} now; the sandbox waits until one does")
             else:
                 await self._give(record, link, compiled)
         except (HostUnavailableError, StoreError) as fault:

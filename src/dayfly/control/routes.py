@@ -44,6 +44,15 @@ ROUTES: dict[str, dict[str, Operation]] = {
         "GET": Operation(ADMIN, "The tokens of a cluster's agents, without their secrets."),
         "POST": Operation(ADMIN, "Make a token; its secret is in this answer alone."),
     },
+    _CLUSTER + "/tokens/{id}": {
+        "GET": Operation(ADMIN, "A token, without its secret."),
+        "DELETE": Operation(ADMIN, "Revoke a token."),
+    },
+    _ORG + "/keys": {
+        "GET": Operation(ADMIN, "The keys of users, without their secrets."),
+        "POST": Operation(ADMIN, "Make a key; its secret is in this answer alone."),
+    },
+    _ORG + "/keys/{id}": {"DELETE": Operation(ADMIN, "Revoke a key.")},
     _ORG + "/resource-plugins": {"GET": Operation(VIEWER, "All resource plugins.")},
     _PLUGIN: {
         "GET": Operation(VIEWER, "One version of a plugin, the highest if none is named."),

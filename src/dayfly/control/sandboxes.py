@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from dayfly.control import auth, endpoints, records, wishes
+from dayfly.control import auth, clusters, endpoints, records, wishes
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, read_json, rfc3339, serve
 from dayfly.control.records import Record
@@ -206,13 +206,9 @@ class Sandboxes:
         return None if record is None or await self._sync.is_over(record) else record
 
     async def _create(self, org: str, wish: Sandbox, lease: int) -> Any:
-        link = self._links.of(org, wish.spec.cluster)
+        link, cluster = self._links.of(org, wish.spec.cluster), wish.spec.cluster
         if link is None:
-            known = ", ".join(sorted(self._links.clusters(org)))
-            how = "one machine can be several: dayfly up --cluster NAME"
-            raise SpecError(
-                f"no cluster {quote(wish.spec.cluster)}; this server has {known}; {how}", ("spec", "cluster")
-            )
+            await self._store.of(org).read(lambda rows: self._check_cluster(rows, cluster))
         now = _now()
 
         def understand(rows: Rows) -> tuple[Record, Compiled]:
@@ -235,10 +231,25 @@ class Sandboxes:
             return record, wishes.compiled(rows, record)
 
         record, compiled = await self._store.of(org).read(understand)
-        await link.admit(compiled.documents, compiled.forks)
-        await self._store.of(record.org).write(lambda rows: records.save(rows, record))
+        if link is not None:
+            await link.admit(compiled.documents, compiled.forks)
+
+        def save(rows: Rows) -> None:
+            if link is None:
+                self._check_cluster(rows, cluster)  # it may have been removed meanwhile
+            records.save(rows, record)
+
+        await self._store.of(org).write(save)
         await self._sync.tell(record, compiled)
         return await self._shown(record) | {"warnings": list(compiled.warnings)}
+
+    def _check_cluster(self, rows: Rows, cluster: str) -> None:
+        """Refuse a cluster that nobody serves and nobody has added for an agent to connect."""
+        added = clusters.names(rows)
+        if cluster not in added:
+            known = ", ".join(sorted(added | self._links.clusters(rows.org))) or "none yet"
+            how = "one machine can be several: dayfly up --cluster NAME; one with an agent: dayfly cluster add NAME"
+            raise SpecError(f"no cluster {quote(cluster)}; this server has {known}; {how}", ("spec", "cluster"))
 
     async def _change(self, record: Record, wish: Sandbox, lease: int) -> Any:
         spec = wishes.changed(record.spec, wish.spec)
@@ -283,9 +294,17 @@ class Sandboxes:
                 return
             stop = record.stop or _request(Reason.DELETED, "deleted", by)
             marked = msgspec.structs.replace(record, stop=stop, abandon=record.abandon or give_up)
-            if marked != record:
-                await self._store.of(marked.org).write(lambda rows: records.save(rows, marked))
-                await self._sync.tell(marked)
+            if marked == record or await self._store.of(org).write(lambda rows: self._mark(rows, marked)):
+                return
+            await self._sync.tell(marked)
+
+    def _mark(self, rows: Rows, marked: Record) -> bool:
+        """Write down an end that is asked for. Returns whether it is over already: nobody has ever heard of it."""
+        records.save(rows, marked)
+        over = self._sync.link(marked) is None and clusters.is_unheard(rows, marked.cluster)
+        if over:
+            records.archive(rows, marked, _now())
+        return over
 
     async def _refuse_if_ending(self, record: Record) -> None:
         report = (await self.told([record]))[record.uid].report

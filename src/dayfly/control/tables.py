@@ -4,7 +4,19 @@ Documents are JSON text, times are unix milliseconds. References between tables 
 two requests race: nobody deletes a plugin version or a baseline that a sandbox needs.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKeyConstraint, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    false,
+)
 
 metadata = MetaData()
 
@@ -14,6 +26,50 @@ clusters = Table(
     Column("org", String(253), primary_key=True),
     Column("name", String(255), primary_key=True),
     Column("created_at", BigInteger, nullable=False),
+    # Whether somebody added it, for an agent to connect; else it is, or was, the server's own.
+    Column("agent", Boolean, nullable=False, server_default=false()),
+    # When an agent first came with one of its tokens. Before that nobody has heard of what is wished for there.
+    Column("connected_at", BigInteger),
+    Column("operator_version", String(64), nullable=False, server_default=""),
+)
+
+organisations = Table(
+    "organisations",
+    metadata,
+    Column("org", String(253), primary_key=True),
+    Column("display_name", String(253), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("name", String(253), nullable=False),
+    Column("role", String(16), nullable=False),
+    # SHA-256 of the secret, which nobody keeps.
+    Column("digest", String(64), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", String(253), nullable=False),
+    Column("expires_at", BigInteger),
+    Column("last_used_at", BigInteger),
+    Index("api_keys_by_org", "org", "created_at"),
+)
+
+cluster_tokens = Table(
+    "cluster_tokens",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("cluster", String(255), nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("masked", String(512), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("last_connected_at", BigInteger),
+    Column("last_connected_ip", String(64)),
+    ForeignKeyConstraint(["org", "cluster"], ["clusters.org", "clusters.name"], ondelete="CASCADE"),
+    Index("cluster_tokens_by_cluster", "org", "cluster"),
 )
 
 plugins = Table(

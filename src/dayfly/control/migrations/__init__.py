@@ -1,7 +1,8 @@
 """How every older database becomes one of today's schema. Alembic reads this folder; see `store` for who calls it.
 
-There is only forwards: an older Dayfly leaves a newer database alone.
+By itself it goes forwards only: an older Dayfly leaves a newer database alone. The way back is for an administrator who
+puts an older one in its place (`store.migrate`).
 """
 
 # Newest last. A database at another revision was made by a newer Dayfly.
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")

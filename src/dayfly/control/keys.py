@@ -1,0 +1,173 @@
+"""Users' API keys: made and revoked by an admin, shown once, kept as a digest.
+
+A key is `dfk_ID_SECRET`. The id leads to its row, and opens nothing; the secret has 256 random bits. So a dump of the
+database has nothing in it that anybody could come in with, and scanners of sources know a key by its beginning.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from dayfly.control import auth
+from dayfly.control.auth import Caller, Role
+from dayfly.control.errors import ApiError
+from dayfly.control.exchange import read_json, rfc3339, serve
+from dayfly.control.tables import api_keys, organisations
+from dayfly.spec.errors import Faults, SpecError, quote
+
+if TYPE_CHECKING:
+    from sqlalchemy import Row
+    from starlette.requests import Request
+    from starlette.routing import Route
+
+    from dayfly.control.rows import Rows
+    from dayfly.control.store import Store
+
+PREFIX = "dfk"
+# How exactly the last use of a key is known: each note is a write.
+NOTED_EVERY_MS = 60_000
+LONGEST_NAME = 100
+ROLES = {role.word: role for role in Role}
+DAY_S = 86_400
+
+
+class StoredKeys:
+    """Knows the keys that the store holds. It asks the store each time: what is revoked there opens nothing here."""
+
+    def __init__(self, store: Store) -> None:
+        self._shelf = store.everywhere()
+
+    async def caller(self, key: str) -> Caller | None:
+        prefix, _, rest = key.partition("_")
+        id_, _, secret = rest.partition("_")
+        if prefix != PREFIX or not (id_ and secret and key.isascii()):
+            return None
+        row = await self._shelf.read(
+            lambda rows: rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one_or_none()
+        )
+        if row is None or not hmac.compare_digest(auth.digest(secret).hex(), row.digest):
+            return None
+        now = _now()
+        if row.expires_at is not None and row.expires_at <= now:
+            return None
+        if row.last_used_at is None or row.last_used_at <= now - NOTED_EVERY_MS:
+            await self._shelf.write(lambda rows: _note(rows, id_, now))
+        return Caller(row.org, ROLES[row.role], row.id, row.name)
+
+
+class ApiKeys:
+    """The addresses below `/keys`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def routes(self) -> list[Route]:
+        """All of them."""
+        at = "/orgs/{org}/keys"
+        return [serve(at, GET=self.list_all, POST=self.create), serve(at + "/{id}", DELETE=self.delete)]
+
+    async def list_all(self, request: Request) -> Any:
+        def work(rows: Rows) -> Any:
+            found = rows.execute(rows.select(api_keys).order_by(api_keys.c.created_at, api_keys.c.id))
+            return [_wire(row) for row in found]
+
+        return await self._store.of(auth.caller(request).org).read(work)
+
+    async def create(self, request: Request) -> Any:
+        name, role, seconds = _wish(await read_json(request))
+        caller = auth.caller(request)
+
+        def work(rows: Rows) -> Any:
+            key, id_ = create(rows, name, role, by=caller.key_id, seconds=seconds)
+            return {**_wire(rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one()), "key": key}
+
+        return await self._store.of(caller.org).write(work)
+
+    async def delete(self, request: Request) -> Any:
+        id_ = request.path_params["id"]
+
+        def work(rows: Rows) -> None:
+            if rows.execute(rows.delete(api_keys).where(api_keys.c.id == id_)).rowcount == 0:
+                raise ApiError(404, f"no key {quote(id_)} here; a key's id is what stands between its two underscores")
+
+        await self._store.of(auth.caller(request).org).write(work)
+        return {}
+
+
+def create(rows: Rows, name: str, role: Role, *, by: str, seconds: int = 0) -> tuple[str, str]:
+    """A new key of the rows' organisation, and its id. It is nowhere but in what this returns.
+
+    Args:
+        rows: Of its organisation.
+        name: What people call it.
+        role: What it may do.
+        by: The id of the key that made it.
+        seconds: How long it is good for; 0 for as long as nobody revokes it.
+    """
+    id_, secret, now = secrets.token_hex(8), secrets.token_urlsafe(32), _now()
+    row = {
+        "id": id_,
+        "name": name,
+        "role": role.word,
+        "digest": auth.digest(secret).hex(),
+        "created_at": now,
+        "created_by": by,
+        "expires_at": now + seconds * 1000 if seconds else None,
+    }
+    rows.insert(api_keys, row)
+    return f"{PREFIX}_{id_}_{secret}", id_
+
+
+async def first(store: Store, org: str) -> str | None:
+    """A new organisation and its first key, an admin's; None if the organisation is there already.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+
+    def work(rows: Rows) -> str | None:
+        if rows.execute(rows.select(organisations)).one_or_none() is not None:
+            return None
+        rows.insert(organisations, {"display_name": org, "created_at": _now()})
+        return create(rows, "first", Role.ADMIN, by="init")[0]
+
+    return await store.of(org).write(work)
+
+
+def _note(rows: Rows, id_: str, now: int) -> None:
+    rows.execute(rows.update(api_keys).where(api_keys.c.id == id_).values(last_used_at=now))
+
+
+def _wish(body: Any) -> tuple[str, Role, int]:
+    if not isinstance(body, dict):
+        raise ApiError(400, 'the body must be a mapping, as {"name": "ci", "role": "member"}')
+    faults = Faults()
+    for key in sorted(body.keys() - {"name", "role", "expiresInSeconds"}):
+        faults.found.append(SpecError("unknown field; there are name, role and expiresInSeconds", (key,)))
+    name, role, seconds = body.get("name"), body.get("role"), body.get("expiresInSeconds") or 0
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        problem = f"must be one line of at most {LONGEST_NAME} printable characters"
+        faults.found.append(SpecError(problem, ("name",)))
+    if not isinstance(role, str) or role not in ROLES:
+        faults.found.append(SpecError(f"must be one of {', '.join(ROLES)}", ("role",)))
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 <= seconds <= 3660 * DAY_S:
+        problem = "must be a whole number of seconds, at most ten years; without it the key does not expire"
+        faults.found.append(SpecError(problem, ("expiresInSeconds",)))
+    faults.settle()
+    return str(name), ROLES[str(role)], int(seconds)
+
+
+def _wire(row: Row[Any]) -> dict[str, Any]:
+    found = {"id": row.id, "name": row.name, "role": row.role, "createdAt": rfc3339(row.created_at)}
+    found["createdBy"] = row.created_by
+    for field, at in (("expiresAt", row.expires_at), ("lastUsedAt", row.last_used_at)):
+        if at is not None:
+            found[field] = rfc3339(at)
+    return found
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

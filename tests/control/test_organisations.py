@@ -1,0 +1,190 @@
+"""Users' keys, and clusters with the tokens of their agents: made by an admin, shown once, revoked at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from control import wishes
+from control.client import Client, wait_for
+from dayfly.control import exchange, keys, tokens
+from dayfly.control.picture import Picture
+
+
+@dataclasses.dataclass
+class Made:
+    client: Client
+    id: str
+    key: str
+
+
+def key(client, role, **more) -> Made:
+    answer = client.call("POST", "keys", {"name": f"my {role}", "role": role, **more})
+    assert answer.status == 200, answer.body
+    return Made(Client(client.port, client.store, answer.json["key"]), answer.json["id"], answer.json["key"])
+
+
+def test_a_key_is_shown_once_and_has_its_role(client):
+    member = key(client, "member")
+    prefix, id_, secret = member.key.split("_", 2)
+    assert (prefix, id_, len(secret)) == ("dfk", member.id, 43)
+    (shown,) = client.get("keys")
+    assert shown.keys() == {"id", "name", "role", "createdAt", "createdBy"}
+    assert (shown["name"], shown["role"]) == ("my member", "member")
+    assert member.client.get("/api/v2/orgs/")["user"] == {"role": "member"}
+    member.client.put("sandboxes/sb1", wishes.empty())
+    assert member.client.call("PUT", "resource-plugins/db", wishes.plugin()).status == 403
+    assert member.client.call("GET", "keys").status == 403
+    viewer = key(client, "viewer")
+    assert viewer.client.get("sandboxes/sb1")["name"] == "sb1"
+    assert viewer.client.call("DELETE", "sandboxes/sb1").status == 403
+
+
+def test_the_database_holds_no_key_and_no_token(client):
+    made = key(client, "admin")
+    client.put("clusters/far", None)
+    token = client.call("POST", "clusters/far/tokens", {}).json["token"]
+    with sqlite3.connect(client.store._engine.url.database) as database:
+        dump = "\n".join(database.iterdump())
+    database.close()
+    assert made.id in dump
+    for secret in (made.key.split("_", 2)[2], token.partition(".")[2]):
+        assert secret not in dump
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda key: key[:-1],
+        lambda key: key + "x",
+        lambda key: key.replace("dfk_", "dfx_"),
+        lambda key: key.replace("dfk_", ""),
+        lambda key: "dfk__" + key.split("_", 2)[2],
+        lambda key: key[: key.index("_", 4) + 1],
+        lambda key: key.replace("_", "-"),
+    ],
+)
+def test_what_is_not_the_whole_key_opens_nothing(client, change):
+    made = key(client, "admin")
+    assert Client(client.port, client.store, change(made.key)).call("GET", "sandboxes").status == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ([], "mapping"),
+        ({}, "name: must be"),
+        ({"name": "a", "role": "root"}, "role: must be one of viewer, member, admin"),
+        ({"name": "a\nb", "role": "viewer"}, "name: must be"),
+        ({"name": "a", "role": "viewer", "org": "other"}, "org: unknown field"),
+        ({"name": "a", "role": "viewer", "expiresInSeconds": -1}, "expiresInSeconds: must be"),
+        ({"name": "a", "role": ["viewer"]}, "role: must be"),
+    ],
+)
+def test_a_wrong_wish_for_a_key_makes_none(client, body, says):
+    answer = client.call("POST", "keys", body)
+    assert answer.status == 400
+    assert says in answer.error
+    assert client.get("keys") == []
+
+
+def test_a_key_expires_and_its_use_is_noted_at_most_once_a_minute(client, monkeypatch):
+    made = key(client, "viewer", expiresInSeconds=3600)
+    now = time.time_ns() // 1_000_000
+    monkeypatch.setattr(keys, "_now", lambda: now)
+
+    def used():
+        return client.get("keys")[0].get("lastUsedAt")
+
+    made.client.get("sandboxes")
+    first = used()
+    now += 59_000
+    made.client.get("sandboxes")
+    assert used() == first is not None
+    now += 1_000
+    made.client.get("sandboxes")
+    assert used() > first
+    now += 3_600_000
+    assert made.client.call("GET", "sandboxes").status == 401
+
+
+def test_a_revoked_key_opens_nothing_and_what_waits_with_it_is_cut_off(client, monkeypatch):
+    waits, changed = threading.Event(), Picture.changed
+
+    def noted(self, uid, version, seconds):
+        waits.set()
+        return changed(self, uid, version, seconds)
+
+    monkeypatch.setattr(Picture, "changed", noted)
+    monkeypatch.setattr(exchange, "LOOK_AGAIN_S", 0.05)
+    made = key(client, "viewer")
+    client.put("sandboxes/sb1", wishes.empty())
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(made.client.call, "GET", "sandboxes/sb1/report?after=1&wait=30")
+        assert waits.wait(20)
+        began = time.monotonic()
+        client.delete(f"keys/{made.id}")
+        assert asked.result().status == 401
+    assert time.monotonic() - began < 25
+    assert made.client.call("GET", "sandboxes").status == 401
+    assert client.call("DELETE", f"keys/{made.id}").status == 404
+
+
+def test_a_cluster_is_added_for_an_agent_and_removed(client):
+    added = client.put("clusters/far/", None)
+    assert added["operator"] == {"version": ""}
+    assert client.put("clusters/far", {}) == added
+    assert [cluster["name"] for cluster in client.get("clusters")] == ["far", "local"]
+    client.put("sandboxes/sb1", wishes.empty(cluster="far"))
+    answer = client.call("DELETE", "clusters/far", {})
+    assert answer.status == 400
+    assert "in use by sandbox(es): sb1" in answer.error
+    client.delete("sandboxes/sb1")
+    assert client.call("GET", "sandboxes/sb1").status == 404, "nobody has ever heard of it"
+    assert client.delete("clusters/far") == {}
+    assert client.call("GET", "clusters/far").status == 404
+
+
+def test_a_sandbox_waits_for_an_agent_that_has_not_come_yet(client):
+    client.put("clusters/far", None)
+    stored = client.put("sandboxes/sb1", wishes.empty(cluster="far"))
+    assert stored["status"]["ready"] is False
+    assert "no host serves the cluster far now" in stored["status"]["message"]
+    answer = client.call("PUT", "sandboxes/sb2", wishes.empty(cluster="nowhere"))
+    assert answer.status == 400
+    assert "this server has far, local" in answer.error
+
+
+def test_tokens_are_shown_once_and_known_until_they_are_revoked(client):
+    client.put("clusters/far", None)
+    made = client.call("POST", "clusters/far/tokens", {}).json
+    assert made["token"].startswith(f"local@{made['id']}.")
+    assert made["maskedValue"] == f"local@{made['id']}.***"
+    shown = {name: value for name, value in made.items() if name != "token"}
+    assert client.get("clusters/far/tokens/") == [shown]
+    assert client.get(f"clusters/far/tokens/{made['id']}") == shown
+    assert client.call("GET", f"clusters/local/tokens/{made['id']}").status == 404
+    assert Client(client.port, client.store, made["token"]).call("GET", "sandboxes").status == 401
+
+    assert whose(client, made["token"]) == ("local", "far", made["id"])
+    assert client.get("clusters/far/tokens")[0]["status"]["lastConnectedIp"] == "10.0.0.7"
+    for wrong in (made["token"] + "x", made["token"].replace("local@", "other@"), "local@x.y", "", "@"):
+        assert whose(client, wrong) is None
+    client.put("sandboxes/sb1", wishes.empty(cluster="far"))
+    client.delete("sandboxes/sb1")
+    assert client.get("sandboxes/sb1")["status"]["ready"] is False, "its agent may have heard of it"
+    assert client.call("DELETE", f"clusters/local/tokens/{made['id']}").status == 404
+    assert client.delete(f"clusters/far/tokens/{made['id']}") == {}
+    assert whose(client, made["token"]) is None
+    wait_for(lambda: client.get("clusters/far/tokens") == [])
+
+
+def whose(client, token):
+    import asyncio
+
+    return asyncio.run(tokens.caller(client.store, token, "10.0.0.7"))
