@@ -7,8 +7,8 @@ flags="--quiet --universal --python-version 3.11 --generate-hashes --no-header -
 # shellcheck disable=SC2086
 .cache/lock/bin/uv pip compile $flags pyproject.toml -o requirements/run.txt
 # shellcheck disable=SC2086
-.cache/lock/bin/uv pip compile $flags --extra operator --group dev -c requirements/run.txt pyproject.toml -o requirements/dev.txt
-# The operator runs with the versions that were tested.
+.cache/lock/bin/uv pip compile $flags --extra operator --extra server --group dev -c requirements/run.txt pyproject.toml -o requirements/dev.txt
+# In a cluster, operator and server run with the versions that were tested.
 # shellcheck disable=SC2086
-.cache/lock/bin/uv pip compile $flags --extra operator -c requirements/dev.txt pyproject.toml -o requirements/operator.txt
+.cache/lock/bin/uv pip compile $flags --extra operator --extra server -c requirements/dev.txt pyproject.toml -o requirements/operator.txt
 if grep -n '://' requirements/*.txt; then echo 'an address slipped into the lock files' >&2; exit 1; fi

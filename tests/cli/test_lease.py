@@ -92,11 +92,11 @@ def test_a_wish_that_is_still_on_its_way_when_we_are_interrupted_is_ended_too(
     with control.serving(tmp_path / "control.db", {"local": host}) as there:
         write = there.store.write
 
-        async def slow(work: Any) -> Any:
+        async def slow(work: Any, *of: str) -> Any:
             wished.set()
             while not ended.is_set():  # noqa: ASYNC110 - it is another thread that says so
                 await asyncio.sleep(0.01)
-            return await write(work)
+            return await write(work, *of)
 
         monkeypatch.setattr(there.store, "write", slow)
         wishing = threading.Thread(target=there.put, args=("sandboxes/w", {"spec": {"cluster": "local"}}))

@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from control import wishes
+from control import databases, wishes
 from control.client import Client, serving
 from control.fake_host import FakeHost
 from dayfly.control.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from control.databases import Postgres
 
 
 @pytest.fixture
@@ -28,11 +30,33 @@ def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def client(tmp_path: Path, blank: Path, host: FakeHost) -> Iterator[Client]:
-    path = shutil.copy(blank, tmp_path)
-    with serving(path, {"local": host}) as found:
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with databases.postgres() as found:
         yield found
+
+
+@pytest.fixture(params=databases.BOTH)
+def place(request: pytest.FixtureRequest, tmp_path: Path, blank: Path) -> Path | str:
+    """Where an empty store of today's schema lies: a file, or a database of PostgreSQL."""
+    if request.param == "sqlite":
+        return Path(shutil.copy(blank, tmp_path))
+    return request.getfixturevalue("postgres").fresh()
+
+
+@pytest.fixture(params=databases.FILE_FIRST)
+def client(request: pytest.FixtureRequest, tmp_path: Path, blank: Path, host: FakeHost) -> Iterator[Client]:
+    """A server of its own for each test: on SQLite, and where everything is tested on PostgreSQL too."""
+    where = shutil.copy(blank, tmp_path) if request.param == "sqlite" else request.getfixturevalue("postgres").fresh()
+    with serving(where, {"local": host}) as found:
+        yield found
+
+
+@pytest.fixture
+def on_sqlite(client: Client) -> None:
+    """For tests that look into the file."""
+    if not client.store.is_sqlite:
+        pytest.skip("looks into the file of SQLite")
 
 
 @pytest.fixture

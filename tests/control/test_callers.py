@@ -20,7 +20,7 @@ from dayfly.control.store import Store
 
 ROOM = Path(dayfly.control.__file__).parent
 # The function itself; the store's own business; what hosts are owed.
-MAY_QUERY = {"rows.py", "tables.py"}
+MAY_QUERY = {"rows.py", "databases.py"}
 QUERIES = {"select", "insert", "update", "delete", "text"}
 
 

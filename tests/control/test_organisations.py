@@ -45,6 +45,7 @@ def test_a_key_is_shown_once_and_has_its_role(client):
     assert viewer.client.call("DELETE", "sandboxes/sb1").status == 403
 
 
+@pytest.mark.usefixtures("on_sqlite")
 def test_the_database_holds_no_key_and_no_token(client):
     made = key(client, "admin")
     client.put("clusters/far", None)

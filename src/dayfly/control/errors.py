@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from dayfly.control.store import ConflictError, StoreError
+from dayfly.control.store import ConflictError, StoreError, StoreSilentError
 from dayfly.spec.errors import SpecError
 from dayfly.spec.wire import HostSilentError, HostUnavailableError, RefusedError
 
@@ -40,6 +40,9 @@ def explain(fault: Exception, request_id: str) -> ApiError:
             return ApiError(
                 409, "somebody else changed what this needs at the same moment; nothing was changed: try again"
             )
+        case StoreSilentError():
+            log.error("request %s: the store went away: %s", request_id, fault)
+            return ApiError(503, "the server's store went away and may have kept this; ask again, it does no harm")
         case StoreError():
             log.error("request %s: the store failed: %s", request_id, fault)
             return ApiError(503, f"the server's store cannot be used now ({fault}); nothing was changed")

@@ -3,6 +3,10 @@
 The store is written first, then the host is told. Whatever a host has not confirmed in its session is owed to it: to a
 new session everything, and the sweep pays. So a start, a crash at any point, lost messages and a host that was away are
 one case. A sandbox whose run is over leaves the store here.
+
+What this process remembers may be lost with it, and other servers do not know it: what a host has confirmed in its
+session, since when leases run, why a host does not know a wish, and the picture of what it has said. Each belongs to a
+link of this process. So a host has one server alone for such a link; who shares it among several keeps these in tables.
 """
 
 from __future__ import annotations

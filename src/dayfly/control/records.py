@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from dayfly.control.store import ConflictError
 from dayfly.control.tables import ended_sandboxes, sandbox_baselines, sandbox_plugins, sandboxes
 from dayfly.spec import semver
 from dayfly.spec.run import Request
@@ -37,6 +38,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         taken_over: Whether the host is known to have sealed its run.
         stop: Who wished its end.
         abandon: Who wished it without cleanup.
+        revision: Rises with each write; 0 for one that is not stored yet.
     """
 
     org: str
@@ -50,6 +52,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     taken_over: bool = False
     stop: Request | None = None
     abandon: Request | None = None
+    revision: int = 0
 
     @property
     def cluster(self) -> str:
@@ -123,8 +126,12 @@ def trace(rows: Rows, name: str) -> Trace | None:
     )
 
 
-def save(rows: Rows, record: Record) -> None:
-    """Write a new sandbox, or a new form of one that is there, and what it needs of others."""
+def save(rows: Rows, record: Record) -> Record:
+    """Write a new sandbox, or a new form of one that is there, and what it needs of others; returns what is stored.
+
+    Raises:
+        ConflictError: somebody else has written it since it was read; or it has ended.
+    """
     row = {
         "name": record.name,
         "routing_key": record.routing_key,
@@ -133,13 +140,16 @@ def save(rows: Rows, record: Record) -> None:
         "created_at": record.created_at,
         "updated_at": record.updated_at,
         "lease_seconds": record.lease_seconds,
-        "taken_over": record.taken_over,
         "stop": _encode(record.stop),
         "abandon": _encode(record.abandon),
+        "revision": record.revision + 1,
     }
-    change = rows.update(sandboxes).where(sandboxes.c.uid == record.uid).values(row)
-    if rows.execute(change).rowcount == 0:
-        rows.insert(sandboxes, {"uid": record.uid, **row})
+    if record.revision == 0:
+        rows.insert(sandboxes, {"uid": record.uid, "taken_over": record.taken_over, **row})
+    else:
+        this = rows.update(sandboxes).where(sandboxes.c.uid == record.uid, sandboxes.c.revision == record.revision)
+        if rows.execute(this.values(row)).rowcount == 0:
+            raise ConflictError(f"sandbox {record.name} has changed since it was read")
     for table in (sandbox_plugins, sandbox_baselines):
         rows.execute(rows.delete(table).where(table.c.uid == record.uid))
     needed = [
@@ -152,6 +162,7 @@ def save(rows: Rows, record: Record) -> None:
     )
     baselines = [fork.fork_of for fork in record.spec.forks]
     rows.insert(sandbox_baselines, [{**of, "namespace": each.namespace, "name": each.name} for each in baselines])
+    return msgspec.structs.replace(record, revision=record.revision + 1)
 
 
 def mark_taken_over(rows: Rows, uids: list[str]) -> None:
@@ -187,6 +198,7 @@ def _record(row: Row[Any]) -> Record:
         taken_over=row.taken_over,
         stop=_decode_request(row.stop) if row.stop else None,
         abandon=_decode_request(row.abandon) if row.abandon else None,
+        revision=row.revision,
     )
 
 

@@ -13,6 +13,8 @@ import sqlalchemy as sa
 if TYPE_CHECKING:
     from sqlalchemy import Connection, CursorResult, Executable, Table
 
+NOBODY = ""
+"""For what concerns none: PostgreSQL shows it no row at all."""
 EVERYWHERE = "*"
 """For what concerns all: whose key it is, and what is owed to hosts. No organisation can be called so."""
 

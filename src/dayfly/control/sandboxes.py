@@ -14,6 +14,7 @@ from dayfly.control import auth, clusters, endpoints, records, wishes
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, read_json, rfc3339, serve
 from dayfly.control.records import Record
+from dayfly.control.store import again
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import limited
 from dayfly.plan.why import nothing_to_retry
@@ -94,6 +95,9 @@ class Sandboxes:
         wish = documents.from_wire(body, "Sandbox", name=name)
         assert isinstance(wish, Sandbox), "asked for by its kind"
         lease = _lease(body.get("lease"), ("lease",)) if body.get("lease") is not None else 0
+        return await again(lambda: self._put(org, name, wish, lease))
+
+    async def _put(self, org: str, name: str, wish: Sandbox, lease: int) -> Any:
         async with self._sync.lock(org, name):
             record = await self._living(org, name)
             if record is None:
@@ -104,7 +108,7 @@ class Sandboxes:
     async def delete(self, request: Request) -> Any:
         by = auth.by(request)
         give_up = _request(Reason.ABANDONED, "deleted with force=true", by) if flag(request, "force") else None
-        await self._end(*_which(request), by, give_up)
+        await again(lambda: self._end(*_which(request), by, give_up))
         return {}
 
     async def abandon(self, request: Request) -> Any:
@@ -116,7 +120,8 @@ class Sandboxes:
         if len(reason) > 1000 or not reason.isprintable():
             raise SpecError("is one line of at most 1000 printable characters", ("reason",))
         by = auth.by(request)
-        await self._end(org, name, by, _request(Reason.ABANDONED, reason.strip(), by))
+        give_up = _request(Reason.ABANDONED, reason.strip(), by)
+        await again(lambda: self._end(org, name, by, give_up))
         return {}
 
     async def lease(self, request: Request) -> Any:
@@ -265,9 +270,9 @@ class Sandboxes:
             compiled = await self._store.of(record.org).read(understand)
             if link := self._sync.link(record):
                 await link.admit(compiled.documents, compiled.forks)
-            await self._store.of(changed.org).write(lambda rows: records.save(rows, changed))
-            await self._sync.tell(changed, compiled)
-            record, warnings = changed, compiled.warnings
+            record = await self._store.of(changed.org).write(lambda rows: records.save(rows, changed))
+            await self._sync.tell(record, compiled)
+            warnings = compiled.warnings
         if lease:
             await self._renew(record, lease)
         return await self._shown(record) | {"warnings": list(warnings)}

@@ -1,35 +1,46 @@
-"""Where wishes are kept: one SQLite file, one worker thread, one transaction for each request.
+"""Where wishes are kept: a database, and one transaction for each request.
 
-Every call of `read` and `write` is one transaction on the only connection; it is durable when it returns, or nothing
-of it happened. Queries live with the family of objects they serve.
+Every call of `read` and `write` is one transaction; it is durable when it returns, or nothing of it happened. What it
+is given may be called more than once: a transaction that others were in the way of is tried again.
+Queries live with the family of objects they serve.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
+import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, exc
+from sqlalchemy import Connection, Engine, exc
 
+from dayfly.control import databases
 from dayfly.control.migrations import REVISIONS
-from dayfly.control.rows import EVERYWHERE, Rows
+from dayfly.control.rows import EVERYWHERE, NOBODY, Rows
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-    from sqlalchemy.pool import ConnectionPoolEntry
+    from dayfly.control.databases import Engines
 
 T = TypeVar("T")
 
-_BUSY_MS = 5_000
+TRIES = 20
+REQUEST_TRIES = 5
+# The pause after the first try that others were in the way of; it doubles, up to a third of a second.
+PAUSE_S = 0.005
+LONGEST_PAUSE_S = 0.3
 
 
 class StoreError(Exception):
     """The store cannot be read or written now; nothing was changed. The sentence says what the database said."""
+
+
+class StoreSilentError(StoreError):
+    """The database went away while it was to make something durable; it may have done so."""
 
 
 class NewerSchemaError(StoreError):
@@ -43,57 +54,81 @@ class ConflictError(Exception):
 class Store:
     """The open database. Make one with `Store.open`, end it with `close`."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._writing = engine.execution_options(dayfly_begin="BEGIN IMMEDIATE")
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+    def __init__(self, engines: Engines) -> None:
+        self._engine = engines.reading
+        self._writing = engines.writing
+        self._workers = ThreadPoolExecutor(max_workers=engines.workers, thread_name_prefix="store")
 
     @classmethod
-    def open(cls, path: Path) -> Store:
-        """Open the database at `path`, made if it is not there, brought to today's schema if it is older.
+    def open(cls, where: Path | str) -> Store:
+        """Open the database there, brought to today's schema if it is older. A file that is not there is made.
 
         Raises:
             NewerSchemaError: a newer Dayfly made it.
             StoreError: it cannot be opened, read or written.
         """
+        return cls._open(where, REVISIONS[-1])
+
+    @classmethod
+    def migrate(cls, where: Path | str, revision: str) -> None:
+        """Bring a database that nobody uses to another revision, back or forth.
+
+        Raises:
+            StoreError: as `open`, or there is no such revision.
+        """
+        if revision not in REVISIONS:
+            raise StoreError(f"there is no schema {revision}; this Dayfly knows {', '.join(REVISIONS)}")
+        cls._open(where, revision).close()
+
+    @classmethod
+    def _open(cls, where: Path | str, revision: str) -> Store:
         try:
-            # Wishes may carry what should not be read by others: nobody else's eyes from the first byte on.
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            url = databases.address(where)
+            engines = databases.connect(url)
+        except databases.BadAddressError as fault:
+            raise StoreError(str(fault)) from None
         except OSError as fault:
-            raise StoreError(f"cannot open {path}: {fault.strerror}") from fault
-        engine = _engine(path)
+            raise StoreError(f"cannot open {where}: {fault.strerror}") from fault
+        except ImportError as fault:
+            raise StoreError(f"the part that speaks to PostgreSQL is not installed ({fault.name} is missing)") from None
+        store = cls(engines)
         try:
-            with engine.execution_options(dayfly_begin="BEGIN IMMEDIATE").begin() as connection:
-                _migrate(connection, path)
+            with engines.migrating.begin() as connection:
+                _migrate(connection, databases.name(url), revision)
         except exc.DBAPIError as fault:
-            engine.dispose()
-            raise StoreError(f"cannot open {path}: {fault.orig}") from fault
-        except NewerSchemaError:
-            engine.dispose()
+            store.close()
+            raise StoreError(f"cannot open {databases.name(url)}: {_words(fault)}") from fault
+        except StoreError:
+            store.close()
             raise
-        return cls(engine)
+        return store
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether it is a file of this machine, which no other server uses."""
+        return self._engine.dialect.name == "sqlite"
 
     def close(self) -> None:
-        """Finish what is under way and close the file. Calling it again does nothing."""
-        self._worker.shutdown()
+        """Finish what is under way and let the database go. Calling it again does nothing."""
+        self._workers.shutdown()
         self._engine.dispose()
 
-    async def read(self, work: Callable[[Connection], T]) -> T:
+    async def read(self, work: Callable[[Connection], T], org: str = NOBODY) -> T:
         """What `work` reads, as of one moment.
 
         Raises:
             StoreError: the database cannot be read.
         """
-        return await self._run(self._engine, work)
+        return await self._run(self._engine, work, org)
 
-    async def write(self, work: Callable[[Connection], T]) -> T:
+    async def write(self, work: Callable[[Connection], T], org: str = NOBODY) -> T:
         """What `work` returns, once what it wrote is durable. If `work` raises, nothing was written.
 
         Raises:
             ConflictError: a uniqueness or a reference would be broken.
             StoreError: the database cannot be written, say because the disk is full.
         """
-        return await self._run(self._writing, work)
+        return await self._run(self._writing, work, org)
 
     def of(self, org: str) -> Shelf:
         """One organisation's part of it."""
@@ -103,8 +138,20 @@ class Store:
         """The rows of all organisations, for what no caller asks for: whose a key is, and what hosts are owed."""
         return Shelf(self, EVERYWHERE)
 
-    async def _run(self, engine: Engine, work: Callable[[Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, _transact, engine, work)
+    async def _run(self, engine: Engine, work: Callable[[Connection], T], org: str) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._workers, _transact, engine, work, org)
+
+
+async def again(request: Callable[[], Awaitable[T]]) -> T:
+    """Carry a request out that reads first and writes later; once more if another server has written in between.
+
+    Raises:
+        ConflictError: that happened each time.
+    """
+    for _ in range(REQUEST_TRIES - 1):
+        with contextlib.suppress(ConflictError):
+            return await request()
+    return await request()
 
 
 class Shelf:
@@ -116,62 +163,56 @@ class Shelf:
 
     async def read(self, work: Callable[[Rows], T]) -> T:
         """As `Store.read`."""
-        return await self._store.read(lambda connection: work(self._rows(connection)))
+        return await self._store.read(lambda connection: work(Rows(connection, self.org)), self.org)
 
     async def write(self, work: Callable[[Rows], T]) -> T:
         """As `Store.write`."""
-        return await self._store.write(lambda connection: work(self._rows(connection)))
-
-    def _rows(self, connection: Connection) -> Rows:
-        return Rows(connection, self.org)
+        return await self._store.write(lambda connection: work(Rows(connection, self.org)), self.org)
 
 
-def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:
-    try:
-        with engine.begin() as connection:
-            return work(connection)
-    except exc.IntegrityError as fault:
-        raise ConflictError(str(fault.orig)) from fault
-    except exc.DBAPIError as fault:
-        raise StoreError(str(fault.orig)) from fault
+def _transact(engine: Engine, work: Callable[[Connection], T], org: str) -> T:
+    for tried in range(1, TRIES + 1):
+        try:
+            with engine.begin() as connection:
+                databases.enter(connection, org)
+                return work(connection)
+        except exc.IntegrityError as fault:
+            raise ConflictError(_words(fault)) from fault
+        except exc.DBAPIError as fault:
+            if fault.connection_invalidated:
+                raise StoreSilentError(_words(fault)) from fault
+            if tried == TRIES or not databases.may_come_again(fault):
+                raise StoreError(_words(fault)) from fault
+        except exc.SQLAlchemyError as fault:
+            raise StoreError(str(fault)) from fault  # no connection became free in time
+        time.sleep(random.uniform(0.5, 1) * min(LONGEST_PAUSE_S, PAUSE_S * 2**tried))  # noqa: S311 # no secret
+    raise AssertionError("the last try returns or raises")
 
 
-def _engine(path: Path) -> Engine:
-    engine = create_engine(
-        f"sqlite:///{path}",
-        # One worker thread uses the only connection; it is made in another one, by `open`.
-        connect_args={"check_same_thread": False},
-        pool_size=1,
-        max_overflow=0,
-    )
-
-    # The driver's own idea of transactions begins them at the first write, so what was read before may be stale:
-    # it is switched off, and each transaction begins where it says so.
-    @event.listens_for(engine, "connect")
-    def prepare(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
-        connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_MS}"):
-            connection.execute(f"PRAGMA {pragma}")
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql(connection.get_execution_options().get("dayfly_begin", "BEGIN"))
-
-    return engine
+def _words(fault: exc.DBAPIError) -> str:
+    """What the database said, without the lines in which it repeats the values that it was given."""
+    return str(fault.orig).partition("\nDETAIL:")[0].strip()
 
 
-def _migrate(connection: Connection, path: Path) -> None:
+def _migrate(connection: Connection, name: str, wanted: str) -> None:
+    databases.wait_for_migrations(connection)
     known = connection.dialect.has_table(connection, "alembic_version")
     at = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() if known else None
-    if at == REVISIONS[-1]:
-        return
     if at is not None and at not in REVISIONS:
-        raise NewerSchemaError(f"{path} has schema {at}, made by a newer Dayfly; run that one, it was not touched")
+        raise NewerSchemaError(f"{name} has schema {at}, made by a newer Dayfly; run that one, it was not touched")
+    if superuser := databases.owner_sees_all(connection):
+        raise StoreError(
+            f"the database user {superuser} of {name} may pass over the walls between organisations; "
+            "let Dayfly use one of its own that is no superuser and has no BYPASSRLS"
+        )
+    if at == wanted:
+        return
     # Only here: Alembic costs more time and memory than all the rest of the store.
-    from alembic.command import upgrade  # noqa: PLC0415  -- see above
+    from alembic.command import downgrade, upgrade  # noqa: PLC0415  -- see above
     from alembic.config import Config  # noqa: PLC0415  -- see above
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
-    upgrade(config, "head")
+    forth = at is None or REVISIONS.index(wanted) > REVISIONS.index(at)
+    (upgrade if forth else downgrade)(config, wanted)

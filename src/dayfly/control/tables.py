@@ -111,6 +111,8 @@ sandboxes = Table(
     # Requests as JSON: who asked for the end, and who for giving up its cleanup.
     Column("stop", Text),
     Column("abandon", Text),
+    # Rises with each write: whoever read an older one has read too early.
+    Column("revision", Integer, nullable=False, server_default="1"),
     Index("sandboxes_by_name", "org", "name", unique=True),
 )
 

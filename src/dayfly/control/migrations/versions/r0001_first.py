@@ -87,3 +87,17 @@ def _create_sandboxes() -> None:
         ),
     )
     op.create_index("sandbox_baselines_by_workload", "sandbox_baselines", ["org", "namespace", "name"])
+
+
+def downgrade() -> None:
+    tables = (
+        "ended_sandboxes",
+        "sandbox_baselines",
+        "sandbox_plugins",
+        "sandboxes",
+        "workloads",
+        "plugins",
+        "clusters",
+    )
+    for table in tables:
+        op.drop_table(table)

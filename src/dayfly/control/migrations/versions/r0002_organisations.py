@@ -3,10 +3,15 @@
 import sqlalchemy as sa
 from alembic import op
 
+from dayfly.control.migrations import belt
+
 revision = "0002"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
+
+OLDER = ("clusters", "plugins", "workloads", "sandboxes", "sandbox_plugins", "sandbox_baselines", "ended_sandboxes")
+NEW = ("organisations", "api_keys", "cluster_tokens")
 
 
 def upgrade() -> None:
@@ -45,13 +50,15 @@ def upgrade() -> None:
     op.add_column("clusters", sa.Column("agent", sa.Boolean, nullable=False, server_default=sa.false()))
     op.add_column("clusters", sa.Column("connected_at", sa.BigInteger))
     op.add_column("clusters", sa.Column("operator_version", sa.String(64), nullable=False, server_default=""))
+    op.add_column("sandboxes", sa.Column("revision", sa.Integer, nullable=False, server_default="1"))
+    belt.guard(*OLDER, *NEW)
 
 
 def downgrade() -> None:
-    op.execute(sa.text("DELETE FROM clusters WHERE agent"))
-    with op.batch_alter_table("clusters") as clusters:
-        clusters.drop_column("operator_version")
-        clusters.drop_column("connected_at")
-        clusters.drop_column("agent")
+    belt.unguard(*OLDER)
     for table in ("cluster_tokens", "api_keys", "organisations"):
         op.drop_table(table)
+    op.execute(sa.text("DELETE FROM clusters WHERE agent"))
+    for table, columns in (("clusters", ("operator_version", "connected_at", "agent")), ("sandboxes", ("revision",))):
+        for column in columns:
+            op.drop_column(table, column)

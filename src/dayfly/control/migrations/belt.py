@@ -1,0 +1,30 @@
+"""PostgreSQL's own wall between organisations: each table with a column `org` gets a policy when it is made.
+
+A transaction says whose it is (`databases.enter`), and sees and writes the rows of that organisation alone. One that
+says nothing sees none. SQLite has no such thing; there the queries alone keep organisations apart.
+"""
+
+from alembic import op
+
+EVERYWHERE = "*"
+
+
+def guard(*tables: str) -> None:
+    """Put the wall around these tables. It holds for their owner, too."""
+    if op.get_bind().dialect.name != "postgresql":
+        return
+    mine = f"(current_setting('dayfly.org', true) IN (org, '{EVERYWHERE}'))"
+    for table in tables:
+        op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+        op.execute(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
+        op.execute(f"CREATE POLICY dayfly_org ON {table} USING {mine} WITH CHECK {mine}")
+
+
+def unguard(*tables: str) -> None:
+    """Take it away again."""
+    if op.get_bind().dialect.name != "postgresql":
+        return
+    for table in tables:
+        op.execute(f"DROP POLICY dayfly_org ON {table}")
+        op.execute(f"ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY")
+        op.execute(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")

@@ -1,0 +1,82 @@
+"""The two kinds of database that a store may lie in, for tests that hold on both."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sqlite3
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from sqlalchemy.engine import URL
+
+from dayfly.control.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BOTH = ["sqlite", "postgresql"]
+# For whole requests: what a database may spoil is held by those of the store; the rest is for the proof.
+FILE_FIRST = ["sqlite", pytest.param("postgresql", marks=pytest.mark.proof)]
+OWNER = "dayfly"
+
+
+class Postgres:
+    """A real server, with a database for whoever asks. Its owner is no superuser: they pass over policies."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        from examples import outside
+
+        self._settings = settings
+        self._numbers = itertools.count()
+        self._admin = outside.connect(settings)
+        self._admin.execute(f"CREATE ROLE {OWNER} LOGIN PASSWORD '{OWNER}'")
+        self._admin.execute(f"CREATE DATABASE blank OWNER {OWNER}")
+        Store.open(self.url("blank")).close()
+
+    def url(self, database: str, user: str = OWNER, password: str = OWNER) -> str:
+        """The address of a database of it."""
+        host, port = self._settings["PGHOST"], int(self._settings["PGPORT"])
+        url = URL.create("postgresql", user, password, host, port, database)
+        return url.render_as_string(hide_password=False)
+
+    def fresh(self, template: str = "blank") -> str:
+        """The address of a database of its own, of today's schema."""
+        name = f"t{os.getpid()}_{next(self._numbers)}"
+        self._admin.execute(f"CREATE DATABASE {name} OWNER {OWNER} TEMPLATE {template}")
+        return self.url(name)
+
+    @property
+    def as_superuser(self) -> str:
+        """An address by which no policy binds."""
+        return self.url("blank", self._settings["PGUSER"], self._settings["PGPASSWORD"])
+
+    def close(self) -> None:
+        self._admin.close()
+
+
+def sql(store: Store, statement: str) -> list[tuple]:
+    """What one statement gives, on a connection of its own to the server's database."""
+    url = store._engine.url
+    if store.is_sqlite:
+        with contextlib.closing(sqlite3.connect(url.database, isolation_level=None)) as database:
+            return database.execute(statement).fetchall()
+    address = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(address, autocommit=True, options="-c dayfly.org=*") as database:
+        found = database.execute(statement)
+        return found.fetchall() if found.description else []
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[Postgres]:
+    """For as long as tests want one."""
+    from examples import outside  # nobody else needs what it imports
+
+    with outside.postgres() as settings:
+        found = Postgres(settings)
+        try:
+            yield found
+        finally:
+            found.close()

@@ -1,0 +1,50 @@
+"""Several servers on one database: whichever is asked, the answer is the same, and none undoes what another did."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from control import wishes
+from control.client import KEY, ORG
+from control.lossy import call
+from dayfly.control import auth
+from dayfly.control.app import create_app
+from dayfly.control.store import Store
+
+
+@pytest.fixture
+async def replicas(place):
+    stores = [Store.open(place) for _ in range(2)]
+    yield [create_app(store, {}, keys=auth.single(KEY), version="1") for store in stores]
+    for store in stores:
+        store.close()
+
+
+async def test_a_key_that_one_gives_out_opens_the_other_until_one_revokes_it(replicas):
+    first, second = replicas
+    _, made = await call(first, KEY, "POST", f"{ORG}/keys", {"name": "a", "role": "member"})
+    assert (await call(second, made["key"], "GET", f"{ORG}/sandboxes"))[0] == 200
+    assert (await call(second, KEY, "DELETE", f"{ORG}/keys/{made['id']}"))[0] == 200
+    assert (await call(first, made["key"], "GET", f"{ORG}/sandboxes"))[0] == 401
+
+
+async def test_requests_for_the_same_sandboxes_at_once_are_carried_out_one_after_the_other(replicas):
+    assert (await call(replicas[0], KEY, "PUT", f"{ORG}/clusters/far"))[0] == 200
+
+    async def put(number):
+        name, said = f"sb{number % 3}", wishes.empty(cluster="far", labels={"n": str(number)})
+        status, answer = await call(replicas[number % 2], KEY, "PUT", f"{ORG}/sandboxes/{name}", said)
+        assert status == 200, answer
+        return name, answer["routingKey"], answer["spec"]["labels"]
+
+    said = await asyncio.gather(*(put(number) for number in range(24)))
+    both = [(await call(app, KEY, "GET", f"{ORG}/sandboxes"))[1] for app in replicas]
+    assert [each["spec"] for each in both[0]] == [each["spec"] for each in both[1]]
+    assert len({(name, key) for name, key, _ in said}) == 3, "each was made once"
+    for found in both[0]:
+        assert (found["name"], found["routingKey"], found["spec"]["labels"]) in said
+    ends = [call(app, KEY, "DELETE", f"{ORG}/sandboxes/sb{number}") for number in range(3) for app in replicas]
+    assert {status for status, _ in await asyncio.gather(*ends)} == {200}
+    assert (await call(replicas[1], KEY, "GET", f"{ORG}/sandboxes"))[1] == []
