@@ -13,6 +13,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from dayfly.control import records
+from dayfly.control.audit import Audit
 from dayfly.control.auth import LOCAL, First
 from dayfly.control.clusters import Clusters
 from dayfly.control.connections import BoundedHttp
@@ -69,6 +70,7 @@ def create_app(
     routes = [
         *clusters.routes(),
         *ApiKeys(store).routes(),
+        *Audit(store).routes(),
         *Plugins(store).routes(),
         *Workloads(store, sync).routes(),
         *sandboxes.routes(),

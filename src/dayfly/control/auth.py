@@ -101,10 +101,9 @@ def caller(request: Request) -> Caller:
     return found
 
 
-def by(request: Request) -> str:
-    """Who asks, for the records: the program's name for itself and the name of its key, never the key."""
-    program = "".join(char for char in request.headers.get("user-agent", "") if char.isprintable())[:60]
-    return f"{program or 'unknown program'}, key {caller(request).key_id}"
+def program(headers: Headers) -> str:
+    """The program's name for itself, cut to what fits into a line."""
+    return "".join(char for char in headers.get("user-agent", "") if char.isprintable())[:60]
 
 
 def is_loopback_name(host: str) -> bool:

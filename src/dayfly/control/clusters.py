@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dayfly.control import auth, tokens
+from dayfly.control import audit, auth, tokens
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import rfc3339, serve
 from dayfly.control.tables import clusters, organisations, sandboxes
@@ -83,7 +83,8 @@ class Clusters:
 
     async def put(self, request: Request) -> Any:
         """Add one for an agent to connect. One that is there stays as it is."""
-        org, name = auth.caller(request).org, request.path_params["name"]
+        who, name = audit.who(request), request.path_params["name"]
+        org = who.org
         if not 0 < len(name.encode()) <= LONGEST_NAME or not name.isprintable():
             raise SpecError(f"must be one line of at most {LONGEST_NAME} printable characters", ("name",))
         await self.known(org)
@@ -91,9 +92,11 @@ class Clusters:
         def work(rows: Rows) -> Row[Any]:
             if (found := find(rows, name)) is None:
                 rows.insert(clusters, {"name": name, "created_at": _now(), "agent": True})
+                audit.note(rows, who, "create", f"clusters/{name}")
             elif not (found.agent or name in self._own.get(org, ())):
                 # One that a server served once, and no longer does.
                 rows.execute(rows.update(clusters).where(clusters.c.name == name).values(agent=True))
+                audit.note(rows, who, "create", f"clusters/{name}")
             row = find(rows, name)
             assert row is not None, "it was just written"
             return row
@@ -108,6 +111,7 @@ class Clusters:
             if living := ", ".join(sorted(users)):
                 raise ApiError(400, f"cluster {quote(name)} is in use by sandbox(es): {living}; delete them first")
             rows.execute(rows.delete(clusters).where(clusters.c.name == name, clusters.c.agent))
+            audit.note(rows, audit.who(request), "delete", f"clusters/{name}")
 
         await self._store.of(auth.caller(request).org).write(work)
         return {}
@@ -119,8 +123,13 @@ class Clusters:
 
     async def create_token(self, request: Request) -> Any:
         name = (await self._agents(request, "nothing connects to it with a token")).name
-        token, row = await self._store.of(auth.caller(request).org).write(lambda rows: tokens.create(rows, name))
-        return {**tokens.wire(row), "token": token}
+
+        def work(rows: Rows) -> Any:
+            token, row = tokens.create(rows, name)
+            audit.note(rows, audit.who(request), "create", f"clusters/{name}/tokens/{row.id}")
+            return {**tokens.wire(row), "token": token}
+
+        return await self._store.of(auth.caller(request).org).write(work)
 
     async def get_token(self, request: Request) -> Any:
         name, id_ = (await self._find(request)).name, request.path_params["id"]
@@ -131,8 +140,13 @@ class Clusters:
 
     async def delete_token(self, request: Request) -> Any:
         name, id_ = (await self._find(request)).name, request.path_params["id"]
-        if not await self._store.of(auth.caller(request).org).write(lambda rows: tokens.delete(rows, name, id_)):
-            raise ApiError(404, f"cluster {quote(name)} has no token {quote(id_)}")
+
+        def work(rows: Rows) -> None:
+            if not tokens.delete(rows, name, id_):
+                raise ApiError(404, f"cluster {quote(name)} has no token {quote(id_)}")
+            audit.note(rows, audit.who(request), "revoke", f"clusters/{name}/tokens/{id_}")
+
+        await self._store.of(auth.caller(request).org).write(work)
         return {}
 
     async def known(self, org: str) -> list[Row[Any]]:

@@ -11,7 +11,8 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
-from dayfly.control import auth
+from dayfly.control import audit, auth
+from dayfly.control.audit import Who
 from dayfly.control.auth import Caller, Role
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve
@@ -78,33 +79,34 @@ class ApiKeys:
 
     async def create(self, request: Request) -> Any:
         name, role, seconds = _wish(await read_json(request))
-        caller = auth.caller(request)
+        who = audit.who(request)
 
         def work(rows: Rows) -> Any:
-            key, id_ = create(rows, name, role, by=caller.key_id, seconds=seconds)
+            key, id_ = create(rows, name, role, who=who, seconds=seconds)
             return {**_wire(rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one()), "key": key}
 
-        return await self._store.of(caller.org).write(work)
+        return await self._store.of(who.org).write(work)
 
     async def delete(self, request: Request) -> Any:
-        id_ = request.path_params["id"]
+        id_, who = request.path_params["id"], audit.who(request)
 
         def work(rows: Rows) -> None:
             if rows.execute(rows.delete(api_keys).where(api_keys.c.id == id_)).rowcount == 0:
                 raise ApiError(404, f"no key {quote(id_)} here; a key's id is what stands between its two underscores")
+            audit.note(rows, who, "revoke", f"keys/{id_}")
 
-        await self._store.of(auth.caller(request).org).write(work)
+        await self._store.of(who.org).write(work)
         return {}
 
 
-def create(rows: Rows, name: str, role: Role, *, by: str, seconds: int = 0) -> tuple[str, str]:
+def create(rows: Rows, name: str, role: Role, *, who: Who, seconds: int = 0) -> tuple[str, str]:
     """A new key of the rows' organisation, and its id. It is nowhere but in what this returns.
 
     Args:
         rows: Of its organisation.
         name: What people call it.
         role: What it may do.
-        by: The id of the key that made it.
+        who: Who makes it.
         seconds: How long it is good for; 0 for as long as nobody revokes it.
     """
     id_, secret, now = secrets.token_hex(8), secrets.token_urlsafe(32), _now()
@@ -114,10 +116,11 @@ def create(rows: Rows, name: str, role: Role, *, by: str, seconds: int = 0) -> t
         "role": role.word,
         "digest": auth.digest(secret).hex(),
         "created_at": now,
-        "created_by": by,
+        "created_by": who.key,
         "expires_at": now + seconds * 1000 if seconds else None,
     }
     rows.insert(api_keys, row)
+    audit.note(rows, who, "create", f"keys/{id_}", f"{role.word} {name}")
     return f"{PREFIX}_{id_}_{secret}", id_
 
 
@@ -132,7 +135,9 @@ async def first(store: Store, org: str) -> str | None:
         if rows.execute(rows.select(organisations)).one_or_none() is not None:
             return None
         rows.insert(organisations, {"display_name": org, "created_at": _now()})
-        return create(rows, "first", Role.ADMIN, by="init")[0]
+        who = Who(org, "init", "dayfly server init")
+        audit.note(rows, who, "create", "organisation")
+        return create(rows, "first", Role.ADMIN, who=who)[0]
 
     return await store.of(org).write(work)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly import compile as compiler
-from dayfly.control import auth
+from dayfly.control import audit, auth
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve
 from dayfly.control.store import ConflictError
@@ -92,6 +92,7 @@ class Plugins:
 
         def work(rows: Rows) -> None:
             rows.insert(plugins, row)
+            audit.note(rows, audit.who(request), "publish", _object(plugin), str(row["spec"]))
 
         try:
             await self._shelf(request).write(work)
@@ -111,9 +112,14 @@ class Plugins:
                 raise ApiError(400, f"{text}; delete them first")
             this = rows.delete(plugins).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
             rows.execute(this)
+            audit.note(rows, audit.who(request), "delete", _object(plugin))
 
         await self._shelf(request).write(work)
         return {}
+
+
+def _object(plugin: Plugin) -> str:
+    return f"resource-plugins/{plugin.name}@{plugin.version}"
 
 
 def resolve(rows: Rows, reference: str) -> Plugin | None:

@@ -53,6 +53,7 @@ ROUTES: dict[str, dict[str, Operation]] = {
         "POST": Operation(ADMIN, "Make a key; its secret is in this answer alone."),
     },
     _ORG + "/keys/{id}": {"DELETE": Operation(ADMIN, "Revoke a key.")},
+    _ORG + "/audit": {"GET": Operation(ADMIN, "Who did what, the oldest first.")},
     _ORG + "/resource-plugins": {"GET": Operation(VIEWER, "All resource plugins.")},
     _PLUGIN: {
         "GET": Operation(VIEWER, "One version of a plugin, the highest if none is named."),

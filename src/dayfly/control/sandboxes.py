@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from dayfly.control import auth, clusters, endpoints, records, wishes
+from dayfly.control import audit, auth, clusters, endpoints, records, wishes
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, read_json, rfc3339, serve
 from dayfly.control.records import Record
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.compile import Compiled
+    from dayfly.control.audit import Who
     from dayfly.control.host_sync import HostSync
     from dayfly.control.link import Links
     from dayfly.control.rows import Rows
@@ -90,38 +91,39 @@ class Sandboxes:
         return await self._shown(await self._get(request))
 
     async def put(self, request: Request) -> Any:
-        org, name = _which(request)
+        name = request.path_params["name"]
         body = await read_json(request)
         wish = documents.from_wire(body, "Sandbox", name=name)
         assert isinstance(wish, Sandbox), "asked for by its kind"
         lease = _lease(body.get("lease"), ("lease",)) if body.get("lease") is not None else 0
-        return await again(lambda: self._put(org, name, wish, lease))
+        who = audit.who(request)
+        return await again(lambda: self._put(who, name, wish, lease))
 
-    async def _put(self, org: str, name: str, wish: Sandbox, lease: int) -> Any:
+    async def _put(self, who: Who, name: str, wish: Sandbox, lease: int) -> Any:
+        org = who.org
         async with self._sync.lock(org, name):
             record = await self._living(org, name)
             if record is None:
-                return await self._create(org, wish, lease)
+                return await self._create(who, wish, lease)
             await self._refuse_if_ending(record)
-            return await self._change(record, wish, lease)
+            return await self._change(who, record, wish, lease)
 
     async def delete(self, request: Request) -> Any:
-        by = auth.by(request)
-        give_up = _request(Reason.ABANDONED, "deleted with force=true", by) if flag(request, "force") else None
-        await again(lambda: self._end(*_which(request), by, give_up))
+        who, name = audit.who(request), request.path_params["name"]
+        give_up = _request(Reason.ABANDONED, "deleted with force=true", who.words) if flag(request, "force") else None
+        await again(lambda: self._end(who, name, give_up))
         return {}
 
     async def abandon(self, request: Request) -> Any:
-        org, name = _which(request)
+        who, name = audit.who(request), request.path_params["name"]
         body = await read_json(request)
         reason = body.get("reason") if isinstance(body, dict) else None
         if not isinstance(reason, str) or not reason.strip():
             raise SpecError("say why the cleanup is given up; it is recorded", ("reason",))
         if len(reason) > 1000 or not reason.isprintable():
             raise SpecError("is one line of at most 1000 printable characters", ("reason",))
-        by = auth.by(request)
-        give_up = _request(Reason.ABANDONED, reason.strip(), by)
-        await again(lambda: self._end(org, name, by, give_up))
+        give_up = _request(Reason.ABANDONED, reason.strip(), who.words)
+        await again(lambda: self._end(who, name, give_up))
         return {}
 
     async def lease(self, request: Request) -> Any:
@@ -132,7 +134,7 @@ class Sandboxes:
             if record is None:
                 raise ApiError(404, SANDBOX_NOT_FOUND)
             await self._refuse_if_ending(record)
-            return {"seconds": seconds, "until": rfc3339(await self._renew(record, seconds))}
+            return {"seconds": seconds, "until": rfc3339(await self._renew(audit.who(request), record, seconds))}
 
     async def retry(self, request: Request) -> Any:
         """End the back-off of what waits to be tried again: of one unit, or of all."""
@@ -150,7 +152,9 @@ class Sandboxes:
         if not attempts:
             raise ApiError(409, nothing_to_retry(report, wanted))
         link = self._sync.link(record)
-        answer = await link.order(Retry(uid=record.uid, attempts=attempts, by=auth.by(request))) if link else None
+        who = audit.who(request)
+        await self._store.of(org).write(lambda rows: audit.note(rows, who, "retry", f"sandboxes/{name}"))
+        answer = await link.order(Retry(uid=record.uid, attempts=attempts, by=who.words)) if link else None
         if not isinstance(answer, Reply) or answer.verdict is not Verdict.TAKEN:
             raise ApiError(404, SANDBOX_NOT_FOUND)
         return {"retried": [{"unit": unit, "attempt": attempt} for unit, attempt in attempts.items()]}
@@ -210,8 +214,9 @@ class Sandboxes:
         record = await self._store.of(org).read(lambda rows: records.find(rows, name))
         return None if record is None or await self._sync.is_over(record) else record
 
-    async def _create(self, org: str, wish: Sandbox, lease: int) -> Any:
-        link, cluster = self._links.of(org, wish.spec.cluster), wish.spec.cluster
+    async def _create(self, who: Who, wish: Sandbox, lease: int) -> Any:
+        org, cluster = who.org, wish.spec.cluster
+        link = self._links.of(org, cluster)
         if link is None:
             await self._store.of(org).read(lambda rows: self._check_cluster(rows, cluster))
         now = _now()
@@ -243,6 +248,7 @@ class Sandboxes:
             if link is None:
                 self._check_cluster(rows, cluster)  # it may have been removed meanwhile
             records.save(rows, record)
+            _note(rows, who, "create", record)
 
         await self._store.of(org).write(save)
         await self._sync.tell(record, compiled)
@@ -256,7 +262,7 @@ class Sandboxes:
             how = "one machine can be several: dayfly up --cluster NAME; one with an agent: dayfly cluster add NAME"
             raise SpecError(f"no cluster {quote(cluster)}; this server has {known}; {how}", ("spec", "cluster"))
 
-    async def _change(self, record: Record, wish: Sandbox, lease: int) -> Any:
+    async def _change(self, who: Who, record: Record, wish: Sandbox, lease: int) -> Any:
         spec = wishes.changed(record.spec, wish.spec)
         warnings: tuple[str, ...] = ()
         if spec != record.spec:
@@ -270,14 +276,14 @@ class Sandboxes:
             compiled = await self._store.of(record.org).read(understand)
             if link := self._sync.link(record):
                 await link.admit(compiled.documents, compiled.forks)
-            record = await self._store.of(changed.org).write(lambda rows: records.save(rows, changed))
+            record = await self._store.of(changed.org).write(lambda rows: _save(rows, who, changed))
             await self._sync.tell(record, compiled)
             warnings = compiled.warnings
         if lease:
-            await self._renew(record, lease)
+            await self._renew(who, record, lease)
         return await self._shown(record) | {"warnings": list(warnings)}
 
-    async def _renew(self, record: Record, seconds: int) -> int:
+    async def _renew(self, who: Who, record: Record, seconds: int) -> int:
         until = await self._sync.renew(record, seconds)
         if until is None:
             raise ApiError(
@@ -285,11 +291,12 @@ class Sandboxes:
             )
         if record.lease_seconds != seconds:
             renewed = msgspec.structs.replace(record, lease_seconds=seconds)
-            await self._store.of(renewed.org).write(lambda rows: records.save(rows, renewed))
+            await self._store.of(renewed.org).write(lambda rows: _save(rows, who, renewed))
         return until
 
-    async def _end(self, org: str, name: str, by: str, give_up: EndRequest | None) -> None:
+    async def _end(self, who: Who, name: str, give_up: EndRequest | None) -> None:
         """Mark a sandbox for its end and tell its host; what was asked for before stays as it was."""
+        org = who.org
         async with self._sync.lock(org, name):
             record = await self._living(org, name)
             if record is None:
@@ -297,15 +304,16 @@ class Sandboxes:
                 if await self._store.of(org).read(lambda rows: records.trace(rows, name)) is None:
                     raise ApiError(404, SANDBOX_NOT_FOUND)
                 return
-            stop = record.stop or _request(Reason.DELETED, "deleted", by)
+            stop = record.stop or _request(Reason.DELETED, "deleted", who.words)
             marked = msgspec.structs.replace(record, stop=stop, abandon=record.abandon or give_up)
-            if marked == record or await self._store.of(org).write(lambda rows: self._mark(rows, marked)):
+            if marked == record or await self._store.of(org).write(lambda rows: self._mark(rows, who, marked)):
                 return
             await self._sync.tell(marked)
 
-    def _mark(self, rows: Rows, marked: Record) -> bool:
+    def _mark(self, rows: Rows, who: Who, marked: Record) -> bool:
         """Write down an end that is asked for. Returns whether it is over already: nobody has ever heard of it."""
         records.save(rows, marked)
+        _note(rows, who, "abandon" if marked.abandon else "delete", marked)
         over = self._sync.link(marked) is None and clusters.is_unheard(rows, marked.cluster)
         if over:
             records.archive(rows, marked, _now())
@@ -382,6 +390,15 @@ def _unit(body: Any) -> str:
     if not isinstance(unit, str):
         raise SpecError("must be a unit as the report names it, such as db/drop", ("unit",))
     return unit
+
+
+def _save(rows: Rows, who: Who, record: Record) -> Record:
+    _note(rows, who, "change", record)
+    return records.save(rows, record)
+
+
+def _note(rows: Rows, who: Who, action: str, record: Record) -> None:
+    audit.note(rows, who, action, f"sandboxes/{record.name}", msgspec.json.encode(record.spec))
 
 
 def _request(reason: Reason, message: str, by: str) -> EndRequest:

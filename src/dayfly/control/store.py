@@ -176,13 +176,12 @@ def _transact(engine: Engine, work: Callable[[Connection], T], org: str) -> T:
             with engine.begin() as connection:
                 databases.enter(connection, org)
                 return work(connection)
-        except exc.IntegrityError as fault:
-            raise ConflictError(_words(fault)) from fault
         except exc.DBAPIError as fault:
             if fault.connection_invalidated:
                 raise StoreSilentError(_words(fault)) from fault
             if tried == TRIES or not databases.may_come_again(fault):
-                raise StoreError(_words(fault)) from fault
+                kind = ConflictError if isinstance(fault, exc.IntegrityError) else StoreError
+                raise kind(_words(fault)) from fault
         except exc.SQLAlchemyError as fault:
             raise StoreError(str(fault)) from fault  # no connection became free in time
         time.sleep(random.uniform(0.5, 1) * min(LONGEST_PAUSE_S, PAUSE_S * 2**tried))  # noqa: S311 # no secret

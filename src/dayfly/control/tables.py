@@ -72,6 +72,31 @@ cluster_tokens = Table(
     Index("cluster_tokens_by_cluster", "org", "cluster"),
 )
 
+# Who did what, chained; and how far each chain goes. Nobody alters an entry: see `migrations.belt`.
+audit = Table(
+    "audit",
+    metadata,
+    Column("org", String(253), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),
+    Column("key", String(32), nullable=False),
+    Column("name", String(253), nullable=False),
+    Column("program", String(253), nullable=False),
+    Column("action", String(32), nullable=False),
+    Column("object", String(768), nullable=False),
+    Column("spec", String(64), nullable=False),
+    Column("previous", String(64), nullable=False),
+    Column("digest", String(64), nullable=False),
+)
+
+audit_heads = Table(
+    "audit_heads",
+    metadata,
+    Column("org", String(253), primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("digest", String(64), nullable=False),
+)
+
 plugins = Table(
     "plugins",
     metadata,

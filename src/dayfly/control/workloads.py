@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import sqlalchemy as sa
 
-from dayfly.control import auth
+from dayfly.control import audit, auth
 from dayfly.control.baselines import decode
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve
@@ -72,6 +72,8 @@ class Workloads:
             document = msgspec.json.encode(workload).decode()
             query = rows.select(workloads).where(_is(namespace, name))
             old = rows.execute(query).one_or_none()
+            if old is None or decode(old.document) != workload:
+                audit.note(rows, audit.who(request), "put", f"workloads/{namespace}/{name}", document)
             if old is None:
                 row = {"namespace": namespace, "name": name, "document": document}
                 rows.insert(workloads, {**row, "created_at": now, "updated_at": now})
@@ -97,6 +99,7 @@ class Workloads:
                 text = f"workload {row.namespace}/{row.name} is in use by forks of sandbox(es): {', '.join(forking)}"
                 raise ApiError(400, f"{text}; delete them first")
             rows.execute(rows.delete(workloads).where(_is(row.namespace, row.name)))
+            audit.note(rows, audit.who(request), "delete", f"workloads/{row.namespace}/{row.name}")
 
         await self._shelf(request).write(work)
         return {}

@@ -9,15 +9,19 @@ from alembic import op
 EVERYWHERE = "*"
 
 
-def guard(*tables: str) -> None:
-    """Put the wall around these tables. It holds for their owner, too."""
+def guard(*tables: str, append_only: bool = False) -> None:
+    """Put the wall around these tables. It holds for their owner, too; `append_only` keeps him from what is there."""
     if op.get_bind().dialect.name != "postgresql":
         return
     mine = f"(current_setting('dayfly.org', true) IN (org, '{EVERYWHERE}'))"
     for table in tables:
         op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
         op.execute(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
-        op.execute(f"CREATE POLICY dayfly_org ON {table} USING {mine} WITH CHECK {mine}")
+        if append_only:
+            op.execute(f"CREATE POLICY dayfly_org ON {table} FOR SELECT USING {mine}")
+            op.execute(f"CREATE POLICY dayfly_append ON {table} FOR INSERT WITH CHECK {mine}")
+        else:
+            op.execute(f"CREATE POLICY dayfly_org ON {table} USING {mine} WITH CHECK {mine}")
 
 
 def unguard(*tables: str) -> None:

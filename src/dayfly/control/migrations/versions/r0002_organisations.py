@@ -11,7 +11,7 @@ branch_labels = None
 depends_on = None
 
 OLDER = ("clusters", "plugins", "workloads", "sandboxes", "sandbox_plugins", "sandbox_baselines", "ended_sandboxes")
-NEW = ("organisations", "api_keys", "cluster_tokens")
+NEW = ("organisations", "api_keys", "cluster_tokens", "audit_heads")
 
 
 def upgrade() -> None:
@@ -51,12 +51,37 @@ def upgrade() -> None:
     op.add_column("clusters", sa.Column("connected_at", sa.BigInteger))
     op.add_column("clusters", sa.Column("operator_version", sa.String(64), nullable=False, server_default=""))
     op.add_column("sandboxes", sa.Column("revision", sa.Integer, nullable=False, server_default="1"))
+    _create_audit()
     belt.guard(*OLDER, *NEW)
+    belt.guard("audit", append_only=True)
+
+
+def _create_audit() -> None:
+    op.create_table(
+        "audit",
+        sa.Column("org", sa.String(253), primary_key=True),
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("at", sa.BigInteger, nullable=False),
+        sa.Column("key", sa.String(32), nullable=False),
+        sa.Column("name", sa.String(253), nullable=False),
+        sa.Column("program", sa.String(253), nullable=False),
+        sa.Column("action", sa.String(32), nullable=False),
+        sa.Column("object", sa.String(768), nullable=False),
+        sa.Column("spec", sa.String(64), nullable=False),
+        sa.Column("previous", sa.String(64), nullable=False),
+        sa.Column("digest", sa.String(64), nullable=False),
+    )
+    op.create_table(
+        "audit_heads",
+        sa.Column("org", sa.String(253), primary_key=True),
+        sa.Column("number", sa.BigInteger, nullable=False),
+        sa.Column("digest", sa.String(64), nullable=False),
+    )
 
 
 def downgrade() -> None:
     belt.unguard(*OLDER)
-    for table in ("cluster_tokens", "api_keys", "organisations"):
+    for table in ("audit", "audit_heads", "cluster_tokens", "api_keys", "organisations"):
         op.drop_table(table)
     op.execute(sa.text("DELETE FROM clusters WHERE agent"))
     for table, columns in (("clusters", ("operator_version", "connected_at", "agent")), ("sandboxes", ("revision",))):
