@@ -15,6 +15,7 @@ from starlette.routing import Route
 from dayfly.control import records
 from dayfly.control.audit import Audit
 from dayfly.control.auth import LOCAL, First
+from dayfly.control.changes import Changes
 from dayfly.control.clusters import Clusters
 from dayfly.control.connections import BoundedHttp
 from dayfly.control.errors import ApiError
@@ -74,6 +75,7 @@ def create_app(
         *Plugins(store).routes(),
         *Workloads(store, sync).routes(),
         *sandboxes.routes(),
+        *Changes(store, links, sandboxes, closing).routes(),
         *Reports(store, links, sandboxes, closing).routes(),
         Route("/{path:path}", _Nowhere()),
     ]

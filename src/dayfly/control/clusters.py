@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dayfly.control import audit, auth, tokens
+from dayfly.control import audit, auth, openapi, tokens
 from dayfly.control.errors import ApiError
-from dayfly.control.exchange import rfc3339, serve
+from dayfly.control.exchange import page, rfc3339, serve
 from dayfly.control.tables import clusters, organisations, sandboxes
 from dayfly.plan.catalogue import CATALOGUE, SECTIONS
 from dayfly.spec.errors import SpecError, quote
@@ -44,6 +44,7 @@ class Clusters:
             serve("/orgs", GET=self.orgs),
             serve("/meta/health", GET=self.health),
             serve("/meta/reasons", GET=self.reasons),
+            serve("/meta/openapi.json", GET=self.openapi),
             serve(at, GET=self.list_all),
             serve(one, GET=self.get, PUT=self.put, DELETE=self.delete),
             serve(tokens_, GET=self.list_tokens, POST=self.create_token),
@@ -64,6 +65,9 @@ class Clusters:
         await self._store.read(lambda connection: connection.execute(sa.select(sa.literal(1))).scalar())
         return {"version": self._version, "ok": True}
 
+    async def openapi(self, _request: Request) -> Any:
+        return openapi.document(self._version)
+
     async def reasons(self, _request: Request) -> Any:
         """Our addition: the catalogue of reasons, for whoever shows or alerts on them."""
         return [
@@ -75,7 +79,8 @@ class Clusters:
 
     async def list_all(self, request: Request) -> Any:
         org = auth.caller(request).org
-        return [self._wire(org, row) for row in await self.known(org)]
+        after = request.query_params.get("after", "")
+        return page(request, [self._wire(org, row) for row in await self.known(org) if row.name > after])
 
     async def get(self, request: Request) -> Any:
         org = auth.caller(request).org

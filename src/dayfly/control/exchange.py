@@ -7,7 +7,7 @@ import contextlib
 import datetime as dt
 import logging
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dayfly.control.auth import Caller, Keys
 
     Handler = Callable[[Request], Awaitable[Any]]
+
+T = TypeVar("T")
 
 MAX_BODY_BYTES = 1 << 20
 LONGEST_WAIT_S = 30.0
@@ -58,7 +60,8 @@ class Address:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            response = answer(await self._handle(request))
+            found = await self._handle(request)
+            response = found if isinstance(found, Response) else answer(found)
             if request.method == "OPTIONS":
                 response.headers["Allow"] = self._allow
         except Exception as fault:  # noqa: BLE001  -- the outermost place: `explain` logs what nobody foresaw
@@ -232,6 +235,16 @@ def whole_number(request: Request, name: str, default: int) -> int:
     if not (value.isascii() and value.isdigit() and len(value) <= 18):
         raise ApiError(400, f"query parameter {name}: {value[:60]!r} is not a whole number")
     return int(value)
+
+
+def page(request: Request, found: list[T]) -> list[T]:
+    """The first of a list, as many as `limit` in the query says; all without it.
+
+    Raises:
+        ApiError: it is not a whole number.
+    """
+    limit = whole_number(request, "limit", 0)
+    return found[:limit] if limit else found
 
 
 def wait_seconds(request: Request) -> float:

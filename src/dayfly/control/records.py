@@ -99,15 +99,22 @@ def find(rows: Rows, name: str) -> Record | None:
     return _record(row) if row is not None else None
 
 
-def living(rows: Rows) -> list[Record]:
-    """All living sandboxes, by name."""
-    return [_record(row) for row in rows.execute(rows.select(sandboxes).order_by(sandboxes.c.name))]
+def living(rows: Rows, after: str = "") -> list[Record]:
+    """All living sandboxes, by name; only those whose names come after one that is given."""
+    query = rows.select(sandboxes).where(sandboxes.c.name > after).order_by(sandboxes.c.name)
+    return [_record(row) for row in rows.execute(query)]
 
 
 def roll(rows: Rows) -> list[Entry]:
     """All living sandboxes, by name; it is cheap enough to be read again and again."""
     query = rows.select(sandboxes.c.org, sandboxes.c.uid, sandboxes.c.name, sandboxes.c.cluster)
     return [Entry(row.org, row.uid, row.name, row.cluster) for row in rows.execute(query.order_by(sandboxes.c.name))]
+
+
+def revisions(rows: Rows) -> list[tuple[Entry, int]]:
+    """The roll with each sandbox's revision."""
+    what = (sandboxes.c.org, sandboxes.c.uid, sandboxes.c.name, sandboxes.c.cluster, sandboxes.c.revision)
+    return [(Entry(row.org, row.uid, row.name, row.cluster), row.revision) for row in rows.execute(rows.select(*what))]
 
 
 def trace(rows: Rows, name: str) -> Trace | None:

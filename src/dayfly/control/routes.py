@@ -5,8 +5,10 @@ An address that is not in here cannot be served: `exchange.serve` asks for it. `
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+from dayfly.control import forms
 from dayfly.control.auth import Role
 
 API = "/api/v2"
@@ -19,69 +21,96 @@ class Operation(NamedTuple):
     Attributes:
         role: The least that the caller's key needs; None where no key is asked for.
         says: What it does, in a line.
+        answer: The form of what 200 carries; in a list for a list of such.
+        query: What may stand in the query, with its JSON type.
+        body: The form of what is sent; None for nothing that is read.
     """
 
     role: Role | None
     says: str
+    answer: Any = forms.Nothing
+    query: Mapping[str, str] = {}
+    body: Any = None
 
 
 _ORG = "/orgs/{org}"
 _CLUSTER = _ORG + "/clusters/{name}"
 _PLUGIN = _ORG + "/resource-plugins/{name}"
 _SANDBOX = _ORG + "/sandboxes/{name}"
+_PAGE = {"after": "string", "limit": "integer"}
+_VERSION = {"version": "string"}
+_LOG = {"unit": "string", "attempt": "integer", "offset": "integer", "wait": "integer"}
+_LOGS = dict.fromkeys(("resource", "step", "workload", "container", "sinceTime"), "string")
 
 ROUTES: dict[str, dict[str, Operation]] = {
-    "/meta/health": {"GET": Operation(None, "Whether the server and its store answer.")},
-    "/meta/reasons": {"GET": Operation(VIEWER, "Every reason that is said, and what it means.")},
-    "/orgs": {"GET": Operation(VIEWER, "The organisation of the key.")},
-    _ORG + "/clusters": {"GET": Operation(VIEWER, "All clusters.")},
+    "/meta/health": {"GET": Operation(None, "Whether the server and its store answer.", forms.Health)},
+    "/meta/reasons": {"GET": Operation(VIEWER, "Every reason that is said, and what it means.", [forms.ReasonMeaning])},
+    "/meta/openapi.json": {"GET": Operation(None, "This document.", forms.Document)},
+    "/orgs": {"GET": Operation(VIEWER, "The organisation of the key.", forms.Organisations)},
+    _ORG + "/clusters": {"GET": Operation(VIEWER, "All clusters.", [forms.Cluster], _PAGE)},
     _CLUSTER: {
-        "GET": Operation(VIEWER, "A cluster."),
-        "PUT": Operation(ADMIN, "Add a cluster; one that is there stays as it is."),
+        "GET": Operation(VIEWER, "A cluster.", forms.Cluster),
+        "PUT": Operation(ADMIN, "Add a cluster; one that is there stays as it is.", forms.Cluster),
         "DELETE": Operation(ADMIN, "Remove a cluster and its tokens."),
     },
     _CLUSTER + "/tokens": {
-        "GET": Operation(ADMIN, "The tokens of a cluster's agents, without their secrets."),
-        "POST": Operation(ADMIN, "Make a token; its secret is in this answer alone."),
+        "GET": Operation(ADMIN, "The tokens of a cluster's agents, without their secrets.", [forms.ClusterToken]),
+        "POST": Operation(ADMIN, "Make a token; its secret is in this answer alone.", forms.ClusterToken),
     },
     _CLUSTER + "/tokens/{id}": {
-        "GET": Operation(ADMIN, "A token, without its secret."),
+        "GET": Operation(ADMIN, "A token, without its secret.", forms.ClusterToken),
         "DELETE": Operation(ADMIN, "Revoke a token."),
     },
     _ORG + "/keys": {
-        "GET": Operation(ADMIN, "The keys of users, without their secrets."),
-        "POST": Operation(ADMIN, "Make a key; its secret is in this answer alone."),
+        "GET": Operation(ADMIN, "The keys of users, without their secrets.", [forms.Key]),
+        "POST": Operation(ADMIN, "Make a key; its secret is in this answer alone.", forms.Key, body=forms.NewKey),
     },
     _ORG + "/keys/{id}": {"DELETE": Operation(ADMIN, "Revoke a key.")},
-    _ORG + "/audit": {"GET": Operation(ADMIN, "Who did what, the oldest first.")},
-    _ORG + "/resource-plugins": {"GET": Operation(VIEWER, "All resource plugins.")},
-    _PLUGIN: {
-        "GET": Operation(VIEWER, "One version of a plugin, the highest if none is named."),
-        "PUT": Operation(ADMIN, "Publish a version of a plugin."),
-        "DELETE": Operation(ADMIN, "Remove a version of a plugin that no sandbox uses."),
+    _ORG + "/audit": {
+        "GET": Operation(
+            ADMIN, "Who did what, the oldest first.", forms.AuditPage, {"after": "integer", "limit": "integer"}
+        )
     },
-    _PLUGIN + "/versions": {"GET": Operation(VIEWER, "All versions of a plugin, the highest first.")},
-    _ORG + "/workloads": {"GET": Operation(VIEWER, "All baselines.")},
+    _ORG + "/resource-plugins": {"GET": Operation(VIEWER, "All resource plugins.", [forms.Plugin], _VERSION)},
+    _PLUGIN: {
+        "GET": Operation(VIEWER, "One version of a plugin, the highest if none is named.", forms.Plugin, _VERSION),
+        "PUT": Operation(ADMIN, "Publish a version of a plugin.", body=forms.NewPlugin),
+        "DELETE": Operation(ADMIN, "Remove a version of a plugin that no sandbox uses.", query=_VERSION),
+    },
+    _PLUGIN + "/versions": {"GET": Operation(VIEWER, "All versions of a plugin, the highest first.", [forms.Plugin])},
+    _ORG + "/workloads": {"GET": Operation(VIEWER, "All baselines.", [forms.Baseline])},
     _ORG + "/workloads/{namespace}/{name}": {
-        "GET": Operation(VIEWER, "A baseline."),
-        "PUT": Operation(MEMBER, "Declare a baseline, or change it."),
+        "GET": Operation(VIEWER, "A baseline.", forms.Baseline),
+        "PUT": Operation(MEMBER, "Declare a baseline, or change it.", forms.Baseline, body=forms.NewBaseline),
         "DELETE": Operation(MEMBER, "Remove a baseline that no fork derives from."),
     },
-    _ORG + "/sandboxes": {"GET": Operation(VIEWER, "All sandboxes.")},
+    _ORG + "/sandboxes": {"GET": Operation(VIEWER, "All sandboxes.", [forms.Sandbox], {"label": "string", **_PAGE})},
     _SANDBOX: {
-        "GET": Operation(VIEWER, "A sandbox."),
-        "PUT": Operation(MEMBER, "Make a sandbox, or change it."),
-        "DELETE": Operation(MEMBER, "End a sandbox."),
+        "GET": Operation(VIEWER, "A sandbox.", forms.Sandbox),
+        "PUT": Operation(MEMBER, "Make a sandbox, or change it.", forms.Sandbox, body=forms.NewSandbox),
+        "DELETE": Operation(MEMBER, "End a sandbox.", query={"force": "boolean"}),
     },
-    _SANDBOX + "/abandon": {"POST": Operation(MEMBER, "End a sandbox without its cleanup.")},
-    _SANDBOX + "/retry": {"POST": Operation(MEMBER, "Try again now what waits to be tried again.")},
-    _SANDBOX + "/lease": {"PUT": Operation(MEMBER, "Keep a sandbox for so long from now.")},
+    _SANDBOX + "/abandon": {"POST": Operation(MEMBER, "End a sandbox without its cleanup.", body=forms.WhyAbandon)},
+    _SANDBOX + "/retry": {
+        "POST": Operation(MEMBER, "Try again now what waits to be tried again.", forms.Retried, body=forms.Units)
+    },
+    _SANDBOX + "/lease": {
+        "PUT": Operation(MEMBER, "Keep a sandbox for so long from now.", forms.Until, body=forms.Seconds)
+    },
+    _SANDBOX + "/changes": {"GET": Operation(VIEWER, "Live changes of a sandbox.", forms.Events)},
+    _ORG + "/changes": {"GET": Operation(VIEWER, "Live changes of all sandboxes.", forms.Events)},
     _SANDBOX + "/status/explain": {"GET": Operation(VIEWER, "Not here.")},
-    _SANDBOX + "/report": {"GET": Operation(VIEWER, "How each unit of a sandbox stands.")},
-    _SANDBOX + "/why": {"GET": Operation(VIEWER, "What a sandbox waits for, down to the root.")},
-    _SANDBOX + "/outputs": {"GET": Operation(MEMBER, "All outputs, sensitive ones too.")},
-    _SANDBOX + "/attempts": {"GET": Operation(VIEWER, "The logs that there are.")},
-    _SANDBOX + "/log": {"GET": Operation(VIEWER, "A piece of one log.")},
-    _SANDBOX + "/logs": {"GET": Operation(VIEWER, "The newest logs of a resource, a step or a fork.")},
-    _SANDBOX + "/history": {"GET": Operation(VIEWER, "Every move of a sandbox's ledger.")},
+    _SANDBOX + "/report": {
+        "GET": Operation(
+            VIEWER, "How each unit of a sandbox stands.", forms.Report, {"after": "integer", "wait": "integer"}
+        )
+    },
+    _SANDBOX + "/why": {"GET": Operation(VIEWER, "What a sandbox waits for, down to the root.", forms.Blocker)},
+    _SANDBOX + "/outputs": {"GET": Operation(MEMBER, "All outputs, sensitive ones too.", [forms.Output])},
+    _SANDBOX + "/attempts": {"GET": Operation(VIEWER, "The logs that there are.", [forms.Attempt])},
+    _SANDBOX + "/log": {"GET": Operation(VIEWER, "A piece of one log.", forms.LogPiece, _LOG)},
+    _SANDBOX + "/logs": {
+        "GET": Operation(VIEWER, "The newest logs of a resource, a step or a fork.", [forms.ContainerLog], _LOGS)
+    },
+    _SANDBOX + "/history": {"GET": Operation(VIEWER, "Every move of a sandbox's ledger.", [forms.Move])},
 }

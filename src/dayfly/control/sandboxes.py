@@ -12,7 +12,7 @@ import msgspec
 
 from dayfly.control import audit, auth, clusters, endpoints, records, wishes
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
-from dayfly.control.exchange import flag, read_json, rfc3339, serve
+from dayfly.control.exchange import flag, page, read_json, rfc3339, serve
 from dayfly.control.records import Record
 from dayfly.control.store import again
 from dayfly.plan.reasons import Reason
@@ -82,10 +82,15 @@ class Sandboxes:
             terms = labels.selector(request.query_params.getlist("label"))
         except SpecError as fault:
             raise ApiError(400, f"query parameter label: {fault}") from None
-        found = await self._store.of(auth.caller(request).org).read(records.living)
+        after = request.query_params.get("after", "")
+        found = await self._store.of(auth.caller(request).org).read(lambda rows: records.living(rows, after))
         shown = [record for record in found if labels.takes(terms, record.spec.labels) and not self._has_ended(record)]
-        told = await self.told(shown)
-        return [self._wire(record, told[record.uid]) for record in shown]
+        return list((await self.shown(page(request, shown))).values())
+
+    async def shown(self, records_: Sequence[Record]) -> dict[str, dict[str, Any]]:
+        """Sandboxes as clients know them, by name."""
+        told = await self.told(records_)
+        return {record.name: self._wire(record, told[record.uid]) for record in records_}
 
     async def get(self, request: Request) -> Any:
         return await self._shown(await self._get(request))

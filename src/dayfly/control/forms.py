@@ -1,0 +1,286 @@
+"""What goes over the API, as types: for the document that describes it, and for the test that holds answers against it.
+
+Wishes are read by `spec.documents`, which says more of a mistake than a schema can; here stands only their outer form.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Time = str
+"""RFC 3339."""
+RoleWord = Literal["viewer", "member", "admin"]
+
+
+class Form(msgspec.Struct, rename="camel", kw_only=True):
+    """A JSON object; what has a default may be left out."""
+
+
+class Nothing(Form):
+    """Done."""
+
+
+class Error(Form):
+    """Why something was not done; nothing was changed, where the sentence does not say otherwise."""
+
+    error: str
+    requestId: str  # noqa: N815 # as it is written
+
+
+class Document(Form):
+    """An OpenAPI document."""
+
+    openapi: str
+    info: dict[str, Any]
+    paths: dict[str, Any]
+    components: dict[str, Any]
+    servers: list[dict[str, Any]] = []
+
+
+class Health(Form):
+    version: str
+    ok: bool
+
+
+class ReasonMeaning(Form):
+    reason: str
+    of: str
+    tone: str
+    meaning: str
+
+
+class Organisation(Form):
+    name: str
+    display_name: str
+
+
+class User(Form):
+    role: RoleWord
+
+
+class Organisations(Form):
+    orgs: list[Organisation]
+    user: User
+    feature_flags: dict[str, bool]
+
+
+class OperatorVersion(Form):
+    version: str
+
+
+class Cluster(Form):
+    name: str
+    created_at: Time
+    operator: OperatorVersion
+    cluster_config: dict[str, Any]
+
+
+class ClusterToken(Form):
+    """`token` is in the answer that makes it, and nowhere else."""
+
+    id: str
+    masked_value: str
+    created_at: Time
+    status: dict[str, str]
+    token: str = ""
+
+
+class NewKey(Form):
+    name: str
+    role: RoleWord
+    expires_in_seconds: int | None = None
+
+
+class Key(Form):
+    """`key` is in the answer that makes it, and nowhere else."""
+
+    id: str
+    name: str
+    role: RoleWord
+    created_at: Time
+    created_by: str
+    expires_at: Time = ""
+    last_used_at: Time = ""
+    key: str = ""
+
+
+class AuditEntry(Form):
+    number: int
+    at: int
+    key: str
+    name: str
+    program: str
+    action: str
+    object: str
+    spec: str
+    previous: str
+    digest: str
+
+
+class AuditHead(Form):
+    number: int
+    digest: str
+
+
+class AuditPage(Form):
+    entries: list[AuditEntry]
+    head: AuditHead
+
+
+class NewPlugin(Form):
+    spec: dict[str, Any]
+    name: str = ""
+
+
+class Plugin(Form):
+    name: str
+    spec: dict[str, Any]
+    created_at: Time
+    updated_at: Time
+    status: dict[str, Any]
+
+
+class NewBaseline(Form):
+    kind: Literal["Deployment"]
+    name: str
+    command: list[str]
+    namespace: str = "default"
+    env: dict[str, str] = {}
+    port: int | None = None
+    workdir: str = ""
+
+
+class Baseline(NewBaseline):
+    created_at: Time = ""
+    updated_at: Time = ""
+
+
+class Seconds(Form):
+    seconds: int
+
+
+class NewSandbox(Form):
+    spec: dict[str, Any]
+    name: str = ""
+    lease: Seconds | None = None
+
+
+class SandboxStatus(Form):
+    ready: bool
+    reason: str
+    message: str
+    unserved: list[str] = []
+    scheduled_delete_time: Time = ""
+
+
+class Sandbox(Form):
+    name: str
+    routing_key: str
+    created_at: Time
+    updated_at: Time
+    spec: dict[str, Any]
+    endpoints: list[dict[str, Any]]
+    status: SandboxStatus
+    warnings: list[str] = []
+
+
+class WhyAbandon(Form):
+    reason: str
+
+
+class Units(Form):
+    unit: str = ""
+
+
+class RetriedUnit(Form):
+    unit: str
+    attempt: int
+
+
+class Retried(Form):
+    retried: list[RetriedUnit]
+
+
+class Until(Form):
+    seconds: int
+    until: Time
+
+
+class Report(Form):
+    """Without `phase` and what belongs to it for one of which nobody knows any more."""
+
+    uid: str
+    name: str
+    cluster: str
+    routing_key: str
+    version: int
+    endpoints: list[dict[str, Any]]
+    phase: str = ""
+    ready: bool = False
+    reason: str = ""
+    message: str = ""
+    done: int = 0
+    total: int = 0
+    units: list[dict[str, Any]] = []
+
+
+class Blocker(Form):
+    """Empty for nothing."""
+
+    subject: str = ""
+    reason: str = ""
+    message: str = ""
+    since: int = 0
+    next: str = ""
+    because: list[dict[str, Any]] = []
+
+
+class Output(Form):
+    resource: str
+    step: str
+    output: str
+    value: str
+    encoding: Literal["utf-8", "base64"]
+    sensitive: bool
+
+
+class Attempt(Form):
+    unit: str
+    attempt: int
+    size: int
+    sealed: bool
+
+
+class LogPiece(Form):
+    unit: str
+    attempt: int
+    offset: int
+    next: int
+    sealed: bool
+    data: str
+    encoding: Literal["utf-8", "base64"]
+
+
+class LogLine(Form):
+    message: str
+
+
+class ContainerLog(Form):
+    container: str
+    logs: list[LogLine]
+
+
+class Move(Form):
+    seq: int
+    at: int
+    unit: str
+    attempt: int
+    move: str
+    reason: str
+    message: str
+
+
+class Events(Form):
+    """Server-sent events, not JSON."""

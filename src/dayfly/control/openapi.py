@@ -1,0 +1,81 @@
+"""The API described by itself: an OpenAPI 3.1 document, made out of the table of addresses."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from dayfly.control import forms
+from dayfly.control.routes import API, ROUTES, Operation
+
+_AT = "#/components/schemas/{name}"
+
+
+def document(version: str) -> dict[str, Any]:
+    """All addresses with their methods, roles, queries, bodies and answers."""
+    operations = [each for methods in ROUTES.values() for each in methods.values()]
+    types = {
+        forms.Error,
+        *(_type(each.answer) for each in operations),
+        *(each.body for each in operations if each.body),
+    }
+    _, schemas = msgspec.json.schema_components(sorted(types, key=lambda each: str(each.__name__)), ref_template=_AT)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Dayfly", "version": version},
+        "servers": [{"url": API}],
+        "paths": {
+            path: {"parameters": _named(path)} | {method.lower(): _operation(path, method, each) for method, each in of}
+            for path, of in ((path, list(methods.items())) for path, methods in ROUTES.items())
+        },
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "key": {"type": "apiKey", "in": "header", "name": "signadot-api-key"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+            },
+        },
+    }
+
+
+def _operation(path: str, method: str, operation: Operation) -> dict[str, Any]:
+    words = [method.lower(), *re.findall(r"\w+", path)]
+    found: dict[str, Any] = {
+        "operationId": "-".join(words),
+        "summary": operation.says,
+        "responses": {
+            "200": {"description": "Done.", "content": _content(operation.answer)},
+            "default": {"description": "Refused.", "content": _content(forms.Error)},
+        },
+        "security": [{"key": []}, {"bearer": []}] if operation.role else [],
+    }
+    if operation.role:
+        found["x-dayfly-role"] = operation.role.word
+    if operation.query:
+        found["parameters"] = [
+            {"name": name, "in": "query", "schema": {"type": type_}} for name, type_ in operation.query.items()
+        ]
+    if operation.body is not None:
+        found["requestBody"] = {"required": True, "content": _content(operation.body)}
+    return found
+
+
+def _named(path: str) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", path)
+    ]
+
+
+def _content(form: Any) -> dict[str, Any]:
+    if form is forms.Events:
+        return {"text/event-stream": {"schema": {"type": "string"}}}
+    one = {"$ref": _AT.format(name=_type(form).__name__)}
+    return {"application/json": {"schema": {"type": "array", "items": one} if isinstance(form, list) else one}}
+
+
+def _type(form: Any) -> Any:
+    """A list of one form stands for a list of such."""
+    return form[0] if isinstance(form, list) else form

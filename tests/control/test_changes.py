@@ -1,0 +1,119 @@
+"""Live changes: everything as it stands, then each change, and for who comes back what it has missed."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+
+import pytest
+
+from control import wishes
+from control.client import KEY, ORG
+from dayfly.control import changes, exchange
+from dayfly.plan.reasons import Reason
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    monkeypatch.setattr(changes, "LOOK_S", 0.02)
+
+
+class Listener:
+    """Reads one event after the other."""
+
+    def __init__(self, response):
+        self.response = response
+
+    def next(self):
+        """The id, kind and data of the next one."""
+        found = {}
+        while line := self.response.readline().decode().rstrip("\n"):
+            name, _, value = line.partition(": ")
+            found[name] = value
+        if not found:
+            return None
+        return found.get("id", ""), found.get("event"), json.loads(found.get("data", "null"))
+
+    def until(self, kind):
+        """The next of that kind; what comes before is passed over."""
+        while (found := self.next()) is not None:
+            if found[1] == kind:
+                return found
+        raise AssertionError("it has ended")
+
+
+def uid_of(host, name):
+    (uid,) = [uid for uid, offer in host.offers.items() if offer.name == name]
+    return uid
+
+
+@contextlib.contextmanager
+def listening(client, path="changes", last="", key=KEY):
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=40)
+    connection.request("GET", f"{ORG}/{path}", headers={"signadot-api-key": key, "Last-Event-ID": last})
+    response = connection.getresponse()
+    assert (response.status, response.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    try:
+        yield Listener(response)
+    finally:
+        response.close()
+        connection.close()
+
+
+def test_everything_and_then_each_change(client, host):
+    client.put("sandboxes/sb1", wishes.empty())
+    with listening(client) as listener:
+        _, kind, data = listener.next()
+        assert (kind, data["name"], data["status"]["ready"]) == ("changed", "sb1", True)
+        assert listener.next()[1:] == ("synced", {})
+        client.put("sandboxes/sb2", wishes.empty(labels={"a": "b"}))
+        _, _, data = listener.until("changed")
+        while data["status"]["ready"] is False:
+            _, _, data = listener.until("changed")
+        assert (data["name"], data["spec"]["labels"]) == ("sb2", {"a": "b"})
+        assert data == client.get("sandboxes/sb2")
+        host.say(uid_of(host, "sb1"), ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")
+        assert listener.until("changed")[2]["status"]["message"] == "db/make runs"
+        uid = uid_of(host, "sb1")
+        client.delete("sandboxes/sb1")
+        host.finish(uid)
+        client.call("GET", "sandboxes/sb1")
+        assert listener.until("deleted")[2] == {"name": "sb1"}
+
+
+def test_one_sandboxs_changes_are_its_own(client, host):
+    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb2", wishes.empty())
+    assert client.call("GET", "sandboxes/none/changes").status == 404
+    with listening(client, "sandboxes/sb2/changes") as listener:
+        assert listener.next()[2]["name"] == "sb2"
+        assert listener.next()[1] == "synced"
+        client.put("sandboxes/sb1", wishes.empty(labels={"a": "b"}))
+        client.put("sandboxes/sb2", wishes.empty(labels={"a": "c"}))
+        assert listener.next()[2]["spec"]["labels"] == {"a": "c"}
+
+
+def test_who_comes_back_is_given_what_it_has_missed(client):
+    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb2", wishes.empty())
+    with listening(client) as listener:
+        last, _, _ = listener.until("synced")
+    client.put("sandboxes/sb2", wishes.empty(labels={"a": "b"}))
+    with listening(client, last=last) as listener:
+        _, kind, data = listener.next()
+        assert (kind, data["name"], data["spec"]["labels"]) == ("changed", "sb2", {"a": "b"})
+    for unknown in ("elsewhere-7", "x", last.rpartition("-")[0] + "-99"):
+        with listening(client, last=unknown) as listener:
+            assert listener.next()[1:] == ("reset", {})
+            assert [listener.next()[2]["name"] for _ in range(2)] == ["sb1", "sb2"]
+
+
+def test_a_stream_ends_once_its_key_is_revoked(client, monkeypatch):
+    monkeypatch.setattr(exchange, "LOOK_AGAIN_S", 0.05)
+    made = client.call("POST", "keys", {"name": "a", "role": "viewer"}).json
+    with listening(client, key=made["key"]) as listener:
+        assert listener.next()[1] == "synced"
+        client.delete(f"keys/{made['id']}")
+        with contextlib.suppress(http.client.IncompleteRead, ConnectionError):
+            assert listener.next() is None
