@@ -25,6 +25,12 @@ def test_the_page_on_the_command_line_shows_what_it_prints(person: Person):
     assert not found, "\n".join(found)
 
 
+@pytest.mark.slow
+def test_the_page_on_the_server_shows_what_it_prints(person: Person):
+    found = person.follow(DOCS / "server.md")
+    assert not found, "\n".join(found)
+
+
 def test_every_test_that_the_page_on_security_names_is_there():
     """And each defence that is taken out between tenants is held by one that is named."""
     page = (DOCS / "security.md").read_text()
@@ -48,7 +54,8 @@ def every_command() -> list[str]:
 
 @pytest.mark.parametrize("name", every_command())
 def test_every_command_is_shown(name: str):
-    typed = "\n".join(command.text for command in commands(DOCS / "cli.md") if command.shown is not None)
+    pages = [*commands(DOCS / "cli.md"), *commands(DOCS / "server.md")]
+    typed = "\n".join(command.text for command in pages if command.shown is not None)
     assert re.search(rf"^dayfly {name}\b", typed, re.MULTILINE)
 
 

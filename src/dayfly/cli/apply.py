@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("apply")
+@options.server
 @options.files()
 @options.sets
 @options.wait

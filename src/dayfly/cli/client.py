@@ -13,6 +13,9 @@ from dayfly.cli.home import Home
 
 ORGANISATION = "local"
 CLUSTER = "local"
+UNAUTHORIZED = 401
+SERVER = "dayfly.server"
+"""Where the command line's context has the name of `--server`."""
 TIMEOUT = 30
 """Seconds after which a server that says nothing counts as gone. Long polls ask for less."""
 
@@ -31,22 +34,43 @@ class ApiError(CliError):
 
 
 class Address(NamedTuple):
-    """Where a server listens and the key it takes."""
+    """Where a server listens, the key it takes, whose it is, and its name for `--server`; empty for the home's own."""
 
     url: str
     key: str
+    org: str = ORGANISATION
+    name: str = ""
 
 
 def find(home: Home | None = None) -> Address | None:
     """Where the server of this home should be; None if no server runs there.
 
-    `DAYFLY_URL` and `DAYFLY_API_KEY` come before the home's own files.
+    `--server` comes first, then `DAYFLY_URL`, `DAYFLY_ORG` and `DAYFLY_API_KEY`, then the home's own files.
     """
     home = home or Home.find()
+    if name := named():
+        from dayfly.cli import servers
+
+        known = servers.get(home, name)
+        return Address(known.url, known.key, known.org, name)
     url = os.environ.get("DAYFLY_URL") or home.read(home.url)
     if not url:
         return None
-    return Address(url.rstrip("/"), os.environ.get("DAYFLY_API_KEY") or home.read(home.key))
+    key = os.environ.get("DAYFLY_API_KEY") or home.read(home.key)
+    return Address(url.rstrip("/"), key, os.environ.get("DAYFLY_ORG") or ORGANISATION)
+
+
+def named() -> str:
+    """The server that the command line names with `--server`; empty for none."""
+    import click
+
+    context = click.get_current_context(silent=True)
+    return str(context.meta.get(SERVER) or "") if context else ""
+
+
+def is_elsewhere() -> bool:
+    """Whether the command line or the environment names the server, and not the home."""
+    return bool(named() or os.environ.get("DAYFLY_URL"))
 
 
 class Client:
@@ -75,23 +99,23 @@ class Client:
         address = find(home)
         if address is None:
             raise CliError(Exit.NO_SERVER, f"no server runs in {home.path}", _START)
-        return cls(address, home=None if os.environ.get("DAYFLY_URL") else home)
+        return cls(address, home=None if is_elsewhere() else home)
 
     def get(self, *path: str, **query: object) -> Any:
         """GET below the organisation."""
-        return self.request("GET", _below(path), query)
+        return self.request("GET", self._below(path), query)
 
     def put(self, *path: str, body: Any) -> Any:
         """PUT below the organisation."""
-        return self.request("PUT", _below(path), {}, body)
+        return self.request("PUT", self._below(path), {}, body)
 
     def post(self, *path: str, body: Any) -> Any:
         """POST below the organisation."""
-        return self.request("POST", _below(path), {}, body)
+        return self.request("POST", self._below(path), {}, body)
 
     def delete(self, *path: str, **query: object) -> Any:
         """DELETE below the organisation."""
-        return self.request("DELETE", _below(path), query)
+        return self.request("DELETE", self._below(path), query)
 
     def health(self) -> Any:
         """`{version, ok}`; needs no key."""
@@ -117,6 +141,14 @@ class Client:
     def close(self) -> None:
         """Let go of the connection."""
         self._connection.close()
+
+    @property
+    def _start(self) -> str:
+        return "ask whoever runs it" if self.address.name else _START
+
+    def _below(self, path: tuple[str, ...]) -> str:
+        parts = [self.address.org, *path]
+        return "/".join(["/api/v2/orgs", *(quote(part, safe="@") for part in parts)])
 
     def _exchange(self, method: str, target: str, data: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
         reused = self._connection.sock is not None
@@ -146,7 +178,7 @@ class Client:
         except OSError as fault:
             self._connection.close()
             reason = (fault.strerror or str(fault)).lower()
-            raise CliError(Exit.NO_SERVER, f"no server answers at {self.address.url} ({reason})", _START) from None
+            raise CliError(Exit.NO_SERVER, f"no server answers at {self.address.url} ({reason})", self._start) from None
         except BaseException:  # a signal, in the middle of it: the rest of the answer is not that of the next request
             self._connection.close()
             raise
@@ -160,6 +192,9 @@ class Client:
             return content
         error = content.get("error") if isinstance(content, dict) else None
         fault = ApiError(status, str(error or f"the server answered {status} without giving a reason"))
+        if fault.code == Exit.DENIED and self.address.name:
+            again = f"log in again with: dayfly login {self.address.url} --name {self.address.name}"
+            fault.advice = again if status == UNAUTHORIZED else "ask an admin of the organisation for another key"
         if fault.code == Exit.DENIED and self._home is not None:
             from dayfly.cli import lock
 
@@ -170,6 +205,8 @@ class Client:
 
     def _silent(self, problem: str) -> CliError:
         advice = "see server.log in its home, or restart it with: dayfly down; dayfly up"
+        if self.address.name:
+            advice = "ask whoever runs it"
         return CliError(Exit.NO_SERVER, f"the server at {self.address.url} {problem}", advice)
 
 
@@ -194,7 +231,3 @@ def _connection(address: Address, timeout: float) -> http.client.HTTPConnection:
         return kind(host, parts.port, timeout=timeout)
     except ValueError:
         raise CliError(Exit.USAGE, f"{address.url!r} has no usable port", "write http://host:port") from None
-
-
-def _below(path: tuple[str, ...]) -> str:
-    return "/".join(["/api/v2/orgs", ORGANISATION, *(quote(part, safe="@") for part in path)])

@@ -53,6 +53,15 @@ def a_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 @_offering
+def servers(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # all of the home
+    """Names of servers that somebody has logged in to."""
+    from dayfly.cli import servers as known
+    from dayfly.cli.home import Home
+
+    return known.names(Home.find())
+
+
+@_offering
 def sandboxes(ctx: click.Context) -> Iterable[str]:
     """Names of sandboxes."""
     return [one["name"] for one in _ask(ctx, "sandboxes")]

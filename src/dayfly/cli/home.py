@@ -38,6 +38,16 @@ class Home(NamedTuple):
         return self.path / "url"
 
     @property
+    def servers(self) -> Path:
+        """Other servers that somebody has logged in to, with their keys; readable by its owner alone."""
+        return self.path / "servers"
+
+    @property
+    def server_store(self) -> Path:
+        """The database of `dayfly server`, where no other is named."""
+        return self.path / "server.db"
+
+    @property
     def store(self) -> Path:
         """The control plane's database."""
         return self.path / "control.db"
@@ -56,7 +66,7 @@ class Home(NamedTuple):
         self.check()
         try:
             with file.open(encoding="utf-8", errors="replace") as source:
-                _check(str(file), os.fstat(source.fileno()), secret=file == self.key)
+                _check(str(file), os.fstat(source.fileno()), secret=file in (self.key, self.servers))
                 return source.read().strip()
         except FileNotFoundError:
             return ""

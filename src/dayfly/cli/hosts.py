@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import installed
+from dayfly.cli import client, installed
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.port import Standing
 from dayfly.spec import names
@@ -28,6 +28,8 @@ def find(context: str | None, namespace: str | None) -> Host:
         CliError: it cannot be reached.
     """
     if context is not None:
+        if client.named():
+            raise CliError(Exit.USAGE, "--server and --context name two different places", "give one of them")
         try:
             from dayfly.cli.cluster import Cluster
         except ImportError as error:
@@ -38,18 +40,15 @@ def find(context: str | None, namespace: str | None) -> Host:
         return cluster
     if namespace is not None:
         raise CliError(Exit.USAGE, "a namespace is part of a cluster", "name the cluster too, with --context NAME")
-    from dayfly.cli.client import Client
-
-    return Served(Client.open())
+    return Served(client.Client.open())
 
 
 class Served:
-    """The server of this home."""
-
-    flags = ""
+    """The server of this home, or one that somebody has logged in to."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.flags = f" --server {client.address.name}" if client.address.name else ""
 
     def sandboxes(self) -> list[Standing]:
         return [self._standing(each) for each in self._client.get("sandboxes")]

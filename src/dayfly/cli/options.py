@@ -80,13 +80,28 @@ labels: Decorator = click.option(
 )
 
 
+def _remember(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta["dayfly.server"] = value
+
+
+server: Decorator = click.option(
+    "--server",
+    metavar="NAME",
+    expose_value=False,
+    callback=_remember,
+    shell_complete=_later("servers"),
+    help="Ask this server, to which `dayfly login` has logged in.",
+)
+
+
 def a_file(*names: str, help: str) -> Decorator:  # noqa: A002 # click's own word
     """An option that takes files."""
     return click.option(*names, multiple=True, metavar="FILE", shell_complete=_later("a_file"), help=help)
 
 
 def cluster(command: Any) -> Any:
-    """`--context` and `-n`: ask a Kubernetes cluster and not the server of the home."""
+    """`--server`, `--context` and `-n`: ask another server, or a Kubernetes cluster, and not the server of the home."""
     where = click.option(
         "--context",
         metavar="NAME",
@@ -94,7 +109,7 @@ def cluster(command: Any) -> Any:
         help="Ask the cluster of this context of the kubeconfig.",
     )
     within = click.option("-n", "--namespace", metavar="NAME", help="Of that cluster; the context's own by default.")
-    return where(within(command))
+    return server(where(within(command)))
 
 
 def files(*, required: bool = True) -> Decorator:

@@ -21,6 +21,7 @@ def command() -> None:
 
 
 @command.command("apply")
+@options.server
 @options.files()
 @options.sets
 @options.output
@@ -36,6 +37,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> 
 
 
 @command.command("get")
+@options.server
 @options.named("name", "plugins", metavar="NAME[@VERSION]")
 @options.output
 def get(name: str, output: str | None) -> None:
@@ -67,6 +69,7 @@ def get(name: str, output: str | None) -> None:
 
 
 @command.command("list")
+@options.server
 @click.option("-A", "--all-versions", is_flag=True, help="Every version, not only the highest.")
 @options.output
 def list_(all_versions: bool, output: str | None) -> None:
@@ -82,6 +85,7 @@ def list_(all_versions: bool, output: str | None) -> None:
 
 
 @command.command("delete")
+@options.server
 @options.named("name", "plugins", metavar="NAME[@VERSION]", required=False)
 @options.files(required=False)
 @options.sets

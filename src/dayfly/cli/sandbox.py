@@ -19,6 +19,7 @@ def command() -> None:
 
 
 @command.command("apply")
+@options.server
 @options.files()
 @options.sets
 @options.wait
@@ -40,6 +41,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: fl
 
 
 @command.command("get")
+@options.server
 @options.named("name", "sandboxes")
 @options.output
 def get(name: str, output: str | None) -> None:
@@ -48,6 +50,7 @@ def get(name: str, output: str | None) -> None:
 
 
 @command.command("list")
+@options.server
 @options.labels
 @options.output
 def list_(labels: tuple[str, ...], output: str | None) -> None:
@@ -65,6 +68,7 @@ def list_(labels: tuple[str, ...], output: str | None) -> None:
 
 
 @command.command("delete")
+@options.server
 @options.named("name", "sandboxes", required=False)
 @options.files(required=False)
 @options.sets

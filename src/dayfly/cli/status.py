@@ -26,6 +26,7 @@ _ORDER = ("stuck", "unknown", "failed", "deleting", "starting", "ready")
 
 
 @click.command("status")
+@options.server
 @options.output
 def command(output: str | None) -> None:
     """Show the state of the server and all sandboxes, trouble first."""

@@ -42,6 +42,11 @@ _VERBS = {
     "with": "Provision a plugin, run a command with its outputs, clean up.",
     "retry": "Retry at once what is waiting to be retried.",
     "abandon": "Give up a sandbox's cleanup, for a reason that is recorded.",
+    "server": "Run a server for many people and clusters.",
+    "login": "Keep a server's address and key, for --server NAME.",
+    "key": "Create, list and delete API keys.",
+    "cluster": "Add, list and remove clusters, and the tokens of their agents.",
+    "audit": "Show or check who changed what.",
     "operator": "Run the operator of a Kubernetes cluster.",
     "completion": "Print the completion script of a shell.",
 }
@@ -63,6 +68,8 @@ _MEANT = {
     "stop": "down",
 }
 """What those mean by a word who know it from elsewhere."""
+# `with` is a word of the language, and the others are names of modules that verbs share: an underscore stands behind.
+_TAKEN = frozenset({"with", "server", "cluster"})
 _ALIASES = {"sb": "sandbox", "rp": "plugin", "resourceplugin": "plugin"}
 
 
@@ -82,8 +89,7 @@ class LazyGroup(click.Group):
         name = self.aliases.get(cmd_name, cmd_name)
         if name not in self.modules:
             return None
-        # `with` is a word of the language, so its module has an underscore behind it.
-        module = importlib.import_module(f"dayfly.cli.{name}_" if name == "with" else f"dayfly.cli.{name}")
+        module = importlib.import_module(f"dayfly.cli.{name}_" if name in _TAKEN else f"dayfly.cli.{name}")
         command: click.Command = module.command
         return command
 

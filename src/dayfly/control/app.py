@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import uvicorn
 from starlette.applications import Starlette
@@ -19,11 +19,12 @@ from dayfly.control.changes import Changes
 from dayfly.control.clusters import Clusters
 from dayfly.control.connections import BoundedHttp
 from dayfly.control.errors import ApiError
-from dayfly.control.exchange import AuthMiddleware, refuse
+from dayfly.control.exchange import AuthMiddleware, Secure, refuse
 from dayfly.control.host_sync import HostSync
 from dayfly.control.keys import ApiKeys, StoredKeys
 from dayfly.control.link import Links
 from dayfly.control.plugins import Plugins
+from dayfly.control.rate import Rate
 from dayfly.control.reports import Reports
 from dayfly.control.routes import API
 from dayfly.control.sandboxes import Sandboxes
@@ -51,6 +52,8 @@ def create_app(
     keys: Keys | None = None,
     version: str,
     loopback: bool = True,
+    tls: bool = False,
+    rate: float = 0,
 ) -> Starlette:
     """The API over a store and the hosts that do the work.
 
@@ -61,6 +64,8 @@ def create_app(
         keys: Knows keys beside those that the store holds.
         version: Of this server, for those who ask.
         loopback: Whether it listens on loopback alone; then requests that call it by another name are refused.
+        tls: Whether it is served by TLS.
+        rate: How many requests a second each key may make; 0 for any number.
     """
     links = Links()
     links.add(org, hosts)
@@ -91,8 +96,9 @@ def create_app(
                 await keeping
 
     stored = StoredKeys(store)
-    auth = Middleware(AuthMiddleware, keys=First(keys, stored) if keys else stored, loopback=loopback)
-    app = Starlette(routes=routes, middleware=[auth], lifespan=keep)
+    known = First(keys, stored) if keys else stored
+    auth = Middleware(AuthMiddleware, keys=known, loopback=loopback, rate=Rate(rate) if rate else None)
+    app = Starlette(routes=routes, middleware=[Middleware(Secure), auth] if tls else [auth], lifespan=keep)
     app.router.default = _Nowhere()  # no pattern of a route has a line's end in it
     app.state.closing = closing
     app.state.sync = sync
@@ -125,12 +131,27 @@ async def prepare(app: Starlette) -> None:
     await sync.hand_over_baselines()
 
 
-async def serve(app: Starlette, sockets: list[socket.socket], *, stop: asyncio.Event | None = None) -> None:
+class Certificate(NamedTuple):
+    """The files of a certificate, with those that lead to its root, and of its key."""
+
+    chain: str
+    key: str
+
+
+async def serve(
+    app: Starlette,
+    sockets: list[socket.socket],
+    *,
+    stop: asyncio.Event | None = None,
+    certificate: Certificate | None = None,
+) -> None:
     """Serve an application of `create_app` until `stop` is set, or this task is cancelled; then end gracefully.
 
     Signals are the caller's business. The sockets are bound and listening; they are closed at the end.
     """
-    await _serve(app, sockets, stop or asyncio.Event(), ending=app.state.closing.set, lifespan="on")
+    await _serve(
+        app, sockets, stop or asyncio.Event(), ending=app.state.closing.set, lifespan="on", certificate=certificate
+    )
 
 
 async def serve_beside(app: ASGIApp, sockets: list[socket.socket], *, stop: asyncio.Event) -> None:
@@ -145,6 +166,7 @@ async def _serve(
     *,
     ending: Callable[[], None],
     lifespan: Literal["on", "off"],
+    certificate: Certificate | None = None,
 ) -> None:
     config = uvicorn.Config(
         app,
@@ -155,6 +177,8 @@ async def _serve(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
+        ssl_certfile=certificate.chain if certificate else None,
+        ssl_keyfile=certificate.key if certificate else None,
     )
     for sock in sockets:
         if sock.family in (socket.AF_INET, socket.AF_INET6):

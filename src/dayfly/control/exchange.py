@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from dayfly.control.auth import Caller, Keys
+    from dayfly.control.rate import Rate
 
     Handler = Callable[[Request], Awaitable[Any]]
 
@@ -33,6 +34,7 @@ T = TypeVar("T")
 
 MAX_BODY_BYTES = 1 << 20
 LONGEST_WAIT_S = 30.0
+HSTS = b"max-age=31536000"
 # How often it is looked at whether the key of a request that takes long is still good.
 LOOK_AGAIN_S = 2.0
 
@@ -96,9 +98,11 @@ class AuthMiddleware:
         app: What lies behind. It finds the caller in the request.
         keys: Whose a key is.
         loopback: Whether only this machine's own programs are served: then a request must call us by a loopback name.
+        rate: How many requests each key may make.
     """
 
-    def __init__(self, app: ASGIApp, *, keys: Keys, loopback: bool) -> None:
+    def __init__(self, app: ASGIApp, *, keys: Keys, loopback: bool, rate: Rate | None = None) -> None:
+        self._rate = rate
         self._app = app
         self._keys = keys
         self._open = frozenset(
@@ -156,7 +160,25 @@ class AuthMiddleware:
         caller = await self._keys.caller(auth.key_of(request.headers))
         if caller is None:
             raise _no_key()
+        if self._rate is not None and (wait := self._rate.take(caller.org, caller.key_id)):
+            text = f"too many requests with the key {caller.key_id}; come again in {wait} s"
+            raise ApiError(429, text, {"Retry-After": str(wait)})
         return caller
+
+
+class Secure:
+    """Has browsers come by TLS alone from now on."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_word(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"strict-transport-security", HSTS)]
+            await send(message)
+
+        await self._app(scope, receive, with_word)
 
 
 def _no_key() -> ApiError:

@@ -1,0 +1,95 @@
+"""`dayfly cluster`: the clusters of an organisation, and the tokens with which their agents connect."""
+
+from __future__ import annotations
+
+import click
+
+from dayfly.cli import options, show
+from dayfly.cli.client import Client
+
+
+@click.group("cluster")
+def command() -> None:
+    """Add, list and remove clusters, and the tokens of their agents."""
+
+
+@command.command("add")
+@options.server
+@click.argument("name")
+def add(name: str) -> None:
+    """Add a cluster for its agent to connect; one that is there stays as it is."""
+    Client.open().put("clusters", name, body={})
+    show.talk(f'Cluster "{name}" is there. Its agent needs a token: dayfly cluster token create {name}')
+
+
+@command.command("list")
+@options.server
+@options.output
+def list_(output: str | None) -> None:
+    """List all clusters."""
+    found = Client.open().get("clusters")
+    if output:
+        show.emit(found, output)
+    elif found:
+        rows = [(each["name"], each["createdAt"], each["operator"]["version"] or "-") for each in found]
+        show.table(("NAME", "CREATED", "OPERATOR"), rows)
+    else:
+        show.talk("There are no clusters; add one with: dayfly cluster add NAME")
+
+
+@command.command("remove")
+@options.server
+@click.argument("name")
+def remove(name: str) -> None:
+    """Remove a cluster that no sandbox is for, and its tokens."""
+    Client.open().delete("clusters", name)
+    show.talk(f'Removed cluster "{name}".')
+
+
+@command.group("token")
+def token() -> None:
+    """Create, list and delete the tokens with which a cluster's agent connects."""
+
+
+@token.command("create")
+@options.server
+@click.argument("cluster")
+@options.output
+def create(cluster: str, output: str | None) -> None:
+    """Make a token and print it: it is shown this once."""
+    made = Client.open().post("clusters", cluster, "tokens", body={})
+    if output:
+        show.emit(made, output)
+        return
+    show.talk(f'Made the token {made["id"]} of cluster "{cluster}". Nobody can show it again:')
+    show.line(made["token"])
+
+
+@token.command("list")
+@options.server
+@click.argument("cluster")
+@options.output
+def list_tokens(cluster: str, output: str | None) -> None:
+    """List a cluster's tokens, without their secrets."""
+    found = Client.open().get("clusters", cluster, "tokens")
+    if output:
+        show.emit(found, output)
+    elif found:
+        rows = []
+        for each in found:
+            seen = each["status"]
+            at, ip = seen.get("lastConnectedAt", "never"), seen.get("lastConnectedIp", "-")
+            rows.append((each["id"], each["createdAt"], at, ip))
+        show.table(("ID", "CREATED", "LAST CONNECTED", "FROM"), rows)
+    else:
+        show.talk(f"There are no tokens; make one with: dayfly cluster token create {cluster}")
+
+
+@token.command("delete")
+@options.server
+@click.argument("cluster")
+@click.argument("id_", metavar="ID")
+def delete(cluster: str, id_: str) -> None:
+    """Revoke a token: an agent that has it is shut out."""
+    Client.open().delete("clusters", cluster, "tokens", id_)
+    show.talk(f"Revoked the token {id_}.")

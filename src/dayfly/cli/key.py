@@ -1,0 +1,59 @@
+"""`dayfly key`: API keys of an organisation's people and programs."""
+
+from __future__ import annotations
+
+import click
+
+from dayfly.cli import options, show
+from dayfly.cli.client import Client
+
+
+@click.group("key")
+def command() -> None:
+    """Create, list and delete API keys. Only an admin may."""
+
+
+@command.command("create")
+@options.server
+@click.argument("name")
+@click.option(
+    "--role", type=click.Choice(["viewer", "member", "admin"]), default="member", show_default=True, help="What it may."
+)
+@click.option("--expires", type=options.Duration(), metavar="DURATION", help="When it ends, such as 30d; else never.")
+@options.output
+def create(name: str, role: str, expires: float | None, output: str | None) -> None:
+    """Make a key and print it: it is shown this once."""
+    body = {"name": name, "role": role} | ({"expiresInSeconds": int(expires)} if expires else {})
+    made = Client.open().post("keys", body=body)
+    if output:
+        show.emit(made, output)
+        return
+    show.talk(f'Made the key {made["id"]} for "{name}" (role {role}). Nobody can show it again:')
+    show.line(made["key"])
+
+
+@command.command("list")
+@options.server
+@options.output
+def list_(output: str | None) -> None:
+    """List all keys, without their secrets."""
+    found = Client.open().get("keys")
+    if output:
+        show.emit(found, output)
+    elif found:
+        rows = [
+            (each["id"], each["name"], each["role"], each.get("lastUsedAt", "never"), each.get("expiresAt", "never"))
+            for each in found
+        ]
+        show.table(("ID", "NAME", "ROLE", "LAST USED", "EXPIRES"), rows)
+    else:
+        show.talk("There are no keys; make one with: dayfly key create NAME")
+
+
+@command.command("delete")
+@options.server
+@click.argument("id_", metavar="ID")
+def delete(id_: str) -> None:
+    """Revoke a key: within seconds it opens nothing any more."""
+    Client.open().delete("keys", id_)
+    show.talk(f"Revoked the key {id_}.")

@@ -1,0 +1,46 @@
+"""`dayfly login`: the address and key of a server, kept for `--server NAME`."""
+
+from __future__ import annotations
+
+import sys
+from urllib.parse import urlsplit
+
+import click
+
+from dayfly.cli import servers, show
+from dayfly.cli.client import Address, Client
+from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.home import Home
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_LONGEST = 63
+
+
+@click.command("login")
+@click.argument("url")
+@click.option("--name", help="What to call it; the server's own name by default.")
+@click.option("--insecure", is_flag=True, help="Send the key readable to a server without TLS.")
+def command(url: str, name: str | None, insecure: bool) -> None:
+    """Keep a server's address and key, for --server NAME.
+
+    The key is asked for, or read from standard input, and tried before it is kept.
+    """
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        parts, host = urlsplit(""), ""
+    if parts.scheme != "https" and host not in _LOOPBACK and not insecure:
+        message = f"the key would travel readable to {url}"
+        raise CliError(Exit.USAGE, message, "write https://HOST, or give --insecure")
+    name = name or host
+    if not 0 < len(name) <= _LONGEST or not name.isprintable() or " " in name:
+        raise CliError(Exit.USAGE, f"{name!r} is no name for a server", "give another with --name NAME")
+    key = click.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
+    address = Address(f"{parts.scheme}://{parts.netloc}", key.strip(), name=name)
+    client = Client(address)
+    found = client.request("GET", "/api/v2/orgs", {})
+    client.close()
+    org, role = found["orgs"][0]["name"], found["user"].get("role", "")
+    servers.put(Home.find(), name, servers.Server(address.url, org, address.key))
+    show.talk(f'Logged in to {address.url} (organisation "{org}", role {role}); ask it with: --server {name}')

@@ -1,0 +1,206 @@
+"""`dayfly server`: the control plane alone, for many people and clusters. This file only puts it together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import re
+import signal
+import socket
+import ssl
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dayfly.cli import show
+from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.home import Home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dayfly.control.app import Certificate
+    from dayfly.control.store import Store
+
+_LISTEN = "127.0.0.1:7851"
+_ORG = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+_database = click.option(
+    "--database",
+    metavar="URL",
+    envvar="DAYFLY_DATABASE",
+    help="postgresql://USER:PASSWORD@HOST/NAME or sqlite:///PATH; better as $DAYFLY_DATABASE, since others may see "
+    "a command line. Default: server.db in the home.",
+)
+
+
+@click.group("server", invoke_without_command=True)
+@click.option("--listen", metavar="HOST:PORT", default=_LISTEN, show_default=True, help="Port 0 takes a free one.")
+@_database
+@click.option("--tls-cert", metavar="FILE", help="The certificate, and those that lead to its root (PEM).")
+@click.option("--tls-key", metavar="FILE", help="The certificate's key (PEM).")
+@click.option("--plain", is_flag=True, help="Listen without TLS beyond loopback: a proxy in front speaks it.")
+@click.option(
+    "--rate", type=click.FloatRange(0), default=50, show_default=True, help="Requests a second for each key; 0: any."
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    listen: str,
+    database: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    plain: bool,
+    rate: float,
+) -> None:
+    """Run a server for many: organisations, API keys with roles, clusters whose agents dial in.
+
+    It runs nothing itself. Several may share one PostgreSQL. `dayfly server init ORG` makes the first organisation.
+    """
+    if ctx.invoked_subcommand:
+        return
+    host, port = _address(listen)
+    certificate = _certificate(tls_cert, tls_key)
+    if certificate is None and not plain and not _is_loopback(host):
+        message = f"keys would travel readable to {listen}"
+        raise CliError(Exit.USAGE, message, "give --tls-cert and --tls-key, or --plain behind a proxy that speaks TLS")
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    with _opened(database) as store, _listening(host, port) as sock:
+        asyncio.run(_serve(store, sock, certificate, rate, loopback=_is_loopback(host)))
+
+
+@command.command("init")
+@click.argument("org")
+@_database
+def init(org: str, database: str | None) -> None:
+    """Make an organisation, and print the key of its first admin: it is shown this once."""
+    if not _ORG.fullmatch(org):
+        raise CliError(Exit.USAGE, f"{org!r} is no name of an organisation", "write 1 to 63 of a-z, 0-9 and -")
+    from dayfly.control import keys
+    from dayfly.control.store import StoreError
+
+    with _opened(database) as store:
+        try:
+            key = asyncio.run(keys.first(store, org))
+        except StoreError as fault:
+            raise CliError(Exit.FAILED, str(fault)) from None
+    if key is None:
+        message = f'the organisation "{org}" is there already'
+        raise CliError(Exit.FAILED, message, "an admin of it gives out keys with: dayfly key create")
+    show.talk(f'Made the organisation "{org}". This is the key of its first admin; nobody can show it again:')
+    show.line(key)
+
+
+@command.command("migrate")
+@click.argument("revision")
+@_database
+def migrate(revision: str, database: str | None) -> None:
+    """Bring a database that no server uses to another schema, back or forth, such as 0001.
+
+    A server does so by itself when it finds an older one. Going back loses what only the newer one knew.
+    """
+    from dayfly.control.store import Store, StoreError
+
+    try:
+        Store.migrate(_where(database), revision)
+    except StoreError as fault:
+        raise CliError(Exit.FAILED, str(fault)) from None
+    show.talk(f"The database has schema {revision} now.")
+
+
+async def _serve(
+    store: Store, sock: socket.socket, certificate: Certificate | None, rate: float, *, loopback: bool
+) -> None:
+    from dayfly import __version__
+    from dayfly.control import app as control
+
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    tls = certificate is not None
+    app = control.create_app(store, {}, version=__version__, loopback=loopback, tls=tls, rate=rate)
+    serving = asyncio.create_task(control.serve(app, [sock], stop=stop, certificate=certificate))
+    host, port = sock.getsockname()[:2]
+    show.talk(f"dayfly serves at {'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}")
+    await serving
+
+
+def _where(database: str | None) -> str:
+    if database:
+        return database
+    home = Home.find()
+    home.make()
+    return str(home.server_store)
+
+
+@contextlib.contextmanager
+def _opened(database: str | None) -> Iterator[Store]:
+    """The store.
+
+    Raises:
+        CliError: it cannot be opened.
+    """
+    from dayfly.control.store import Store, StoreError
+
+    try:
+        store = Store.open(_where(database))
+    except StoreError as fault:
+        raise CliError(Exit.FAILED, str(fault)) from None
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, colon, port = listen.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65_536):
+        raise CliError(Exit.USAGE, f"{listen!r} is not an address to listen on", "write --listen HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _certificate(chain: str | None, key: str | None) -> Certificate | None:
+    """The files of the certificate, tried once: whoever serves with them would say less of what is wrong.
+
+    Raises:
+        CliError: there is only one of them, or they do not go together.
+    """
+    from dayfly.control.app import Certificate
+
+    if not chain and not key:
+        return None
+    if not (chain and key):
+        raise CliError(Exit.USAGE, "a certificate needs its key", "give both --tls-cert and --tls-key")
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(chain, key)
+    except OSError as fault:
+        reason = getattr(fault, "reason", "") or (fault.strerror or "cannot be read").lower()
+        missing = next((each for each in (chain, key) if not Path(each).is_file()), chain)
+        raise CliError(Exit.USAGE, f"{missing}: {reason}", "give a certificate and its key, both as PEM") from None
+    return Certificate(chain, key)
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(128)
+            yield sock
+    except OSError as fault:
+        reason = (fault.strerror or "cannot be used").lower()
+        raise CliError(Exit.FAILED, f"{host}:{port}: {reason}", "choose another with --listen HOST:PORT") from None

@@ -1,0 +1,65 @@
+"""Other servers than the home's own: where they are, and the keys that `dayfly login` was given for them."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dayfly.cli.exits import CliError, Exit, not_there
+
+if TYPE_CHECKING:
+    from dayfly.cli.home import Home
+
+
+class Server(NamedTuple):
+    """Where a server is, whose key it is, and the key."""
+
+    url: str
+    org: str
+    key: str
+
+
+def get(home: Home, name: str) -> Server:
+    """The server of that name.
+
+    Raises:
+        CliError: nobody has logged in to it.
+    """
+    known = _read(home)
+    found = known.get(name)
+    if found is None:
+        raise not_there(f'no server "{name}" is known here', name, known, "dayfly login URL --name NAME")
+    return Server(found["url"], found["org"], found["key"])
+
+
+def put(home: Home, name: str, server: Server) -> None:
+    """Keep a server by its name, for its owner's eyes alone; one of that name is replaced."""
+    home.make()
+    known = _read(home)
+    known[name] = server._asdict()
+    fresh = home.servers.with_suffix(f".{os.getpid()}")
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(known, file, indent=1)
+        fresh.replace(home.servers)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def names(home: Home) -> list[str]:
+    """All that are known."""
+    return sorted(_read(home))
+
+
+def _read(home: Home) -> dict[str, Any]:
+    text = home.read(home.servers)
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise CliError(Exit.FAILED, f"{home.servers} is damaged", "remove it, and log in again with: dayfly login URL")
+    return found

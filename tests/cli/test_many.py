@@ -1,0 +1,140 @@
+"""A server for many as its administrator and its users have it: TLS, logins, keys, what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import http.client
+import ipaddress
+import json
+import sqlite3
+import ssl
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+
+def certificate(folder):
+    """The files of a certificate for 127.0.0.1, signed by itself, and of its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dayfly")])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    chain, secret = folder / "cert.pem", folder / "key.pem"
+    chain.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    form = serialization.PrivateFormat.PKCS8
+    secret.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    return str(chain), str(secret)
+
+
+@contextlib.contextmanager
+def running(cli, *arguments):
+    """A server of its own, and its address."""
+    server = cli.start("server", "--listen", "127.0.0.1:0", *arguments)
+    said = server.stderr.readline().decode()
+    assert "serves at" in said, said + server.stderr.read().decode()
+    yield said.split()[-1]
+    server.terminate()
+    assert (server.wait(30), server.stderr.read().decode()) == (0, "")
+
+
+def test_keys_travel_by_tls_and_are_kept_for_their_owner_alone(cli, tmp_path):
+    chain, secret = certificate(tmp_path)
+    key = cli("server", "init", "acme").out.strip()
+    again = cli("server", "init", "acme")
+    assert (again.code, again.out) == (1, "")
+    assert "there already" in again.err
+    with running(cli, "--tls-cert", chain, "--tls-key", secret) as url:
+        assert url.startswith("https://")
+        trusting = {"SSL_CERT_FILE": chain}
+        stranger = cli("login", url, "--name", "work", stdin=key)
+        assert stranger.code == 6, "whose certificate nobody knows"
+        wrong = cli("login", url, "--name", "work", stdin=key + "x", **trusting)
+        assert wrong.code == 5
+        assert not (cli.home / "servers").exists(), "it is tried before it is kept"
+        done = cli("login", url, "--name", "work", stdin=key + "\n", **trusting)
+        assert done.code == 0, done.err
+        assert 'organisation "acme", role admin' in done.err
+        assert key not in done.err + done.out
+        assert (cli.home / "servers").stat().st_mode & 0o777 == 0o600
+        made = json.loads(
+            cli("key", "create", "eyes", "--role", "viewer", "-o", "json", "--server", "work", **trusting).out
+        )
+        assert cli("login", url, "--name", "look", stdin=made["key"], **trusting).code == 0
+        refused = cli("cluster", "add", "far", "--server", "look", **trusting)
+        assert refused.code == 5
+        assert "needs the role admin" in refused.err
+        assert "ask an admin of the organisation" in refused.err
+        assert cli("cluster", "add", "far", "--server", "work", **trusting).code == 0
+        assert cli("get", "--server", "look", **trusting).code == 0
+        context = ssl.create_default_context(cafile=chain)
+        connection = http.client.HTTPSConnection(url.removeprefix("https://"), context=context, timeout=20)
+        connection.request("GET", "/api/v2/meta/health")
+        assert connection.getresponse().headers["strict-transport-security"] == "max-age=31536000"
+        connection.close()
+
+        head = cli("audit", "--verify", "--server", "work", **trusting)
+        assert head.code == 0, head.err
+        with contextlib.closing(sqlite3.connect(cli.home / "server.db", isolation_level=None)) as database:
+            database.execute("DELETE FROM audit WHERE number > 3")
+            database.execute("UPDATE audit_heads SET number = 3, digest = (SELECT digest FROM audit WHERE number = 3)")
+        assert cli("audit", "--verify", "--server", "work", **trusting).code == 0, "nobody can tell by itself"
+        since = cli("audit", "--verify", "--since", head.out.strip(), "--server", "work", **trusting)
+        assert since.code == 1
+        assert "is not there any more" in since.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("server", "--listen", "0.0.0.0:0"), 2, "keys would travel readable"),
+        (("server", "--listen", "127.0.0.1"), 2, "write --listen HOST:PORT"),
+        (("server", "--tls-cert", "none.pem"), 2, "give both"),
+        (("server", "--tls-cert", "none.pem", "--tls-key", "none.key"), 2, "none.pem: no such file"),
+        (("server", "--database", "mysql://a:geheim@b/c"), 1, "write sqlite:///PATH or postgresql://"),
+        (("server", "init", "Acme!"), 2, "is no name of an organisation"),
+        (("server", "init", "*"), 2, "is no name of an organisation"),
+        (("server", "migrate", "9999"), 1, "there is no schema 9999"),
+        (("login", "http://example.com"), 2, "would travel readable"),
+        (("sandbox", "list", "--server", "none"), 3, 'no server "none" is known here'),
+        (("get", "--server", "none", "--context", "c"), 2, "name two different places"),
+        (("audit", "--since", "7"), 2, "write what --verify printed"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_to_do(cli, capfd, monkeypatch, arguments, code, says):
+    from dayfly.cli.verbs import run
+
+    monkeypatch.setenv("DAYFLY_HOME", str(cli.home))
+    monkeypatch.chdir(cli.folder)
+    assert run(list(arguments)) == code
+    err = capfd.readouterr().err
+    assert says in err
+    assert "geheim" not in err
+
+
+@pytest.mark.proof
+def test_two_servers_share_a_postgresql(cli):
+    from control import databases
+
+    with databases.postgres() as postgres:
+        where = {"DAYFLY_DATABASE": postgres.fresh()}
+        key = cli("server", "init", "acme", **where).out.strip()
+        with (
+            running(cli, "--database", where["DAYFLY_DATABASE"]) as one,
+            running(cli, "--database", where["DAYFLY_DATABASE"]) as other,
+        ):
+            for name, url in (("one", one), ("other", other)):
+                assert cli("login", url, "--name", name, stdin=key).code == 0
+            assert cli("cluster", "add", "far", "--server", "one").code == 0
+            assert "far" in cli("cluster", "list", "--server", "other").out
+            token = cli("cluster", "token", "create", "far", "--server", "other").out
+            assert token.startswith("acme@")
+            assert cli("audit", "--verify", "--server", "one").code == 0
