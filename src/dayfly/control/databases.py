@@ -27,7 +27,6 @@ CONNECT_S = 10
 LOCK_MS = 10_000
 # What PostgreSQL says of a transaction that could not be carried out as if it were alone, and can if it comes again.
 AGAIN = frozenset({"40001", "40P01"})
-UNIQUE = "23505"
 # Held while the schema is brought up to date: two servers may start at once.
 _MIGRATION_LOCK = 0x64617966
 
@@ -131,10 +130,7 @@ def owner_sees_all(connection: Connection) -> str:
 
 def may_come_again(fault: exc.DBAPIError) -> bool:
     """Whether the transaction failed because of others at the same time alone."""
-    state, diagnosis = getattr(fault.orig, "sqlstate", None), getattr(fault.orig, "diag", None)
-    # Two first entries of a chain at once: neither is wrong, and one of them comes second.
-    chained = state == UNIQUE and getattr(diagnosis, "table_name", "") in ("audit", "audit_heads")
-    return state in AGAIN or chained
+    return getattr(fault.orig, "sqlstate", None) in AGAIN
 
 
 def _sqlite(path: str) -> Engine:
