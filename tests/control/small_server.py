@@ -63,7 +63,7 @@ def mortal_archive(rows, record, now, archive=records.archive):
 
 async def main(home: Path, listener: socket.socket) -> None:
     records.archive = mortal_archive
-    store = Store.open(home / "control.db")
+    store = Store.open(os.environ.get("STORE") or home / "control.db")
     host = Dying(home / "host.json")
     app = create_app(store, {"local": host.end}, keys=auth.single(KEY), version="1")
     print(listener.getsockname()[1], flush=True)

@@ -15,21 +15,22 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from control import wishes
+from control import databases, wishes
 from control.client import Client, serving
 from control.fake_host import FakeHost
-from dayfly.control import app
+from dayfly.control import app, chain
 from dayfly.control.picture import Picture
 
 TESTS = Path(__file__).parent.parent
 
 
 @contextlib.contextmanager
-def server(home, die_at=""):
+def server(home, die_at="", store=""):
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
-    environment = {**os.environ, "DIE_AT": die_at, "PYTHONPATH": paths}
+    environment = {**os.environ, "DIE_AT": die_at, "STORE": store, "PYTHONPATH": paths}
     command = [sys.executable, "-m", "control.small_server", home]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=TESTS)
     try:
@@ -132,6 +133,98 @@ def test_a_server_that_is_killed_at_any_moment_converges(tmp_path):
     offers = known(tmp_path)["offers"]
     assert len(keys) == len(offers) == 7
     assert len({json.loads(offer)["name"] for offer in offers.values()}) == 7
+
+
+class Ledger:
+    """What a client was told is done, and what it never had an answer to."""
+
+    def __init__(self):
+        self.keys, self.plugins, self.clusters = set(), set(), set()
+        self.sandboxes: dict[str, int | None] = {}
+        self.unanswered: set[str] = set()
+
+    def ask(self, client, number):
+        """One request, mixed by its number; an answer is noted, and so is that there was none."""
+        name = f"sb{number % 9}"
+        kinds = (
+            lambda: self._sandbox(client, name, number),
+            lambda: self.keys.add(_done(client, "POST", "keys", {"name": f"k{number}", "role": "viewer"})["id"]),
+            lambda: self._sandbox(client, name, number),
+            lambda: self._plugin(client, f"db@0.0.{number}"),
+            lambda: self._gone(client, name),
+            lambda: self._cluster(client, f"c{number}"),
+        )
+        try:
+            kinds[number % len(kinds)]()
+        except (http.client.HTTPException, ConnectionError):
+            self.unanswered.add(name)
+            raise
+
+    def _sandbox(self, client, name, number):
+        _done(client, "PUT", f"sandboxes/{name}", wishes.empty(labels={"n": str(number)}))
+        self.sandboxes[name] = number
+        self.unanswered.discard(name)
+
+    def _gone(self, client, name):
+        if client.call("DELETE", f"sandboxes/{name}?force=true").status == 200:
+            self.sandboxes[name] = None
+            self.unanswered.discard(name)
+
+    def _plugin(self, client, name):
+        _done(client, "PUT", "resource-plugins/db", wishes.plugin(name))
+        self.plugins.add(name)
+
+    def _cluster(self, client, name):
+        _done(client, "PUT", f"clusters/{name}", None)
+        self.clusters.add(name)
+
+
+def _done(client, method, path, body):
+    answer = client.call(method, path, body)
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("database", databases.BOTH)
+def test_nothing_is_lost_and_nothing_done_twice_amid_a_thousand_requests(tmp_path, request, database, played):
+    store = request.getfixturevalue("postgres").fresh() if database == "postgresql" else ""
+    ledger, numbers, kills = Ledger(), iter(range(1000)), 0
+    while True:
+        with server(tmp_path, store=store) as (client, process):
+            timer = threading.Timer(0.1 + 0.017 * kills, process.kill)
+            timer.start()
+            try:
+                for number in numbers:
+                    ledger.ask(client, number)
+                break
+            except (http.client.HTTPException, ConnectionError):
+                kills += 1
+            finally:
+                timer.cancel()
+    played("requests amid which the server was killed", 1000)
+    assert kills > 10
+    with server(tmp_path, store=store) as (client, _):
+        until(lambda: all(sandbox["status"]["ready"] for sandbox in client.get("sandboxes")))
+        found = {sandbox["name"]: int(sandbox["spec"]["labels"]["n"]) for sandbox in client.get("sandboxes")}
+        for name, number in ledger.sandboxes.items():
+            assert name in ledger.unanswered or found.get(name) == number
+        assert ledger.keys <= {key["id"] for key in client.get("keys")}
+        assert ledger.plugins <= {each["name"] for each in client.get("resource-plugins?version=all")}
+        assert ledger.clusters <= {each["name"] for each in client.get("clusters")}
+        entries = []
+        while len(page := client.get(f"audit?after={len(entries)}")["entries"]):
+            entries += page
+        head = msgspec.convert(client.get("audit")["head"], chain.Head)
+        assert chain.fault("local", msgspec.convert(entries, list[chain.Entry]), head) == ""
+        made = [
+            entry["object"] for entry in entries if entry["action"] == "create" and "sandboxes" not in entry["object"]
+        ]
+        assert len(made) == len(set(made)), "nothing was made twice"
+        until(lambda: len(known(tmp_path)["offers"]) == len(found))
+    names = [json.loads(offer)["name"] for offer in known(tmp_path)["offers"].values()]
+    assert sorted(names) == sorted(found), "each has one run"
 
 
 def test_an_idle_server_ends_at_once_and_long_polls_do_not_hold_it(tmp_path, monkeypatch):

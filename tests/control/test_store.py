@@ -266,6 +266,24 @@ async def test_a_full_disk_refuses_writes_whole_and_serves_reads(client, host):
     client.put("sandboxes/big", big)
 
 
+def test_what_a_database_cannot_hold_is_the_callers_mistake(place):
+    """A character that one of the two has no place for, wherever it stands."""
+    with serving(place, {"local": FakeHost()}) as client:
+        for method, path in (
+            ("GET", "sandboxes/a%00b"),
+            ("GET", "sandboxes?after=%00"),
+            ("PUT", "clusters/a%00b"),
+            ("DELETE", "keys/%00"),
+            ("GET", "/api/v2/orgs/%00/sandboxes"),
+        ):
+            assert client.call(method, path).status == 400, path
+        answer = client.call("PUT", "sandboxes/sb1", wishes.empty(description="a\0b", labels={"a": "\0"}))
+        assert answer.status in (200, 400), answer.body
+        assert client.call("POST", "keys", {"name": "a\0", "role": "viewer"}).status == 400
+        assert client.call("GET", "sandboxes", headers={"signadot-api-key": "dfk_a_\xe9"}).status == 401
+        assert client.call("GET", "audit?after=999999999999999999").status == 200
+
+
 def test_everything_is_there_after_a_restart_and_the_host_is_told_again(place):
     first, second = FakeHost(), FakeHost()
     with serving(place, {"local": first}) as client:

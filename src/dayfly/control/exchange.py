@@ -155,6 +155,9 @@ class AuthMiddleware:
         if self._loopback and not auth.is_loopback_name(host):
             text = f"this server answers to 127.0.0.1, localhost and [::1] only, not to {host!r}"
             raise ApiError(403, text)
+        if "\0" in path or b"%00" in request.scope["query_string"] or b"\0" in request.scope["query_string"]:
+            # PostgreSQL has no such character, and would say that the store cannot be used.
+            raise ApiError(400, "no address has a NUL in it")
         if path in self._open:
             return None
         caller = await self._keys.caller(auth.key_of(request.headers))
