@@ -103,7 +103,7 @@ def test_keys_travel_by_tls_and_are_kept_for_their_owner_alone(cli, tmp_path):
         (("server", "init", "Acme!"), 2, "is no name of an organisation"),
         (("server", "init", "*"), 2, "is no name of an organisation"),
         (("server", "migrate", "9999"), 1, "there is no schema 9999"),
-        (("login", "http://example.com"), 2, "would travel readable"),
+        (("login", "http://a.example"), 2, "would travel readable"),
         (("sandbox", "list", "--server", "none"), 3, 'no server "none" is known here'),
         (("get", "--server", "none", "--context", "c"), 2, "name two different places"),
         (("audit", "--since", "7"), 2, "write what --verify printed"),

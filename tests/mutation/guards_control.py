@@ -37,6 +37,59 @@ CONTROL: tuple[Guard, ...] = (
     ),
     # --- the control plane ---
     guard(
+        "a query leaves the organisation out",
+        "control/rows.py",
+        """        if self.org == EVERYWHERE:
+            return query
+""",
+        """        if True:
+            return query
+""",
+        "control/test_rights.py::test_every_route_for_every_role_and_every_organisation",
+    ),
+    guard(
+        "another organisation's address is answered",
+        "control/exchange.py",
+        'request.path_params.get("org", caller.org)) != caller.org:',
+        'request.path_params.get("org", caller.org)) is None:',
+        "control/test_rights.py::test_every_route_for_every_role_and_every_organisation",
+    ),
+    guard(
+        "a key does what its role may not",
+        "control/exchange.py",
+        "auth.caller(request).role < role:",
+        "auth.caller(request).role < 0:",
+        "control/test_rights.py::test_every_route_for_every_role_and_every_organisation",
+    ),
+    guard(
+        "a key that has expired opens",
+        "control/keys.py",
+        "if row.expires_at is not None and row.expires_at <= now:",
+        "if False:",
+        "control/test_organisations.py::test_a_key_expires_and_its_use_is_noted_at_most_once_a_minute",
+    ),
+    guard(
+        "what waits with a revoked key goes on",
+        "control/exchange.py",
+        "timeout=LOOK_AGAIN_S))",
+        "timeout=1000))",
+        "control/test_organisations.py::test_a_revoked_key_opens_nothing_and_what_waits_with_it_is_cut_off",
+    ),
+    guard(
+        "one server undoes what another has written",
+        "control/records.py",
+        "sandboxes.c.uid == record.uid, sandboxes.c.revision == record.revision)",
+        "sandboxes.c.uid == record.uid)",
+        "control/test_store.py::test_of_two_who_read_the_same_sandbox_one_writes_it",
+    ),
+    guard(
+        "the head of an audit stands still",
+        "control/audit.py",
+        "rows.execute(rows.update(audit_heads).values(now))",
+        "pass",
+        "control/test_audit.py::test_each_change_has_an_entry_and_what_changes_nothing_has_none",
+    ),
+    guard(
         "an end is acknowledged before the sandbox has left the store",
         "control/host_sync.py",
         "each.acknowledge(over - living)",
@@ -74,7 +127,7 @@ CONTROL: tuple[Guard, ...] = (
     guard(
         "a change may fork what nobody has declared",
         "control/sandboxes.py",
-        """                wishes.check_baselines(connection, self._org, spec)
+        """                wishes.check_baselines(rows, spec)
                 return wishes.compiled""",
         "                return wishes.compiled",
         "control/test_sandboxes.py::test_a_change_may_not_fork_what_nobody_has_declared",
