@@ -165,6 +165,13 @@ TENANTS: tuple[tuple[str, str, str, str, str], ...] = (
         "return False",
         "operator/test_places.py::TestImages::test_steps_that_lack_their_image_hold_no_place",
     ),
+    (
+        "one namespace has all workers though another has work",
+        "work/queue.py",
+        "return self._kept[owner] < max(least, -(-self._workers // max(len(self._heard), 1)))",
+        "return self._kept[owner] < self._workers",
+        "work/test_queue.py::TestQueue::test_owners_share_the_workers_while_several_have_work",
+    ),
     # 8. half-open requests
     (
         "half a request is waited for without end",

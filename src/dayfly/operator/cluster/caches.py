@@ -28,9 +28,11 @@ from dayfly.spec.run import State
 from dayfly.work.pace import Urgency
 from dayfly.work.queue import WorkQueue
 
-# What nothing waits for is looked at together with the next news, or after so many seconds; what should need no look
-# at all, after more.
-COMPANY_S, ALONE_S = 2.0, 15.0
+# What nothing waits for is looked at together with the next news, or after so many seconds (in a crowd a step takes as
+# long, and a look at each alone is a good part of what it costs); what should need no look at all, after more.
+COMPANY_S, ALONE_S = 5.0, 15.0
+# At work on runs, and as many on wishes.
+WORKERS = 16
 
 T = TypeVar("T", bound=HasMeta)
 
@@ -77,8 +79,8 @@ class Cluster(Watches):
         """Whether something begins when the step of a pod does: its log can be followed from then on."""
         self._forking, self._targeting = Forking(), Targeting()
         self.ledger = Runs(client, self.runs)
-        self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, seed=seed)
-        self.wishes: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, seed=seed)
+        self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, workers=WORKERS, seed=seed)
+        self.wishes: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, workers=WORKERS, seed=seed)
         self.published: WorkQueue[str] = WorkQueue(seed=seed)
         self.hooked: WorkQueue[str] = WorkQueue(seed=seed)
         self.pairs: WorkQueue[Pair] = WorkQueue(owner=lambda pair: pair.key.namespace, seed=seed)
@@ -147,9 +149,12 @@ class Cluster(Watches):
         if new is change.old:
             return COMPANY_S
         if isinstance(change.old, Pod):
-            placed = change.old.spec.node_name != seen.spec.node_name and not seen.status.container_statuses
+            # The watch may be faster than the answer to us, who took the gate off.
+            claimed = any(unit.ref == seen.metadata.uid for unit in found.ledger.units.values())
+            freed = claimed and read.gated(change.old) and not read.gated(seen)
+            placed = freed or change.old.spec.node_name != seen.spec.node_name
             started = read.began(seen) and not read.began(change.old) and seen.status.phase == "Running"
-            if placed or (started and not self.heeds(seen)):
+            if (placed and not seen.status.container_statuses) or (started and not self.heeds(seen)):
                 return COMPANY_S
         return 0.0
 
