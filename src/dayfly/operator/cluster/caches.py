@@ -17,6 +17,7 @@ from dayfly.operator.cluster.objects import (
     HOOKS,
     PLUGINS,
     RUNS,
+    SANDBOXES,
     DocumentObject,
     HookObject,
     PluginObject,
@@ -24,6 +25,7 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
 )
 from dayfly.operator.cluster.runs import Runs
+from dayfly.operator.cluster.sharing import share
 from dayfly.spec.run import State
 from dayfly.work.pace import Urgency
 from dayfly.work.queue import WorkQueue
@@ -93,6 +95,7 @@ class Cluster(Watches):
         self.follow(BASELINES, self.baselines, labels=f"!{names.RUN_LABEL}")
         self.follow(SERVICES, self.services)
         self.runs.listen(self._run_changed)
+        self.sandboxes.listen(self._sandbox_changed)
         self.pods.listen(self._owned_changed)
         self.forks.listen(self._owned_changed)
         self.baselines.listen(self._baseline_changed)
@@ -127,6 +130,12 @@ class Cluster(Watches):
             return
         closed = change.new is not None and change.new.ledger.closed is not None
         self.queue.add(change.key.name, urgency=Urgency.URGENT if closed else self.when_found())
+
+    def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
+        """That it is ready is written by the last turn before its run rests, and heard of after it."""
+        new = change.new
+        if new is not None and new.status is not None and new.status.ready:
+            self.rest(names.run_name(new.metadata.name, new.metadata.uid))
 
     def _owned_changed(self, change: Change[Pod] | Change[Workload] | Change[Service]) -> None:
         seen = change.new or change.old
@@ -179,6 +188,16 @@ class Cluster(Watches):
         for sandbox in self.sandboxes:
             if self.ledger.get(names.run_name(sandbox.metadata.name, sandbox.metadata.uid)) is None:
                 self.wishes.add(Key.of(sandbox))
+
+    def rest(self, run: str) -> None:
+        """Nothing is under way in that run: its objects are held for long."""
+        found = self.ledger.get(run)
+        if found is None:
+            return
+        target = found.ledger.target
+        sandbox = self.sandboxes.get(target.name, target.namespace) if target.kind == SANDBOXES.kind else None
+        documents = [each for pin in found.spec.documents if (each := self.documents.get(pin.name)) is not None]
+        share(found, documents, sandbox)
 
     async def drop_finalizer(self, resource: Resource[Any], meta: ObjectMeta, finalizer: str) -> None:
         """Take our finalizer off that very object, for certain; done already, or gone, is as good.
