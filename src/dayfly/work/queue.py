@@ -73,7 +73,10 @@ class _Line(Generic[K]):
 
     def first(self, may: Callable[[Hashable], bool]) -> K | None:
         """The first key of the owner whose turn it is, of those who may have one; None if nobody may."""
-        return next((next(iter(keys)) for owner, keys in self._keys.items() if may(owner)), None)
+        for owner, keys in self._keys.items():
+            if may(owner):
+                return next(iter(keys))
+        return None
 
     def take(self, key: K) -> Hashable:
         """Take out a key that is there, and tell whose it is; the next turn is somebody else's, if others wait."""
@@ -266,14 +269,20 @@ class WorkQueue(Generic[K]):
 
     def _choose(self) -> tuple[Urgency, K] | None:
         """The next key, and where it waits; None if there is none, or whose they are have all their workers."""
-        first = {urgency: line.first(self._shares.may) for urgency, line in self._lines.items() if line}
-        waiting = [(urgency, key) for urgency, key in first.items() if key is not None]
-        overdue = (each for each in waiting[1:] if self._passed_by[each[0]] >= _PATIENCE[each[0]])
-        return next(overdue, waiting[0]) if waiting else None
+        chosen = None
+        for urgency, line in self._lines.items():
+            if line and (key := line.first(self._shares.may)) is not None:
+                if chosen is None:
+                    chosen = urgency, key
+                elif self._passed_by[urgency] >= _PATIENCE[urgency]:
+                    return urgency, key
+        return chosen
 
     def _take(self, chosen: Urgency, key: K) -> K:
         self._passed_by[chosen] = 0
-        self._passed_by.update(urgency for urgency, line in self._lines.items() if line and urgency > chosen)
+        for urgency, line in self._lines.items():
+            if line and urgency > chosen:
+                self._passed_by[urgency] += 1
         owner = self._working[key] = self._lines[chosen].take(key)
         self._shares.keep(owner)
         return key
