@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from bench.cluster.place import PATIENCE_S
 from dayfly.kube.cache import Cache, Reflector
-from dayfly.kube.objects import HasMeta
+from dayfly.kube.objects import HasMeta, Key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from dayfly.kube.cache import Change
     from dayfly.kube.client import Client
     from dayfly.kube.objects import Resource
 
@@ -25,8 +27,10 @@ class Seen(Generic[T]):
 
     def __init__(self, cache: Cache[T]) -> None:
         self.cache = cache
-        self._news = asyncio.Event()
-        cache.listen(lambda _: self._news.set())
+        # Hundreds may wait for one object each: what becomes of others must not cost them a look.
+        self._of_all: set[asyncio.Event] = set()
+        self._of_one: defaultdict[Key, set[asyncio.Event]] = defaultdict(set)
+        cache.listen(self._heard)
 
     async def until(
         self, name: str, true: Callable[[T | None], bool], namespace: str = "", *, patience: float | None = PATIENCE_S
@@ -36,7 +40,12 @@ class Seen(Generic[T]):
         Raises:
             TimeoutError: it did not come to that.
         """
-        return await self._until(lambda: true(self.cache.get(name, namespace)), patience)
+        key = Key(namespace, name)
+        try:
+            return await self._until(lambda: true(self.cache.get(name, namespace)), self._of_one[key], patience)
+        finally:
+            if not self._of_one[key]:
+                del self._of_one[key]
 
     async def until_many(self, true: Callable[[T], bool], count: int) -> float:
         """When so many of them were so.
@@ -44,7 +53,7 @@ class Seen(Generic[T]):
         Raises:
             TimeoutError: it did not come to that.
         """
-        return await self._until(lambda: sum(map(true, self.cache)) >= count)
+        return await self._until(lambda: sum(map(true, self.cache)) >= count, self._of_all)
 
     async def until_none(self) -> float:
         """When there were none at all.
@@ -52,14 +61,25 @@ class Seen(Generic[T]):
         Raises:
             TimeoutError: it did not come to that.
         """
-        return await self._until(lambda: not len(self.cache))
+        return await self._until(lambda: not len(self.cache), self._of_all)
 
-    async def _until(self, true: Callable[[], bool], patience: float | None = PATIENCE_S) -> float:
-        async with asyncio.timeout(patience):
-            while not true():
-                self._news.clear()
-                await self._news.wait()
+    async def _until(
+        self, true: Callable[[], bool], waiting: set[asyncio.Event], patience: float | None = PATIENCE_S
+    ) -> float:
+        news = asyncio.Event()
+        waiting.add(news)
+        try:
+            async with asyncio.timeout(patience):
+                while not true():
+                    news.clear()
+                    await news.wait()
+        finally:
+            waiting.discard(news)
         return time.perf_counter()
+
+    def _heard(self, change: Change[T]) -> None:
+        for news in (*self._of_all, *self._of_one.get(change.key, ())):
+            news.set()
 
 
 @asynccontextmanager

@@ -81,14 +81,19 @@ async def _bare(view: View, name: str, length: int) -> float:
     began = ended = time.perf_counter()
     for each in names:
         await view.client.create(PODS, wishes.pod(each), HOME)
-        ended = await view.pods.until(each, _succeeded, HOME)
+        ended = await view.pods.until(each, succeeded, HOME)
     for each in names:
         await view.client.delete(PODS, each, HOME)
         await view.pods.until(each, lambda pod: pod is None, HOME)
     return ended - began
 
 
-def _succeeded(pod: Pod | None) -> bool:
+def succeeded(pod: Pod | None) -> bool:
+    """Whether it has ended well.
+
+    Raises:
+        RuntimeError: it has failed; then nothing was measured.
+    """
     if pod is not None and pod.status.phase == "Failed":
         raise RuntimeError(f"bare pod {pod.metadata.name} failed: {pod.status.message}")
     return pod is not None and pod.status.phase == "Succeeded"

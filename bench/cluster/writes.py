@@ -34,8 +34,8 @@ SHORT, LONG = 2, 8
 ROUNDS = 3
 IDLE_S = 60.0
 AIM = 6.0
-# Events come a moment later than what they tell of.
-SETTLE_S = 3.0
+# Events come a moment later than what they tell of, and labels of what is in use go two sweeps after the last use.
+SETTLE_S, SWEPT_S = 3.0, 8.0
 # Whoever holds a Lease renews it by the clock, whatever there is to do.
 BY_THE_CLOCK = "leases"
 WRITERS = {
@@ -141,7 +141,8 @@ async def _count(where: Place, rounds: int, lengths: tuple[int, int], idle: floa
         )
         for length in lengths:
             await asking.create(PLUGINS, wishes.plugin(f"count-{length}", length))
-        await asyncio.sleep(SETTLE_S)  # what plugins and the start of the operator cost is no sandbox's
+        # What plugins and the start of the operator cost is no sandbox's, nor what it makes with the first one.
+        await _end(view, "first", await _begin(view, "first", lengths[0]))
         for number in range(rounds):
             for length, life in zip(lengths, lives, strict=True):
                 audit.news()
@@ -180,4 +181,4 @@ async def _end(view: View, name: str, run: str) -> None:
     await view.runs.until(run, lambda seen: seen is None)
     for left in (view.pods, view.secrets):
         await left.until_none()
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(SWEPT_S)

@@ -246,8 +246,8 @@ ALONE: tuple[Guard, ...] = (
     guard(
         "any number of steps may wait for their images",
         PLACES,
-        "        if (lacking := self._lacking(bucket)) >= IMAGES:\n            return 0",
-        "        if (lacking := self._lacking(bucket)) < 0:\n            return 0",
+        "        if taken.lacking >= IMAGES:\n            return 0",
+        "        if taken.lacking < 0:\n            return 0",
         PLACED + "Counting::test_too_many_that_lack_it_end_all_beginning",
     ),
     guard(
@@ -260,8 +260,8 @@ ALONE: tuple[Guard, ...] = (
     guard(
         "a place is held by a run that is gone",
         PLACES,
-        "            self._taken[bucket].pop(name, None)\n            self._waiting[bucket].pop(name, None)\n",
-        "            self._waiting[bucket].pop(name, None)\n",
+        "                self._taken[bucket].put(name, {})\n                self._waiting[bucket].pop(name, None)\n",
+        "                self._waiting[bucket].pop(name, None)\n",
         "operator/test_places_turns.py::TestSettling::test_one_that_is_gone_leaves_its_places_and_its_turn",
     ),
     # --- one machine, and the plan ---

@@ -147,7 +147,7 @@ TENANTS: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "a namespace runs any number of steps",
         PLACES,
-        "return self._bounds.of(bucket) + lacking - sum(map(len, self._taken[bucket].values()))",
+        "return self._bounds.of(bucket) + taken.lacking - taken.places",
         "return 1 << 20",
         "operator/test_places.py::TestBound::test_so_many_steps_run_at_once_and_no_more",
     ),
@@ -164,6 +164,13 @@ TENANTS: tuple[tuple[str, str, str, str, str], ...] = (
         "return fact.placed and (fact.recallable or fact.recalled > 0 or fact.reason in catalogue.NO_IMAGE)",
         "return False",
         "operator/test_places.py::TestImages::test_steps_that_lack_their_image_hold_no_place",
+    ),
+    (
+        "one namespace has all workers though another has work",
+        "work/queue.py",
+        "return self._kept[owner] < max(least, -(-self._workers // max(len(self._heard), 1)))",
+        "return self._kept[owner] < self._workers",
+        "work/test_queue.py::TestQueue::test_owners_share_the_workers_while_several_have_work",
     ),
     # 8. half-open requests
     (

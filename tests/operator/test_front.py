@@ -45,6 +45,12 @@ def test_an_operator_without_a_front_begins_nothing():
     at_work(story)
 
 
+def test_an_operator_without_states_loads_no_cryptography():
+    """10 MB of its memory; certificates are made by those who serve states."""
+    code = "import sys, dayfly.cli.operator, dayfly.operator.main; print('cryptography' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"
+
+
 def test_without_a_front_nothing_is_loaded_that_compiles():
     code = "import sys, dayfly.operator.main; print(*(each for each in sys.modules if each.startswith('dayfly.')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

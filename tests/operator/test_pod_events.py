@@ -7,7 +7,7 @@ import pytest
 
 from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import Event, EventSeries, ObjectMeta, Pod
-from dayfly.operator.pods.pod_events import PodEvents, Silence, _bare
+from dayfly.operator.pods.pod_events import APART_MS, LONGEST_MS, RESPITE, PodEvents, Silence, _bare
 from dayfly.plan import words
 from dayfly.plan.world import NeverRan, Waiting
 
@@ -47,6 +47,68 @@ def test_many_pods_that_hang_are_no_burden_to_the_server():
     asked, longest = asyncio.run(story(200))
     assert asked == 90 // 3 * 200
     assert longest < 4
+
+
+def hung(number: int, takes: int, seconds: int) -> tuple[int, float]:
+    """How often a server that takes so many milliseconds is asked about pods that hang, and when it is asked again."""
+
+    async def story() -> tuple[int, float]:
+        now = STARTED
+
+        class Slow(_Server):
+            async def page(self, *_args, **_options):
+                nonlocal now
+                now += takes
+                return await super().page()
+
+        server = Slow()
+        events = PodEvents(server, lambda: now)
+        pods = [msgspec.convert({"metadata": {"name": f"p{n}", "uid": f"u{n}"}}, Pod) for n in range(number)]
+        silences = [Silence() for _ in pods]
+        fact = Waiting(since=STARTED, reason="ContainerCreating")
+        while now < STARTED + seconds * 1000:
+            now += 10
+            for pod, silence in zip(pods, silences, strict=True):
+                assert await events.explain(pod, fact, silence) == fact
+        return server.asked, max(events.again_in(silence) for silence in silences)
+
+    return asyncio.run(story())
+
+
+def test_a_server_that_takes_its_time_over_events_is_given_respite():
+    """It looks through those of all pods each time: asked about each of a crowd, it would do nothing else."""
+    asked, longest = hung(200, 100, 60)
+    assert 60 < asked < 60_000 / (RESPITE * 100) * 1.1, "a fifth of its time, about"
+    assert longest <= LONGEST_MS / 1000 + 0.1
+
+
+def test_a_pod_alone_is_asked_about_as_often_however_slow_the_server():
+    fast, _ = hung(1, 0, 60)
+    slow, _ = hung(1, 200, 60)
+    assert fast in (19, 20)
+    assert slow in (18, 19, 20)
+
+
+def test_an_answer_that_was_late_by_chance_is_soon_forgotten():
+    took = iter([400])
+    now = STARTED
+
+    class Once(_Server):
+        async def page(self, *_args, **_options):
+            nonlocal now
+            now += next(took, 0)
+            return await super().page()
+
+    async def story() -> None:
+        nonlocal now
+        events, pod = PodEvents(Once(), lambda: now), msgspec.convert({"metadata": {"name": "p", "uid": "u"}}, Pod)
+        for _ in range(12):
+            await events.explain(pod, Waiting(since=STARTED, reason="ContainerCreating"), silence := Silence())
+            now += 10_000
+            await events.explain(pod, Waiting(since=STARTED, reason="ContainerCreating"), silence)
+        assert events._apart == APART_MS
+
+    asyncio.run(story())
 
 
 def test_a_kubelet_that_is_busy_with_many_pods_is_given_more_time_for_its_first_status():

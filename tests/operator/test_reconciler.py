@@ -53,7 +53,10 @@ class Bench:
         ledger = SimpleNamespace(get=lambda _name: self.run, fresh=self._answer("fresh"), commit=self._commit)
         made = self.reconciler = Reconciler.__new__(Reconciler)
         made._cluster = SimpleNamespace(
-            now=lambda: 5, ledger=ledger, queue=SimpleNamespace(add=lambda name: self.done.append(("again", name)))
+            now=lambda: 5,
+            ledger=ledger,
+            queue=SimpleNamespace(add=lambda name: self.done.append(("again", name))),
+            rest=lambda name: self.done.append(("rest", name)),
         )
         made.sessions = Sessions(lambda session: self.done.append(("dropped", session.name)))
         made.sweeper = SimpleNamespace(tidy=self._note("tidy"))
@@ -306,6 +309,7 @@ class TestPerforming:
         scene = await bench.turn()
         assert bench.reconciler.sessions.by_ledger(scene.world.run.uid).work.scene is scene
         bench.reconciler.rest("box")
+        assert bench.done.pop() == ("rest", "box"), "its objects are held for long"
         assert bench.reconciler.last("box") is None
         bench.run = None
         bench.reconciler.rest("box")

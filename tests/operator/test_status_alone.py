@@ -19,7 +19,7 @@ from dayfly.operator.cluster.objects import DocumentObject, RunObject, SandboxOb
 from dayfly.operator.observe import Observer, PlanLostError
 from dayfly.operator.session import Session
 from dayfly.operator.status.sandbox_status import _found, _served
-from dayfly.operator.status.status_throttle import SILENT_MS
+from dayfly.operator.status.status_throttle import GOING_ON_MS
 from dayfly.operator.status.step_logs import RECENT_MS, LogMemory, StepLogs, _ends, _entry, _forgotten, _rests
 from dayfly.plan.sealed import seal
 from dayfly.spec.kinds import Pin, RunSpec
@@ -107,7 +107,7 @@ class TestLogs:
 
     def test_one_of_an_attempt_before_the_last_has_waited_for_long(self):
         waiting = {("db/make", 1): None, ("db/make", 2): None}
-        assert _ends(a_run(make=done(attempt=2, ended_at=7)), waiting, NOW) == [NOW - SILENT_MS, 7]
+        assert _ends(a_run(make=done(attempt=2, ended_at=7)), waiting, NOW) == [NOW - GOING_ON_MS, 7]
 
     def test_what_is_no_text_is_told_as_bytes(self):
         assert (_entry("a", 1, "ä".encode(), 9).text, _entry("a", 1, b"", 0).encoding) == ("ä", "utf-8")

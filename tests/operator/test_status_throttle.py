@@ -43,14 +43,29 @@ def test_progress_that_has_settled_is_said():
     assert told.wait(NEWS, ("1/9",), 1_000 + SETTLED_MS) is None
 
 
-def test_progress_that_goes_on_is_said_once_in_ten_seconds():
+def test_progress_that_goes_on_is_said_twice_a_minute():
     """A chain of short steps: a thing each second, and one write for all of it."""
     told, writes = said(0), []
-    for second in range(1, 31):
-        if told.wait(NEWS, (f"{second}/9",), second * 1000) is None:
-            told.note(NEWS, (f"{second}/9",), second * 1000)
+    for second in range(1, 91):
+        if told.wait(NEWS, (f"{second}/99",), second * 1000) is None:
+            told.note(NEWS, (f"{second}/99",), second * 1000)
             writes.append(second)
-    assert writes == [10, 20, 30]
+    assert writes == [30, 60, 90]
+
+
+def test_a_chain_of_eight_short_steps_says_no_progress_before_its_end():
+    """So its further steps cost what the protocol needs, and no more, also where each takes twice a second."""
+    told = said(0)
+    assert all(told.wait(NEWS, (f"{step}/8",), step * 2_000) for step in range(1, 9))
+
+
+def test_progress_that_ends_a_silence_is_said_at_once_each_time():
+    """Steps that take their time are told of when they end."""
+    told = said(0)
+    for number in range(1, 4):
+        at = number * (SILENT_MS + 1)
+        assert told.wait(NEWS, (f"{number}/9",), at) is None
+        told.note(NEWS, (f"{number}/9",), at)
 
 
 def test_trouble_is_said_soon_also_where_it_goes_on():

@@ -18,6 +18,7 @@ from dayfly.kube.objects import (
     Pod,
     PodSpec,
     PodStatus,
+    SchedulingGate,
     StateRunning,
     StateWaiting,
 )
@@ -37,7 +38,14 @@ TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 
 
 def pod(
-    version: int, *, node: str = "", seen: bool = False, runs: bool = False, held: bool = True, goes: bool = False
+    version: int,
+    *,
+    node: str = "",
+    seen: bool = False,
+    runs: bool = False,
+    held: bool = True,
+    goes: bool = False,
+    gated: bool = False,
 ) -> Pod:
     meta = ObjectMeta(
         name="p",
@@ -51,7 +59,8 @@ def pod(
     state = ContainerState(running=StateRunning()) if runs else ContainerState(waiting=StateWaiting())
     statuses = [ContainerStatus(name="main", state=state)] if seen or runs else None
     status = PodStatus(phase="Running" if runs else "Pending", container_statuses=statuses)
-    return Pod(metadata=meta, spec=PodSpec(node_name=node), status=status)
+    gates = [SchedulingGate(name=names.GATE)] if gated else None
+    return Pod(metadata=meta, spec=PodSpec(node_name=node, scheduling_gates=gates), status=status)
 
 
 @pytest.fixture
@@ -76,10 +85,10 @@ def asked(cluster, monkeypatch):
     return found
 
 
-def begin(cluster: Cluster, state: State, *, closed: bool = False) -> None:
+def begin(cluster: Cluster, state: State, *, closed: bool = False, ref: str = "pod") -> None:
     """The cluster knows one run with one attempt, whose pod waits for its node."""
     request = Request(at=1, reason="Deleted", message="deleted") if closed else None
-    units = {"db/make": UnitRecord(state=state, attempt=1, ref="pod")}
+    units = {"db/make": UnitRecord(state=state, attempt=1, ref=ref)}
     ledger = Run(uid="u", target=TARGET, plan="sha256:0", units=units, closed=request)
     cluster.runs.put(RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger))
     cluster.pods.put(pod(1))
@@ -92,6 +101,16 @@ def test_what_a_running_step_tells_is_looked_at_at_once(cluster, woken):
     assert woken == [COMPANY_S], "nothing waits for its node"
     cluster.pods.put(pod(3, node="n", seen=True))
     assert woken == [COMPANY_S, 0.0]
+
+
+@pytest.mark.parametrize(("state", "after"), [(State.CLAIMED, COMPANY_S), (State.NONE, 0.0)])
+def test_a_gate_that_went_from_a_claimed_pod_is_looked_at_with_other_news(cluster, woken, state, after):
+    """We took it off, and the watch told of it before the answer came; from what nobody claimed it may not go."""
+    begin(cluster, state, ref="pod" if state is State.CLAIMED else "")
+    cluster.pods.put(pod(2, gated=True))
+    woken.clear()
+    cluster.pods.put(pod(3))
+    assert woken == [after]
 
 
 @pytest.mark.parametrize("heeded", [True, False])

@@ -41,6 +41,77 @@ class TestQueue:
 
         run(main())
 
+    def test_owners_share_the_workers_while_several_have_work(self):
+        """Who has a thousand keys keeps no more than half of them at work as long as somebody else comes now and then."""
+
+        async def main():
+            queue = WorkQueue(owner=lambda key: key[0], workers=8)
+            for key in [*(f"a{number}" for number in range(20)), "b0"]:
+                queue.add(key)
+            taken = [await queue.take() for _ in range(5)]
+            assert taken == ["a0", "b0", "a1", "a2", "a3"]
+            fifth = asyncio.create_task(queue.take())
+            await asyncio.sleep(1)
+            assert not fifth.done(), "four of eight are its share"
+            queue.add("b1")
+            assert await fifth == "b1", "the others' is free"
+            sixth = asyncio.create_task(queue.take())
+            queue.done("a0")
+            assert await sixth == "a4"
+
+        run(main())
+
+    def test_an_owner_alone_has_all_workers_again_after_a_while(self):
+        async def main():
+            queue = WorkQueue(owner=lambda key: key[0], workers=8)
+            for key in [*(f"a{number}" for number in range(20)), "b0"]:
+                queue.add(key)
+            taken = [await queue.take() for _ in range(5)]
+            queue.done("b0")
+            waiting = [asyncio.create_task(queue.take()) for _ in range(3)]
+            await asyncio.sleep(11)
+            assert not any(each.done() for each in waiting)
+            queue.done(taken[0])
+            assert await waiting[0] == "a4"
+            assert [await queue.take() for _ in range(4)] == ["a5", "a6", "a7", "a8"], (
+                "the worker that had done goes on"
+            )
+
+        run(main())
+
+    def test_many_owners_have_a_quarter_each(self):
+        """Else one of a hundred could have only one thing done at a time, whoever else rests."""
+
+        async def main():
+            queue = WorkQueue(owner=lambda key: key[0], workers=8)
+            for key in [*"bcdefghijk", "a0", "a1", "a2"]:
+                queue.add(key)
+            for key in [await queue.take() for _ in range(10)]:
+                queue.done(key)
+            assert [await queue.take() for _ in range(2)] == ["a0", "a1"]
+            third = asyncio.create_task(queue.take())
+            await asyncio.sleep(1)
+            assert not third.done()
+            queue.done("a1")
+            assert await third == "a2"
+
+        run(main())
+
+    def test_overtaken_appointments_are_forgotten(self):
+        """Each turn may make one for in an hour, and then one sooner: thousands would lie about until the hour is over."""
+
+        async def main():
+            queue = WorkQueue()
+            for number in range(1000):
+                queue.add("a", after=3600.0 - number)
+                queue.add("b", after=3600.0 - number)
+            assert len(queue._later) < 32
+            assert await queue.take() == "a"
+            assert now() == pytest.approx(2601.0)
+            assert await queue.take() == "b"
+
+        run(main())
+
     def test_a_key_added_during_its_work_waits_for_the_end(self):
         """Serial for each key, and nothing is forgotten."""
 

@@ -14,7 +14,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
 from dayfly.kube.lease import Elector, Terms
 from dayfly.kube.running import first, run_until, while_leading
-from dayfly.operator.cluster.caches import Cluster, unix_ms
+from dayfly.operator.cluster.caches import WORKERS, Cluster, unix_ms
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.operator.monitoring import journal
 from dayfly.operator.monitoring.metrics import Metrics
@@ -41,7 +41,6 @@ from dayfly.work.queue import work
 
 log = logging.getLogger(__name__)
 
-WORKERS = 16
 # What a turn that is under way may still take when the process is asked to end.
 GRACE_S = 10.0
 # So many turns over one run may fail in a row before it is said: what the server refuses hardly passes by itself, other

@@ -128,6 +128,7 @@ class Reconciler:
     def rest(self, run: str) -> None:
         """Nothing is under way in that run: keep nothing of it in memory. Most sandboxes rest most of the time."""
         self.sessions.rest(run)
+        self._cluster.rest(run)
 
     async def close(self) -> None:
         """Look at nothing any more."""

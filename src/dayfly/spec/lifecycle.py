@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-API_VERSION = "dayfly.dev/v1alpha1"
+API_VERSION: Final = "dayfly.dev/v1alpha1"
 MAX_UNITS_PER_RUN = 256
 MAX_DOCUMENT_BYTES = 1 << 20
 # A preStop unit that keeps failing is given up: the target has to go.

@@ -21,6 +21,12 @@ K = TypeVar("K", bound=Hashable)
 _PATIENCE = {Urgency.URGENT: 0, Urgency.NORMAL: 4, Urgency.BACKGROUND: 16}
 
 
+# So many appointments are remembered for each that holds.
+_OVERTAKEN = 4
+# An owner who had work so lately has a share of the workers, and nobody's share is less than this part of them.
+_LATELY_S, _LEAST = 10.0, 4
+
+
 class QueueClosedError(Exception):
     """The queue was closed: the worker is to end."""
 
@@ -50,11 +56,12 @@ class _Line(Generic[K]):
     def __contains__(self, key: K) -> bool:
         return key in self._owners
 
-    def add(self, key: K) -> None:
-        """At the end of its owner's keys; where it is already, it stays."""
+    def add(self, key: K) -> Hashable:
+        """At the end of its owner's keys; where it is already, it stays. Whose it is."""
         if key not in self._owners:
             owner = self._owners[key] = self._owner(key)
             self._keys.setdefault(owner, collections.OrderedDict())[key] = None
+        return self._owners[key]
 
     def discard(self, key: K) -> None:
         """Take a key out if it is there."""
@@ -64,13 +71,67 @@ class _Line(Generic[K]):
             if not self._keys[owner]:
                 del self._keys[owner]
 
-    def next(self) -> K:
-        """The first key of the owner whose turn it is; the next turn is somebody else's, if others wait."""
-        owner, keys = next(iter(self._keys.items()))
-        key = next(iter(keys))
+    def first(self, may: Callable[[Hashable], bool]) -> K | None:
+        """The first key of the owner whose turn it is, of those who may have one; None if nobody may."""
+        for owner, keys in self._keys.items():
+            if may(owner):
+                return next(iter(keys))
+        return None
+
+    def take(self, key: K) -> Hashable:
+        """Take out a key that is there, and tell whose it is; the next turn is somebody else's, if others wait."""
+        owner = self._owners[key]
         self._keys.move_to_end(owner)
         self.discard(key)
-        return key
+        return owner
+
+
+class _Shares:
+    """How many workers each owner may keep at work: all of them, unless others have asked for some lately.
+
+    Turns alone do not make one owner bear with another: once a turn has begun, its requests stand in line with those of
+    all that are under way, here and at the server.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._kept: collections.Counter[Hashable] = collections.Counter()
+        self._asked: set[Hashable] = set()
+        self._heard: collections.OrderedDict[Hashable, float] = collections.OrderedDict()
+
+    def ask(self, owner: Hashable) -> None:
+        """An owner has something to do."""
+        if self._workers:
+            self._asked.add(owner)
+
+    def may(self, owner: Hashable) -> bool:
+        """Whether one worker more may work for it."""
+        if not self._workers:
+            return True
+        now = asyncio.get_running_loop().time()
+        while self._asked:
+            self._hear(self._asked.pop(), now)
+        while self._heard and next(iter(self._heard.values())) < now - _LATELY_S:
+            self._heard.popitem(last=False)
+        least = -(-self._workers // _LEAST)
+        return self._kept[owner] < max(least, -(-self._workers // max(len(self._heard), 1)))
+
+    def keep(self, owner: Hashable) -> None:
+        """A worker has begun to work for it."""
+        if self._workers:
+            self._kept[owner] += 1
+
+    def release(self, owner: Hashable) -> None:
+        """One has ended."""
+        if self._workers:
+            self._hear(owner, asyncio.get_running_loop().time())
+            self._kept[owner] -= 1
+            if not self._kept[owner]:
+                del self._kept[owner]
+
+    def _hear(self, owner: Hashable, now: float) -> None:
+        self._heard[owner] = now
+        self._heard.move_to_end(owner)
 
 
 def _nobody(_: object) -> None:
@@ -91,14 +152,19 @@ class WorkQueue(Generic[K]):
         pace: Pace | None = None,
         *,
         owner: Callable[[K], Hashable] = _nobody,
+        workers: int = 0,
         seed: int | None = None,
     ) -> None:
-        """An empty queue; `pace` bounds how many retries a second all keys together have, `owner` says whose one is."""
+        """An empty queue; `pace` bounds how many retries a second all keys together have, `owner` says whose one is.
+
+        Where `workers` says how many there are, owners share them: several at once have a part of them each.
+        """
         self._backoff = backoff or Backoff()
         self._pace = pace or Pace(rate=100.0, burst=1000)
         self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
         self._lines: dict[Urgency, _Line[K]] = {urgency: _Line(owner) for urgency in Urgency}
-        self._working: set[K] = set()
+        self._shares = _Shares(workers)
+        self._working: dict[K, Hashable] = {}
         self._again: dict[K, Urgency] = {}
         self._failures: collections.Counter[K] = collections.Counter()
         self._later: list[tuple[float, int, K, Urgency]] = []
@@ -131,7 +197,9 @@ class WorkQueue(Generic[K]):
         Raises:
             QueueClosedError: there will be no more.
         """
-        while not self._closed and not any(self._lines.values()):
+        while not self._closed:
+            if (chosen := self._choose()) is not None:
+                return self._take(*chosen)
             turn = asyncio.get_running_loop().create_future()
             self._workers.append(turn)
             try:
@@ -141,11 +209,7 @@ class WorkQueue(Generic[K]):
                     self._workers.remove(turn)
                 self._wake()  # the key we were woken for is another worker's
                 raise
-        if self._closed:
-            raise QueueClosedError
-        key = self._next()
-        self._working.add(key)
-        return key
+        raise QueueClosedError
 
     def is_working_on(self, key: K) -> bool:
         """Whether a worker has taken it and not given it back."""
@@ -153,9 +217,10 @@ class WorkQueue(Generic[K]):
 
     def done(self, key: K) -> None:
         """The work on a taken key has ended; if it was added meanwhile, it waits again."""
-        self._working.remove(key)
+        self._shares.release(self._working.pop(key))
         if key in self._again:
             self._line_up(key, self._again.pop(key))
+        self._wake()
 
     def retry(self, key: K, *, urgency: Urgency = Urgency.NORMAL) -> float:
         """Have a key tried again after its own back-off; the seconds until then. Ends with `forget`."""
@@ -199,26 +264,36 @@ class WorkQueue(Generic[K]):
         for each, line in self._lines.items():
             if each > urgency:
                 line.discard(key)
-        self._lines[urgency].add(key)
+        self._shares.ask(self._lines[urgency].add(key))
         self._wake()
 
-    def _next(self) -> K:
-        waiting = [urgency for urgency, line in self._lines.items() if line]
-        overdue = (urgency for urgency in waiting[1:] if self._passed_by[urgency] >= _PATIENCE[urgency])
-        chosen = next(overdue, waiting[0])
+    def _choose(self) -> tuple[Urgency, K] | None:
+        """The next key, and where it waits; None if there is none, or whose they are have all their workers."""
+        chosen = None
+        for urgency, line in self._lines.items():
+            if line and (key := line.first(self._shares.may)) is not None:
+                if chosen is None:
+                    chosen = urgency, key
+                elif self._passed_by[urgency] >= _PATIENCE[urgency]:
+                    return urgency, key
+        return chosen
+
+    def _take(self, chosen: Urgency, key: K) -> K:
         self._passed_by[chosen] = 0
-        self._passed_by.update(urgency for urgency in waiting if urgency > chosen)
-        return self._lines[chosen].next()
+        for urgency, line in self._lines.items():
+            if line and urgency > chosen:
+                self._passed_by[urgency] += 1
+        owner = self._working[key] = self._lines[chosen].take(key)
+        self._shares.keep(owner)
+        return key
 
     def _wake(self) -> None:
-        if not self._workers:
-            return
-        free = len(self)
-        while free and self._workers:
+        """Have one worker look whether there is something to do."""
+        while self._workers and any(self._lines.values()):
             turn = self._workers.popleft()
             if not turn.done():
                 turn.set_result(None)
-                free -= 1
+                return
 
     def _appoint(self, key: K, urgency: Urgency, at: float) -> None:
         if key in self._due and self._due[key][0] <= at:
@@ -226,7 +301,12 @@ class WorkQueue(Generic[K]):
         self._order += 1
         self._due[key] = (at, self._order)
         heapq.heappush(self._later, (at, self._order, key, urgency))
-        self._arm()
+        if len(self._later) > _OVERTAKEN * (len(self._due) + _OVERTAKEN):
+            # Most are overtaken, some by hours: they need not be kept until then.
+            self._later = [each for each in self._later if self._due.get(each[2]) == each[:2]]
+            heapq.heapify(self._later)
+        if self._later[0][1] == self._order:
+            self._arm()
 
     def _arm(self) -> None:
         if self._timer:

@@ -17,6 +17,7 @@ from dayfly.operator.cluster.objects import (
     HOOKS,
     PLUGINS,
     RUNS,
+    SANDBOXES,
     DocumentObject,
     HookObject,
     PluginObject,
@@ -24,13 +25,16 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
 )
 from dayfly.operator.cluster.runs import Runs
+from dayfly.operator.cluster.sharing import share
 from dayfly.spec.run import State
 from dayfly.work.pace import Urgency
 from dayfly.work.queue import WorkQueue
 
-# What nothing waits for is looked at together with the next news, or after so many seconds; what should need no look
-# at all, after more.
-COMPANY_S, ALONE_S = 2.0, 15.0
+# What nothing waits for is looked at together with the next news, or after so many seconds (in a crowd a step takes as
+# long, and a look at each alone is a good part of what it costs); what should need no look at all, after more.
+COMPANY_S, ALONE_S = 5.0, 15.0
+# At work on runs, and as many on wishes.
+WORKERS = 16
 
 T = TypeVar("T", bound=HasMeta)
 
@@ -77,8 +81,8 @@ class Cluster(Watches):
         """Whether something begins when the step of a pod does: its log can be followed from then on."""
         self._forking, self._targeting = Forking(), Targeting()
         self.ledger = Runs(client, self.runs)
-        self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, seed=seed)
-        self.wishes: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, seed=seed)
+        self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, workers=WORKERS, seed=seed)
+        self.wishes: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, workers=WORKERS, seed=seed)
         self.published: WorkQueue[str] = WorkQueue(seed=seed)
         self.hooked: WorkQueue[str] = WorkQueue(seed=seed)
         self.pairs: WorkQueue[Pair] = WorkQueue(owner=lambda pair: pair.key.namespace, seed=seed)
@@ -91,6 +95,7 @@ class Cluster(Watches):
         self.follow(BASELINES, self.baselines, labels=f"!{names.RUN_LABEL}")
         self.follow(SERVICES, self.services)
         self.runs.listen(self._run_changed)
+        self.sandboxes.listen(self._sandbox_changed)
         self.pods.listen(self._owned_changed)
         self.forks.listen(self._owned_changed)
         self.baselines.listen(self._baseline_changed)
@@ -126,6 +131,12 @@ class Cluster(Watches):
         closed = change.new is not None and change.new.ledger.closed is not None
         self.queue.add(change.key.name, urgency=Urgency.URGENT if closed else self.when_found())
 
+    def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
+        """That it is ready is written by the last turn before its run rests, and heard of after it."""
+        new = change.new
+        if new is not None and new.status is not None and new.status.ready:
+            self.rest(names.run_name(new.metadata.name, new.metadata.uid))
+
     def _owned_changed(self, change: Change[Pod] | Change[Workload] | Change[Service]) -> None:
         seen = change.new or change.old
         run = (seen.metadata.labels or {}).get(names.RUN_LABEL) if seen is not None else None
@@ -147,9 +158,12 @@ class Cluster(Watches):
         if new is change.old:
             return COMPANY_S
         if isinstance(change.old, Pod):
-            placed = change.old.spec.node_name != seen.spec.node_name and not seen.status.container_statuses
+            # The watch may be faster than the answer to us, who took the gate off.
+            claimed = any(unit.ref == seen.metadata.uid for unit in found.ledger.units.values())
+            freed = claimed and read.gated(change.old) and not read.gated(seen)
+            placed = freed or change.old.spec.node_name != seen.spec.node_name
             started = read.began(seen) and not read.began(change.old) and seen.status.phase == "Running"
-            if placed or (started and not self.heeds(seen)):
+            if (placed and not seen.status.container_statuses) or (started and not self.heeds(seen)):
                 return COMPANY_S
         return 0.0
 
@@ -174,6 +188,16 @@ class Cluster(Watches):
         for sandbox in self.sandboxes:
             if self.ledger.get(names.run_name(sandbox.metadata.name, sandbox.metadata.uid)) is None:
                 self.wishes.add(Key.of(sandbox))
+
+    def rest(self, run: str) -> None:
+        """Nothing is under way in that run: its objects are held for long."""
+        found = self.ledger.get(run)
+        if found is None:
+            return
+        target = found.ledger.target
+        sandbox = self.sandboxes.get(target.name, target.namespace) if target.kind == SANDBOXES.kind else None
+        documents = [each for pin in found.spec.documents if (each := self.documents.get(pin.name)) is not None]
+        share(found, documents, sandbox)
 
     async def drop_finalizer(self, resource: Resource[Any], meta: ObjectMeta, finalizer: str) -> None:
         """Take our finalizer off that very object, for certain; done already, or gone, is as good.

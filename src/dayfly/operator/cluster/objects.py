@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -44,8 +44,8 @@ class RunObject(Slim, frozen=True, omit_defaults=False):
     metadata: AnnotatedMeta
     ledger: Run
     spec: RunSpec = RunSpec()
-    api_version: str = API_VERSION
-    kind: str = "Run"
+    api_version: Literal["dayfly.dev/v1alpha1"] = API_VERSION  # as literals all objects share one string
+    kind: Literal["Run"] = "Run"
 
 
 class DocumentObject(Slim, frozen=True, omit_defaults=False):
@@ -53,8 +53,8 @@ class DocumentObject(Slim, frozen=True, omit_defaults=False):
 
     metadata: AnnotatedMeta
     spec: Lifecycle
-    api_version: str = API_VERSION
-    kind: str = "ObjectLifecycleMethods"
+    api_version: Literal["dayfly.dev/v1alpha1"] = API_VERSION
+    kind: Literal["ObjectLifecycleMethods"] = "ObjectLifecycleMethods"
 
 
 class WrittenCondition(Slim, frozen=True):

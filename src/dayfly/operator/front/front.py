@@ -6,14 +6,12 @@ import asyncio
 
 from dayfly.kube.controller import Controller
 from dayfly.kube.objects import Key
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import WORKERS, Cluster
 from dayfly.operator.cluster.objects import SandboxObject
 from dayfly.operator.front.in_use import InUse
 from dayfly.operator.front.plugins import Plugins
 from dayfly.operator.front.sandboxes import Sandboxes
 from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus
-
-WORKERS = 16
 
 
 class Front:

@@ -8,6 +8,7 @@ is counted from what the ledger holds: after a restart, and beside a peer, a nam
 
 import collections
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from dayfly.execute.pod import names
@@ -41,6 +42,34 @@ class _Bucket(NamedTuple):
     cleaning: bool
 
 
+class _Taken:
+    """The places of one bucket that are taken: by run, its units that have one, and whether they wait for their image.
+
+    It is asked several times in a turn how many they are, and a namespace may have hundreds of runs, so that is counted
+    along.
+    """
+
+    def __init__(self) -> None:
+        self._units: dict[str, dict[str, bool]] = {}
+        self.places = 0
+        self.lacking = 0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._units
+
+    def of(self, name: str) -> Mapping[str, bool]:
+        """The units of a run that have one."""
+        return self._units.get(name, {})
+
+    def put(self, name: str, units: Mapping[str, bool]) -> None:
+        """From now on these units of a run have one, and no others."""
+        before = self._units.pop(name, {})
+        if units:
+            self._units[name] = dict(units)
+        self.places += len(units) - len(before)
+        self.lacking += sum(units.values()) - sum(before.values())
+
+
 class Share(NamedTuple):
     """What one run may begin in this turn: so many steps, and why the others wait."""
 
@@ -56,8 +85,7 @@ class Places:
         self._queue = cluster.queue
         self._now = cluster.now
         self._bounds = _Bounds(cluster.client, cluster.now, bound)
-        # By bucket and run: its units that have a place, and whether they wait for their image.
-        self._taken: dict[_Bucket, dict[str, dict[str, bool]]] = collections.defaultdict(dict)
+        self._taken: dict[_Bucket, _Taken] = collections.defaultdict(_Taken)
         # By bucket: runs that were given none, first come first, and since when.
         self._waiting: dict[_Bucket, dict[str, int]] = collections.defaultdict(dict)
         # Where nothing more is begun for want of images.
@@ -81,7 +109,7 @@ class Places:
         bucket = _Bucket(run.ledger.target.namespace, cleaning)
         await self._bounds.learn(bucket.namespace)
         self._see(run, facts, hindered)
-        mine = self._taken[bucket].get(run.metadata.name, {})
+        mine = self._taken[bucket].of(run.metadata.name)
         room = self._room(bucket, run.metadata.name)
         held = sum(run.ledger.unit(unit).state not in ALIVE for unit in mine)
         if room > 0:
@@ -94,19 +122,22 @@ class Places:
     def hold(self, run: RunObject, unit: str, *, cleaning: bool) -> bool:
         """Take a place for a step whose pod is to be made; false if there is none: then the run is looked at again."""
         bucket, name = _Bucket(run.ledger.target.namespace, cleaning), run.metadata.name
-        if unit in self._taken[bucket].get(name, {}):
+        taken = self._taken[bucket]
+        if unit in taken.of(name):
             return True
         if self._room(bucket, name) <= 0:
             self._queue.add(name)
             return False
-        self._taken[bucket].setdefault(name, {})[unit] = False
+        taken.put(name, {**taken.of(name), unit: False})
         return True
 
     def give_back(self, run: RunObject, unit: str) -> None:
         """Its pod was not made after all."""
         for cleaning in (False, True):
             bucket = _Bucket(run.ledger.target.namespace, cleaning)
-            if self._taken[bucket].get(run.metadata.name, {}).pop(unit, None) is not None:
+            mine = self._taken[bucket].of(run.metadata.name)
+            if unit in mine:
+                self._taken[bucket].put(run.metadata.name, {each: mine[each] for each in mine if each != unit})
                 self._wake(bucket)
 
     def claim(self, run: RunObject, moves: tuple[Move, ...], *, cleaning: bool) -> bool:
@@ -115,7 +146,7 @@ class Places:
         To be followed by `settle`, whatever becomes of the moves.
         """
         bucket, name = _Bucket(run.ledger.target.namespace, cleaning), run.metadata.name
-        mine = self._taken[bucket].get(name, {})
+        mine = self._taken[bucket].of(name)
         passed_by = {*mine, *(move.unit for move in moves if isinstance(move, Void))}
         claims = [move.unit for move in moves if isinstance(move, Claim) and move.kind in lifecycle.STEP_KINDS]
         wanted = [unit for unit in claims if unit not in passed_by]
@@ -123,7 +154,7 @@ class Places:
         if len(wanted) > max(self._room(bucket, name) + ended, 0):
             return False
         if wanted:
-            self._taken[bucket].setdefault(name, mine).update(dict.fromkeys(wanted, False))
+            self._taken[bucket].put(name, {**mine, **dict.fromkeys(wanted, False)})
         return True
 
     def settle(self, name: str, decision: Decision | None = None) -> None:
@@ -153,9 +184,9 @@ class Places:
         """What holds a place for an attempt that is not about to begin has none."""
         wanted = {wait.unit for wait in decision.waits if wait.reason in (Reason.STARTING, _WAITS)}
         wanted |= {effect.unit for effect in decision.effects if isinstance(effect, Prepare)}
-        mine = self._taken[bucket].get(run.metadata.name, {})
-        for unit in [unit for unit in mine if unit not in wanted and run.ledger.unit(unit).state not in ALIVE]:
-            del mine[unit]
+        mine = self._taken[bucket].of(run.metadata.name)
+        kept = {unit: mine[unit] for unit in mine if unit in wanted or run.ledger.unit(unit).state in ALIVE}
+        self._taken[bucket].put(run.metadata.name, kept)
 
     def _heard(self, change: Change[RunObject]) -> None:
         name = change.key.name
@@ -174,7 +205,7 @@ class Places:
         name, namespace, closed = run.metadata.name, run.ledger.target.namespace, run.ledger.closed
         for cleaning in (False, True):
             bucket = _Bucket(namespace, cleaning)
-            before = self._taken[bucket].pop(name, {})
+            before = self._taken[bucket].of(name)
             now: dict[str, bool] = {}
             for unit, record in run.ledger.units.items():
                 late = closed is not None and record.claimed_at >= closed.at
@@ -184,46 +215,41 @@ class Places:
                         now[unit] = lacking
             if closed is None or cleaning:
                 now |= {unit: False for unit in before if unit not in now and _is_held(run, unit, facts, hindered)}
-            if now:
-                self._taken[bucket][name] = now
+            self._taken[bucket].put(name, now)
 
     def _room(self, bucket: _Bucket, name: str) -> int:
         """Places that are free for a run, when those that came before it have had theirs."""
-        waiting = list(self._waiting[bucket])
-        before = waiting.index(name) if name in waiting else len(waiting)
+        waiting = self._waiting[bucket]
+        before = list(waiting).index(name) if name in waiting else len(waiting)
         return self._free(bucket) - before
 
     def _free(self, bucket: _Bucket) -> int:
-        if (lacking := self._lacking(bucket)) >= IMAGES:
+        taken = self._taken[bucket]
+        if taken.lacking >= IMAGES:
             return 0
-        return self._bounds.of(bucket) + lacking - sum(map(len, self._taken[bucket].values()))
-
-    def _lacking(self, bucket: _Bucket) -> int:
-        return sum(sum(units.values()) for units in self._taken[bucket].values())
+        return self._bounds.of(bucket) + taken.lacking - taken.places
 
     def _wake(self, bucket: _Bucket) -> None:
         """Have those looked at who have a place now, or wait for something else than they have said."""
-        lacking = self._lacking(bucket) >= IMAGES
+        lacking = self._taken[bucket].lacking >= IMAGES
         if lacking is not (bucket in self._lack):
             self._lack.symmetric_difference_update({bucket})
             for name in self._waiting[bucket]:
                 self._queue.add(name)
-        for name in list(self._waiting[bucket])[: max(self._free(bucket), 0)]:
+        for name in list(islice(self._waiting[bucket], max(self._free(bucket), 0))):
             self._queue.add(name)
 
     def _why(self, bucket: _Bucket) -> str:
-        if (lacking := self._lacking(bucket)) >= IMAGES:
+        if (lacking := self._taken[bucket].lacking) >= IMAGES:
             return words.waits_for_images(bucket.namespace, lacking)
         return words.waits_for_place(bucket.namespace, self._bounds.of(bucket), cleaning=bucket.cleaning)
 
     def _forget(self, name: str) -> None:
-        for bucket in [bucket for bucket in (*self._taken, *self._waiting) if name in self._all(bucket)]:
-            self._taken[bucket].pop(name, None)
-            self._waiting[bucket].pop(name, None)
-            self._wake(bucket)
-
-    def _all(self, bucket: _Bucket) -> set[str]:
-        return {*self._taken[bucket], *self._waiting[bucket]}
+        for bucket in dict.fromkeys((*self._taken, *self._waiting)):
+            if name in self._taken[bucket] or name in self._waiting[bucket]:
+                self._taken[bucket].put(name, {})
+                self._waiting[bucket].pop(name, None)
+                self._wake(bucket)
 
 
 class _Bounds:

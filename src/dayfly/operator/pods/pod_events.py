@@ -27,6 +27,10 @@ UNHEARD_MS, CROWD = 3_000, 20
 # And all of them together no oftener than every so many milliseconds: for each question the server looks through all
 # Events of the namespace.
 APART_MS = 10
+# Where many pods wait there are thousands of these, and it is the server's work on them that all wait for. So a
+# question is followed by so many times the time that its answer took, and the line of those who ask is no longer than
+# that.
+RESPITE, LONGEST_MS = 5, 60_000
 # The kubelet's words around an image. Events have whole seconds: of two in one second the later in this order counts.
 _PULLING, _PULLED = str(Reason.PULLING), "Pulled"
 _ORDER = {_PULLING: 1, "Failed": 2, _PULLED: 3}
@@ -45,6 +49,8 @@ class Silence:
 
     def __init__(self) -> None:
         self.due = 0
+        self.in_line = False
+        """Whether that is its place in the line of those that ask a slow server."""
         self.said: _Said | None = None
 
 
@@ -56,6 +62,9 @@ class PodEvents:
         self._now = now
         self._waiting: weakref.WeakSet[Silence] = weakref.WeakSet()
         """Those of all pods that wait, as long as their runs remember them."""
+        self._apart = float(APART_MS)
+        self._line = 0
+        """When the last who stands in line has asked, and its answer was had respite for."""
 
     async def explain(self, pod: Pod, fact: Waiting, silence: Silence, *, pressing: bool = False) -> Waiting:
         """The same fact, with the kubelet's own words where it has any. Not being allowed to ask is no trouble.
@@ -69,9 +78,11 @@ class PodEvents:
             unheard = UNHEARD_MS if fact.reason == Reason.STARTING else 0
             patience = PATIENCE_MS + unheard * min(len(self._waiting), CROWD) // CROWD
             # The kubelet's clock may be ahead of ours.
-            silence.due, silence.said = min(fact.since, now) + self._pause(patience), None
+            silence.due, silence.said, silence.in_line = min(fact.since, now) + self._pause(patience), None, False
             self._waiting.add(silence)
-        if now >= silence.due or (pressing and silence.said is None and not pod.metadata.deletion_timestamp):
+        pressing = pressing and silence.said is None and not pod.metadata.deletion_timestamp
+        if pressing or (now >= silence.due and not self._stands_in_line(silence, now)):
+            silence.in_line = False
             silence.said = await self._ask(pod, fact.reason)
             silence.due = now + self._pause(AGAIN_MS if silence.said else PATIENCE_MS)
         said = silence.said
@@ -96,6 +107,18 @@ class PodEvents:
         said = words.last_words(end.message, max(warnings, key=_when).note)
         return msgspec.structs.replace(end, message=said)
 
+    def _stands_in_line(self, silence: Silence, now: int) -> bool:
+        """Whether it is to wait for its turn first, since the server takes its time."""
+        if silence.in_line or self._apart <= APART_MS:
+            return False
+        turn = max(self._line, now)
+        if turn > now + LONGEST_MS:
+            silence.due = now + LONGEST_MS  # most of those before it have started by then
+            return True
+        self._line = turn + round(self._apart)
+        silence.due, silence.in_line = turn, turn > now
+        return silence.in_line
+
     def _pause(self, least: int) -> int:
         return max(least, len(self._waiting) * APART_MS)
 
@@ -110,12 +133,16 @@ class PodEvents:
         return _Said(_PULLING, words.pulls(image, stamp(_when(latest)[0])), pulls=True)
 
     async def _events(self, pod: Pod) -> list[Event]:
+        began = self._now()
         try:
             page = await self._client.page(
                 EVENTS, pod.metadata.namespace, fields=f"regarding.uid={pod.metadata.uid}", limit=50
             )
         except (errors.Refused, errors.Throttled, errors.ServerTrouble):
             return []
+        finally:
+            # An answer that was late by chance is soon forgotten.
+            self._apart = max(self._apart / 2, RESPITE * (self._now() - began), APART_MS)
         return page.items
 
 

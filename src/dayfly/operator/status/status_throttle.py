@@ -6,9 +6,10 @@ from typing import Any
 from dayfly.execute.pod.read import stamp
 from dayfly.operator.cluster.objects import WrittenStatus
 
-# Each saying is a write to the server. A change of phase or reason is said at once. Mere progress is said at once after
-# a time of silence; while there is more and more of it, when it has settled, or when the last saying is so long ago.
-SETTLED_MS, SILENT_MS = 5_000, 10_000
+# Each saying is a write to the server. A change of phase or reason is said at once. Mere progress is said at once where
+# it ends a time of silence; while there is more and more of it, when it has settled, or when the last saying is so long
+# ago that whoever looks at it might think that nothing moves.
+SETTLED_MS, SILENT_MS, GOING_ON_MS = 5_000, 10_000, 30_000
 # The same of trouble, which somebody has to see: a sentence that changes with each try must not hide behind the others.
 TROUBLE_SETTLED_MS, TROUBLE_SILENT_MS = 1_000, 3_000
 
@@ -24,6 +25,8 @@ class StatusThrottle:
     since: str = ""
     untold: tuple[tuple[Any, ...], int] = ((), 0)
     """The rest that is still to be said, and since when it has been as it is."""
+    begun: int = 0
+    """Since when there has been something to say that was not said."""
     shown: tuple[Any, ...] = ()
     """What was written last, as people see it."""
     version: str = ""
@@ -41,11 +44,12 @@ class StatusThrottle:
             return None
         if self.rest == rest:
             return 0.0
+        self.begun = self.begun if self.untold[0] else now
         if self.untold[0] != rest:
             self.untold = rest, now
         # A clock may be set back: what was said, and what has changed, was so by now at the latest.
-        self.at, self.untold = min(self.at, now), (rest, min(self.untold[1], now))
-        left = due(self.at, self.untold[1], troubled=troubled) - now
+        self.at, self.begun, self.untold = min(self.at, now), min(self.begun, now), (rest, min(self.untold[1], now))
+        left = due(self.at, self.begun, self.untold[1], troubled=troubled) - now
         return left / 1000 + 0.001 if left > 0 else None
 
     def overwritten(self, version: str, shown: tuple[Any, ...]) -> bool:
@@ -63,8 +67,10 @@ class StatusThrottle:
         self.news, self.rest, self.at, self.untold = news, rest, now, ((), 0)
 
 
-def due(begun: int, changed: int, *, troubled: bool = False) -> int:
-    """When mere progress is to be written, of which nothing was since `begun`, and which has changed last then."""
+def due(said: int, begun: int, changed: int, *, troubled: bool = False) -> int:
+    """When mere progress is to be written that began then, and has changed last then, after what was `said`."""
     if troubled:
-        return min(begun + TROUBLE_SILENT_MS, changed + TROUBLE_SETTLED_MS)
-    return min(begun + SILENT_MS, changed + SETTLED_MS)
+        return min(said + TROUBLE_SILENT_MS, changed + TROUBLE_SETTLED_MS)
+    if begun - said >= SILENT_MS:
+        return begun
+    return min(said + GOING_ON_MS, changed + SETTLED_MS)

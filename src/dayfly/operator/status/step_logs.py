@@ -21,7 +21,7 @@ from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import STEP_LOGS, RunObject, StepLogsObject, owned, owner
 from dayfly.operator.outputs.outputs import LOG_KEY
-from dayfly.operator.status.status_throttle import SILENT_MS, due
+from dayfly.operator.status.status_throttle import GOING_ON_MS, due
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase, State
@@ -85,7 +85,7 @@ class StepLogs:
         waiting, forgotten = memory.waiting, _forgotten(run, memory, now)
         # While something runs, what has ended waits for company.
         ends = _ends(run, waiting, now)
-        dues = [] if not ends else [now] if _rests(report) else [due(min(ends), max(ends))]
+        dues = [] if not ends else [now] if _rests(report) else [due(min(ends), min(ends), max(ends))]
         dues += [ended + ABANDONED_MS for ended in forgotten.values()]
         if not dues:
             return 0.0
@@ -155,7 +155,7 @@ class StepLogs:
 def _ends(run: RunObject, waiting: dict[_Attempt, StepLog], now: int) -> list[int]:
     records = {unit: run.ledger.unit(unit) for unit, _ in waiting}
     return [
-        records[unit].ended_at if records[unit].attempt == attempt else now - SILENT_MS for unit, attempt in waiting
+        records[unit].ended_at if records[unit].attempt == attempt else now - GOING_ON_MS for unit, attempt in waiting
     ]
 
 

@@ -275,6 +275,10 @@ def _free(meta: AnnotatedMeta, finalizer: str) -> bool:
 def kind_of(run: RunObject) -> Resource[PartialObjectMetadata]:
     """The kind of a run's target, of which metadata alone is asked for."""
     target = run.ledger.target
-    group, _, version = target.api_version.rpartition("/")
-    namespaced = bool(target.namespace)
-    return Resource(group, version, run.spec.plural, target.kind, dict, namespaced).metadata_only()
+    return _kind(target.api_version, run.spec.plural, target.kind, bool(target.namespace))
+
+
+@functools.lru_cache(maxsize=256)  # each turn asks for it several times, of the same few kinds
+def _kind(api_version: str, plural: str, kind: str, namespaced: bool) -> Resource[PartialObjectMetadata]:
+    group, _, version = api_version.rpartition("/")
+    return Resource(group, version, plural, kind, dict, namespaced).metadata_only()
