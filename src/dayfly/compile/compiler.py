@@ -78,7 +78,7 @@ def compile(  # noqa: A001  -- the field's word for it
         named = output_keys.completed(sandbox, {name: each.spec for name, each in found.items()})
         if named is not sandbox:
             sandbox, found = named, resources.resolve(named, plugins)
-        hooks = _hooks(sandbox)
+        hooks = hooks_of(sandbox.spec.hooks)
         check_count([hooks, *(instance.workflows for instance in found.values())], len(sandbox.spec.forks))
         for instance in found.values():
             _check_instance(instance, plugin_sources or {})
@@ -162,8 +162,9 @@ def check_workflows(workflows: tuple[Workflow, ...]) -> None:
         units.check_retry(workflow)
 
 
-def _hooks(sandbox: Sandbox) -> tuple[Workflow, ...]:
-    hooks = sandbox.spec.hooks or Hooks()
+def hooks_of(written_hooks: Hooks | None) -> tuple[Workflow, ...]:
+    """The four workflows of a target's own hooks."""
+    hooks = written_hooks or Hooks()
     steps = (hooks.pre_start, hooks.post_start, hooks.pre_stop, hooks.post_stop)
     return tuple(
         Workflow(event, f"{event} hook", written_steps, ("spec", "hooks", str(event)))

@@ -23,6 +23,7 @@ class Of(enum.StrEnum):
     VOID = "An attempt that never ran"
     END = "Why a sandbox closes"
     OBJECT = "A plugin, a resource or a hook"
+    GROUP = "A route group"
 
 
 class Tone(enum.IntEnum):
@@ -66,6 +67,12 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.CLEANED, Tone.PROGRESS, "Every delete step has succeeded; nothing is left."),
         Entry(Reason.NOT_TAKEN_UP, Tone.PROGRESS, "No operator has picked it up yet."),
         Entry(Reason.SERVED, Tone.PROGRESS, "Every part of its file is carried out (the condition `Served`)."),
+        Entry(
+            Reason.EXPIRES_SOON,
+            Tone.WARNING,
+            "Its time to live is nearly over (the condition `ExpiresSoon`): a tenth of it is left, or ten minutes.",
+            "let it go, or keep it: `dayfly sandbox extend {sandbox} --for 2h`",
+        ),
         Entry(
             Reason.UNSERVED,
             Tone.WARNING,
@@ -312,6 +319,21 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             "The operator may not read and hold objects of the kind that the hook selects, so nothing is done to any.",
             "have the cluster's administrator type the line that the message ends with; it then continues by itself",
         ),
+    ),
+    Of.GROUP: (
+        Entry(
+            Reason.NO_MATCHED_SANDBOXES,
+            Tone.PROGRESS,
+            "It is ready, and no living sandbox has the labels that it matches.",
+        ),
+        Entry(
+            Reason.FORK_CONFLICT,
+            Tone.TROUBLE,
+            "Several of its sandboxes fork the same baseline; the fork of the oldest is meant (the condition "
+            "`ForkConflict`).",
+            "narrow the group's match, or delete the sandbox that is not meant",
+        ),
+        Entry(Reason.NO_FORK_CONFLICT, Tone.PROGRESS, "No two of its sandboxes fork the same baseline."),
     ),
 }
 

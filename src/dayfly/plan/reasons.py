@@ -133,3 +133,7 @@ class Reason(enum.StrEnum):
     RESOURCE_READY = "ResourceReady"
     TAKEN_UP = "TakenUp"
     TARGETS_NOT_GRANTED = "TargetsNotGranted"
+    NO_MATCHED_SANDBOXES = "NoMatchedSandboxes"
+    FORK_CONFLICT = "ForkConflict"
+    NO_FORK_CONFLICT = "NoForkConflict"
+    EXPIRES_SOON = "ExpiresSoon"

@@ -6,6 +6,7 @@ Its reason, one constant word, is in `plan.reasons`; the sentence carries the nu
 
 import functools
 import re
+from collections.abc import Iterable
 
 import msgspec
 
@@ -71,6 +72,30 @@ def span(milliseconds: int) -> str:
 def unserved(what: tuple[str, ...]) -> str:
     """Of wishes that nobody carries out."""
     return f"Not supported here: {names(what, most=8)}."
+
+
+def no_members() -> str:
+    """Of a route group."""
+    return "No living sandbox matches."
+
+
+def members(found: tuple[str, ...], waiting: tuple[str, ...]) -> str:
+    """Of a route group that has some; `waiting` are those that are not ready."""
+    said = f"{len(found)} sandbox{'es match' if len(found) > 1 else ' matches'}: {names(found, most=8)}"
+    return f"{said}; not ready: {names(waiting, most=8)}." if waiting else f"{said}."
+
+
+def conflicts(found: Iterable[tuple[str, str, tuple[str, ...]]], more: int) -> str:
+    """Of the baselines (with whose fork is meant, and whose are not) that several sandboxes of a group fork."""
+    said = [f"{baseline} is forked by several: {first} goes before {names(rest)}" for baseline, first, rest in found]
+    if more:
+        said.append(f"and so are {more} more")
+    return f"{'; '.join(said)}." if said else ""
+
+
+def expires_soon(until: str) -> str:
+    """Of a life that ends then."""
+    return f"Its time to live ends at {until}; whoever still needs it extends it."
 
 
 @functools.lru_cache(maxsize=1024)

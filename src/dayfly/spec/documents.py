@@ -20,6 +20,7 @@ from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.lifecycle_hook import LifecycleHook, LifecycleHookSpec, check_lifecycle_hook
 from dayfly.spec.plugin import Plugin, PluginSpec, check_plugin
+from dayfly.spec.route_group import RouteGroup, RouteGroupSpec, check_route_group
 from dayfly.spec.sandbox import EVENTS, Sandbox, SandboxSpec
 from dayfly.spec.sandbox_rules import check_sandbox
 from dayfly.spec.workload import Workload, check_workload, from_deployment
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
     from dayfly.spec.text import Document
 
-Kind: TypeAlias = Literal["ResourcePlugin", "Sandbox", "Deployment", "LifecycleHook"]
-Wish: TypeAlias = Plugin | Sandbox | Workload | LifecycleHook
+Kind: TypeAlias = Literal["ResourcePlugin", "Sandbox", "Deployment", "RouteGroup", "LifecycleHook"]
+Wish: TypeAlias = Plugin | Sandbox | RouteGroup | Workload | LifecycleHook
 T = TypeVar("T")
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -40,6 +41,7 @@ _PLACE = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]")
 _WAY = re.compile(r" - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])+)`\Z")
 _MISSING, _UNKNOWN, _EXPECTS = "Object missing required field `", "Object contains unknown field `", "Expected `"
 _MOST_FAULTS = 64
+_LISTS = ("forks", "resources", "endpoints", "local", "virtual", "middleware")
 _STAND_INS: dict[str, Any] = {"str": "", "int": 0, "bool": False, "array": [], "object": {}}
 _EXPECTED = {
     "str": "a string",
@@ -69,12 +71,14 @@ def classify(document: Document) -> Kind:
         raise document.error(_lacks(data))
     if "selector" in spec and spec.keys() & set(EVENTS):
         return "LifecycleHook"
+    if "match" in spec:
+        return "RouteGroup"
     if spec.keys() & {"runner", "create", "delete"} and "cluster" not in spec:
         return "ResourcePlugin"
     if "cluster" in spec:
         return "Sandbox"
-    problem = "cannot tell what this is; a plugin's spec has create or delete, a sandbox's has cluster"
-    raise document.error(f"{problem}; or add kind: {' or '.join(KINDS)}", ("spec",))
+    forms = "a plugin's spec has create or delete, a sandbox's cluster, a route group's match"
+    raise document.error(f"cannot tell what this is; {forms}; or add kind: {' or '.join(KINDS)}", ("spec",))
 
 
 def load(document: Document) -> Wish:
@@ -98,7 +102,7 @@ def from_wire(body: Any, kind: Kind, *, name: str = "") -> Wish:
     Args:
         body: What the JSON decoder gave.
         kind: What the address says it is.
-        name: The name in the address. It replaces a sandbox's own; a plugin's own (without version) must agree.
+        name: The name in the address. A plugin's own (without version) must agree, that of others is replaced.
 
     Raises:
         SpecError: as `load`, or past the bounds of `text`.
@@ -106,7 +110,7 @@ def from_wire(body: Any, kind: Kind, *, name: str = "") -> Wish:
     text.check_bounds(body)
     if not isinstance(body, dict):
         raise SpecError(f"the body must be a mapping with name and spec, not {text.kind_of(body)}")
-    if name and kind == "Sandbox":
+    if name and kind in ("Sandbox", "RouteGroup"):
         body = body | {"name": name}
     wish = _build(kind, body, {})
     if name and wish.name != name:
@@ -126,9 +130,9 @@ def export(wish: Wish) -> dict[str, Any]:
         for event in EVENTS:
             _with_lists_of_steps(spec.setdefault(event, []))
         return {"name": wish.name, "spec": spec}
-    for field in ("forks", "resources", "endpoints", "local", "virtual", "middleware"):
+    for field in ("endpoints",) if isinstance(wish, RouteGroup) else _LISTS:
         spec.setdefault(field, [])
-    for resource in spec["resources"]:
+    for resource in spec.get("resources", []):
         if "spec" in resource:
             _with_lists_of_plugin(resource["spec"])
     for event in EVENTS:
@@ -196,6 +200,10 @@ def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Wis
     ttl = spec.get("ttl") if isinstance(spec, dict) else None
     if isinstance(ttl, dict) and ttl.get("offsetFrom") == "":
         spec = spec | {"ttl": {key: value for key, value in ttl.items() if key != "offsetFrom"}}
+    if kind == "RouteGroup":
+        group = RouteGroup(name=name, spec=_convert(spec, RouteGroupSpec, ("spec",), spelled))
+        check_route_group(group, spelled)
+        return group
     sandbox = Sandbox(name=name, spec=_convert(spec, SandboxSpec, ("spec",), spelled))
     check_sandbox(sandbox)
     return sandbox

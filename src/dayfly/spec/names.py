@@ -7,6 +7,7 @@ from dayfly.spec.errors import Path, SpecError, quote
 LIMITS = {
     "plugin": 253,
     "sandbox": 30,
+    "route group": 30,
     "resource": 30,
     "step": 30,
     "input": 30,

@@ -8,6 +8,7 @@ from dayfly.spec.endpoints import check_port, split_target
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.plugin import (
     Input,
+    Runner,
     check_no_param_rule,
     check_plugin_spec,
     check_runner,
@@ -38,7 +39,7 @@ from dayfly.spec.sandbox import (
 )
 from dayfly.spec.value_from import LONGEST_EXPRESSION, ForkExpression, ResourceOutput
 
-_LONGEST_CLUSTER = 255
+LONGEST_CLUSTER = 255
 # The events in which a sandbox's forks run.
 _BESIDE_FORKS = ("postStart", "preStop")
 
@@ -68,7 +69,7 @@ def check_sandbox(sandbox: Sandbox) -> None:
     with faults:
         names.check_unique("the resource", resources)
     with faults:
-        _check_hooks(spec, root)
+        check_hooks(spec.hooks, spec.runner, root)
     with faults:
         _check_endpoints(spec, root)
     faults.settle()
@@ -78,18 +79,18 @@ def _check_head(spec: SandboxSpec, root: Path) -> None:
     """Where it lives, and for how long."""
     if not spec.cluster:
         raise SpecError("sandbox spec must specify cluster", root)
-    if len(spec.cluster.encode()) > _LONGEST_CLUSTER:
-        raise SpecError(f"a cluster name has at most {_LONGEST_CLUSTER} bytes", (*root, "cluster"))
+    if len(spec.cluster.encode()) > LONGEST_CLUSTER:
+        raise SpecError(f"a cluster name has at most {LONGEST_CLUSTER} bytes", (*root, "cluster"))
     if spec.ttl:
         ttl_seconds(spec.ttl.duration, (*root, "ttl", "duration"))
-        _check_choice(spec.ttl.offset_from, OFFSETS, (*root, "ttl", "offsetFrom"))
+        check_choice(spec.ttl.offset_from, OFFSETS, (*root, "ttl", "offsetFrom"))
     _check_size(len(spec.forks), MOST_FORKS, "items", (*root, "forks"))
 
 
 def _check_fork(fork: Fork, keys: Path) -> None:
     if fork.name:
         names.check("fork", fork.name, (*keys, "name"))
-    _check_choice(fork.fork_of.kind, FORK_KINDS, (*keys, "forkOf", "kind"))
+    check_choice(fork.fork_of.kind, FORK_KINDS, (*keys, "forkOf", "kind"))
     for field in ("namespace", "name"):
         if not getattr(fork.fork_of, field):
             raise SpecError(f"the baseline's {field} is missing", (*keys, "forkOf", field))
@@ -102,13 +103,13 @@ def _check_fork(fork: Fork, keys: Path) -> None:
     for index, env in enumerate(changes.env):
         _check_env(env, (*here, "env", index))
     if changes.patch:
-        _check_choice(changes.patch.type, PATCH_TYPES, (*here, "patch", "type"))
+        check_choice(changes.patch.type, PATCH_TYPES, (*here, "patch", "type"))
         patches.read(changes.patch.type, changes.patch.value, (*here, "patch", "value"))
 
 
 def _check_env(env: Env, keys: Path) -> None:
     names.check_environment(env.name, (*keys, "name"))
-    _check_choice(env.operation, OPERATIONS, (*keys, "operation"))
+    check_choice(env.operation, OPERATIONS, (*keys, "operation"))
     if env.value is not None and env.value_from is not None:
         raise SpecError("has both value and valueFrom; leave one out", keys)
     _check_size(len(env.value or ""), LONGEST_VALUE, "characters", (*keys, "value"))
@@ -157,10 +158,15 @@ def _check_resource(resource: Resource, keys: Path) -> None:
             _check_resource_output(value.value_from.resource, (*keys, "params", name, "valueFrom", "resource"))
 
 
-def _check_hooks(spec: SandboxSpec, root: Path) -> None:
-    if spec.runner:
-        check_runner(spec.runner, (*root, "runner"))
-    hooks = spec.hooks or Hooks()
+def check_hooks(hooks: Hooks | None, runner: Runner | None, root: Path) -> None:
+    """Hold hooks to every rule that needs no other document, those of a sandbox or of a route group.
+
+    Raises:
+        SpecError: every fault.
+    """
+    if runner:
+        check_runner(runner, (*root, "runner"))
+    hooks = hooks or Hooks()
     by_event = (hooks.pre_start, hooks.post_start, hooks.pre_stop, hooks.post_stop)
     workflows = [(steps, (*root, "hooks", event)) for event, steps in zip(EVENTS, by_event, strict=True)]
     faults = Faults()
@@ -231,6 +237,7 @@ def _check_size(size: int, most: int, what: str, keys: Path) -> None:
         raise SpecError(f"has {size} {what}; at most {most} are allowed", keys)
 
 
-def _check_choice(value: str, choices: tuple[str, ...], keys: Path) -> None:
+def check_choice(value: str, choices: tuple[str, ...], keys: Path) -> None:
+    """Refuse a word that is none of these."""
     if value not in choices:
         raise SpecError(f"{quote(value)} is not known here; write one of {', '.join(c for c in choices if c)}", keys)

@@ -1,0 +1,60 @@
+"""A route group's hooks to a sealed-ready document: a run has it alone, and no forks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dayfly.compile import compiler, units
+from dayfly.spec.errors import SpecError
+from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Target
+from dayfly.spec.plugin import Runner
+from dayfly.spec.route_group import KIND, RouteGroup
+
+if TYPE_CHECKING:
+    from dayfly.spec.text import Document
+
+
+def compile_group(
+    group: RouteGroup, *, uid: str, routing_key: str, namespace: str = "", source: Document | None = None
+) -> Lifecycle:
+    """Say what a route group means, but for whom it matches: that is no work of a step.
+
+    Args:
+        group: As `spec` has loaded and checked it.
+        uid: The target's identity.
+        routing_key: The group's own.
+        namespace: Namespace of the RouteGroup object where it is one.
+        source: The document the group was read from, for lines and columns in errors.
+
+    Raises:
+        SpecError: a reference that leads nowhere or to a later event, a cycle, or a limit.
+    """
+    try:
+        workflows = compiler.hooks_of(group.spec.hooks)
+        compiler.check_count([workflows], whose="route group")
+        compiler.check_workflows(workflows)
+        env = {
+            "DAYFLY_ROUTE_GROUP_NAME": group.name,
+            "DAYFLY_ROUTE_GROUP_ROUTING_KEY": routing_key,
+            "DAYFLY_ROUTE_GROUP_NAMESPACE": namespace,
+        }
+        # Whoever wrote the group wrote its steps, so their origin is nobody else's.
+        shared = units.Setting("", {}, (), units.work(group.spec.runner or Runner(), env))
+        target = Target(api_version=API_VERSION, kind=KIND, namespace=namespace, name=group.name, uid=uid)
+        made = compiler.document(target, workflows, shared)
+        compiler.check_size(made, ("spec", "hooks"))
+    except SpecError as fault:
+        raise compiler.located(fault, source) from None
+    return made
+
+
+def check_group(group: RouteGroup, *, source: Document | None = None) -> Lifecycle:
+    """Refuse whatever can be refused before any host is asked.
+
+    Returns:
+        What it becomes without an identity.
+
+    Raises:
+        SpecError: as `compile_group`.
+    """
+    return compile_group(group, uid="", routing_key="", source=source)

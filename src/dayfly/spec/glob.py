@@ -1,0 +1,210 @@
+r"""Patterns of label values as Go's `filepath.Match` reads them, so that a route group means here what it means there.
+
+    *      any run of characters but /
+    ?      one character but /
+    [a-z]  one character of a class, / among them; [^a-z] one that is not of it
+    \c     the character c itself
+
+Python's `fnmatch` reads others. The way is Go's own, over bytes, with its quirks: what follows a star is taken where it
+first fits and never given back, but for the last part. So a match takes at most length times length steps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from dayfly.spec.errors import Path, SpecError, quote
+
+LONGEST_PATTERN = 256
+
+_SLASH = 0x2F
+_UNREADABLE = 0xFFFD
+
+
+class _Class(NamedTuple):
+    negated: bool
+    ranges: tuple[tuple[int, int], ...]
+
+
+# Bytes as they stand, any character (None), or one of a class.
+_Token: TypeAlias = bytes | _Class | None
+
+
+class _Chunk(NamedTuple):
+    """What lies between two stars; `star` says whether one stands before it."""
+
+    star: bool
+    tokens: tuple[_Token, ...]
+
+
+class Glob:
+    """One pattern. Two of the same text are alike."""
+
+    __slots__ = ("_chunks", "literal", "prefix", "text")
+
+    def __init__(self, text: str, keys: Path = ()) -> None:
+        """Read the pattern.
+
+        Raises:
+            SpecError: it is malformed or too long; the sentence says at which character.
+        """
+        if len(text) > LONGEST_PATTERN:
+            raise SpecError(f"a pattern has at most {LONGEST_PATTERN} characters, this one {len(text)}", keys)
+        self.text = text
+        self._chunks = _parse(text, keys)
+        first = self._chunks[0].tokens[:1] if self._chunks and not self._chunks[0].star else ()
+        self.prefix = first[0].decode() if first and isinstance(first[0], bytes) else ""
+        """With which each value begins that it takes."""
+        plain = len(self._chunks) == 1 and not self._chunks[0].star and len(self._chunks[0].tokens) == 1
+        self.literal = not text or (plain and bool(self.prefix))
+        """Whether it takes one value alone, its prefix."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Glob) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def takes(self, value: str) -> bool:
+        """Whether the value, all of it, is of the pattern."""
+        if self.literal:
+            return value == self.prefix
+        if not value.startswith(self.prefix):
+            return False
+        name, at = value.encode("utf-8", "surrogatepass"), 0
+        last = len(self._chunks) - 1
+        for number, chunk in enumerate(self._chunks):
+            if chunk.star and not chunk.tokens:
+                return _SLASH not in name[at:]
+            end = _find(chunk, name, at, is_last=number == last)
+            if end < 0:
+                return False
+            at = end
+        return at == len(name)
+
+
+def _find(chunk: _Chunk, name: bytes, at: int, *, is_last: bool) -> int:
+    """Where the rest begins once the chunk is taken from `at` on, or later if a star allows; -1 if it does not fit."""
+    while True:
+        end = _fits(chunk.tokens, name, at)
+        if end >= 0 and (end == len(name) or not is_last):
+            return end
+        if not chunk.star or at >= len(name) or name[at] == _SLASH:
+            return -1
+        at += 1
+
+
+def _fits(tokens: tuple[_Token, ...], name: bytes, at: int) -> int:
+    for token in tokens:
+        if isinstance(token, bytes):
+            if not name.startswith(token, at):
+                return -1
+            at += len(token)
+            continue
+        if at >= len(name):
+            return -1
+        rune, size = _rune(name, at)
+        at += size
+        if token is None:
+            if rune == _SLASH:
+                return -1
+        elif any(low <= rune <= high for low, high in token.ranges) == token.negated:
+            return -1
+    return at
+
+
+def _rune(name: bytes, at: int) -> tuple[int, int]:
+    """The character that begins there, and its bytes; what begins none counts as one byte that cannot be read."""
+    lead = name[at]
+    if lead < 0x80:
+        return lead, 1
+    for size in (2, 3, 4):
+        try:
+            return ord(name[at : at + size].decode()), size
+        except UnicodeDecodeError:
+            continue
+    return _UNREADABLE, 1
+
+
+def _parse(text: str, keys: Path) -> tuple[_Chunk, ...]:
+    chunks, at = [], 0
+    while at < len(text):
+        star = text[at] == "*"
+        while at < len(text) and text[at] == "*":
+            at += 1
+        end = _chunk_end(text, at)
+        chunks.append(_Chunk(star, _tokens(text, at, end, keys)))
+        at = end
+    return tuple(chunks)
+
+
+def _chunk_end(text: str, at: int) -> int:
+    """Where the next star stands that is none of a class."""
+    in_class = False
+    while at < len(text):
+        match text[at]:
+            case "\\":
+                at += 1
+            case "[":
+                in_class = True
+            case "]":
+                in_class = False
+            case "*" if not in_class:
+                return at
+        at += 1
+    return len(text)
+
+
+def _tokens(text: str, at: int, end: int, keys: Path) -> tuple[_Token, ...]:
+    found: list[_Token] = []
+    while at < end:
+        char = text[at]
+        if char == "[":
+            made, at = _class(text, at, end, keys)
+            found.append(made)
+            continue
+        if char == "?":
+            found.append(None)
+        else:
+            if char == "\\":
+                at += 1
+                if at >= end:
+                    raise _bad(text, at - 1, "ends with a backslash; write two for one that is meant", keys)
+            here = text[at].encode("utf-8", "surrogatepass")
+            if found and isinstance(found[-1], bytes):
+                found[-1] += here
+            else:
+                found.append(here)
+        at += 1
+    return tuple(found)
+
+
+def _class(text: str, begin: int, end: int, keys: Path) -> tuple[_Class, int]:
+    at = begin + 1
+    ranges: list[tuple[int, int]] = []
+    negated = at < end and text[at] == "^"
+    at += negated
+    while not (at < end and text[at] == "]" and ranges):
+        low, at = _member(text, begin, at, end, keys)
+        high = low
+        if text[at] == "-":
+            high, at = _member(text, begin, at + 1, end, keys)
+        ranges.append((low, high))
+    return _Class(negated, tuple(ranges)), at + 1
+
+
+def _member(text: str, begin: int, at: int, end: int, keys: Path) -> tuple[int, int]:
+    """One character of a class; after it there is more of the pattern."""
+    if at < end and text[at] in "-]":
+        raise _bad(text, at, f"{quote(text[at])} is no member of a class; write \\{text[at]}", keys)
+    if at < end and text[at] == "\\":
+        at += 1
+    if at + 1 >= end:
+        raise _bad(text, begin, "the class that begins here has no end; write ] or, for the character, \\[", keys)
+    if "\ud800" <= text[at] <= "\udfff":
+        raise _bad(text, at, "no character stands there", keys)
+    return ord(text[at]), at + 1
+
+
+def _bad(text: str, at: int, problem: str, keys: Path) -> SpecError:
+    return SpecError(f"{quote(text)} is not a pattern: at character {at + 1}, {problem}", keys)

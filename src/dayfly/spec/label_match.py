@@ -1,0 +1,123 @@
+"""Which sandboxes a route group means by their labels: `label {key, value}`, `any` of several, `all` of several."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from dayfly.spec import text
+from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.glob import Glob
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Each change of a sandbox is held against each group, so a group's match is bounded.
+MOST_LABELS, DEEPEST = 64, 16
+LONGEST_KEY = 317
+
+_FORMS = ("label", "any", "all")
+_NOTHING: Mapping[Path, str] = MappingProxyType({})
+
+
+class HasLabel(NamedTuple):
+    """A label of that very key, with a value of the pattern."""
+
+    key: str
+    value: Glob
+
+    def takes(self, labels: Mapping[str, str]) -> bool:
+        """Whether the labels fulfil it."""
+        found = labels.get(self.key)
+        return found is not None and self.value.takes(found)
+
+
+class AnyOf(NamedTuple):
+    """At least one of these."""
+
+    terms: tuple[Match, ...]
+
+    def takes(self, labels: Mapping[str, str]) -> bool:
+        """Whether the labels fulfil it."""
+        return any(term.takes(labels) for term in self.terms)
+
+
+class AllOf(NamedTuple):
+    """Each of these."""
+
+    terms: tuple[Match, ...]
+
+    def takes(self, labels: Mapping[str, str]) -> bool:
+        """Whether the labels fulfil it."""
+        return all(term.takes(labels) for term in self.terms)
+
+
+Match: TypeAlias = HasLabel | AnyOf | AllOf
+
+
+def parse(data: Any, keys: Path = (), spelled: Mapping[Path, str] = _NOTHING) -> Match:
+    """The match that is written so; `spelled` has, by its place, how YAML wrote what it took for no string.
+
+    Raises:
+        SpecError: every fault, each with its place.
+    """
+    if (count := _count(data, 1)) > MOST_LABELS:
+        raise SpecError(f"names {count} labels; a route group has at most {MOST_LABELS}", keys)
+    return _parse(data, keys, DEEPEST, spelled)
+
+
+def _count(data: Any, depth: int) -> int:
+    """How many labels are named, as far as anybody looks."""
+    if not isinstance(data, dict) or depth > DEEPEST:
+        return 0
+    lists = (data.get(form) for form in ("any", "all"))
+    inner = sum(_count(each, depth + 1) for found in lists if isinstance(found, list) for each in found)
+    return inner + (data.get("label") is not None)
+
+
+def _parse(data: Any, keys: Path, left: int, spelled: Mapping[Path, str]) -> Match:
+    if not left:
+        raise SpecError(f"is nested more than {DEEPEST} deep", keys)
+    if not isinstance(data, dict):
+        raise SpecError(f"must be a mapping with label, any or all, not {text.kind_of(data)}", keys)
+    if unknown := sorted(map(str, data.keys() - set(_FORMS))):
+        raise SpecError(f"unknown field {quote(unknown[0])}; known here: label, any, all", (*keys, unknown[0]))
+    # Clients send what is empty as null, as nothing or as an empty list.
+    given = [form for form in _FORMS if data.get(form) not in (None, [])]
+    if len(given) != 1:
+        raise SpecError(f"needs exactly one of label, any and all; {len(given)} are given", keys)
+    (form,) = given
+    if form == "label":
+        return _label(data[form], (*keys, form), spelled)
+    return _terms(form, data[form], (*keys, form), left, spelled)
+
+
+def _terms(form: str, found: Any, keys: Path, left: int, spelled: Mapping[Path, str]) -> Match:
+    if not isinstance(found, list):
+        raise SpecError(f"must be a list, not {text.kind_of(found)}", keys)
+    faults, terms = Faults(), []
+    for index, each in enumerate(found):
+        with faults:
+            terms.append(_parse(each, (*keys, index), left - 1, spelled))
+    faults.settle()
+    return AnyOf(tuple(terms)) if form == "any" else AllOf(tuple(terms))
+
+
+def _label(found: Any, keys: Path, spelled: Mapping[Path, str]) -> HasLabel:
+    if not isinstance(found, dict):
+        raise SpecError(f"must be a mapping with key and value, not {text.kind_of(found)}", keys)
+    if unknown := sorted(map(str, found.keys() - {"key", "value"})):
+        raise SpecError(f"unknown field {quote(unknown[0])}; known here: key, value", (*keys, unknown[0]))
+    faults = Faults()
+    for field in ("key", "value"):
+        with faults:
+            if field not in found:
+                raise SpecError(f"missing required field {quote(field)}", (*keys, field))
+            if not isinstance(found[field], str):
+                kind, word = text.kind_of(found[field]), spelled.get((*keys, field))
+                said = f"{quote(word)} is {kind} in YAML; write {quote(word)} in quotes" if word is not None else ""
+                raise SpecError(said or f"must be a string, not {kind}", (*keys, field))
+    faults.settle()
+    if not 0 < len(found["key"]) <= LONGEST_KEY:
+        raise SpecError(f"a label's key has 1 to {LONGEST_KEY} characters", (*keys, "key"))
+    return HasLabel(found["key"], Glob(found["value"], (*keys, "value")))

@@ -1,0 +1,140 @@
+"""A route group: a match over sandboxes' labels with a routing key of its own, which reaches the forks of all."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from dayfly.spec import label_match, names
+from dayfly.spec.endpoints import split_target
+from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.label_match import Match
+from dayfly.spec.lifecycle import Struct
+from dayfly.spec.plugin import Runner
+from dayfly.spec.sandbox import EVENTS, Hooks, ttl_seconds
+from dayfly.spec.sandbox_rules import LONGEST_CLUSTER, check_choice, check_hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KIND = "RouteGroup"
+NO_MATCHED_SANDBOXES = "noMatchedSandboxes"
+OFFSETS = (NO_MATCHED_SANDBOXES, "createdAt", "updatedAt")
+MOST_ENDPOINTS = 64
+
+
+class GroupTtl(Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """`duration` is a whole number and m, h, d or w, counted from `offset_from`: the last match, or a moment."""
+
+    duration: str
+    offset_from: str = NO_MATCHED_SANDBOXES
+
+    @property
+    def seconds(self) -> int:
+        """The duration in seconds."""
+        return ttl_seconds(self.duration)
+
+    def until(self, *, born: int, updated: int, unmatched: int) -> int:
+        """When the life ends that began and was changed then, in unix milliseconds; 0 while nobody can say.
+
+        Args:
+            born: When it was created.
+            updated: When its wish last changed.
+            unmatched: Since when no sandbox matches; 0 while one does.
+        """
+        begin = {"createdAt": born, "updatedAt": updated}.get(self.offset_from, unmatched)
+        return begin + self.seconds * 1000 if begin else 0
+
+
+class GroupEndpoint(Struct, frozen=True, kw_only=True):
+    """A way in: `target` is `<scheme>://<host>:<port>`. `cluster` says where, for a group of several clusters."""
+
+    name: str
+    target: str
+    cluster: str = ""
+
+
+class RouteGroupSpec(Struct, frozen=True, kw_only=True):
+    """A route group as wished. Of these only match, endpoints, ttl and labels may change while it lives."""
+
+    cluster: str = ""
+    description: str = ""
+    labels: dict[str, str] = {}
+    match: dict[str, Any]
+    ttl: GroupTtl | None = None
+    endpoints: tuple[GroupEndpoint, ...] = ()
+    hooks: Hooks | None = None
+    runner: Runner | None = None
+
+    @property
+    def matcher(self) -> Match:
+        """The match, as it has been checked."""
+        return label_match.parse(self.match)
+
+
+class RouteGroup(Struct, frozen=True, kw_only=True):
+    """A named wish."""
+
+    name: str
+    spec: RouteGroupSpec
+
+
+def check_route_group(group: RouteGroup, spelled: Mapping[Path, str] = MappingProxyType({})) -> None:
+    """Hold a route group to every rule that needs no other document; `spelled` as for `label_match.parse`.
+
+    Raises:
+        SpecError: every fault, the keys of each counted from the document's root.
+    """
+    spec = group.spec
+    root: Path = ("spec",)
+    faults = Faults()
+    with faults:
+        names.check("route group", group.name, ("name",))
+    with faults:
+        if len(spec.cluster.encode()) > LONGEST_CLUSTER:
+            raise SpecError(f"a cluster name has at most {LONGEST_CLUSTER} bytes", (*root, "cluster"))
+    with faults:
+        label_match.parse(spec.match, (*root, "match"), spelled)
+    with faults:
+        if spec.ttl:
+            ttl_seconds(spec.ttl.duration, (*root, "ttl", "duration"))
+            check_choice(spec.ttl.offset_from, OFFSETS, (*root, "ttl", "offsetFrom"))
+    with faults:
+        check_hooks(spec.hooks, spec.runner, root)
+    with faults:
+        _check_sources(spec.hooks or Hooks(), root)
+    with faults:
+        _check_endpoints(spec, root)
+    faults.settle()
+
+
+def _check_sources(hooks: Hooks, root: Path) -> None:
+    faults = Faults()
+    by_event = (hooks.pre_start, hooks.post_start, hooks.pre_stop, hooks.post_stop)
+    for event, steps in zip(EVENTS, by_event, strict=True):
+        for index, step in enumerate(steps):
+            for position, wanted in enumerate(step.inputs):
+                if wanted.value_from is not None:
+                    problem = "a route group has neither resources nor forks; write value or valueFromStep"
+                    keys = (*root, "hooks", event, index, "inputs", position, "valueFrom")
+                    faults.found.append(SpecError(problem, keys))
+    faults.settle()
+
+
+def _check_endpoints(spec: RouteGroupSpec, root: Path) -> None:
+    here = (*root, "endpoints")
+    if len(spec.endpoints) > MOST_ENDPOINTS:
+        raise SpecError(f"has {len(spec.endpoints)} items; at most {MOST_ENDPOINTS} are allowed", here)
+    faults = Faults()
+    for index, endpoint in enumerate(spec.endpoints):
+        with faults:
+            names.check("endpoint", endpoint.name, (*here, index, "name"))
+        with faults:
+            split_target(endpoint.target, (*here, index, "target"))
+        with faults:
+            if endpoint.cluster and endpoint.cluster != spec.cluster and spec.cluster:
+                problem = f"the group is of cluster {quote(spec.cluster)} alone; leave it out"
+                raise SpecError(problem, (*here, index, "cluster"))
+    with faults:
+        names.check_unique("the endpoint", [(each.name, (*here, n, "name")) for n, each in enumerate(spec.endpoints)])
+    faults.settle()

@@ -1,0 +1,106 @@
+"""Who belongs to a group, whose fork goes first, and what is said; the bookkeeping agrees with asking everybody anew."""
+
+import random
+
+import pytest
+
+from dayfly.plan.route_groups import Group, Member, Members, conflicts, standing
+from dayfly.spec.label_match import parse
+from dayfly.spec.report import Report
+from dayfly.spec.run import Phase
+
+
+def member(name, born=1, scope="c", baselines=(), **labels):
+    return Member(name, scope, labels, tuple(baselines), born)
+
+
+def group(value="a*", scope=""):
+    return Group(scope, parse({"label": {"key": "team", "value": value}}))
+
+
+def report(**more):
+    said = {"ready": True, "reason": "AllDesiredWorkloadsReady", "message": "m", "phase": Phase.OPEN, **more}
+    return Report(uid="u", done=0, total=0, units=(), **said)
+
+
+def test_one_joins_and_leaves_live():
+    crowd = Members()
+    crowd.put_group("g", group())
+    assert crowd.put("1", member("one", team="abc")) == ["g"]
+    assert list(crowd.of("g").values()) == [member("one", team="abc")]
+    assert crowd.put("1", member("one", team="abc")) == []
+    assert crowd.put("1", member("one", team="b")) == ["g"]
+    assert crowd.of("g") == {}
+    assert crowd.put("1", member("one", team="ab")) == ["g"]
+    assert crowd.drop("1") == ["g"]
+    assert (crowd.of("g"), crowd.drop("1")) == ({}, [])
+
+
+def test_a_group_takes_only_those_of_its_own_place():
+    crowd = Members()
+    crowd.put("1", member("here", scope="c", team="a"))
+    crowd.put("2", member("there", scope="d", team="a"))
+    crowd.put_group("of c", group(scope="c"))
+    crowd.put_group("of all", group())
+    assert [each.name for each in crowd.of("of c").values()] == ["here"]
+    assert sorted(each.name for each in crowd.of("of all").values()) == ["here", "there"]
+
+
+def test_after_any_changes_it_is_as_if_asked_anew():
+    chance = random.Random(7)
+    crowd, sandboxes, groups = Members(), {}, {}
+    for _ in range(3_000):
+        uid = str(chance.randrange(12))
+        match chance.randrange(5):
+            case 0 | 1:
+                sandboxes[uid] = member(uid, scope=chance.choice("cd"), team=chance.choice(["a", "ab", "b"]))
+                crowd.put(uid, sandboxes[uid])
+            case 2:
+                sandboxes.pop(uid, None)
+                crowd.drop(uid)
+            case 3:
+                groups[uid] = group(chance.choice(["a", "a*", "?", "[^a]*"]), chance.choice(["", "c"]))
+                crowd.put_group(uid, groups[uid])
+            case 4:
+                groups.pop(uid, None)
+                crowd.drop_group(uid)
+        for of, wants in groups.items():
+            assert set(crowd.of(of)) == {each for each, found in sandboxes.items() if wants.takes(found)}
+
+
+def test_the_oldest_goes_first_whatever_the_order():
+    old, young = member("z", 1, baselines=["shop/web", "shop/db"]), member("a", 2, baselines=["shop/web"])
+    twin = member("b", 1, baselines=["shop/db"])
+    for order in ([old, young, twin], [twin, young, old], [young, twin, old]):
+        found = conflicts(order)
+        assert [(each.baseline, each.sandbox, each.others) for each in found] == [
+            ("shop/db", "b", ("z",)),
+            ("shop/web", "z", ("a",)),
+        ]
+
+
+def test_forks_of_the_same_name_in_two_clusters_are_no_conflict():
+    assert conflicts([member("a", scope="c", baselines=["s/w"]), member("b", scope="d", baselines=["s/w"])]) == ()
+
+
+def test_what_is_said():
+    one, two = member("one", 1, baselines=["shop/web"]), member("two", 2, baselines=["shop/web"])
+    said = standing(report(), [], [])
+    assert (said.ready, said.reason, said.message) == (True, "NoMatchedSandboxes", "No living sandbox matches.")
+    assert standing(report(), [one], []).message == "1 sandbox matches: one."
+    said = standing(report(), [one, two], ["two"])
+    assert said.message == (
+        "2 sandboxes match: one and two; not ready: two. shop/web is forked by several: one goes before two."
+    )
+    assert (said.ready, said.matched, said.reason) == (True, ("one", "two"), "AllDesiredWorkloadsReady")
+
+
+@pytest.mark.parametrize(("phase", "matched"), [(Phase.OPEN, ("one",)), (Phase.CLOSED, ())])
+def test_a_group_that_is_not_ready_says_why_and_one_that_ends_has_nobody(phase, matched):
+    said = standing(report(ready=False, reason="HooksPending", message="a: runs", phase=phase), [member("one")], [])
+    assert (said.ready, said.reason, said.message, said.matched) == (False, "HooksPending", "a: runs", matched)
+
+
+def test_nobody_who_joins_makes_a_group_unready():
+    """A label is all that a stranger needs to join."""
+    assert standing(report(), [member(str(n)) for n in range(50)], [str(n) for n in range(50)]).ready

@@ -1,0 +1,135 @@
+"""A pattern of ours takes what Go's `filepath.Match` takes, and is bad where that says so."""
+
+import json
+import random
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dayfly.spec import glob
+from dayfly.spec.errors import SpecError
+from dayfly.spec.glob import LONGEST_PATTERN, Glob
+
+PROGRAM = r"""
+package main
+
+import ("encoding/json"; "os"; "path"; "path/filepath")
+
+func main() {
+	var asked [][2]string
+	if err := json.NewDecoder(os.Stdin).Decode(&asked); err != nil { panic(err) }
+	said := make([]string, len(asked))
+	for n, each := range asked {
+		ok, err := filepath.Match(each[0], each[1])
+		said[n] = map[bool]string{true: "yes", false: "no"}[ok]
+		// filepath.Match looks no further than where a value does not fit; path.Match looks at the whole pattern.
+		if _, whole := path.Match(each[0], ""); err != nil || whole != nil { said[n] = "bad" }
+	}
+	json.NewEncoder(os.Stdout).Encode(said)
+}
+"""
+LETTERS = ["a", "b", "ab", "/", "-", "é", "\u4e16", "\ufffd", "]", "[", "^", "*", "\\", "?", "{", "."]
+PARTS = [*LETTERS, "[ab]", "[^a]", "[^é]", "[a-c]", "[é-\u4e16]", "\\*", "[\\]]", "[\\-a]", "*", "*", "?", "[*]"]
+
+
+def says(pattern, value):
+    try:
+        return "yes" if Glob(pattern).takes(value) else "no"
+    except SpecError:
+        return "bad"
+
+
+@pytest.fixture(scope="module")
+def in_go(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("go")
+    (folder / "main.go").write_text(PROGRAM)
+
+    def ask(pairs):
+        done = subprocess.run(
+            ["go", "run", "main.go"], cwd=folder, input=json.dumps(pairs), capture_output=True, text=True, check=True
+        )
+        return json.loads(done.stdout)
+
+    return ask
+
+
+def test_each_answer_is_gos(in_go):
+    """Also where a star ends within a character, which no other way to match would notice."""
+    chance = random.Random(20260723)
+    pairs = [
+        (
+            "".join(chance.choices(PARTS, k=chance.randint(0, 5))),
+            "".join(chance.choices(LETTERS, k=chance.randint(0, 5))),
+        )
+        for _ in range(30_000)
+    ]
+    pairs += [
+        ("*[^é]", "é"),
+        ("a*b?c*x", "abxbbxdbxebxczzx"),
+        ("*" * 9 + "/", "a/"),
+        ("", ""),
+        ("[]a]", "]"),
+        ("[-]", "-"),
+    ]
+    answers = in_go(pairs)
+    assert {"yes", "no", "bad"} == set(answers)
+    assert answers.count("yes") > 500
+    wrong = [(pair, said) for pair, said in zip(pairs, answers, strict=True) if says(*pair) != said]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "takes", "leaves"),
+    [
+        ("feature-x-*", ["feature-x-", "feature-x-1"], ["feature-x", "feature-x-1/2", "Feature-x-1"]),
+        ("signadot/*", ["signadot/hotrod"], ["signadot/hot/rod", "signadot"]),
+        ("v?", ["v1", "vé"], ["v", "v12", "v/"]),
+        ("[^a]", ["b", "/"], ["a", ""]),
+        ("\\*", ["*"], ["a"]),
+        ("team", ["team"], ["teams", ""]),
+        ("", [""], ["a"]),
+    ],
+)
+def test_what_a_pattern_takes(pattern, takes, leaves):
+    made = Glob(pattern)
+    assert [value for value in takes + leaves if made.takes(value)] == takes
+
+
+@pytest.mark.parametrize(
+    ("pattern", "sentence"),
+    [
+        ("ab[", r'"ab[" is not a pattern: at character 3, the class that begins here has no end'),
+        ("[a", r"at character 1, the class that begins here has no end"),
+        ("x\\", r"at character 2, ends with a backslash; write two for one that is meant"),
+        ("[]a]", r'at character 2, "]" is no member of a class; write \]'),
+        ("[a-]", r'at character 4, "]" is no member of a class; write \]'),
+        ("a" * (LONGEST_PATTERN + 1), r"a pattern has at most 256 characters, this one 257"),
+    ],
+)
+def test_a_bad_pattern_is_refused_with_its_place(pattern, sentence):
+    with pytest.raises(SpecError) as caught:
+        Glob(pattern, ("spec", "match"))
+    assert sentence in caught.value.problem
+    assert caught.value.keys == ("spec", "match")
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_no_text_is_too_strange(pattern, value):
+    """Whatever is no bad pattern has an answer; its prefix is with what everything begins that it takes."""
+    try:
+        made = Glob(pattern)
+    except SpecError:
+        return
+    if made.takes(value):
+        assert value.startswith(made.prefix)
+        assert not made.literal or value == made.prefix
+
+
+def test_no_pattern_takes_long(monkeypatch):
+    """Many stars that nearly fit cost length times length, not more: counted, for a clock is no witness."""
+    steps, fits = [], glob._fits
+    monkeypatch.setattr(glob, "_fits", lambda *arguments: steps.append(1) or fits(*arguments))
+    assert not Glob("*a" * 60 + "b").takes("a" * 300)
+    assert len(steps) <= 400

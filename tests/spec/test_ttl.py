@@ -1,0 +1,49 @@
+"""When an end is near, and how long a life must last not to end before a moment."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dayfly.spec import ttl
+from dayfly.spec.errors import SpecError
+from dayfly.spec.route_group import GroupTtl
+from dayfly.spec.sandbox import ttl_seconds
+
+MINUTE, HOUR = 60_000, 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("life", "before"), [(30 * MINUTE, 3 * MINUTE), (HOUR, 6 * MINUTE), (8 * HOUR, 10 * MINUTE), (0, 0)]
+)
+def test_a_tenth_of_a_life_or_ten_minutes(life, before):
+    assert ttl.warns_at(1_000, 1_000 + life) == 1_000 + life - before
+
+
+def test_what_never_ends_warns_of_nothing():
+    assert ttl.warns_at(1_000, 0) == 0
+
+
+@given(st.integers(0, 2**40), st.integers(-HOUR, 2**40))
+def test_no_extension_ends_too_soon_or_a_minute_late(begin, life):
+    end = begin + ttl_seconds(ttl.lasting(begin, begin + life)) * 1000
+    assert end >= begin + life
+    assert end - begin - life < MINUTE or end == begin + MINUTE
+
+
+def test_nobody_lives_for_ever():
+    with pytest.raises(SpecError, match="is too far away"):
+        ttl.lasting(0, (2**32) * MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("offset", "unmatched", "until"),
+    [
+        ("createdAt", 0, 100_000 + HOUR),
+        ("updatedAt", 0, 200_000 + HOUR),
+        ("noMatchedSandboxes", 300_000, 300_000 + HOUR),
+        ("noMatchedSandboxes", 0, 0),
+    ],
+)
+def test_from_what_a_groups_life_counts(offset, unmatched, until):
+    made = GroupTtl(duration="1h", offset_from=offset)
+    assert made.until(born=100_000, updated=200_000, unmatched=unmatched) == until
