@@ -38,6 +38,23 @@ unhook() { # all hooks: what they have made for objects that live on is undone, 
     fi
 }
 
+ungroup() { # all route groups, with what their own hooks owe; their sandboxes stay for now
+    found=$(names routegroups '{.metadata.namespace}/' 2>/dev/null || true)
+    [ -n "$found" ] || return 0
+    say "deleting route groups and waiting until their hooks have run, at most $timeout: $found"
+    for name in $found; do
+        "$kubectl" delete routegroups.dayfly.dev -n "${name%%/*}" "${name#*/}" --ignore-not-found --wait=false >/dev/null
+    done
+    "$kubectl" wait --for=delete routegroups.dayfly.dev --all -A --timeout="$timeout" >/dev/null 2>&1 || true
+    left=$(names routegroups '{.metadata.namespace}/')
+    if [ -n "$left" ]; then
+        say "route groups whose hooks have not run, so Dayfly stays as it is: $left"
+        say "see why with: $kubectl get dfg -A -o wide"
+        say "to give one up: $kubectl annotate dfg NAME -n NAMESPACE dayfly.dev/abandon=REASON"
+        exit 1
+    fi
+}
+
 drain() { # all sandboxes with their cleanup; if one stays, that is the end
     asked=" "
     while :; do # once more for whatever was made meanwhile
@@ -79,7 +96,7 @@ metadata: {name: dayfly-uninstall}
 spec:
   matchConstraints:
     resourceRules:
-    - {apiGroups: [dayfly.dev], apiVersions: ["*"], operations: [CREATE], resources: [sandboxes, lifecyclehooks]}
+    - {apiGroups: [dayfly.dev], apiVersions: ["*"], operations: [CREATE], resources: [sandboxes, routegroups, lifecyclehooks]}
   validations:
   - expression: "false"
     message: "Dayfly is being taken out of this cluster; if it is not, delete the policy dayfly-uninstall and its binding"
@@ -106,10 +123,12 @@ unbar() { "$kubectl" delete --ignore-not-found "$kind,${kind}Binding" dayfly-uni
 
 if "$kubectl" get crd sandboxes.dayfly.dev >/dev/null 2>&1; then
     unhook
+    ungroup
     drain
     if [ -n "$keep" ]; then
         bar
         unhook
+        ungroup
         drain
     fi
     plugins=$(names resourceplugins)

@@ -137,6 +137,7 @@ BOTH = (
     "plan/closing.py",
     "plan/desk.py",
     "plan/status.py",
+    "plan/route_groups.py",
     *tuple(f"execute/{name}.py" for name in ("executor", "inputs", "order", "outputs", "receipt")),
 )
 

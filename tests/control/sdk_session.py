@@ -82,6 +82,39 @@ def forks():
     return api.get_sandbox("local", "sb2").to_dict()
 
 
+def groups():
+    """A route group from apply to its end."""
+    api = sd.RouteGroupsApi(client())
+    match = sd.RouteGroupMatch(label=sd.RouteGroupMatchLabel(key="team", value="pay*"))
+    endpoints = [sd.RouteGroupSpecEndpoint(name="web", target="http://shop.default.svc:80")]
+    spec = sd.RouteGroupSpec(cluster="local", description="from the SDK", match=match, endpoints=endpoints)
+    made = api.apply_routegroup("local", "rg1", sd.RouteGroup(spec=spec))
+    again = api.apply_routegroup("local", "rg1", sd.RouteGroup(spec=made.spec))
+    wider = sd.RouteGroupMatch(any=[match, sd.RouteGroupMatch(label=sd.RouteGroupMatchLabel(key="x", value="[^y]"))])
+    changed = api.apply_routegroup("local", "rg1", {"spec": {**made.spec.to_dict(), "match": wider}})
+    while not (got := api.get_routegroup("local", "rg1")).status.ready:
+        time.sleep(0.05)
+    listed = api.list_routegroups("local")
+    deleted = api.delete_routegroup("local", "rg1")
+    pathlib.Path(SEEN).touch()
+    gone = None
+    while gone is None:
+        try:
+            api.get_routegroup("local", "rg1")
+            time.sleep(0.05)
+        except ApiException as fault:
+            gone = [fault.status, json.loads(fault.body)["error"]]
+    return {
+        "made": made.to_dict(),
+        "again": again.to_dict(),
+        "changed": changed.to_dict(),
+        "got": got.to_dict(),
+        "listed": [group.name for group in listed],
+        "deleted": deleted,
+        "gone": gone,
+    }
+
+
 def clusters():
     """All of the cluster API that a server without agents has."""
     api = sd.ClusterApi(client())
@@ -132,4 +165,4 @@ def wrong():
     return refused(lambda: api.apply_sandbox("local", "sb1", {"spec": {"cluster": "local", "bogus": 1}}))
 
 
-print(json.dumps({f.__name__: f for f in (life, forks, clusters, plugins, denied, wrong)}[WHAT](), default=str))
+print(json.dumps({f.__name__: f for f in (life, forks, groups, clusters, plugins, denied, wrong)}[WHAT](), default=str))

@@ -103,7 +103,17 @@ def test_a_name_that_another_site_made_point_here_is_not_answered(filled, name, 
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/api/v1/orgs", "/api/v2", "jobs", "secrets", "devboxes/", "tests", "routegroups", "sandboxes/sb1/other"],
+    [
+        "/",
+        "/api/v1/orgs",
+        "/api/v2",
+        "jobs",
+        "secrets",
+        "devboxes/",
+        "tests",
+        "routegroups/rg1/other",
+        "sandboxes/sb1/other",
+    ],
 )
 @pytest.mark.parametrize("method", ["GET", "PUT", "POST", "DELETE"])
 def test_families_that_are_not_here_say_what_is(filled, method, path):

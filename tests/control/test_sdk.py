@@ -94,6 +94,35 @@ def test_a_fork_is_fed_by_a_resource_and_answers(sdk, client, host, monkeypatch)
     assert {change.name for change in unit.fork.env} >= {"DB_HOST", "PLAIN", "SIGNADOT_SANDBOX_ROUTING_KEY"}
 
 
+def test_a_route_group_lives_and_ends(sdk, client, host, tmp_path):
+    client.put("sandboxes/sb1", wishes.empty(labels={"team": "payments"}))
+    sandbox = uid_of(host)
+
+    def play():
+        """The host: the group's run is ready at once, and over once somebody has asked for its end."""
+        while not (new := host.offers.keys() - {sandbox}):
+            time.sleep(0.01)
+        (uid,) = new
+        host.say(uid, ready=True, reason=Reason.READY, message="All desired workloads are available.")
+        while uid not in host.closed or not (tmp_path / "seen").exists():
+            time.sleep(0.01)
+        host.finish(uid)
+
+    player = threading.Thread(target=play, daemon=True)
+    player.start()
+    told = sdk("groups")
+    player.join()
+    assert len(told["made"]["routing_key"]) == 13
+    assert [told["again"][field] for field in ("routing_key", "created_at", "spec")] == [
+        told["made"][field] for field in ("routing_key", "created_at", "spec")
+    ]
+    assert told["changed"]["spec"]["match"]["any"][1]["label"]["value"] == "[^y]"
+    assert told["got"]["status"]["matched_sandboxes"] == ["sb1"]
+    assert told["got"]["endpoints"] == [{"name": "web", "target": "http://shop.default.svc:80", "url": ""}]
+    assert (told["listed"], told["deleted"]) == (["rg1"], {})
+    assert told["gone"] == [404, "unable to fetch routegroup: not found"]
+
+
 def test_clusters(sdk):
     told = sdk("clusters")
     assert [cluster["name"] for cluster in told["list"]] == ["local"]

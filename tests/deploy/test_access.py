@@ -48,6 +48,7 @@ LOGS = thing(
     },
 )
 SANDBOX = thing("dayfly.dev/v1alpha1", "Sandbox", "s", spec={"cluster": "c"})
+ROUTE_GROUP = thing("dayfly.dev/v1alpha1", "RouteGroup", "g", spec={"match": {"label": {"key": "team", "value": "a*"}}})
 PLUGIN = thing("dayfly.dev/v1alpha1", "ResourcePlugin", "p.1.0.0", spec={"name": "p@1.0.0", "create": [SCRIPT]})
 _SELECTOR = {"apiVersion": "cluster.example.org/v1", "kind": "Machine"}
 HOOK = thing("dayfly.dev/v1alpha1", "LifecycleHook", "h", spec={"selector": _SELECTOR, "preStop": [SCRIPT]})
@@ -69,10 +70,16 @@ CARRIERS = {
         ),
     ),
     "sandboxes": (f"{DAYFLY}/namespaces/team/sandboxes", SANDBOX),
+    "routegroups": (f"{DAYFLY}/namespaces/team/routegroups", ROUTE_GROUP),
     "resourceplugins": (f"{DAYFLY}/resourceplugins", PLUGIN),
     "lifecyclehooks": (f"{DAYFLY}/lifecyclehooks", HOOK),
 }
-BY_PEOPLE = ("sandboxes", "resourceplugins", "lifecyclehooks")  # written by people, marked by the operator
+BY_PEOPLE = (
+    "sandboxes",
+    "routegroups",
+    "resourceplugins",
+    "lifecyclehooks",
+)  # written by people, marked by the operator
 _SELECTED = {"selector": {"matchLabels": {"a": "b"}}, "template": _TEMPLATE}
 _ONCE = {"metadata": {"labels": {"a": "b"}}, "spec": POD["spec"] | {"restartPolicy": "Never"}}
 _APPS, _BATCH = "/apis/apps/v1/namespaces/team", "/apis/batch/v1/namespaces/team"

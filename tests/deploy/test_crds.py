@@ -55,6 +55,7 @@ def manifest(made):
 
 EXAMPLES = sorted(ROOT.glob("examples/*/*.yaml"))
 WISHES = [path for path in EXAMPLES if path.name in ("plugin.yaml", "sandbox.yaml", "hook.yaml")]
+NAMESPACED = {"Sandbox": "sandboxes", "RouteGroup": "routegroups"}
 PLURALS = {
     "ResourcePlugin": "resourceplugins",
     "LifecycleHook": "lifecyclehooks",
@@ -64,9 +65,20 @@ PLURALS = {
 
 
 def place(body):
-    if body["kind"] == "Sandbox":
-        return f"{BASE}/namespaces/default/sandboxes?fieldValidation=Strict"
+    if body["kind"] in NAMESPACED:
+        return f"{BASE}/namespaces/default/{NAMESPACED[body['kind']]}?fieldValidation=Strict"
     return f"{BASE}/{PLURALS[body['kind']]}?fieldValidation=Strict"
+
+
+LABEL = {"key": "team", "value": "pay*"}
+
+
+def group(name="pay", **spec):
+    """A route group, changed as asked; None takes a field away."""
+    body = {"match": {"label": LABEL}, **spec}
+    wish = {key: value for key, value in body.items() if value is not None}
+    head = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "RouteGroup", "metadata": {"name": name}}
+    return {**head, "spec": wish}
 
 
 def without_value(message):
@@ -237,6 +249,16 @@ REFUSED = [
         "spec.defaultRouteGroup.endpoints[0].target in body should match",
     ),
     (sandbox(endpoints=[{"name": "a", "port": 70000}]), "spec.endpoints[0].port in body should be less than or equal"),
+    (group("UPPER"), "metadata.name: Invalid value"),
+    (group("a" * 31), "metadata.name: a route group name has at most 30 letters"),
+    (group(match=None), "spec.match: "),
+    (group(match={}), "spec.match: Invalid value: needs exactly one of label, any and all"),
+    (group(match={"any": [], "label": LABEL}), "spec.match: Invalid value: needs exactly one of label, any and all"),
+    (group(match={"label": {"key": "a"}}), "spec.match.label.value: Required value"),
+    (group(match={"label": {"key": "", "value": "a"}}), "spec.match.label.key in body should be at least 1"),
+    (group(match={"not": {}}), 'unknown field "spec.match.not"'),
+    (group(ttl={"duration": "1h", "offsetFrom": "now"}), 'spec.ttl.offsetFrom: Unsupported value: "now"'),
+    (group(endpoints=[{"name": "a", "target": "web"}]), "spec.endpoints[0].target in body should match"),
     (hook("a.b"), "metadata.name: a hook's name has at most 63 lower-case letters, digits and -"),
     (hook("a" * 64), "metadata.name: a hook's name has at most 63 lower-case letters, digits and -"),
     (hook(selector={"kind": "Machine"}), "spec.selector.apiVersion: Required value"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from mutation.guard import Guard, guard
 from mutation.guards_alone import ALONE
 from mutation.guards_control import CONTROL
+from mutation.guards_groups import GROUPS
 from mutation.guards_hooks import HOOKS
 from mutation.guards_kube import KUBE
 from mutation.guards_objects import OBJECTS
@@ -403,6 +404,7 @@ GUARDS: tuple[Guard, ...] = (
     *ALONE,
     *OBJECTS,
     *STATES,
+    *GROUPS,
     *HOOKS,
     *KUBE,
     *WISHES,

@@ -16,6 +16,7 @@ from dayfly.operator.status.resource_status import FOREIGN_AGAIN_S, ResourceMemo
 from dayfly.operator.status.sandbox_status import AGAIN_S, Heeded, SandboxStatus, WaitingError
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
+from dayfly.plan.world import Wish
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.report import Report, UnitReport
@@ -103,7 +104,7 @@ class Boxes:
         cluster = SimpleNamespace(client=self.client, now=lambda: NOW, sandboxes=boxes)
         recorder = SimpleNamespace(say=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason)))
         self.status = SandboxStatus(cluster, recorder)
-        self.scene = SimpleNamespace(plan=PLAN, world=SimpleNamespace(run=a_run().ledger))
+        self.scene = SimpleNamespace(plan=PLAN, world=SimpleNamespace(run=a_run().ledger, wish=Wish()))
 
     async def say(self, told: Report | None = None, heeded: Heeded | None = None, **how) -> float:
         return await self.status.run(self.scene, told or report(), lambda _seen: heeded or Heeded(2), **how)

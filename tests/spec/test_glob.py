@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dayfly.spec import glob
 from dayfly.spec.errors import SpecError
-from dayfly.spec.glob import LONGEST_PATTERN, Glob
+from dayfly.spec.glob import LONGEST_FOREIGN, LONGEST_PATTERN, LONGEST_VALUE, Glob
 
 PROGRAM = r"""
 package main
@@ -30,6 +30,7 @@ func main() {
 	json.NewEncoder(os.Stdout).Encode(said)
 }
 """
+ASCII = ["a", "b", "c", "ab", "/", "-", "]", "[", "^", "*", "\\", "?", "\n", "."]
 LETTERS = ["a", "b", "ab", "/", "-", "é", "\u4e16", "\ufffd", "]", "[", "^", "*", "\\", "?", "{", "."]
 PARTS = [*LETTERS, "[ab]", "[^a]", "[^é]", "[a-c]", "[é-\u4e16]", "\\*", "[\\]]", "[\\-a]", "*", "*", "?", "[*]"]
 
@@ -63,8 +64,13 @@ def test_each_answer_is_gos(in_go):
             "".join(chance.choices(PARTS, k=chance.randint(0, 5))),
             "".join(chance.choices(LETTERS, k=chance.randint(0, 5))),
         )
-        for _ in range(30_000)
+        for _ in range(10_000)
     ]
+    pairs += [
+        ("".join(chance.choices(PARTS, k=chance.randint(0, 6))), "".join(chance.choices(ASCII, k=chance.randint(0, 7))))
+        for _ in range(10_000)
+    ]
+    pairs += [("[z-a]", "m"), ("[^z-a]", "/"), ("a*", "a\n"), ("a?", "a\n")]
     pairs += [
         ("*[^é]", "é"),
         ("a*b?c*x", "abxbbxdbxebxczzx"),
@@ -105,6 +111,8 @@ def test_what_a_pattern_takes(pattern, takes, leaves):
         ("x\\", r"at character 2, ends with a backslash; write two for one that is meant"),
         ("[]a]", r'at character 2, "]" is no member of a class; write \]'),
         ("[a-]", r'at character 4, "]" is no member of a class; write \]'),
+        ("*a" * 17, r"a pattern has at most 16 of * ? and classes, this one 17"),
+        ("?[a]" * 9, r"a pattern has at most 16 of * ? and classes, this one 18"),
         ("a" * (LONGEST_PATTERN + 1), r"a pattern has at most 256 characters, this one 257"),
     ],
 )
@@ -113,6 +121,13 @@ def test_a_bad_pattern_is_refused_with_its_place(pattern, sentence):
         Glob(pattern, ("spec", "match"))
     assert sentence in caught.value.problem
     assert caught.value.keys == ("spec", "match")
+
+
+@pytest.mark.parametrize(("character", "longest"), [("a", LONGEST_VALUE), ("é", LONGEST_FOREIGN)])
+def test_values_that_are_too_long_are_taken_as_they_stand_alone(character, longest):
+    assert Glob("*").takes(character * longest)
+    assert not Glob("*").takes(character * (longest + 1))
+    assert Glob(character * 256).takes(character * 256)
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
@@ -131,5 +146,5 @@ def test_no_pattern_takes_long(monkeypatch):
     """Many stars that nearly fit cost length times length, not more: counted, for a clock is no witness."""
     steps, fits = [], glob._fits
     monkeypatch.setattr(glob, "_fits", lambda *arguments: steps.append(1) or fits(*arguments))
-    assert not Glob("*a" * 60 + "b").takes("a" * 300)
-    assert len(steps) <= 400
+    assert not Glob("*é" * 16 + "b").takes("é" * 60)
+    assert 0 < len(steps) <= 2 * 60 + 20

@@ -18,7 +18,7 @@ _LONGEST = 200
 
 
 @click.command("abandon")
-@options.named("sandbox", "sandboxes")
+@options.named("sandbox", "subjects")
 @click.option("--reason", required=True, help="Why; it is recorded with who asked and when.")
 @options.cluster
 def command(sandbox: str, reason: str, context: str | None, namespace: str | None) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @options.timeout("3m")
 @options.output
 def command(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float, output: str | None) -> int:
-    """Apply plugins, then baselines, then sandboxes from files.
+    """Apply plugins, then baselines, sandboxes and route groups from files.
 
     All files are read and checked before anything is changed. With -o the objects are printed as a list.
     """
@@ -34,8 +34,8 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: 
     objects = list(_handed_over(client, wishes))
     code = Exit.OK
     for number, wished in enumerate(wishes):
-        if wished.kind == "sandbox" and wait:
-            ended, objects[number] = watch.settle(client, objects[number], timeout)
+        if wished.subject and wait:
+            ended, objects[number] = watch.settle(client, wished.subject, objects[number], timeout)
             code = code or ended
     if output:
         show.emit(objects, output)
@@ -59,13 +59,13 @@ def _handed_over(client: Client, wishes: list[reading.Wished]) -> Iterator[Any]:
     """Each wish as the server has it now.
 
     Raises:
-        CliError: it refuses one. The code says that no sandbox was changed only where none was.
+        CliError: it refuses one. The code says that nothing that lives was changed only where that is so.
     """
     for number, wished in enumerate(wishes):
         try:
             yield applying.hand_over(client, wished)
         except CliError as fault:
-            if fault.code == Exit.USAGE and any(before.kind == "sandbox" for before in wishes[:number]):
+            if fault.code == Exit.USAGE and any(before.subject for before in wishes[:number]):
                 advice = fault.advice or "what was made or changed above is in place"
                 raise CliError(Exit.FAILED, fault.message, advice) from None
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dayfly.cli import subject
 from dayfly.cli.client import ApiError
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.files import Wished, located, placed
@@ -73,16 +74,17 @@ def _declare(client: Client, workload: Workload) -> Any:
 
 
 def _wish(client: Client, wished: Wished) -> Any:
-    at = ("sandboxes", wished.name)
+    at = subject.at(wished.subject)
     before = _existing(client, *at)
     try:
         stored = client.put(*at, body=documents.export(wished.wish))
     except ApiError as fault:
         if fault.status == _CONFLICT:
-            raise CliError(Exit.FAILED, fault.message, f"see: dayfly why {wished.name}") from None
+            raise CliError(Exit.FAILED, fault.message, f"see: dayfly why {wished.subject}") from None
         raise
-    done, key, cluster = _change(before, stored), stored.get("routingKey", ""), stored["spec"]["cluster"]
-    talk(f'{done} sandbox "{wished.name}" (routing key: {key}) in cluster "{cluster}".')
+    done, key, cluster = _change(before, stored), stored.get("routingKey", ""), stored["spec"].get("cluster")
+    where = f'in cluster "{cluster}"' if cluster else "of every cluster"
+    talk(f"{done} {subject.title(wished.subject)} (routing key: {key}) {where}.")
     for warning in stored.get("warnings", ()):
         talk(f"warning: {located(warning, wished.document)}")
     return stored

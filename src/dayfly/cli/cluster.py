@@ -11,19 +11,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from dayfly.cli import cluster_logs, from_status
+from dayfly.cli import cluster_logs, from_status, lifetime, subject
 from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.cli.port import Standing
 from dayfly.cli.show import talk
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
 from dayfly.execute.pod import names
+from dayfly.execute.pod.read import stamp
 from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.objects import SECRETS
 from dayfly.kube.transport import HttpTransport
-from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, PLUGINS, RETRY_ANNOTATION, RUNS, SANDBOXES, PluginObject
+from dayfly.operator.cluster.objects import (
+    ABANDON_ANNOTATION,
+    GROUPS,
+    PLUGINS,
+    RETRY_ANNOTATION,
+    RUNS,
+    SANDBOXES,
+    PluginObject,
+)
 from dayfly.plan.why import nothing_to_retry
-from dayfly.spec import names as names_
 from dayfly.spec import semver
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
@@ -33,11 +41,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from dayfly.cli.frame import Report
+    from dayfly.kube.objects import Resource
     from dayfly.spec.plugin import Plugin
 
 T = TypeVar("T")
 
-_SANDBOXES = SANDBOXES.read_as(dict[str, Any])
+_SANDBOXES, _GROUPS = SANDBOXES.read_as(dict[str, Any]), GROUPS.read_as(dict[str, Any])
 _INSTALL = "install it there: kubectl apply --server-side -f deploy/install.yaml"
 # Somebody is waiting: a server that is away is said to be after so long.
 _PATIENCE_S = 10.0
@@ -77,10 +86,16 @@ class Cluster:
         self._loop.close()
 
     def sandboxes(self) -> list[Standing]:
+        return self._every(_SANDBOXES, "")
+
+    def groups(self) -> list[Standing]:
+        return self._every(_GROUPS, subject.PREFIX)
+
+    def _every(self, kind: Resource[Any], prefix: str) -> list[Standing]:
         try:
-            found = self._run(self._client.list_all(_SANDBOXES, self._namespace)).items
+            found = self._run(self._client.list_all(kind, self._namespace)).items
         except RecursionError:
-            found = self._one_by_one()
+            found = self._one_by_one(kind, prefix)
         return [self._standing(each) for each in sorted(found, key=lambda each: str(each["metadata"]["name"]))]
 
     def sandbox(self, name: str) -> Standing:
@@ -95,7 +110,7 @@ class Cluster:
         return {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
 
     def why(self, name: str) -> Any:
-        blocker = from_status.why(self._get(name), _now(), self.flags)
+        blocker = from_status.why(self._get(name), _now(), self.flags, name)
         return msgspec.to_builtins(blocker) if blocker else {}
 
     def attempts(self, name: str, *, follow: bool) -> list[Any]:
@@ -126,7 +141,7 @@ class Cluster:
         found = from_status.report(sandbox, _now())
         there = [each.id for each in found.units]
         if unit and unit not in there:
-            message = f'sandbox "{name}" has no unit "{unit}"'
+            message = f'{subject.title(name)} has no unit "{unit}"'
             raise CliError(Exit.NOT_FOUND, message, f"it has {', '.join(there) or 'none yet'}")
         waiting = {each.id: each.attempt for each in found.units if each.state == "retrying" and unit in ("", each.id)}
         if not waiting:
@@ -134,6 +149,17 @@ class Cluster:
         note = " ".join(f"{each}={attempt}" for each, attempt in waiting.items())
         self._run(self._annotate(name, sandbox["metadata"]["uid"], RETRY_ANNOTATION, note))
         return waiting
+
+    def extend(self, name: str, seconds: int, until: str) -> str:
+        found = self._get(name)
+        duration, end = lifetime.extended(found, name, seconds, until, _now())
+        if duration:
+            self._run(
+                self._change(
+                    name, {"metadata": {"uid": found["metadata"]["uid"]}, "spec": {"ttl": {"duration": duration}}}
+                )
+            )
+        return stamp(end)
 
     def plugin(self, name: str, version: str) -> Plugin:
         found: dict[str, PluginObject] = {}
@@ -151,17 +177,17 @@ class Cluster:
             message = f"the resource plugin {name}@{highest} of the cluster is wrong: {fault}"
             raise CliError(Exit.FAILED, message, "see: kubectl get resourceplugins") from None
 
-    def _one_by_one(self) -> list[Any]:
-        """All Sandboxes, for one that cannot be read spoils the list of all; it is named and left out."""
+    def _one_by_one(self, kind: Resource[Any], prefix: str) -> list[Any]:
+        """All of a kind, for one that cannot be read spoils the list of all; it is named and left out."""
         try:
-            there = self._run(self._client.list_all(_SANDBOXES.metadata_only(), self._namespace)).items
+            there = self._run(self._client.list_all(kind.metadata_only(), self._namespace)).items
         except RecursionError:
-            message = f"a sandbox in namespace {self._namespace} is nested too deeply to be read"
-            raise CliError(Exit.FAILED, message, f"see: kubectl{self.flags} get sandboxes.dayfly.dev") from None
+            message = f"a {subject.kind(prefix)} in namespace {self._namespace} is nested too deeply to be read"
+            raise CliError(Exit.FAILED, message, f"see: kubectl{self.flags} get {kind.plural}.dayfly.dev") from None
         found = []
         for each in there:
             try:
-                found.append(self._get(each.metadata.name))
+                found.append(self._get(f"{prefix}{each.metadata.name}"))
             except CliError as fault:
                 if fault.code not in (Exit.FAILED, Exit.NOT_FOUND):
                     raise
@@ -173,21 +199,26 @@ class Cluster:
         meta = sandbox["metadata"]
         report = from_status.report(sandbox, _now())
         key = (sandbox.get("status") or {}).get("routingKey") or routing_key(meta["uid"])
-        return Standing(meta["name"], meta["creationTimestamp"], key, sandbox["spec"], msgspec.to_builtins(report))
+        spoken = sandbox.get("status") or {}
+        return Standing(
+            meta["name"], meta["creationTimestamp"], key, sandbox["spec"], msgspec.to_builtins(report), spoken
+        )
 
     def _get(self, name: str) -> Any:
         return self._run(self._fetch(name))
 
     async def _fetch(self, name: str) -> Any:
-        names_.check("sandbox", name)
+        subject.check(name)
+        kind, bare = _kind(name), subject.bare(name)
         try:
-            found = await self._client.get(_SANDBOXES, name, self._namespace)
+            found = await self._client.get(kind, bare, self._namespace)
         except RecursionError:
-            advice = f"see: kubectl{self.flags} get sandboxes.dayfly.dev {name} -o yaml"
-            raise CliError(Exit.FAILED, f'the sandbox "{name}" is nested too deeply to be read', advice) from None
+            advice = f"see: kubectl{self.flags} get {kind.plural}.dayfly.dev {bare} -o yaml"
+            message = f"the {subject.title(name)} is nested too deeply to be read"
+            raise CliError(Exit.FAILED, message, advice) from None
         except errors.NotFound:
-            # No such Sandbox, or no such kind? The list of a kind that is there may be empty, and is not missing.
-            await self._client.page(_SANDBOXES.metadata_only(), self._namespace, limit=1)
+            # No such object, or no such kind? The list of a kind that is there may be empty, and is not missing.
+            await self._client.page(kind.metadata_only(), self._namespace, limit=1)
             raise await self._no(name) from None
         self._met.setdefault(name, found["metadata"]["uid"])
         return found
@@ -195,19 +226,21 @@ class Cluster:
     async def _no(self, name: str) -> CliError:
         known = []
         with contextlib.suppress(errors.ApiError):
-            there = await self._client.list_all(_SANDBOXES.metadata_only(), self._namespace)
+            there = await self._client.list_all(_kind(name).metadata_only(), self._namespace)
             known = [each.metadata.name for each in there.items]
-        message = f'no sandbox "{name}" in namespace {self._namespace}'
-        return not_there(message, name, known, f"dayfly get sandboxes{self.flags}")
+        message = f"no {subject.title(name)} in namespace {self._namespace}"
+        return not_there(message, subject.bare(name), known, f"dayfly get {subject.at(name)[0]}{self.flags}")
 
     async def _abandon(self, name: str, reason: str) -> None:
         """Of the very Sandbox that is there now: one that is made meanwhile under its name is not meant."""
         await self._annotate(name, (await self._fetch(name))["metadata"]["uid"], ABANDON_ANNOTATION, reason)
 
     async def _annotate(self, name: str, uid: str, annotation: str, value: str) -> None:
-        patch = {"metadata": {"uid": uid, "annotations": {annotation: value}}}
+        await self._change(name, {"metadata": {"uid": uid, "annotations": {annotation: value}}})
+
+    async def _change(self, name: str, patch: dict[str, Any]) -> None:
         try:
-            await self._client.patch(_SANDBOXES, patch, name, self._namespace)
+            await self._client.patch(_kind(name), patch, subject.bare(name), self._namespace)
         except (errors.NotFound, errors.Conflict):
             raise await self._no(name) from None
 
@@ -259,6 +292,11 @@ class Cluster:
             return self._loop.run(what)
         except errors.ApiError as error:
             raise _told(error, self.flags) from None
+
+
+def _kind(name: str) -> Resource[dict[str, Any]]:
+    """The kind of what a command is about."""
+    return _GROUPS if subject.is_group(name) else _SANDBOXES
 
 
 def _now() -> int:

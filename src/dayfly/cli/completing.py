@@ -5,12 +5,15 @@ Nobody can be told anything here: what cannot be had in a moment is not offered,
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
 from typing import TYPE_CHECKING, Any
 
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class
+
+from dayfly.cli import subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -68,6 +71,21 @@ def sandboxes(ctx: click.Context) -> Iterable[str]:
 
 
 @_offering
+def routegroups(ctx: click.Context) -> Iterable[str]:
+    """Names of route groups."""
+    return [one["name"] for one in _ask(ctx, "routegroups")]
+
+
+@_offering
+def subjects(ctx: click.Context) -> Iterable[str]:
+    """What `why` and its like are about: names of sandboxes, and `routegroup/NAME`."""
+    found = [one["name"] for one in _ask(ctx, "sandboxes")]
+    with contextlib.suppress(Exception):  # an older server has none
+        found += [subject.group(one["name"]) for one in _ask(ctx, "routegroups")]
+    return found
+
+
+@_offering
 def plugins(ctx: click.Context) -> Iterable[str]:
     """Names of plugins, without a version: some shells cut a word at its @."""
     return [one["name"].partition("@")[0] for one in _ask(ctx, "resource-plugins")]
@@ -94,6 +112,8 @@ def units(ctx: click.Context) -> Iterable[str]:
 @_offering
 def of_kind(ctx: click.Context) -> Iterable[str]:
     """Names of the kind that was named to `get`."""
+    if str(ctx.params.get("kind", "")) in ("rg", "dfg", "routegroup", "routegroups"):
+        return [one["name"] for one in _ask(ctx, "routegroups")]
     if str(ctx.params.get("kind", "")).startswith(("r", "dfr")):
         return [each["name"] for one in _ask(ctx, "sandboxes") for each in one["spec"].get("resources") or ()]
     return [one["name"] for one in _ask(ctx, "sandboxes")]
@@ -102,7 +122,7 @@ def of_kind(ctx: click.Context) -> Iterable[str]:
 @_offering
 def kinds(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # one of several
     """What `get` shows."""
-    return ["sandboxes", "sandbox", "resources"]
+    return ["sandboxes", "sandbox", "resources", "routegroups", "routegroup"]
 
 
 @_offering
@@ -119,7 +139,7 @@ def contexts(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # one of seve
 def _units(ctx: click.Context) -> Iterable[Any]:
     name = ctx.params["sandbox"]
     if _context(ctx) is None:
-        return _ask(ctx, "sandboxes", name, "report").get("units") or ()
+        return _ask(ctx, *subject.at(name), "report").get("units") or ()
     return [unit for one in _ask(ctx, "sandboxes") if one["name"] == name for unit in one["units"]]
 
 
@@ -132,7 +152,7 @@ def _ask(ctx: click.Context, *path: str) -> Any:
 
         cluster = Cluster.connect(context, ctx.params.get("namespace"))
         try:
-            found = cluster.sandboxes()
+            found = cluster.groups() if path[0] == "routegroups" else cluster.sandboxes()
         finally:
             cluster.close()
         return [{"name": each.name, "spec": each.spec, "units": each.report["units"]} for each in found]

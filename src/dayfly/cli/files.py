@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from dayfly.cli import subject
 from dayfly.cli.exits import CliError, Exit
-from dayfly.compile import check_hook, check_plugin
+from dayfly.compile import check_group, check_hook, check_plugin
 from dayfly.spec import documents, template, text
 from dayfly.spec.errors import Faults, SpecError, quote, render_path
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:
@@ -33,12 +35,19 @@ class Wished(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """`plugin`, `baseline`, `sandbox` or `lifecycle hook`."""
+        """`plugin`, `baseline`, `sandbox`, `route group` or `lifecycle hook`."""
         if isinstance(self.wish, Plugin):
             return "plugin"
         if isinstance(self.wish, LifecycleHook):
             return "lifecycle hook"
+        if isinstance(self.wish, RouteGroup):
+            return "route group"
         return "baseline" if isinstance(self.wish, Workload) else "sandbox"
+
+    @property
+    def subject(self) -> str:
+        """As commands name it that are about what lives; empty for what does not."""
+        return {"sandbox": self.name, "route group": subject.group(self.name)}.get(self.kind, "")
 
     @property
     def way(self) -> str:
@@ -54,7 +63,7 @@ class Wished(NamedTuple):
 
 
 def load(files: Iterable[str], sets: Iterable[str]) -> list[Wished]:
-    """All wishes of some files: plugins first, then baselines, sandboxes and hooks, else as they came.
+    """All wishes of some files: plugins first, then baselines, sandboxes, route groups and hooks, else as they came.
 
     Raises:
         SpecError: all faults, with their places.
@@ -70,9 +79,11 @@ def load(files: Iterable[str], sets: Iterable[str]) -> list[Wished]:
                 check_plugin(wished.wish, source=wished.document)
             elif isinstance(wished.wish, LifecycleHook):
                 check_hook(wished.wish, source=wished.document)
+            elif isinstance(wished.wish, RouteGroup):
+                check_group(wished.wish, source=wished.document)
             found.append(wished)
     faults.settle()
-    order = ("plugin", "baseline", "sandbox", "lifecycle hook")
+    order = ("plugin", "baseline", "sandbox", "route group", "lifecycle hook")
     found.sort(key=lambda wished: order.index(wished.kind))
     _refuse_twins(found)
     return found
@@ -118,7 +129,9 @@ def parse(files: Iterable[str]) -> list[Document]:
     faults.settle()
     if not found:
         raise CliError(
-            Exit.USAGE, f"{', '.join(files)}: it contains no document", "write a plugin, baseline or sandbox"
+            Exit.USAGE,
+            f"{', '.join(files)}: it contains no document",
+            "write a plugin, baseline, sandbox or route group",
         )
     return found
 

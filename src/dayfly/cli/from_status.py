@@ -14,13 +14,13 @@ from typing import Any
 from dayfly.plan import catalogue
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import of_unit
-from dayfly.plan.why import Blocker
+from dayfly.plan.why import Blocker, subject
 from dayfly.plan.why import why as chain
 from dayfly.plan.words import Clocked, spoken
 from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
-from dayfly.spec.unserved import SERVED, unserved
+from dayfly.spec.unserved import SERVED, group_unserved, unserved
 
 # The operator takes such things up within a moment; until then it is no news.
 _PATIENCE_MS = 3_000
@@ -56,22 +56,22 @@ def report(sandbox: Any, now: int) -> Report:
         units=units,
         closed=closed,
         born_at=milliseconds(meta["creationTimestamp"]),
-        unserved=unserved(sandbox["spec"], by_name=False) if _lacks(status) else (),
+        unserved=_in_vain(sandbox["spec"]) if _lacks(status) else (),
     )
 
 
-def why(sandbox: Any, now: int, flags: str) -> Blocker | None:
-    """What holds a Sandbox up; `flags` is what makes a command mean its cluster."""
+def why(sandbox: Any, now: int, flags: str, name: str = "") -> Blocker | None:
+    """What holds a Sandbox, or `routegroup/NAME`, up; `flags` is what makes a command mean its cluster."""
     meta, status = sandbox["metadata"], sandbox.get("status") or {}
-    name, found = meta["name"], report(sandbox, now)
+    name, found = name or meta["name"], report(sandbox, now)
     if overdue := _overdue(meta, status, now):
         since, message = overdue
         advice = f"see whether the operator runs: kubectl{flags.partition(' -n ')[0]} -n dayfly-system get pods"
-        return Blocker(subject=f"sandbox {name}", reason=Reason.NOT_TAKEN_UP, message=message, since=since, next=advice)
+        return Blocker(subject=subject(name), reason=Reason.NOT_TAKEN_UP, message=message, since=since, next=advice)
     if not found.units and not found.ready:
         since = _transition(status) or found.born_at
         advice = catalogue.advice(found.reason)
-        return Blocker(subject=f"sandbox {name}", reason=found.reason, message=found.message, since=since, next=advice)
+        return Blocker(subject=subject(name), reason=found.reason, message=found.message, since=since, next=advice)
     blocker = chain(found, name)
     return _typeable(blocker, flags) if blocker else None
 
@@ -130,6 +130,10 @@ def _lacks(status: Any) -> bool:
 def _closed_at(meta: Any, status: Any) -> int:
     """When its end began; one whose time to live is over may not be marked as deleted yet."""
     return milliseconds(meta.get("deletionTimestamp")) or _transition(status)
+
+
+def _in_vain(spec: Any) -> tuple[str, ...]:
+    return group_unserved(spec) if "match" in spec else unserved(spec, by_name=False)
 
 
 def _typeable(blocker: Blocker, flags: str) -> Blocker:

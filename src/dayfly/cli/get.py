@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import hosts, options, show
+from dayfly.cli import hosts, options, show, subject
 from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.spec.labels import selector, takes
 
@@ -25,6 +25,10 @@ _KINDS = {
     "resource": "resources",
     "resources": "resources",
     "dfr": "resources",
+    "routegroup": "routegroups",
+    "routegroups": "routegroups",
+    "rg": "routegroups",
+    "dfg": "routegroups",
 }
 _WIDEST = 1000
 
@@ -38,19 +42,25 @@ _WIDEST = 1000
 def command(
     kind: str, name: str, labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None
 ) -> None:
-    """Show how sandboxes or resources stand, or with a NAME one of them; a sandbox with all its steps.
+    """Show how sandboxes, resources or route groups stand, or with a NAME one of them; with all its steps.
 
-    KIND is sandboxes (the default) or resources.
+    KIND is sandboxes (the default), resources or routegroups.
     """
     if kind not in _KINDS:
-        message = f"there is no kind {kind!r} here, only sandboxes and resources"
+        message = f"there is no kind {kind!r} here, only sandboxes, resources and routegroups"
         raise CliError(Exit.USAGE, message, f"for one sandbox: dayfly get sandbox {kind}")
-    if name and labels and _KINDS[kind] == "sandboxes":
+    if name and labels and _KINDS[kind] != "resources":
         raise click.UsageError("give either a name or --label", click.get_current_context())
     terms = selector(labels)
     host = hosts.find(context, namespace)
     if name and _KINDS[kind] == "sandboxes":
         _one(host.sandbox(name), output)
+        return
+    if _KINDS[kind] == "routegroups":
+        if name:
+            _one(host.sandbox(subject.group(name)), output, "Route group")
+            return
+        _groups([one for one in host.groups() if takes(terms, one.spec.get("labels") or {})], output)
         return
     found = [one for one in host.sandboxes() if takes(terms, one.spec.get("labels") or {})]
     if _KINDS[kind] == "resources":
@@ -89,7 +99,25 @@ def _sandboxes(found: list[Standing], output: str | None) -> None:
         show.talk("There are no sandboxes.")
 
 
-def _one(found: Standing, output: str | None) -> None:
+def _groups(found: list[Standing], output: str | None) -> None:
+    if output:
+        show.emit([_data(each) for each in found], output)
+    elif found:
+        rows = [
+            (one.name, _phase(one.report), _reason(one.report), ", ".join(_matched(one)), show.age(one.created))
+            for one in found
+        ]
+        show.table(("ROUTE GROUP", "PHASE", "REASON", "SANDBOXES", "AGE"), rows, elastic="SANDBOXES")
+    else:
+        show.talk("There are no route groups.")
+
+
+def _matched(one: Standing) -> list[str]:
+    found: list[str] = (one.status or {}).get("matchedSandboxes") or []
+    return found
+
+
+def _one(found: Standing, output: str | None, kind: str = "Sandbox") -> None:
     from dayfly.cli import frame
 
     report = found.report
@@ -98,10 +126,11 @@ def _one(found: Standing, output: str | None) -> None:
         return
     show.facts(
         [
-            ("Sandbox", found.name),
+            (kind, found.name),
             ("Phase", _phase(report)),
             ("Reason", _reason(report)),
             ("Message", report["message"]),
+            ("Sandboxes", ", ".join(_matched(found))),
             ("Routing key", found.routing_key),
             ("Created", f"{found.created} ({show.age(found.created)} ago)" if found.created else ""),
             *_ended(report),
@@ -168,4 +197,5 @@ def _progress(report: Report) -> str:
 
 
 def _data(one: Standing) -> dict[str, Any]:
-    return {"name": one.name, "createdAt": one.created, **one.report, "phase": _phase(one.report)}
+    data = {"name": one.name, "createdAt": one.created, **one.report, "phase": _phase(one.report)}
+    return data | ({"matchedSandboxes": _matched(one)} if "matchedSandboxes" in (one.status or {}) else {})

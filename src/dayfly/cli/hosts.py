@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import client, installed
+from dayfly.cli import client, installed, subject
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.port import Standing
-from dayfly.spec import names
 
 if TYPE_CHECKING:
     from dayfly.cli.client import Client
@@ -51,11 +50,14 @@ class Served:
         self.flags = f" --server {client.address.name}" if client.address.name else ""
 
     def sandboxes(self) -> list[Standing]:
-        return [self._standing(each) for each in self._client.get("sandboxes")]
+        return [self._standing(each, each["name"]) for each in self._client.get("sandboxes")]
+
+    def groups(self) -> list[Standing]:
+        return [self._standing(each, subject.group(each["name"])) for each in self._client.get("routegroups")]
 
     def sandbox(self, name: str) -> Standing:
         try:
-            return self._standing(self._ask(name))
+            return self._standing(self._ask(name), name)
         except CliError as fault:
             if fault.code != Exit.NOT_FOUND:
                 raise
@@ -68,9 +70,9 @@ class Served:
         from dayfly.cli.client import ApiError
         from dayfly.cli.watch import OVER
 
-        names.check("sandbox", name)
+        subject.check(name)
         try:
-            return {**OVER, **self._client.get("sandboxes", name, "report")}
+            return {**OVER, **self._client.get(*subject.at(name), "report")}
         except ApiError as fault:
             if fault.status != _NOT_FOUND:
                 raise
@@ -83,7 +85,7 @@ class Served:
         return [{**info, "cut": 0} for info in self._ask(name, "attempts")]
 
     def read(self, name: str, unit: str, attempt: int, offset: int) -> bytes:
-        answer = self._client.get("sandboxes", name, "log", unit=unit, attempt=attempt, offset=offset)
+        answer = self._client.get(*subject.at(name), "log", unit=unit, attempt=attempt, offset=offset)
         data: str = answer["data"]
         return base64.b64decode(data) if answer["encoding"] == "base64" else data.encode()
 
@@ -97,16 +99,23 @@ class Served:
 
     def outputs(self, name: str) -> list[Any]:
         self._ask(name)
-        found: list[Any] = self._client.get("sandboxes", name, "outputs")
+        found: list[Any] = self._client.get(*subject.at(name), "outputs")
         return found
 
     def abandon(self, name: str, reason: str) -> None:
-        self._client.post("sandboxes", name, "abandon", body={"reason": reason})
+        self._client.post(*subject.at(name), "abandon", body={"reason": reason})
 
     def retry(self, name: str, unit: str) -> dict[str, int]:
         self._ask(name)
-        answer = self._client.post("sandboxes", name, "retry", body={"unit": unit} if unit else {})
+        answer = self._client.post(*subject.at(name), "retry", body={"unit": unit} if unit else {})
         return {each["unit"]: each["attempt"] for each in answer["retried"]}
+
+    def extend(self, name: str, seconds: int, until: str) -> str:
+        self._ask(name)
+        body = {"until": until} if until else {"seconds": seconds} if seconds else {}
+        answer = self._client.post(*subject.at(name), "extend", body=body)
+        end: str = answer["status"]["scheduledDeleteTime"]
+        return end
 
     def plugin(self, name: str, version: str) -> Plugin:
         from dayfly.spec import documents, semver
@@ -117,11 +126,12 @@ class Served:
         assert isinstance(plugin, Plugin), "asked for by its kind"
         return plugin
 
-    def _standing(self, sandbox: Any) -> Standing:
-        name = sandbox["name"]
-        return Standing(name, sandbox["createdAt"], sandbox.get("routingKey", ""), sandbox["spec"], self.report(name))
+    def _standing(self, found: Any, name: str) -> Standing:
+        """`name` is as commands take it."""
+        key, report = found.get("routingKey", ""), self.report(name)
+        return Standing(found["name"], found["createdAt"], key, found["spec"], report, found["status"])
 
     def _ask(self, name: str, *what: str) -> Any:
-        from dayfly.cli import sandbox
+        from dayfly.cli import asking
 
-        return sandbox.ask(self._client, name, *what)
+        return asking.ask(self._client, name, *what)

@@ -66,7 +66,7 @@ class Tail:
 
 
 @click.command("logs")
-@options.named("sandbox", "sandboxes")
+@options.named("sandbox", "subjects")
 @options.named("resource", "resources", required=False, default="")
 @options.named("step", "steps", required=False, default="")
 @click.option("-f", "--follow", is_flag=True, help="Keep going until what is followed has ended.")

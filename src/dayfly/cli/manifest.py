@@ -13,6 +13,7 @@ from dayfly.spec import documents
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 @options.sets
 @options.output
 def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> None:
-    """Print plugins, sandboxes and hooks of files as objects for `kubectl apply -f -`.
+    """Print plugins, sandboxes, route groups and hooks of files as objects for `kubectl apply -f -`.
 
-    Variables are filled in and scripts are brought in from their files. kubectl says which namespace sandboxes get.
+    Variables are filled in and scripts are brought in from their files. kubectl says which namespace they get.
     """
     wishes = reading.load(files, sets)
     items = [_object(wished.wish) for wished in wishes if not isinstance(wished.wish, Workload)]
@@ -43,6 +44,6 @@ def _object(wish: Wish) -> dict[str, Any]:
     kind, name, spec = "Sandbox", wish.name, documents.export(wish)["spec"]
     if isinstance(wish, Plugin):
         kind, name, spec = "ResourcePlugin", documents.object_name(wish), {"name": wish.wire_name, **spec}
-    elif isinstance(wish, LifecycleHook):
-        kind = "LifecycleHook"
+    elif isinstance(wish, LifecycleHook | RouteGroup):
+        kind = type(wish).__name__
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}

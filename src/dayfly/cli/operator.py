@@ -135,6 +135,7 @@ async def _operate(context: str | None, runner: Runner, place: Place, rate: floa
     from dayfly.kube.client import Client, Limits
     from dayfly.kube.transport import HttpTransport
     from dayfly.operator.front.front import Front
+    from dayfly.operator.groups.wing import Groups
     from dayfly.operator.hooks.wing import Hooks
     from dayfly.operator.main import operate
 
@@ -148,7 +149,7 @@ async def _operate(context: str | None, runner: Runner, place: Place, rate: floa
         raise CliError(Exit.FAILED, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
     client = Client(HttpTransport(credentials), Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
-        await operate(client, runner, place, stop, Front, Hooks)
+        await operate(client, runner, place, stop, Front, Hooks, Groups)
     except OSError as error:
         sys.stderr.flush()
         raise CliError(Exit.FAILED, f"cannot answer on port {place.port}: {error.strerror}", "see --port") from None

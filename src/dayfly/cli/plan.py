@@ -16,6 +16,7 @@ from dayfly.cli.exits import CliError, Exit
 from dayfly.spec import semver
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def command(
     namespace: str | None,
     output: str | None,
 ) -> None:
-    """Show what sandboxes and hooks in files would do: steps in waves, values and their sources, and the way back.
+    """Show what files would do: steps in waves, values and their sources, and the way back.
 
     Plugins are taken from the same files, else from the running server or the cluster.
     """
@@ -57,12 +58,10 @@ def command(
         if isinstance(wish, Sandbox):
             preview = _preview(wish, document, plugins, sources, find)
             found.append(_Planned({"sandbox": wish.name}, preview, plan_lines.of_sandbox(wish, preview)))
-        elif isinstance(wish, LifecycleHook):
-            made = compiler.check_hook(wish, source=document)
-            preview = compiler.preview_hook(made, compiler.hook_doubts(wish, source=document))
-            found.append(_Planned({"hook": wish.name}, preview, plan_lines.of_hook(wish, preview)))
+        elif isinstance(wish, LifecycleHook | RouteGroup):
+            found.append(_around(wish, document))
     if not found:
-        message = f"{', '.join(files)}: it contains no sandbox and no lifecycle hook"
+        message = f"{', '.join(files)}: it contains no sandbox, no route group and no lifecycle hook"
         raise CliError(Exit.USAGE, message, "a plan is made for a sandbox; add one that uses the plugin")
     if output:
         data = [{**each.name, **msgspec.to_builtins(each.preview)} for each in found]
@@ -83,6 +82,16 @@ class _Planned(NamedTuple):
     name: dict[str, Any]
     preview: Preview
     lines: Iterable[str]
+
+
+def _around(wish: LifecycleHook | RouteGroup, document: Document) -> _Planned:
+    """Of what has steps of its own and no workloads."""
+    if isinstance(wish, RouteGroup):
+        preview = compiler.preview_hook(compiler.check_group(wish, source=document))
+        return _Planned({"routeGroup": wish.name}, preview, plan_lines.of_group(wish, preview))
+    made = compiler.check_hook(wish, source=document)
+    preview = compiler.preview_hook(made, compiler.hook_doubts(wish, source=document))
+    return _Planned({"hook": wish.name}, preview, plan_lines.of_hook(wish, preview))
 
 
 def _preview(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dayfly.compile.preview import EnvLine, InputLine, Preview, Stage, StepLine
     from dayfly.spec.kube_object import Verdict
     from dayfly.spec.lifecycle_hook import LifecycleHook, Selector
+    from dayfly.spec.route_group import RouteGroup
     from dayfly.spec.sandbox import Sandbox
 
 
@@ -26,6 +27,15 @@ def of_sandbox(sandbox: Sandbox, preview: Preview) -> Iterator[str]:
     yield from _stages(preview, preview.deletion, "delete")
     if not preview.deletion:
         yield "\ndelete: nothing to run"
+
+
+def of_group(group: RouteGroup, preview: Preview) -> Iterator[str]:
+    """What a route group's own hooks would do. Whom it matches only a server knows."""
+    where = f'in cluster "{group.spec.cluster}"' if group.spec.cluster else "of every cluster"
+    yield f'Route group "{group.name}" {where}'
+    yield from _waves(preview, Event.PRE_START)
+    yield from _waves(preview, Event.POST_START)
+    yield from _stages(preview, preview.deletion, "delete", stop="  its routing key means nothing any more")
 
 
 def of_hook(hook: LifecycleHook, preview: Preview) -> Iterator[str]:

@@ -10,17 +10,20 @@ if TYPE_CHECKING:
 
 
 class Standing(NamedTuple):
-    """A sandbox and how it stands: `report` is `spec.report.Report` in its form on the wire."""
+    """A sandbox, or route group, and how it stands: `report` is `spec.report.Report` in its form on the wire."""
 
     name: str
     created: str
     routing_key: str
     spec: Any
     report: Report
+    status: Any = None
 
 
 class Host(Protocol):
-    """What the verbs ask. All but `sandboxes` and `plugin` raise `CliError` with `NOT_FOUND` for an unknown sandbox."""
+    """What the verbs ask. All that take the name of a sandbox, or `routegroup/NAME`, raise `CliError` with
+    `NOT_FOUND` where there is none.
+    """
 
     flags: str
     """What a command needs behind it to mean this host, empty or with a space in front."""
@@ -30,6 +33,9 @@ class Host(Protocol):
 
     def sandbox(self, name: str) -> Standing:
         """One of them."""
+
+    def groups(self) -> list[Standing]:
+        """All route groups, by name; with their status."""
 
     def report(self, name: str) -> Report:
         """How its run stands; of one that has ended and is still told of, a report without units."""
@@ -64,6 +70,13 @@ class Host(Protocol):
 
         Raises:
             CliError: nothing waits.
+        """
+
+    def extend(self, name: str, seconds: int, until: str) -> str:
+        """Let it live so long from now on (0: its own length), or until then; until when it lives, in any case.
+
+        Raises:
+            CliError: it has no time to live.
         """
 
     def plugin(self, name: str, version: str) -> Plugin:

@@ -8,7 +8,7 @@ from dayfly.cli import hosts, options, show
 
 
 @click.command("retry")
-@options.named("sandbox", "sandboxes")
+@options.named("sandbox", "subjects")
 @options.named("unit", "units", required=False, default="")
 @options.cluster
 def command(sandbox: str, unit: str, context: str | None, namespace: str | None) -> None:

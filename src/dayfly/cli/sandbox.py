@@ -1,21 +1,22 @@
-"""`dayfly sandbox`: apply, get, list, delete. What only some of them need is imported in them: `list` is measured."""
+"""`dayfly sandbox`: apply, get, list, extend, delete. What only some need is imported in them: `list` is measured."""
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import options, show
+from dayfly.cli import asking, extending, options, show, subject
 from dayfly.cli.client import Client
-from dayfly.cli.exits import CliError, Exit, not_there
-from dayfly.spec import names
+from dayfly.cli.exits import CliError, Exit
+
+if TYPE_CHECKING:
+    from dayfly.spec.documents import Kind
 
 
 @click.group("sandbox")
 def command() -> None:
-    """Apply, get, list and delete sandboxes (sb)."""
+    """Apply, get, list, extend and delete sandboxes (sb)."""
 
 
 @command.command("apply")
@@ -35,7 +36,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: fl
     sandbox = applying.hand_over(client, wished)
     code = Exit.OK
     if wait:
-        code, sandbox = watch.settle(client, sandbox, timeout)
+        code, sandbox = watch.settle(client, wished.subject, sandbox, timeout)
     _print(sandbox, output)
     return code
 
@@ -46,7 +47,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: fl
 @options.output
 def get(name: str, output: str | None) -> None:
     """Show one sandbox."""
-    _print(find(Client.open(), name), output)
+    _print(asking.find(Client.open(), name), output)
 
 
 @command.command("list")
@@ -76,9 +77,25 @@ def list_(labels: tuple[str, ...], output: str | None) -> None:
 @options.timeout("5m")
 def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float) -> int:
     """Delete a sandbox, by name or by its file, and wait until everything it had is gone."""
-    chosen = _named(name, files, sets)
+    return end(named(name, files, sets, "Sandbox"), wait=wait, timeout=timeout)
+
+
+@command.command("extend")
+@options.named("name", "sandboxes")
+@extending.how_long
+@options.cluster
+def extend(name: str, seconds: float | None, until: str | None, context: str | None, namespace: str | None) -> None:
+    """Let a sandbox live longer: by default once more as long as its time to live, from now on.
+
+    It is never cut short by this.
+    """
+    extending.extend(name, seconds, until, context, namespace)
+
+
+def end(chosen: list[str], *, wait: bool, timeout: float) -> int:
+    """End these, sandboxes or route groups as `subject` names them."""
     for each in chosen:
-        names.check("sandbox", each)
+        subject.check(each)
     client = Client.open()
     code: int = Exit.OK
     asked = []
@@ -95,16 +112,18 @@ def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], wait
         except CliError as fault:
             code = _go_on(fault, code)
         else:
-            show.talk(f'Sandbox "{each}" is gone{", its cleanup was abandoned" if how == "abandoned" else ""}.')
+            title = subject.title(each)
+            abandoned = ", its cleanup was abandoned" if how == "abandoned" else ""
+            show.talk(f"{title[0].upper()}{title[1:]} is gone{abandoned}.")
     return code
 
 
 def _ask_to_end(client: Client, name: str) -> str:
-    """Ask for the end of a sandbox; its identity, for another of the same name may come right after it."""
-    sandbox = find(client, name)
-    uid: str = client.get("sandboxes", name, "report").get("uid", "")
-    client.delete("sandboxes", name)
-    show.talk(f'Deleting sandbox "{name}" (routing key: {sandbox.get("routingKey", "")}).')
+    """Ask for its end; its identity, for another of the same name may come right after it."""
+    found = asking.find(client, name)
+    uid: str = client.get(*subject.at(name), "report").get("uid", "")
+    client.delete(*subject.at(name))
+    show.talk(f"Deleting {subject.title(name)} (routing key: {found.get('routingKey', '')}).")
     return uid
 
 
@@ -116,51 +135,19 @@ def _go_on(fault: CliError, code: int) -> int:
     return code or fault.code
 
 
-def find(client: Client, name: str) -> Any:
-    """A sandbox by name.
+def named(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], kind: Kind) -> list[str]:
+    """Those of a kind that are given by name or by file.
 
     Raises:
-        SpecError: no sandbox can have that name.
-        CliError: none has it.
+        UsageError: neither is, or both are.
     """
-    return ask(client, name)
-
-
-def ask(client: Client, name: str, *what: str) -> Any:
-    """What the server knows of a sandbox, or of one that was: itself, or its `why`, `report` and the like.
-
-    Raises:
-        SpecError: no sandbox can have that name.
-        CliError: none has it.
-    """
-    names.check("sandbox", name)
-    try:
-        return client.get("sandboxes", name, *what)
-    except CliError as fault:
-        if fault.code == Exit.NOT_FOUND:
-            raise unknown(client, name) from None
-        raise
-
-
-def unknown(client: Client, name: str) -> CliError:
-    """What is said of a sandbox that is not there: that it has ended, or which one may be meant."""
-    with contextlib.suppress(CliError):
-        if (client.get("sandboxes", name, "report").get("closed") or {}).get("reason"):
-            return CliError(Exit.NOT_FOUND, f'no sandbox "{name}": it has ended', f"see: dayfly get sandbox {name}")
-    known: list[str] = []
-    with contextlib.suppress(CliError):
-        known = [each["name"] for each in client.get("sandboxes")]
-    return not_there(f'no sandbox "{name}"', name, known, "dayfly sandbox list")
-
-
-def _named(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> list[str]:
     if bool(name) == bool(files):
         raise click.UsageError("give either a name or -f FILE", click.get_current_context())
     if name:
         return [name]
     from dayfly.cli import files as reading
 
-    return reading.only_names(files, sets, "Sandbox")
+    return reading.only_names(files, sets, kind)
 
 
 def _print(sandbox: Any, output: str | None) -> None:
@@ -175,7 +162,7 @@ def _print(sandbox: Any, output: str | None) -> None:
             ("Routing key", sandbox.get("routingKey", "")),
             ("Description", spec.get("description", "")),
             ("Created", f"{sandbox['createdAt']} ({show.age(sandbox['createdAt'])} ago)"),
-            ("Expires", status.get("scheduledDeleteTime", "")),
+            ("Expires", extending.expires(status)),
             ("Resources", ", ".join(_resource(resource) for resource in spec.get("resources") or [])),
             ("Status", _state(sandbox)),
             ("Message", status.get("message", "")),

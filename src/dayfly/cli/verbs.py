@@ -27,14 +27,15 @@ _VERBS = {
     "up": "Run the server of this home.",
     "down": "Stop the server; running steps are carried on by the next one.",
     "status": "Show the state of the server and all sandboxes, trouble first.",
-    "apply": "Apply plugins, baselines and sandboxes from files.",
+    "apply": "Apply plugins, baselines, sandboxes and route groups from files.",
     "plan": "Show what files would do, without doing it.",
     "manifest": "Print what is in files as objects for kubectl.",
     "explain": "Explain a field of a kind of file.",
     "schema": "Print the JSON Schema of a kind of file, for editors.",
-    "sandbox": "Apply, get, list and delete sandboxes (sb).",
+    "sandbox": "Apply, get, list, extend and delete sandboxes (sb).",
+    "routegroup": "Apply, get, list, extend and delete route groups (rg).",
     "plugin": "Begin, check, apply, get, list and delete resource plugins (rp).",
-    "get": "Show how sandboxes and resources stand, or one with its steps.",
+    "get": "Show how sandboxes, resources or route groups stand.",
     "logs": "Show the logs of a sandbox's steps and forks.",
     "why": "Explain what a sandbox is waiting for, down to the root cause.",
     "env": "Print a sandbox's outputs as a dotenv file.",
@@ -70,7 +71,7 @@ _MEANT = {
 """What those mean by a word who know it from elsewhere."""
 # `with` is a word of the language, and the others are names of modules that verbs share: an underscore stands behind.
 _TAKEN = frozenset({"with", "server", "cluster"})
-_ALIASES = {"sb": "sandbox", "rp": "plugin", "resourceplugin": "plugin"}
+_ALIASES = {"sb": "sandbox", "rg": "routegroup", "rp": "plugin", "resourceplugin": "plugin"}
 
 
 class LazyGroup(click.Group):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli import progress
+from dayfly.cli import progress, subject
 from dayfly.cli.client import ApiError
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.show import talk
@@ -45,7 +45,7 @@ def until_ready(client: Client, name: str, seconds: float, *, first: str = "") -
         for report in _reports(client, name, seconds, shown.pause):
             if report["uid"] != (uid := uid or report["uid"]):
                 message = f"{name} was deleted, and the sandbox of that name that exists now is another one"
-                raise CliError(Exit.FAILED, message, f"see: dayfly sandbox get {name}")
+                raise CliError(Exit.FAILED, message, f"see: dayfly {subject.verb(name)} get {subject.bare(name)}")
             shown.show(report)
             if report.get("ready"):
                 return report
@@ -62,15 +62,16 @@ def until_ready(client: Client, name: str, seconds: float, *, first: str = "") -
     raise _failure(client, name, report, first)
 
 
-def settle(client: Client, sandbox: Any, seconds: float) -> tuple[Exit, Any]:
-    """As `until_ready`, but a failure is told and returned, with the sandbox as it is then.
+def settle(client: Client, name: str, applied: Any, seconds: float) -> tuple[Exit, Any]:
+    """As `until_ready`, but a failure is told and returned, with the object as it is then.
 
     Args:
         client: Of the server.
-        sandbox: As the server answered when it was applied; returned again if it is gone by then.
+        name: The sandbox, or `routegroup/NAME`.
+        applied: As the server answered when it was applied; returned again if it is gone by then.
         seconds: How long to wait.
     """
-    name, code = sandbox["name"], Exit.OK
+    code = Exit.OK
     try:
         until_ready(client, name, seconds)
     except ApiError:
@@ -81,13 +82,14 @@ def settle(client: Client, sandbox: Any, seconds: float) -> tuple[Exit, Any]:
         talk(f"dayfly: {fault}")
         code = fault.code
     else:
-        talk(f'Sandbox "{name}" is ready.')
+        title = subject.title(name)
+        talk(f"{title[0].upper()}{title[1:]} is ready.")
     try:
-        return code, client.get("sandboxes", name)
+        return code, client.get(*subject.at(name))
     except ApiError as fault:
         if fault.status != GONE:
             raise
-        return code or Exit.FAILED, sandbox
+        return code or Exit.FAILED, applied
 
 
 def until_gone(client: Client, name: str, uid: str, seconds: float) -> str:
@@ -134,7 +136,7 @@ def _reports(client: Client, name: str, seconds: float, pause: float) -> Iterato
         left = deadline - time.monotonic()
         wait = int(min(pause, max(left, 0))) if version is not None else None
         asked = time.monotonic()
-        report = {**OVER, **client.get("sandboxes", name, "report", after=version, wait=wait)}
+        report = {**OVER, **client.get(*subject.at(name), "report", after=version, wait=wait)}
         stale = report["version"] == version
         version = report["version"]
         yield report
@@ -154,7 +156,7 @@ def _finished(last: Report, end: Report) -> Report:
 
 def _is_there(client: Client, name: str) -> bool:
     try:
-        client.get("sandboxes", name)
+        client.get(*subject.at(name))
     except ApiError as fault:
         if fault.status == GONE:
             return False
@@ -179,12 +181,12 @@ def _failure(client: Client, name: str, report: Report, first: str) -> CliError:
 
 def _last_lines(client: Client, name: str, unit: Unit) -> list[str] | None:
     """The end of what a unit printed, if that is text; None if it printed nothing."""
-    attempts = client.get("sandboxes", name, "attempts")
+    attempts = client.get(*subject.at(name), "attempts")
     size = max(
         (log["size"] for log in attempts if log["unit"] == unit["id"] and log["attempt"] == unit["attempt"]), default=0
     )
     if not size:
         return None
     query = {"unit": unit["id"], "attempt": unit["attempt"], "offset": max(size - _TAIL_BYTES, 0)}
-    answer = client.get("sandboxes", name, "log", **query)
+    answer = client.get(*subject.at(name), "log", **query)
     return answer["data"].splitlines()[-_TAIL_LINES:] if answer["encoding"] == "utf-8" else []

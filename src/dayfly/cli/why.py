@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command("why")
-@options.named("sandbox", "sandboxes")
+@options.named("sandbox", "subjects")
 @options.cluster
 @options.output
 def command(sandbox: str, context: str | None, namespace: str | None, output: str | None) -> None:

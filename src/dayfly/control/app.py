@@ -12,20 +12,21 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from dayfly.control import records
+from dayfly.control import group_records, records, shelves
 from dayfly.control.audit import Audit
 from dayfly.control.auth import LOCAL, First
 from dayfly.control.changes import Changes
 from dayfly.control.clusters import Clusters
 from dayfly.control.connections import BoundedHttp
-from dayfly.control.errors import ApiError
+from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import AuthMiddleware, Secure, refuse
 from dayfly.control.host_sync import HostSync
 from dayfly.control.keys import ApiKeys, StoredKeys
 from dayfly.control.link import Links
 from dayfly.control.plugins import Plugins
 from dayfly.control.rate import Rate
-from dayfly.control.reports import Reports
+from dayfly.control.reports import Family, Reports
+from dayfly.control.route_groups import RouteGroups
 from dayfly.control.routes import API
 from dayfly.control.sandboxes import Sandboxes
 from dayfly.control.workloads import Workloads
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from dayfly.control.port import Host
     from dayfly.control.store import Store
 
-FAMILIES = "orgs, keys, clusters, resource-plugins, workloads and sandboxes"
+FAMILIES = "orgs, keys, clusters, resource-plugins, workloads, sandboxes and routegroups"
 # Requests end by themselves when the server closes; this is for one that does not.
 GRACE_S = 5
 
@@ -72,6 +73,17 @@ def create_app(
     sync = HostSync(store, links)
     closing = asyncio.Event()
     sandboxes = Sandboxes(store, links, sync)
+    groups = RouteGroups(store, links, sync)
+    families = (
+        Family(plural="sandboxes", living=sandboxes, trace=records.trace, not_found=SANDBOX_NOT_FOUND),
+        Family(
+            plural="routegroups",
+            living=groups,
+            trace=group_records.trace,
+            not_found=GROUP_NOT_FOUND,
+            prefix=shelves.GROUP,
+        ),
+    )
     clusters = Clusters(store, {org: hosts}, version)
     routes = [
         *clusters.routes(),
@@ -81,19 +93,20 @@ def create_app(
         *Workloads(store, sync).routes(),
         *sandboxes.routes(),
         *Changes(store, links, sandboxes, closing).routes(),
-        *Reports(store, links, sandboxes, closing).routes(),
+        *groups.routes(),
+        *(route for family in families for route in Reports(store, links, family, closing).routes()),
         Route("/{path:path}", _Nowhere()),
     ]
 
     @contextlib.asynccontextmanager
     async def keep(_app: Starlette) -> AsyncIterator[None]:
-        keeping = asyncio.create_task(sync.run(), name="sync")
+        keeping = [asyncio.create_task(sync.run(), name="sync"), asyncio.create_task(groups.run(), name="groups")]
         try:
             yield
         finally:
-            keeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await keeping
+            for task in keeping:
+                task.cancel()
+            await asyncio.gather(*keeping, return_exceptions=True)
 
     stored = StoredKeys(store)
     known = First(keys, stored) if keys else stored
@@ -108,13 +121,12 @@ def create_app(
 
 
 async def inhabited_clusters(store: Store, org: str) -> set[str]:
-    """The clusters of the sandboxes that the store holds: somebody has to serve them.
+    """The clusters of the sandboxes and groups that the store holds: somebody has to serve them.
 
     Raises:
         StoreError: the store cannot be read.
     """
-    living = await store.of(org).read(records.living)
-    return {record.cluster for record in living}
+    return {entry.cluster for entry in await store.of(org).read(shelves.roll)}
 
 
 async def prepare(app: Starlette) -> None:

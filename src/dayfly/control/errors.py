@@ -13,8 +13,9 @@ from dayfly.spec.wire import HostSilentError, HostUnavailableError, RefusedError
 
 log = logging.getLogger(__name__)
 
-# Clients of the public API wait for this very text after a delete.
+# Clients of the public API wait for these very texts after a delete.
 SANDBOX_NOT_FOUND = "can't get sandbox: not found"
+GROUP_NOT_FOUND = "unable to fetch routegroup: not found"
 
 
 class ApiError(Exception):

@@ -173,6 +173,7 @@ class SandboxStatus(Form):
     message: str
     unserved: list[str] = []
     scheduled_delete_time: Time = ""
+    conditions: list[dict[str, Any]] = []
 
 
 class Sandbox(Form):
@@ -184,6 +185,39 @@ class Sandbox(Form):
     endpoints: list[dict[str, Any]]
     status: SandboxStatus
     warnings: list[str] = []
+
+
+class Extend(Form):
+    """`seconds` from now, or `until`; neither for as long again as its time to live says."""
+
+    seconds: int = 0
+    until: Time = ""
+
+
+class NewRouteGroup(Form):
+    spec: dict[str, Any]
+    name: str = ""
+
+
+class RouteGroupStatus(Form):
+    ready: bool
+    reason: str
+    message: str
+    matched_sandboxes: list[str]
+    conditions: list[dict[str, Any]]
+    conflicts: list[dict[str, Any]] = []
+    unserved: list[str] = []
+    scheduled_delete_time: Time = ""
+
+
+class RouteGroup(Form):
+    name: str
+    routing_key: str
+    created_at: Time
+    updated_at: Time
+    spec: dict[str, Any]
+    endpoints: list[dict[str, Any]]
+    status: RouteGroupStatus
 
 
 class WhyAbandon(Form):

@@ -17,11 +17,12 @@ import time
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from dayfly.control import records, wishes
+from dayfly.control import shelves
 from dayfly.control.baseline_sync import BaselineSync
 from dayfly.control.link import HostFailedError
 from dayfly.control.store import StoreError
 from dayfly.plan.reasons import Reason
+from dayfly.plan.why import subject
 from dayfly.spec.errors import SpecError
 from dayfly.spec.run import Request
 from dayfly.spec.wire import Abandon, Ended, HostUnavailableError, Lease, Offer, RefusedError, Stop, Verdict
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
     from dayfly.compile import Compiled
     from dayfly.control.link import Link, Links
-    from dayfly.control.records import Entry, Record
+    from dayfly.control.records import Entry
+    from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
     from dayfly.spec.wire import Order
 
@@ -51,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 class HostSync:
-    """One for each server. Callers hold `lock(org, name)` while they change or tell about the sandbox of that name."""
+    """One for each server. Callers hold `lock(org, key)` while they change or tell about what has that key."""
 
     def __init__(self, store: Store, links: Links) -> None:
         self._store = store
@@ -70,18 +72,18 @@ class HostSync:
         self._troubles: dict[str, str] = {}
 
     def lock(self, org: str, name: str) -> asyncio.Lock:
-        """Whoever holds it is alone in this process with the sandbox of that name."""
+        """Whoever holds it is alone in this process with the sandbox of that name, or what has that key (`shelves`)."""
         return self._locks.setdefault((org, name), asyncio.Lock())
 
     def trouble(self, uid: str) -> str:
         """Why the host does not know the newest wish for this sandbox; empty if it does."""
         return self._troubles.get(uid, "")
 
-    def link(self, record: Record) -> Link | None:
+    def link(self, record: Kept) -> Link | None:
         """The link to the host that serves its cluster now."""
         return self._links.of(record.org, record.cluster)
 
-    async def tell(self, record: Record, compiled: Compiled | None = None) -> None:
+    async def tell(self, record: Kept, compiled: Compiled | None = None) -> None:
         """Let the host know what the store says of a sandbox; what fails is owed and tried again.
 
         Args:
@@ -107,10 +109,10 @@ class HostSync:
         except Exception:
             # The wish is stored and stays owed; one faulty sandbox must not keep the others from being told.
             if self.trouble(record.uid) != DEFECT:
-                log.exception("sandbox %s (%s) failed", record.name, record.uid)
+                log.exception("%s (%s) failed", subject(shelves.key_of(record)), record.uid)
             self._note(record, DEFECT)
 
-    async def renew(self, record: Record, seconds: int) -> int | None:
+    async def renew(self, record: Kept, seconds: int) -> int | None:
         """Give a sandbox so many seconds from now; returns until when (unix milliseconds), or None if it is closing."""
         link = self.link(record)
         until = _now() + seconds * 1000
@@ -122,7 +124,7 @@ class HostSync:
         self._leases[record.uid] = until
         return until
 
-    async def is_over(self, record: Record) -> bool:
+    async def is_over(self, record: Kept) -> bool:
         """Whether the sandbox's run has ended. If so it has left the store."""
         link = self.link(record)
         if link is None or not link.picture.has_ended(record.uid):
@@ -169,7 +171,7 @@ class HostSync:
         await self.hand_over_baselines()
         # Before the store is read: what it does not hold then has left it, and is not about to come.
         ended = {each: each.picture.ended for each in links}
-        roll = await self._store.everywhere().read(records.roll)
+        roll = await self._store.everywhere().read(shelves.roll)
         await self._pay(
             [
                 (entry, link)
@@ -179,7 +181,7 @@ class HostSync:
             ]
         )
         if uids := sorted(self._unmarked):
-            await self._store.everywhere().write(lambda rows: records.mark_taken_over(rows, uids))
+            await self._store.everywhere().write(lambda rows: shelves.mark_taken_over(rows, uids))
             self._unmarked.difference_update(uids)
         living = {entry.uid for entry in roll} - self._archived
         self._archived.clear()
@@ -205,11 +207,11 @@ class HostSync:
                 if record is not None and not await self.is_over(record) and not self._is_confirmed(entry.uid, link):
                     await self.tell(record)
 
-    async def _find(self, entry: Entry) -> Record | None:
-        record = await self._store.of(entry.org).read(lambda rows: records.find(rows, entry.name))
+    async def _find(self, entry: Entry) -> Kept | None:
+        record = await self._store.of(entry.org).read(lambda rows: shelves.find(rows, entry.name))
         return record if record is not None and record.uid == entry.uid else None
 
-    async def _give(self, record: Record, link: Link, compiled: Compiled | None) -> None:
+    async def _give(self, record: Kept, link: Link, compiled: Compiled | None) -> None:
         """Order what the store says of a sandbox, all of it."""
         session = link.session
         answer = await link.order(await self._order(record, compiled))
@@ -224,7 +226,7 @@ class HostSync:
         else:
             self._note(record, LOST)
 
-    async def _order(self, record: Record, compiled: Compiled | None) -> Order:
+    async def _order(self, record: Kept, compiled: Compiled | None) -> Order:
         known = record.taken_over or record.uid in self._taken
         if record.abandon is not None:
             return Abandon(uid=record.uid, request=record.abandon)
@@ -235,7 +237,7 @@ class HostSync:
             request = Request(at=_now(), reason=Reason.EXPIRED, message=EXPIRED)
             return Stop(uid=record.uid, request=request)
         if compiled is None:
-            compiled = await self._store.of(record.org).read(lambda rows: wishes.compiled(rows, record))
+            compiled = await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record))
         if record.lease_seconds and (record.uid not in self._leases or not known):
             # Nobody could renew it while there was no server, or no run: it begins with this process, or with the run.
             self._leases[record.uid] = _now() + record.lease_seconds * 1000
@@ -254,8 +256,8 @@ class HostSync:
     def _is_confirmed(self, uid: str, link: Link | None) -> bool:
         return link is not None and self._confirmed.get(uid) == link.session
 
-    async def _archive(self, record: Record) -> None:
-        await self._store.of(record.org).write(lambda rows: records.archive(rows, record, _now()))
+    async def _archive(self, record: Kept) -> None:
+        await self._store.of(record.org).write(lambda rows: shelves.archive(rows, record, _now()))
         self._archived.add(record.uid)
         self._confirmed.pop(record.uid, None)
         self._unmarked.discard(record.uid)
@@ -263,9 +265,9 @@ class HostSync:
         self._leases.pop(record.uid, None)
         self._troubles.pop(record.uid, None)
 
-    def _note(self, record: Record, trouble: str) -> None:
+    def _note(self, record: Kept, trouble: str) -> None:
         if self._troubles.get(record.uid) != trouble:
-            log.warning("sandbox %s (%s): %s", record.name, record.uid, trouble)
+            log.warning("%s (%s): %s", subject(shelves.key_of(record)), record.uid, trouble)
             self._troubles[record.uid] = trouble
 
 

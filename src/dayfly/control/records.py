@@ -67,10 +67,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def expires_at(self) -> int:
         """When its time to live is over, in unix milliseconds; 0 for never."""
-        if self.spec.ttl is None:
-            return 0
-        start = self.updated_at if self.spec.ttl.offset_from == "updatedAt" else self.created_at
-        return start + self.spec.ttl.seconds * 1000
+        return self.life_begins_at + self.spec.ttl.seconds * 1000 if self.spec.ttl else 0
+
+    @property
+    def life_begins_at(self) -> int:
+        """From when its time to live counts, in unix milliseconds."""
+        ttl = self.spec.ttl
+        return self.updated_at if ttl is not None and ttl.offset_from == "updatedAt" else self.created_at
 
 
 class Entry(NamedTuple):

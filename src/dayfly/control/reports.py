@@ -1,4 +1,4 @@
-"""Dayfly's own additions below a sandbox: its report, what holds it up, its outputs, logs and history.
+"""Dayfly's own additions below a sandbox or route group: its report, what holds it up, its outputs, logs and history.
 
 All answer for a sandbox that has ended too, for a week, except what it takes with it: its outputs.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from dayfly.control import auth, records
-from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
+from dayfly.control import auth
+from dayfly.control.errors import ApiError
 from dayfly.control.exchange import serve, wait_seconds, whole_number
 from dayfly.control.picture import NOTHING_YET
 from dayfly.plan.why import why
@@ -22,14 +22,16 @@ from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.wire import HostSilentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
     from starlette.routing import Route
 
     from dayfly.control.link import Link, Links
-    from dayfly.control.records import Record, Trace
-    from dayfly.control.sandboxes import Sandboxes
+    from dayfly.control.records import Trace
+    from dayfly.control.rows import Rows
+    from dayfly.control.sandboxes import Told
+    from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
     from dayfly.spec.report import Report
     from dayfly.spec.wire import LogInfo
@@ -48,21 +50,45 @@ class Subject:
     routing_key: str
     cluster: str
     link: Link | None
-    record: Record | None
+    record: Kept | None
+
+
+class Living(Protocol):
+    """Who knows those that live."""
+
+    async def find(self, org: str, name: str, /) -> Any:
+        """The one of that name, or None."""
+
+    async def told(self, records_: Any, /) -> dict[str, Told]:
+        """What is told of them, by uid."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """Sandboxes, or route groups: where they are, and who knows them, living and ended.
+
+    `prefix` is what the command line writes before their names.
+    """
+
+    plural: str
+    living: Living
+    trace: Callable[[Rows, str], Trace | None]
+    not_found: str
+    prefix: str = ""
 
 
 class Reports:
     """The addresses that only tell."""
 
-    def __init__(self, store: Store, links: Links, sandboxes: Sandboxes, closing: asyncio.Event) -> None:
+    def __init__(self, store: Store, links: Links, family: Family, closing: asyncio.Event) -> None:
         self._store = store
         self._links = links
-        self._sandboxes = sandboxes
+        self._family = family
         self._closing = closing
 
     def routes(self) -> list[Route]:
         """All of them."""
-        one = "/orgs/{org}/sandboxes/{name}/"
+        one = f"/orgs/{{org}}/{self._family.plural}/{{name}}/"
         handlers = {
             "report": self.report,
             "why": self.why,
@@ -96,12 +122,12 @@ class Reports:
     async def why(self, request: Request) -> Any:
         subject = await self._subject(request)
         report, _, _ = await self._told(subject)
-        return (why(report, subject.name) if report else None) or {}
+        return (why(report, f"{self._family.prefix}{subject.name}") if report else None) or {}
 
     async def outputs(self, request: Request) -> Any:
         subject = await self._subject(request)
         if subject.record is None:
-            raise ApiError(404, SANDBOX_NOT_FOUND)
+            raise ApiError(404, self._family.not_found)
         found = []
         for value in await subject.link.values(subject.uid) if subject.link else ():
             resource, _, step = value.unit.rpartition("/")
@@ -165,12 +191,12 @@ class Reports:
 
     async def _subject(self, request: Request) -> Subject:
         org, name = auth.caller(request).org, request.path_params["name"]
-        record = await self._sandboxes.find(org, name)
-        known: Record | Trace | None = record
+        record = await self._family.living.find(org, name)
+        known: Kept | Trace | None = record
         if record is None:
-            known = await self._store.of(org).read(lambda rows: records.trace(rows, name))
+            known = await self._store.of(org).read(lambda rows: self._family.trace(rows, name))
         if known is None:
-            raise ApiError(404, SANDBOX_NOT_FOUND)
+            raise ApiError(404, self._family.not_found)
         return Subject(
             uid=known.uid,
             name=known.name,
@@ -183,7 +209,7 @@ class Reports:
     async def _told(self, subject: Subject) -> tuple[Report | None, list[dict[str, Any]], int]:
         """Its report, endpoints and version."""
         if subject.record is not None:
-            told = (await self._sandboxes.told([subject.record]))[subject.uid]
+            told = (await self._family.living.told([subject.record]))[subject.uid]
             return told.report, told.endpoints, told.version or NOTHING_YET
         if subject.link is None:
             return None, [], 0

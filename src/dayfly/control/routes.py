@@ -37,6 +37,7 @@ _ORG = "/orgs/{org}"
 _CLUSTER = _ORG + "/clusters/{name}"
 _PLUGIN = _ORG + "/resource-plugins/{name}"
 _SANDBOX = _ORG + "/sandboxes/{name}"
+_GROUP = _ORG + "/routegroups/{name}"
 _PAGE = {"after": "string", "limit": "integer"}
 _VERSION = {"version": "string"}
 _LOG = {"unit": "string", "attempt": "integer", "offset": "integer", "wait": "integer"}
@@ -97,6 +98,22 @@ ROUTES: dict[str, dict[str, Operation]] = {
     _SANDBOX + "/lease": {
         "PUT": Operation(MEMBER, "Keep a sandbox for so long from now.", forms.Until, body=forms.Seconds)
     },
+    _SANDBOX + "/extend": {"POST": Operation(MEMBER, "Let a sandbox live longer.", forms.Sandbox, body=forms.Extend)},
+    _ORG + "/routegroups": {
+        "GET": Operation(VIEWER, "All route groups.", [forms.RouteGroup], {"label": "string", **_PAGE})
+    },
+    _GROUP: {
+        "GET": Operation(VIEWER, "A route group, and whom it has now.", forms.RouteGroup),
+        "PUT": Operation(MEMBER, "Make a route group, or change it.", forms.RouteGroup, body=forms.NewRouteGroup),
+        "DELETE": Operation(MEMBER, "End a route group.", query={"force": "boolean"}),
+    },
+    _GROUP + "/abandon": {"POST": Operation(MEMBER, "End a route group without its hooks.", body=forms.WhyAbandon)},
+    _GROUP + "/retry": {
+        "POST": Operation(MEMBER, "Try again now what waits to be tried again.", forms.Retried, body=forms.Units)
+    },
+    _GROUP + "/extend": {
+        "POST": Operation(MEMBER, "Let a route group live longer.", forms.RouteGroup, body=forms.Extend)
+    },
     _SANDBOX + "/changes": {"GET": Operation(VIEWER, "Live changes of a sandbox.", forms.Events)},
     _ORG + "/changes": {"GET": Operation(VIEWER, "Live changes of all sandboxes.", forms.Events)},
     _SANDBOX + "/status/explain": {"GET": Operation(VIEWER, "Not here.")},
@@ -114,3 +131,10 @@ ROUTES: dict[str, dict[str, Operation]] = {
     },
     _SANDBOX + "/history": {"GET": Operation(VIEWER, "Every move of a sandbox's ledger.", [forms.Move])},
 }
+# What is told of sandboxes is told of route groups.
+for _what in ("report", "why", "outputs", "attempts", "log", "logs", "history"):
+    ROUTES[f"{_GROUP}/{_what}"] = {
+        "GET": ROUTES[f"{_SANDBOX}/{_what}"]["GET"]._replace(
+            says=ROUTES[f"{_SANDBOX}/{_what}"]["GET"].says.replace("sandbox", "route group")
+        )
+    }

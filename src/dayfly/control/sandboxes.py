@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from dayfly.control import audit, auth, clusters, endpoints, records, wishes
+from dayfly.control import audit, auth, clusters, endpoints, lifetimes, records, wishes
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, page, read_json, rfc3339, serve
 from dayfly.control.records import Record
@@ -28,7 +28,7 @@ from dayfly.spec.unserved import unserved
 from dayfly.spec.wire import Reply, Retry, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from starlette.requests import Request
     from starlette.routing import Route
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from dayfly.compile import Compiled
     from dayfly.control.audit import Who
     from dayfly.control.host_sync import HostSync
-    from dayfly.control.link import Links
+    from dayfly.control.link import Link, Links
     from dayfly.control.rows import Rows
+    from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
     from dayfly.spec.wire import Standing
 
@@ -73,6 +74,7 @@ class Sandboxes:
             serve(one + "/abandon", POST=self.abandon),
             serve(one + "/retry", POST=self.retry),
             serve(one + "/lease", PUT=self.lease),
+            serve(one + "/extend", POST=self.extend),
             serve(one + "/status/explain", GET=self.explain),
         ]
 
@@ -115,19 +117,15 @@ class Sandboxes:
 
     async def delete(self, request: Request) -> Any:
         who, name = audit.who(request), request.path_params["name"]
-        give_up = _request(Reason.ABANDONED, "deleted with force=true", who.words) if flag(request, "force") else None
+        give_up = (
+            end_request(Reason.ABANDONED, "deleted with force=true", who.words) if flag(request, "force") else None
+        )
         await again(lambda: self._end(who, name, give_up))
         return {}
 
     async def abandon(self, request: Request) -> Any:
         who, name = audit.who(request), request.path_params["name"]
-        body = await read_json(request)
-        reason = body.get("reason") if isinstance(body, dict) else None
-        if not isinstance(reason, str) or not reason.strip():
-            raise SpecError("say why the cleanup is given up; it is recorded", ("reason",))
-        if len(reason) > 1000 or not reason.isprintable():
-            raise SpecError("is one line of at most 1000 printable characters", ("reason",))
-        give_up = _request(Reason.ABANDONED, reason.strip(), who.words)
+        give_up = abandonment(await read_json(request), who.words)
         await again(lambda: self._end(who, name, give_up))
         return {}
 
@@ -141,28 +139,40 @@ class Sandboxes:
             await self._refuse_if_ending(record)
             return {"seconds": seconds, "until": rfc3339(await self._renew(audit.who(request), record, seconds))}
 
+    async def extend(self, request: Request) -> Any:
+        """Let it live until a moment at least; what lives longer anyway is left as it is."""
+        who, name, body = audit.who(request), request.path_params["name"], await read_json(request)
+        return await again(lambda: self._extend(who, name, body))
+
+    async def _extend(self, who: Who, name: str, body: Any) -> Any:
+        async with self._sync.lock(who.org, name):
+            record = await self._living(who.org, name)
+            if record is None:
+                raise ApiError(404, SANDBOX_NOT_FOUND)
+            await self._refuse_if_ending(record)
+            if record.spec.ttl is None:
+                raise lifetimes.refuse_endless(f"sandbox {quote(name)}")
+            ttl, wanted = record.spec.ttl, lifetimes.until(body, record.spec.ttl.seconds)
+            begin = _now() if ttl.offset_from == "updatedAt" else record.created_at
+            if duration := lifetimes.longer(begin, record.expires_at, wanted):
+                spec = msgspec.structs.replace(record.spec, ttl=msgspec.structs.replace(ttl, duration=duration))
+                return await self._change(who, record, Sandbox(name=name, spec=spec), 0)
+            return await self._shown(record)
+
     async def retry(self, request: Request) -> Any:
         """End the back-off of what waits to be tried again: of one unit, or of all."""
         org, name = _which(request)
-        wanted = _unit(await read_json(request))
+        body = await read_json(request)
         record = await self.find(org, name)
         if record is None:
             raise ApiError(404, SANDBOX_NOT_FOUND)
         report = (await self.told([record]))[record.uid].report
-        units = [unit for unit in report.units if wanted in ("", unit.id)]
-        if wanted and not units:
-            there = ", ".join(unit.id for unit in report.units) or "none yet"
-            raise ApiError(404, f"sandbox {quote(name)} has no unit {quote(wanted)}; it has {there}")
-        attempts = {unit.id: unit.attempt for unit in units if unit.state == "retrying"}
-        if not attempts:
-            raise ApiError(409, nothing_to_retry(report, wanted))
-        link = self._sync.link(record)
         who = audit.who(request)
-        await self._store.of(org).write(lambda rows: audit.note(rows, who, "retry", f"sandboxes/{name}"))
-        answer = await link.order(Retry(uid=record.uid, attempts=attempts, by=who.words)) if link else None
-        if not isinstance(answer, Reply) or answer.verdict is not Verdict.TAKEN:
-            raise ApiError(404, SANDBOX_NOT_FOUND)
-        return {"retried": [{"unit": unit, "attempt": attempt} for unit, attempt in attempts.items()]}
+
+        async def noted() -> None:
+            await self._store.of(org).write(lambda rows: audit.note(rows, who, "retry", f"sandboxes/{name}"))
+
+        return await retried(self._sync.link(record), report, body, who, noted, f"sandbox {quote(name)}")
 
     async def explain(self, request: Request) -> Any:
         name = (await self._get(request)).name
@@ -199,7 +209,7 @@ class Sandboxes:
         report = standing.report if standing else None
         in_vain = unserved(documents.export(record.sandbox)["spec"], by_name=True)
         return Told(
-            limited(_with_trouble(record, report, trouble), in_vain),
+            limited(with_trouble(record, report, trouble), in_vain),
             endpoints.describe(record.spec, standing.endpoints if standing else ()),
             standing.seq if standing else None,
         )
@@ -237,7 +247,7 @@ class Sandboxes:
                 org=org,
                 uid=str(uuid.uuid4()),
                 name=wish.name,
-                routing_key="".join(secrets.choice(_KEY_LETTERS) for _ in range(ROUTING_KEY_LENGTH)),
+                routing_key=new_routing_key(),
                 spec=spec,
                 created_at=now,
                 updated_at=now,
@@ -309,7 +319,7 @@ class Sandboxes:
                 if await self._store.of(org).read(lambda rows: records.trace(rows, name)) is None:
                     raise ApiError(404, SANDBOX_NOT_FOUND)
                 return
-            stop = record.stop or _request(Reason.DELETED, "deleted", who.words)
+            stop = record.stop or end_request(Reason.DELETED, "deleted", who.words)
             marked = msgspec.structs.replace(record, stop=stop, abandon=record.abandon or give_up)
             if marked == record or await self._store.of(org).write(lambda rows: self._mark(rows, who, marked)):
                 return
@@ -343,6 +353,8 @@ class Sandboxes:
             status["unserved"] = report.unserved
         if record.expires_at:
             status["scheduledDeleteTime"] = rfc3339(record.expires_at)
+            if soon := lifetimes.conditions(record.life_begins_at, record.expires_at):
+                status["conditions"] = soon
         return {
             "name": record.name,
             "routingKey": record.routing_key,
@@ -354,10 +366,10 @@ class Sandboxes:
         }
 
 
-def _with_trouble(record: Record, report: Report | None, trouble: str) -> Report:
-    """A sandbox's report, where the host may not have heard of it, or of its newest wish."""
+def with_trouble(record: Kept, report: Report | None, trouble: str, *, what: str = "sandbox") -> Report:
+    """A run's report, where the host may not have heard of it, or of its newest wish."""
     if report is None:
-        message = trouble or "the cluster has not taken this sandbox over yet"
+        message = trouble or f"the cluster has not taken this {what} over yet"
         reason = Reason.DELETING if record.stop else Reason.RESOURCES_PENDING
         nothing = Report(
             uid=record.uid, phase=Phase.OPEN, ready=False, reason=reason, message=message, done=0, total=0, units=()
@@ -387,7 +399,7 @@ def _which(request: Request) -> tuple[str, str]:
     return auth.caller(request).org, request.path_params["name"]
 
 
-def _unit(body: Any) -> str:
+def unit_in(body: Any) -> str:
     """The unit in `{"unit": "db/drop"}`; nothing in `{}`."""
     if not isinstance(body, dict) or not set(body) <= {"unit"}:
         raise SpecError('must be {} or {"unit": "RESOURCE/STEP"}, and nothing else', ())
@@ -406,7 +418,41 @@ def _note(rows: Rows, who: Who, action: str, record: Record) -> None:
     audit.note(rows, who, action, f"sandboxes/{record.name}", msgspec.json.encode(record.spec))
 
 
-def _request(reason: Reason, message: str, by: str) -> EndRequest:
+def abandonment(body: Any, by: str) -> EndRequest:
+    """The reason in `{"reason": "..."}` for which a cleanup is given up."""
+    reason = body.get("reason") if isinstance(body, dict) else None
+    if not isinstance(reason, str) or not reason.strip():
+        raise SpecError("say why the cleanup is given up; it is recorded", ("reason",))
+    if len(reason) > 1000 or not reason.isprintable():
+        raise SpecError("is one line of at most 1000 printable characters", ("reason",))
+    return end_request(Reason.ABANDONED, reason.strip(), by)
+
+
+async def retried(
+    link: Link | None, report: Report, body: Any, who: Who, noted: Callable[[], Awaitable[None]], whose: str
+) -> Any:
+    """End the back-off of the unit that the body names, or of all that wait; `noted` is awaited before."""
+    wanted = unit_in(body)
+    units = [unit for unit in report.units if wanted in ("", unit.id)]
+    if wanted and not units:
+        there = ", ".join(unit.id for unit in report.units) or "none yet"
+        raise ApiError(404, f"{whose} has no unit {quote(wanted)}; it has {there}")
+    attempts = {unit.id: unit.attempt for unit in units if unit.state == "retrying"}
+    if not attempts:
+        raise ApiError(409, nothing_to_retry(report, wanted))
+    await noted()
+    answer = await link.order(Retry(uid=report.uid, attempts=attempts, by=who.words)) if link else None
+    if not isinstance(answer, Reply) or answer.verdict is not Verdict.TAKEN:
+        raise ApiError(404, f"{whose} has ended")
+    return {"retried": [{"unit": unit, "attempt": attempt} for unit, attempt in attempts.items()]}
+
+
+def new_routing_key() -> str:
+    """One that nobody has."""
+    return "".join(secrets.choice(_KEY_LETTERS) for _ in range(ROUTING_KEY_LENGTH))
+
+
+def end_request(reason: Reason, message: str, by: str) -> EndRequest:
     return EndRequest(at=_now(), reason=reason, message=message, by=by)
 
 

@@ -166,6 +166,41 @@ sandbox_baselines = Table(
     Index("sandbox_baselines_by_workload", "org", "namespace", "name"),
 )
 
+route_groups = Table(
+    "route_groups",
+    metadata,
+    Column("uid", String(36), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("name", String(30), nullable=False),
+    Column("routing_key", String(13), nullable=False, unique=True),
+    # Whose host has its run, also of a group of several clusters.
+    Column("cluster", String(255), nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    # Since when no sandbox matches; 0 while one does.
+    Column("unmatched_since", BigInteger, nullable=False),
+    Column("taken_over", Boolean, nullable=False),
+    Column("stop", Text),
+    Column("abandon", Text),
+    # Rises with each write: whoever read an older one has read too early.
+    Column("revision", Integer, nullable=False),
+    Index("route_groups_by_name", "org", "name", unique=True),
+)
+
+ended_route_groups = Table(
+    "ended_route_groups",
+    metadata,
+    Column("uid", String(36), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("name", String(30), nullable=False),
+    Column("routing_key", String(13), nullable=False),
+    Column("cluster", String(255), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    Index("ended_route_groups_by_name", "org", "name", "ended_at"),
+)
+
 # What is left of a sandbox after its end, so that its logs and history still answer to its name for a while.
 ended_sandboxes = Table(
     "ended_sandboxes",

@@ -14,6 +14,8 @@ from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.sandbox import SandboxSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dayfly.compile import Compiled
     from dayfly.control.records import Record
     from dayfly.control.rows import Rows
@@ -92,16 +94,25 @@ def changed(old: SandboxSpec, new: SandboxSpec) -> SandboxSpec:
         for resource in new.resources
     )
     new = msgspec.structs.replace(new, resources=resources)
+    refuse_changes(old, new, MUTABLE, "sandbox")
+    return new
+
+
+def refuse_changes(old: msgspec.Struct, new: msgspec.Struct, mutable: Mapping[str, str], what: str) -> None:
+    """Refuse a new form of a living wish's spec that differs where it may not.
+
+    Raises:
+        SpecError: at each field that cannot change.
+    """
     faults = Faults()
-    for field in msgspec.structs.fields(SandboxSpec):
+    for field in msgspec.structs.fields(old):
         before, after = getattr(old, field.name), getattr(new, field.name)
-        if field.name not in MUTABLE and before != after:
+        if field.name not in mutable and before != after:
             keys = _first_difference(msgspec.to_builtins(before), msgspec.to_builtins(after), (field.encode_name,))
-            may = ", ".join(MUTABLE.values())
-            problem = f"cannot change while the sandbox lives; delete it and apply it again. Only {may} may change"
+            may = ", ".join(mutable.values())
+            problem = f"cannot change while the {what} lives; delete it and apply it again. Only {may} may change"
             faults.found.append(SpecError(problem, ("spec", *keys)))
     faults.settle()
-    return new
 
 
 def with_bare_names(data: dict[str, Any]) -> dict[str, Any]:

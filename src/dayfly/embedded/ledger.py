@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from dayfly.plan import table
-from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Move, Record, Void
+from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import Wish
 from dayfly.spec import run as ledger
@@ -362,6 +362,8 @@ def _lines(run: Run, moves: tuple[Move, ...], at: int) -> Iterator[tuple[str, in
                 yield run.uid, run.seq, at, unit, attempt, name, reason, message
             case Close(request=request) | GiveUp(request=request):
                 yield run.uid, run.seq, at, "", 0, name, request.reason, _signed(request)
+            case Started() | Stopped():
+                yield run.uid, run.seq, at, "", 0, name, "", ""
             case Finish():
                 yield run.uid, run.seq, at, "", 0, name, run.phase.value, ""
 

@@ -4,6 +4,7 @@ from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.executors import Executors
 from dayfly.embedded.runs import Live, Runs, telling
+from dayfly.execute import route_group
 from dayfly.execute.inputs import remarks
 from dayfly.execute.process.start import Starter
 from dayfly.execute.turn import Scene, judged
@@ -33,10 +34,12 @@ class Scenes:
     def of(self, live: Live, slots: int) -> Scene:
         """What a turn of the run would see now, if it may start so many steps."""
         known, now = self._executors.known(live, live.plan), now_ms()
+        facts = judged(live.plan, live.run, known.facts, now)
         world = World(
             run=live.run,
             wish=live.stored.wish,
-            facts=judged(live.plan, live.run, known.facts, now),
+            target=route_group.state(live.run, live.plan.documents, facts),
+            facts=facts,
             gated=self._executors.gated,
             ref=self._attempts.place.ref,
             # One at a time where paths may meet: what is started now, the next look objects to.

@@ -65,7 +65,7 @@ Fronts = Callable[[Cluster, SandboxStatus], Front]
 
 
 class Wing(Protocol):
-    """Who makes runs for LifecycleHooks; without one theirs stay as they are."""
+    """Who makes runs for LifecycleHooks, or for RouteGroups; without one theirs stay as they are."""
 
     @property
     def frozen(self) -> int:
@@ -99,6 +99,7 @@ class Operator:
         steps: int = STEPS,
         kinds: Kinds = (),
         hooks: Wings | None = None,
+        groups: Wings | None = None,
         states: StateAccess | None = None,
         now: Callable[[], int] = unix_ms,
         seed: int | None = None,
@@ -119,6 +120,10 @@ class Operator:
         if self._hooks is None:
             self.cluster.hooked.close()
             self.cluster.pairs.close()
+        self._groups = groups(self.cluster, self.targets, self._events) if groups else None
+        if self._groups is None:
+            self.cluster.grouped.close()
+        self._wings = [wing for wing in (self._hooks, self._groups) if wing is not None]
         self._reconciler = Reconciler(
             self.cluster,
             self.targets,
@@ -134,7 +139,7 @@ class Operator:
         self.metrics = Metrics(
             self.cluster,
             orphans=lambda: len(self._reconciler.sweeper.orphans),
-            frozen=lambda: len(self._sandbox_status.frozen) + (self._hooks.frozen if self._hooks else 0),
+            frozen=lambda: len(self._sandbox_status.frozen) + sum(wing.frozen for wing in self._wings),
             events_lost=lambda: self._events.lost,
             nodes_without_logs=self._reconciler.followers.nodes.silent,
             leading=lambda: elector is None or elector.leading,
@@ -164,8 +169,8 @@ class Operator:
     def _reset(self) -> None:
         """Somebody else has worked meanwhile."""
         self._sandbox_status.reset()
-        if self._hooks is not None:
-            self._hooks.reset()
+        for wing in self._wings:
+            wing.reset()
         self._reconciler.sessions.reset()
 
     async def _workers(self) -> None:
@@ -175,8 +180,7 @@ class Operator:
             working = [tasks.create_task(work(self.cluster.queue, self._take_turn)) for _ in range(WORKERS)]
             if self._front is not None:
                 working.append(tasks.create_task(self._front.run()))
-            if self._hooks is not None:
-                working.append(tasks.create_task(self._hooks.run()))
+            working += [tasks.create_task(wing.run()) for wing in self._wings]
             await asyncio.wait(working)
             sweeping.cancel()
 
@@ -327,6 +331,7 @@ async def operate(
     stop: asyncio.Event,
     front: Fronts | None = None,
     hooks: Wings | None = None,
+    groups: Wings | None = None,
 ) -> None:
     """Run an operator until `stop` is set, then end gracefully: another one takes over at once."""
     began = time.monotonic()
@@ -339,6 +344,7 @@ async def operate(
         runner=runner,
         front=front,
         hooks=hooks,
+        groups=groups,
         states=states,
         fallback=FallbackImage(client, place.void_image, own),
         senders=Senders(FallbackImage(client, place.webhook_image, own), place.webhooks),

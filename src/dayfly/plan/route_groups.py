@@ -12,6 +12,7 @@ import msgspec
 
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
+from dayfly.spec.label_match import AllOf, AnyOf, HasLabel
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
@@ -72,12 +73,14 @@ class Members:
         self._sandboxes: dict[str, Member] = {}
         self._groups: dict[str, Group] = {}
         self._found: dict[str, set[str]] = {}
+        self._index = _Index()
 
     def put(self, uid: str, member: Member) -> list[str]:
         """A sandbox has come or changed; the groups to which that is news."""
         before, self._sandboxes[uid] = self._sandboxes.get(uid), member
         if before == member:
             return []
+        self._index.replace(uid, before, member)
         changed = []
         for group, wants in self._groups.items():
             found, had = self._found[group], uid in self._found[group]
@@ -92,8 +95,10 @@ class Members:
 
     def drop(self, uid: str) -> list[str]:
         """A sandbox is gone, or on its way; the groups that it leaves."""
-        if self._sandboxes.pop(uid, None) is None:
+        before = self._sandboxes.pop(uid, None)
+        if before is None:
             return []
+        self._index.replace(uid, before, None)
         left = [group for group, found in self._found.items() if uid in found]
         for group in left:
             self._found[group].discard(uid)
@@ -103,7 +108,9 @@ class Members:
         """A group has come or changed."""
         if self._groups.get(uid) != group:
             self._groups[uid] = group
-            self._found[uid] = {of for of, member in self._sandboxes.items() if group.takes(member)}
+            found = self._index.taken(group.match)
+            here = group.scope
+            self._found[uid] = {of for of in found if here in ("", self._sandboxes[of].scope)}
 
     def drop_group(self, uid: str) -> None:
         """A group is gone."""
@@ -115,6 +122,14 @@ class Members:
         found = ((each, self._sandboxes[each]) for each in self._found.get(uid, ()))
         return dict(sorted(found, key=lambda pair: precedence(pair[1])))
 
+    def has_any(self, uid: str) -> bool:
+        """Whether a group has a sandbox."""
+        return bool(self._found.get(uid))
+
+    def groups_of(self, uid: str) -> list[str]:
+        """The groups that have a sandbox."""
+        return [group for group, found in self._found.items() if uid in found]
+
     def groups(self) -> set[str]:
         """The groups that are known."""
         return set(self._groups)
@@ -122,6 +137,49 @@ class Members:
     def sandboxes(self) -> set[str]:
         """The sandboxes that are known."""
         return set(self._sandboxes)
+
+
+class _Index:
+    """The sandboxes by their labels, so that a new group looks at each value once, and not at each sandbox."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[str, set[str]]] = {}
+        self._known: dict[HasLabel, frozenset[str]] = {}
+        """What was found since a sandbox last changed: many groups ask the same."""
+
+    def replace(self, uid: str, before: Member | None, after: Member | None) -> None:
+        """A sandbox has come, changed or gone."""
+        old, new = before.labels if before else {}, after.labels if after else {}
+        if old == new:
+            return
+        self._known.clear()
+        for key, value in old.items():
+            held = self._values[key]
+            held[value].discard(uid)
+            if not held[value]:
+                del held[value]
+                if not held:
+                    del self._values[key]
+        for key, value in new.items():
+            self._values.setdefault(key, {}).setdefault(value, set()).add(uid)
+
+    def taken(self, match: Match) -> frozenset[str]:
+        """Those that a match takes."""
+        match match:
+            case AnyOf(terms):
+                return frozenset().union(*map(self.taken, terms))
+            case AllOf(terms):
+                first, *rest = map(self.taken, terms)
+                return first.intersection(*rest)
+        found = self._known.get(match)
+        if found is None:
+            held, glob = self._values.get(match.key, {}), match.value
+            if glob.literal:
+                found = frozenset(held.get(glob.prefix, ()))
+            else:
+                found = frozenset().union(*(uids for value, uids in held.items() if glob.takes(value)))
+            self._known[match] = found
+        return found
 
 
 def precedence(member: Member) -> tuple[int, str, str]:

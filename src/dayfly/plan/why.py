@@ -22,11 +22,14 @@ _NO_LOG = "go by its message (it never ran, so it has no log)"
 
 
 def why(report: Report, sandbox: str) -> Blocker | None:
-    """The chain of blockers of a sandbox's run, deepest causes as leaves; None if it is as wished for, or has ended."""
+    """The chain of blockers of the run of a sandbox, or of `routegroup/NAME`, deepest causes as leaves.
+
+    None if it is as wished for, or has ended.
+    """
     if report.ready and report.unserved:
         message = words.unserved(report.unserved)
         to_do = catalogue.advice(Reason.UNSERVED)
-        return Blocker(subject=f"sandbox {sandbox}", reason=Reason.UNSERVED, message=message, next=to_do)
+        return Blocker(subject=subject(sandbox), reason=Reason.UNSERVED, message=message, next=to_do)
     if report.ready or report.reason in (Reason.CLEANED, Reason.ABANDONED):
         return None
     search = _Search(report, sandbox)
@@ -34,13 +37,18 @@ def why(report: Report, sandbox: str) -> Blocker | None:
     pending = [unit for unit in report.units if _open(unit, report)]
     because = tuple(search.blocker(unit) for unit in [unit for unit in pending if unit.id not in waited_on] or pending)
     return Blocker(
-        subject=f"sandbox {sandbox}",
+        subject=subject(sandbox),
         reason=report.reason,
         message=report.message,
         since=report.closed.at if report.closed else report.born_at,
         next="" if because else search.advice(report.reason, ()),
         because=because,
     )
+
+
+def subject(name: str) -> str:
+    """What a chain begins with: `sandbox NAME`, or another kind's as it is named, `routegroup/NAME`."""
+    return name if "/" in name else f"sandbox {name}"
 
 
 def _open(unit: UnitReport, report: Report) -> bool:

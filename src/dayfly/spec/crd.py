@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
-from dayfly.spec import crd_hook, crd_object, crd_plugin, crd_sandbox, crd_webhook, crd_written, kinds
+from dayfly.spec import crd_hook, crd_object, crd_plugin, crd_route_group, crd_sandbox, crd_webhook, crd_written, kinds
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Struct
 from dayfly.spec.lifecycle_hook import LifecycleHookSpec
+from dayfly.spec.route_group import RouteGroupSpec
 from dayfly.spec.sandbox import SandboxSpec
 
 GROUP, VERSION = API_VERSION.split("/")
@@ -25,8 +26,9 @@ CATEGORY = "dayfly"
 _LONGEST_STRING = 1024
 _MOST_ITEMS = 64
 _STRUCTS = crd_plugin.STRUCTS | crd_object.STRUCTS | crd_sandbox.STRUCTS | crd_hook.STRUCTS | crd_written.STRUCTS
+_STRUCTS |= crd_route_group.STRUCTS
 _FIELDS = crd_plugin.FIELDS | crd_webhook.FIELDS | crd_object.FIELDS | crd_sandbox.FIELDS
-_FIELDS |= crd_hook.FIELDS | crd_written.FIELDS
+_FIELDS |= crd_hook.FIELDS | crd_written.FIELDS | crd_route_group.FIELDS
 _Schema = dict[str, Any]
 
 
@@ -68,6 +70,16 @@ KINDS = (
         fields={"spec": SandboxSpec, "status": kinds.SandboxStatus},
         columns=(_PHASE, *_STANDING, _PROGRESS, _AGE),
         rules=crd_sandbox.SANDBOX_RULES,
+    ),
+    _Kind(
+        kind="RouteGroup",
+        plural="routegroups",
+        short="dfg",
+        about="A route group: a routing key for the forks of all sandboxes of its namespace whose labels it matches.",
+        namespaced=True,
+        fields={"spec": RouteGroupSpec, "status": kinds.RouteGroupStatus},
+        columns=(_PHASE, *_STANDING, ("MATCHED", "integer", ".status.matched", "How many sandboxes it has."), _AGE),
+        rules=crd_route_group.GROUP_RULES,
     ),
     _Kind(
         kind="ResourcePlugin",

@@ -8,7 +8,7 @@ _LOOSE_VERSION = r"(latest|v?\d+(\.\d+)?(\.\d+)?(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.
 _RESOURCES = 32
 
 
-def _entries(about: str, longest: int) -> Schema:
+def entries(about: str, longest: int) -> Schema:
     return {"description": about, "maxProperties": VALUES, "additionalProperties": {"maxLength": longest}}
 
 
@@ -19,9 +19,9 @@ def _open(about: str) -> Schema:
 _FIXED = "cannot change while the sandbox lives; delete the sandbox and create it again"
 
 
-def _immutable(field: str) -> list[Schema]:
+def immutable(field: str, fixed: str = _FIXED) -> list[Schema]:
     """Rules for a field that neither changes nor comes or goes."""
-    message = f"{field} {_FIXED}"
+    message = f"{field} {fixed}"
     return [
         rule(f"has(self.{field}) == has(oldSelf.{field})", message),
         rule(
@@ -63,9 +63,9 @@ STRUCTS: dict[type, Schema] = {
     sandbox.SandboxSpec: {
         "required": ["cluster"],
         "x-kubernetes-validations": [
-            *_immutable("cluster"),
-            *_immutable("hooks"),
-            *_immutable("runner"),
+            *immutable("cluster"),
+            *immutable("hooks"),
+            *immutable("runner"),
             # An absent list and an empty one are alike; that items stay is said where the list is.
             rule("size(self.?resources.orValue([])) == size(oldSelf.?resources.orValue([]))", f"resources {_FIXED}"),
         ],
@@ -163,7 +163,7 @@ FIELDS: dict[type, Row] = {
     sandbox.SandboxSpec: {
         "cluster": text("Name of the cluster in which the sandbox lives. It cannot change.", 255, minLength=1),
         "description": text("For readers.", 4096),
-        "labels": _entries("Labels by which people and route groups find the sandbox.", 1024),
+        "labels": entries("Labels by which people and route groups find the sandbox.", 1024),
         "ttl": text("How long the sandbox lives; left out, until it is deleted."),
         "forks": many(
             "Workloads derived from baselines.",
@@ -196,7 +196,7 @@ FIELDS: dict[type, Row] = {
         "name": text("Its name.", 63),
         "namespace": text("Its namespace; default if left out.", 63),
         "command": many("The program and its arguments.", 256),
-        "env": _entries("Variables of its environment.", sandbox.LONGEST_VALUE),
+        "env": entries("Variables of its environment.", sandbox.LONGEST_VALUE),
         "port": text("The port on which it listens, which a fork finds in PORT.", minimum=1, maximum=65_535),
         "workdir": text("The folder in which it begins; left out, the server's own.", 4096),
     },

@@ -236,6 +236,7 @@ FIELDS: dict[type, Row] = {
         "plural": text("The target's kind, as in its address.", 63),
         "generation": text("The newest generation of the target that it goes by.", minimum=0),
         "updated_at": text("When that was, if it is not the first one, " + _MILLISECONDS),
+        "unmatched_since": text("Since when no sandbox matches a route group, " + _MILLISECONDS),
         "hook": text("The lifecycle hook that it carries out; absent where its target says itself what is to be done."),
     },
     # --- resources and what is said ----------------------------------------------------------------------------------
@@ -308,6 +309,20 @@ FIELDS: dict[type, Row] = {
         "others": text("How many more units the same applies to.", minimum=0),
         "routing_key": text("Key by which requests find the sandbox."),
         "expires_at": text("When it will be deleted, " + _TIME),
+        "endpoints": _many("Ways in."),
+    },
+    kinds.ConflictStatus: {
+        "baseline": text("The baseline, as namespace/name.", 320),
+        "sandbox": text("The sandbox whose fork is meant: the oldest.", 63),
+        "others": _many("The sandboxes whose forks are not."),
+    },
+    kinds.RouteGroupStatus: {
+        **_SPOKEN,
+        "routing_key": text("Key by which requests find the forks of its sandboxes."),
+        "expires_at": text("When it will be deleted as things stand, " + _TIME),
+        "matched_sandboxes": _many("The sandboxes that it has now; of very many the first ones."),
+        "matched": text("How many they are.", minimum=0),
+        "conflicts": _many("Baselines that several of them fork."),
         "endpoints": _many("Ways in."),
     },
     kinds.ResourceStatus: {**_SPOKEN, "binding": text("The Secret with the outputs.")},

@@ -11,11 +11,14 @@ first fits and never given back, but for the last part. So a match takes at most
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, TypeAlias
 
 from dayfly.spec.errors import Path, SpecError, quote
 
-LONGEST_PATTERN = 256
+LONGEST_PATTERN, MOST_WILDCARDS = 256, 16
+LONGEST_VALUE, LONGEST_FOREIGN = 256, 63
+"""Longer values, of ASCII alone or not, only a pattern without wildcards takes: one's author pays for another's."""
 
 _SLASH = 0x2F
 _UNREADABLE = 0xFFFD
@@ -40,24 +43,27 @@ class _Chunk(NamedTuple):
 class Glob:
     """One pattern. Two of the same text are alike."""
 
-    __slots__ = ("_chunks", "literal", "prefix", "text")
+    __slots__ = ("_chunks", "_plainly", "literal", "prefix", "text")
 
     def __init__(self, text: str, keys: Path = ()) -> None:
         """Read the pattern.
 
         Raises:
-            SpecError: it is malformed or too long; the sentence says at which character.
+            SpecError: it is malformed, too long or has too many wildcards; the sentence says at which character.
         """
         if len(text) > LONGEST_PATTERN:
             raise SpecError(f"a pattern has at most {LONGEST_PATTERN} characters, this one {len(text)}", keys)
         self.text = text
         self._chunks = _parse(text, keys)
+        if (count := sum(map(_wildcards, self._chunks))) > MOST_WILDCARDS:
+            raise SpecError(f"a pattern has at most {MOST_WILDCARDS} of * ? and classes, this one {count}", keys)
         first = self._chunks[0].tokens[:1] if self._chunks and not self._chunks[0].star else ()
         self.prefix = first[0].decode() if first and isinstance(first[0], bytes) else ""
         """With which each value begins that it takes."""
         plain = len(self._chunks) == 1 and not self._chunks[0].star and len(self._chunks[0].tokens) == 1
         self.literal = not text or (plain and bool(self.prefix))
         """Whether it takes one value alone, its prefix."""
+        self._plainly = re.compile(_expression(self._chunks))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Glob) and other.text == self.text
@@ -71,6 +77,10 @@ class Glob:
             return value == self.prefix
         if not value.startswith(self.prefix):
             return False
+        if value.isascii():
+            return len(value) <= LONGEST_VALUE and self._plainly.match(value) is not None
+        if len(value) > LONGEST_FOREIGN:
+            return False
         name, at = value.encode("utf-8", "surrogatepass"), 0
         last = len(self._chunks) - 1
         for number, chunk in enumerate(self._chunks):
@@ -81,6 +91,37 @@ class Glob:
                 return False
             at = end
         return at == len(name)
+
+
+def _expression(chunks: tuple[_Chunk, ...]) -> str:
+    """The same way for values of ASCII alone, whose bytes are characters: an atomic group gives nothing back."""
+    found = []
+    for number, chunk in enumerate(chunks):
+        written = "".join(map(_written, chunk.tokens))
+        is_last = number == len(chunks) - 1
+        if not chunk.star:
+            found.append(written)
+        elif is_last:
+            found.append(f"[^/]*?{written}" if written else "[^/]*")
+        else:
+            found.append(f"(?>[^/]*?{written})")
+    return "".join((*found, r"\Z"))
+
+
+def _written(token: _Token) -> str:
+    if isinstance(token, bytes):
+        return re.escape(token.decode("utf-8", "surrogatepass"))
+    if token is None:
+        return "[^/]"
+    ranges = "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in token.ranges if low <= high)
+    if not ranges:
+        return r"[\s\S]" if token.negated else "(?!)"
+    return f"[{'^' if token.negated else ''}{ranges}]"
+
+
+def _wildcards(chunk: _Chunk) -> int:
+    """How much of it costs a step for each character of a value."""
+    return chunk.star + sum(not isinstance(token, bytes) for token in chunk.tokens)
 
 
 def _find(chunk: _Chunk, name: bytes, at: int, *, is_last: bool) -> int:

@@ -57,6 +57,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     generation: int = 0
     updated_at: int = 0
     hook: Hooked | None = None
+    unmatched_since: int = 0
 
 
 class Condition(Struct, frozen=True, kw_only=True):
@@ -151,6 +152,34 @@ class LifecycleHookStatus(Struct, frozen=True, kw_only=True):
     troubled: int = 0
     older: int = 0
     conditions: tuple[Condition, ...] = ()
+
+
+class ConflictStatus(Struct, frozen=True, kw_only=True):
+    """A baseline that several sandboxes of a route group fork: the fork of `sandbox` is meant, not of the `others`."""
+
+    baseline: str
+    sandbox: str
+    others: tuple[str, ...] = ()
+
+
+class RouteGroupStatus(Struct, frozen=True, kw_only=True):
+    """How a route group stands, and which sandboxes it has now, the one whose forks go first at the head."""
+
+    observed_generation: int = 0
+    phase: str = ""
+    ready: bool = False
+    reason: str = ""
+    message: str = ""
+    progress: str = ""
+    routing_key: str = ""
+    run: str = ""
+    expires_at: str = ""
+    matched_sandboxes: tuple[str, ...] = ()
+    matched: int = 0
+    conflicts: tuple[ConflictStatus, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    units: tuple[UnitStatus, ...] = ()
+    endpoints: tuple[EndpointStatus, ...] = ()
 
 
 class SandboxRef(Struct, frozen=True, kw_only=True):

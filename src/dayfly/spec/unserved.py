@@ -31,6 +31,13 @@ def unserved(spec: Mapping[str, Any], *, by_name: bool) -> tuple[str, ...]:
     return (*found, *_endpoints(spec, by_name=by_name))
 
 
+def group_unserved(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same of a route group, where nothing is installed that routes requests by their key."""
+    endpoints = [f"spec.endpoints[{index}]" for index in range(len(_list(spec.get("endpoints"))))]
+    ways = " and ".join(["spec.match", *endpoints[:1]]) + (f" to [{len(endpoints) - 1}]" if endpoints[1:] else "")
+    return (f"{ways} (no data plane routes requests by their key: they reach the baselines)",)
+
+
 def _endpoints(spec: Mapping[str, Any], *, by_name: bool) -> Iterator[str]:
     baselines = [_mapping(_mapping(fork).get("forkOf")) for fork in _list(spec.get("forks"))]
     forks = {(str(of.get("namespace")), str(of.get("name"))) for of in baselines}

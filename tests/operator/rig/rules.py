@@ -20,7 +20,7 @@ from rig.cloud import Object
 JSON_PATCH = "application/json-patch+json"
 OF_A_RUN = frozenset({"pods", "deployments", "services", "secrets", "resources", "steplogs"})
 SPOKEN = frozenset(
-    {"sandboxes", "resources", "resourceplugins", "lifecyclehooks"}
+    {"sandboxes", "routegroups", "resources", "resourceplugins", "lifecyclehooks"}
 )  # those whose status an operator writes
 LABELLED = frozenset({"namespaces", "resourceplugins"})  # those that get one label of ours and nothing else
 UNGUARDED = frozenset({"events", "leases"})  # nobody else's by their names, and nothing rests on them
@@ -89,7 +89,7 @@ class Rules:
         elif change.plural == "objectlifecyclemethods":
             if RUN_LABEL not in meta.get("labels", {}):
                 yield "it belongs to no Run"
-        elif change.plural == "sandboxes":
+        elif change.plural in ("sandboxes", "routegroups"):
             fenced = "dayfly.dev/lifecycle" in meta.get("finalizers", [])
             if not change.subresource and not fenced and meta["uid"] not in {of for _, of in self._runs.values()}:
                 yield "it is no Run's target"

@@ -36,6 +36,7 @@ KINDS = (
     custom(GROUP, "v1alpha1", "runs", "Run", namespaced=False, status=False),
     custom(GROUP, "v1alpha1", "objectlifecyclemethods", "ObjectLifecycleMethods", namespaced=False, status=False),
     custom(GROUP, "v1alpha1", "sandboxes", "Sandbox"),
+    custom(GROUP, "v1alpha1", "routegroups", "RouteGroup"),
     custom(GROUP, "v1alpha1", "resourceplugins", "ResourcePlugin", namespaced=False, status=True),
     custom(GROUP, "v1alpha1", "resources", "Resource", namespaced=False),
     custom(GROUP, "v1alpha1", "steplogs", "StepLogs", status=False),
@@ -88,6 +89,7 @@ class Process:
             front=world.front,
             kinds=world.kinds,
             hooks=world.hooks,
+            groups=world.groups,
             fallback=fallback,
             senders=Senders(FallbackImage(client, world.sender), frozenset({"dns.internal:8443"})),
             now=world.now,
@@ -130,6 +132,7 @@ class World:
         self.front: Fronts | None = Front
         self.kinds: Kinds = ()
         self.hooks: Wings | None = Hooks
+        self.groups: Wings | None = None
         self.spare = "dayfly.test/spare:1"
         self.sender = "dayfly.test/dayfly:1"
         self.steps = STEPS

@@ -21,6 +21,7 @@ from dayfly.operator.cluster.objects import (
     DocumentObject,
     HookObject,
     PluginObject,
+    RouteGroupObject,
     RunObject,
     SandboxObject,
 )
@@ -73,6 +74,7 @@ class Cluster(Watches):
         self.sandboxes: Cache[SandboxObject] = Cache()
         self.plugins: Cache[PluginObject] = Cache()
         self.hooks: Cache[HookObject] = Cache()
+        self.groups: Cache[RouteGroupObject] = Cache()
         self.pods: Cache[Pod] = Cache(labels=(names.RUN_LABEL,))
         self.forks: Cache[Workload] = Cache(labels=(names.RUN_LABEL,))
         self.baselines: Cache[Baseline] = Cache()
@@ -85,6 +87,7 @@ class Cluster(Watches):
         self.wishes: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, workers=WORKERS, seed=seed)
         self.published: WorkQueue[str] = WorkQueue(seed=seed)
         self.hooked: WorkQueue[str] = WorkQueue(seed=seed)
+        self.grouped: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, seed=seed)
         self.pairs: WorkQueue[Pair] = WorkQueue(owner=lambda pair: pair.key.namespace, seed=seed)
         self.follow(RUNS, self.runs)
         self.follow(DOCUMENTS, self.documents)
@@ -122,6 +125,7 @@ class Cluster(Watches):
         self.published.close()
         self.hooked.close()
         self.pairs.close()
+        self.grouped.close()
 
     def _run_changed(self, change: Change[RunObject]) -> None:
         self._forking.note(change)

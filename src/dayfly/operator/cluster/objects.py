@@ -15,6 +15,7 @@ from dayfly.spec.kinds import RunSpec, StepLogsSpec
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.run import Run
 
 VERSION = API_VERSION.removeprefix(f"{GROUP}/")
@@ -134,6 +135,25 @@ class HookObject(Slim, frozen=True):
         return hook
 
 
+class RouteGroupObject(Slim, frozen=True):
+    """A RouteGroup as its owner wrote it; `spec` is parsed by `spec.documents`. Its status is only spoken."""
+
+    metadata: AnnotatedMeta
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: WrittenStatus | None = None
+
+    def parsed(self) -> RouteGroup:
+        """As the compiler takes it.
+
+        Raises:
+            SpecError: it is wrong in a way that the API server's schema does not see.
+        """
+        name = self.metadata.name
+        group = documents.from_wire({"name": name, "spec": self.spec}, "RouteGroup", name=name)
+        assert isinstance(group, RouteGroup), "asked for by its kind"
+        return group
+
+
 class StepLogsObject(Slim, frozen=True):
     """What some steps of a Sandbox printed."""
 
@@ -148,6 +168,7 @@ DOCUMENTS = Resource(
 SANDBOXES = Resource(GROUP, VERSION, "sandboxes", "Sandbox", SandboxObject)
 STEP_LOGS = Resource(GROUP, VERSION, "steplogs", "StepLogs", StepLogsObject)
 PLUGINS = Resource(GROUP, VERSION, "resourceplugins", "ResourcePlugin", PluginObject, namespaced=False)
+GROUPS = Resource(GROUP, VERSION, "routegroups", "RouteGroup", RouteGroupObject)
 HOOKS = Resource(GROUP, VERSION, "lifecyclehooks", "LifecycleHook", HookObject, namespaced=False)
 
 

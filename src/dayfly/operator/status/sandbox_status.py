@@ -16,13 +16,13 @@ from dayfly.kube.objects import Key
 from dayfly.kube.ownership import reference
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import SANDBOXES, SandboxObject, WrittenStatus
-from dayfly.operator.status.status_format import conditions, message_of, units_of
+from dayfly.operator.status.expiry import Expiry
+from dayfly.operator.status.status_format import conditions, message_of, pods_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan import phases, words
 from dayfly.plan.catalogue import Tone, tone
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
-from dayfly.spec.lifecycle import STEP_KINDS
 from dayfly.spec.report import Report
 from dayfly.spec.unserved import SERVED, unserved
 
@@ -141,7 +141,8 @@ class SandboxStatus:
         closed = report is not None and report.closed is not None
         phase = phases.phase(begun=report is not None, closed=closed, ready=ready, reason=reason)
         standing = tuple((unit.id, unit.state, unit.attempt) for unit in units)
-        news, rest = (ready, reason, phase, generation), (message, progress, standing, bool(lacking))
+        expiry = Expiry.of(about[0].world if about else None, seen.spec, now)
+        news, rest = (ready, reason, phase, generation), (message, progress, standing, bool(lacking), expiry.soon)
         if (throttle := self._throttles.get(meta.uid)) is None:
             throttle = self._throttles[meta.uid] = _found(seen)
         if reason in FROZEN:
@@ -149,7 +150,7 @@ class SandboxStatus:
         else:
             self.frozen.pop(meta.uid, None)
         if (wait := throttle.wait(news, rest, now, troubled=phases.troubled(units))) is not None:
-            return wait
+            return wait or expiry.wait(now)
         since = throttle.hold(ready, reason, now)
         status = {
             "observedGeneration": generation,
@@ -161,11 +162,16 @@ class SandboxStatus:
             "others": others,
             "progress": progress,
             "routingKey": routing_key(meta.uid),
-            "conditions": [*conditions(ready, reason, message, generation, since), _served(seen, lacking, now)],
+            "expiresAt": stamp(expiry.at) or None,
+            "conditions": [
+                *conditions(ready, reason, message, generation, since),
+                _served(seen, lacking, now),
+                *expiry.conditions(generation),
+            ],
         }
         if about:
             status["run"] = names.run_name(meta.name, meta.uid)
-            status["units"] = units_of(units, _pods(*about))
+            status["units"] = units_of(units, pods_of(*about))
         patch = {"metadata": {"uid": meta.uid}, "status": status}
         throttle.shown = ready, reason, phase, generation, message
         try:
@@ -179,9 +185,11 @@ class SandboxStatus:
             return AGAIN_S  # another Sandbox of that name is heard of by then, or it is said again
         if throttle.news[:2] != news[:2]:
             self._event(seen, reason, message)
+        if expiry.soon and not expiry.was_said(seen.status):
+            self._event(seen, Reason.EXPIRES_SOON, expiry.message)
         throttle.note(news, rest, now)
         throttle.version = written.metadata.resource_version
-        return 0.0
+        return expiry.wait(now)
 
     def _event(self, seen: SandboxObject, reason: str, message: str, *, action: str = "Reconcile") -> None:
         kind: Literal["Normal", "Warning"] = "Warning" if tone(reason) >= Tone.WARNING else "Normal"
@@ -202,7 +210,8 @@ def _found(seen: SandboxObject) -> StatusThrottle:
     news = spoken.ready, spoken.reason, spoken.phase, spoken.observed_generation
     standing = tuple((unit.id, unit.state, unit.attempt) for unit in spoken.units)
     lacks = any(each.type == SERVED and each.status == "False" for each in spoken.conditions)
-    return StatusThrottle.found(spoken, news, (spoken.message, spoken.progress, standing, lacks))
+    rest = spoken.message, spoken.progress, standing, lacks, Expiry.was_said(spoken)
+    return StatusThrottle.found(spoken, news, rest)
 
 
 def _served(seen: SandboxObject, lacking: tuple[str, ...], now: int) -> dict[str, Any]:
@@ -217,14 +226,4 @@ def _served(seen: SandboxObject, lacking: tuple[str, ...], now: int) -> dict[str
         "message": words.unserved(lacking) if lacking else "",
         "observedGeneration": seen.metadata.generation,
         "lastTransitionTime": since[0] if since else stamp(now),
-    }
-
-
-def _pods(scene: Scene, report: Report) -> dict[str, str]:
-    """The pods in which steps run now, as namespace/name, for whoever may read their logs."""
-    steps = scene.plan.steps
-    return {
-        unit.id: f"{names.namespace_of(steps[unit.id].unit)}/{names.pod_name(report.uid, unit.id, unit.attempt)}"
-        for unit in report.units
-        if unit.kind in STEP_KINDS and unit.state in ("running", "unknown")
     }

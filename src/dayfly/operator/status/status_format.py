@@ -7,9 +7,12 @@ the moment in its place ("tries again at ..."); the template beside it is for th
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dayfly.execute.pod import names
 from dayfly.execute.pod.read import stamp
+from dayfly.execute.turn import Scene
 from dayfly.plan.status import of_unit
 from dayfly.plan.words import filled
+from dayfly.spec.lifecycle import STEP_KINDS
 from dayfly.spec.report import Report, UnitReport
 
 
@@ -70,3 +73,13 @@ def units_of(units: Iterable[UnitReport], pods: Mapping[str, str]) -> list[dict[
         }
         for unit in units
     ]
+
+
+def pods_of(scene: Scene, report: Report) -> dict[str, str]:
+    """The pods in which steps run now, as namespace/name, for whoever may read their logs."""
+    steps = scene.plan.steps
+    return {
+        unit.id: f"{names.namespace_of(steps[unit.id].unit)}/{names.pod_name(report.uid, unit.id, unit.attempt)}"
+        for unit in report.units
+        if unit.kind in STEP_KINDS and unit.state in ("running", "unknown")
+    }

@@ -10,7 +10,7 @@ from dayfly.execute.turn import Scene
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import Cluster, finalized
-from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, RunObject, SandboxObject
+from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, RouteGroupObject, RunObject, SandboxObject
 from dayfly.operator.targets.adapter import FrozenError, Plain, Seen, Speaker, Times
 from dayfly.spec.errors import SpecError
 from dayfly.spec.report import Report
@@ -34,7 +34,7 @@ class SandboxTarget(Plain):
 
     def heard(self, change: Change[SandboxObject]) -> bool:
         seen = change.new or change.old
-        if seen is None or _only_ours(change):
+        if seen is None or only_ours(change):
             return False
         held = finalized(seen.metadata, TARGET_FINALIZER)
         self._cluster.wishes.add(change.key, urgency=self._cluster.when_found() if held else Urgency.NORMAL)
@@ -73,7 +73,7 @@ def counts_updates(spec: dict[str, Any]) -> bool:
     return isinstance(ttl, dict) and ttl.get("offsetFrom") == "updatedAt"
 
 
-def _only_ours(change: Change[SandboxObject]) -> bool:
+def only_ours(change: Change[SandboxObject] | Change[RouteGroupObject]) -> bool:
     """Whether only its status has changed, or our finalizer has come: that is what we do, and nothing to us."""
     old, new = change.old, change.new
     if old is None or new is None:

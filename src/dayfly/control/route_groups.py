@@ -1,0 +1,436 @@
+"""Route groups: wished by PUT, ended by DELETE, told about by GET. All work goes on behind the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dayfly.control import audit, auth, clusters, group_records, lifetimes, shelves
+from dayfly.control.crowd import Crowd
+from dayfly.control.errors import GROUP_NOT_FOUND, ApiError
+from dayfly.control.exchange import flag, page, read_json, rfc3339, serve
+from dayfly.control.group_records import GroupRecord
+from dayfly.control.sandboxes import Told, abandonment, end_request, new_routing_key, retried, with_trouble
+from dayfly.control.store import StoreError, again
+from dayfly.control.wishes import refuse_changes
+from dayfly.plan import route_groups as groups
+from dayfly.plan.reasons import Reason
+from dayfly.plan.route_groups import Standing
+from dayfly.plan.status import limited
+from dayfly.spec import documents, labels
+from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.route_group import NO_MATCHED_SANDBOXES, RouteGroup
+from dayfly.spec.run import Phase
+from dayfly.spec.unserved import group_unserved
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+    from starlette.routing import Route
+
+    from dayfly.control.audit import Who
+    from dayfly.control.host_sync import HostSync
+    from dayfly.control.link import Links
+    from dayfly.control.rows import Rows
+    from dayfly.control.store import Store
+    from dayfly.spec.run import Request as EndRequest
+
+MOST_GROUPS = 1_000
+# Of so many of its sandboxes, those whose forks go first, a group says whether they are ready.
+ASKED = 16
+SWEEP_S, LONGEST_PAUSE_S, PAUSE_PER_WORK = 2.0, 30.0, 99
+MUTABLE = {"labels": "labels", "match": "match", "ttl": "ttl", "endpoints": "endpoints"}
+
+log = logging.getLogger(__name__)
+
+
+class RouteGroups:
+    """The addresses below `/routegroups`, and the end of groups for which nobody is left."""
+
+    def __init__(self, store: Store, links: Links, sync: HostSync) -> None:
+        self._store = store
+        self._links = links
+        self._sync = sync
+        self._crowds: dict[str, Crowd] = {}
+
+    def routes(self) -> list[Route]:
+        """All of them."""
+        at = "/orgs/{org}/routegroups"
+        one = at + "/{name}"
+        return [
+            serve(at, GET=self.list_all),
+            serve(one, GET=self.get, PUT=self.put, DELETE=self.delete),
+            serve(one + "/abandon", POST=self.abandon),
+            serve(one + "/retry", POST=self.retry),
+            serve(one + "/extend", POST=self.extend),
+        ]
+
+    async def list_all(self, request: Request) -> Any:
+        """All, or with `label` in the query those whose labels fulfil it."""
+        try:
+            terms = labels.selector(request.query_params.getlist("label"))
+        except SpecError as fault:
+            raise ApiError(400, f"query parameter label: {fault}") from None
+        after = request.query_params.get("after", "")
+        found = await self._store.of(auth.caller(request).org).read(lambda rows: group_records.living(rows, after))
+        shown = [record for record in found if labels.takes(terms, record.spec.labels) and not self._has_ended(record)]
+        return await self._wires(page(request, shown))
+
+    async def get(self, request: Request) -> Any:
+        return await self._shown(await self._get(request))
+
+    async def put(self, request: Request) -> Any:
+        who, name = audit.who(request), request.path_params["name"]
+        wish = documents.from_wire(await read_json(request), "RouteGroup", name=name)
+        assert isinstance(wish, RouteGroup), "asked for by its kind"
+        return await again(lambda: self._put(who, wish))
+
+    async def _put(self, who: Who, wish: RouteGroup) -> Any:
+        async with self._lock(who.org, wish.name):
+            record = await self._living(who.org, wish.name)
+            if record is None:
+                return await self._create(who, wish)
+            await self._refuse_if_ending(record)
+            return await self._change(who, record, wish)
+
+    async def delete(self, request: Request) -> Any:
+        who, name = audit.who(request), request.path_params["name"]
+        stop = end_request(Reason.DELETED, "deleted", who.words)
+        forced = flag(request, "force")
+        give_up = end_request(Reason.ABANDONED, "deleted with force=true", who.words) if forced else None
+        await again(lambda: self._end(who, name, stop, give_up))
+        return {}
+
+    async def abandon(self, request: Request) -> Any:
+        who, name = audit.who(request), request.path_params["name"]
+        give_up = abandonment(await read_json(request), who.words)
+        stop = end_request(Reason.DELETED, "deleted", who.words)
+        await again(lambda: self._end(who, name, stop, give_up))
+        return {}
+
+    async def retry(self, request: Request) -> Any:
+        """End the back-off of what waits to be tried again: of one hook, or of all."""
+        who, record, body = audit.who(request), await self._get(request), await read_json(request)
+        report = (await self.told([record]))[record.uid].report
+
+        async def noted() -> None:
+            what = f"routegroups/{record.name}"
+            await self._store.of(who.org).write(lambda rows: audit.note(rows, who, "retry", what))
+
+        return await retried(self._sync.link(record), report, body, who, noted, f"route group {quote(record.name)}")
+
+    async def extend(self, request: Request) -> Any:
+        """Let it live until a moment at least; what lives longer anyway is left as it is."""
+        who, name, body = audit.who(request), request.path_params["name"], await read_json(request)
+        return await again(lambda: self._extend(who, name, body))
+
+    async def _extend(self, who: Who, name: str, body: Any) -> Any:
+        async with self._lock(who.org, name):
+            record = await self._living(who.org, name)
+            if record is None:
+                raise ApiError(404, GROUP_NOT_FOUND)
+            await self._refuse_if_ending(record)
+            ttl = record.spec.ttl
+            if ttl is None:
+                raise lifetimes.refuse_endless(f"route group {quote(name)}")
+            await self._crowd(who.org).refresh()
+            begin, end = self._life(record)
+            if not end:
+                text = f"route group {quote(name)} ends {ttl.duration} after its last sandbox, and it has sandboxes"
+                raise ApiError(409, f"{text}: there is nothing to extend yet")
+            if duration := lifetimes.longer(begin, end, lifetimes.until(body, ttl.seconds)):
+                spec = msgspec.structs.replace(record.spec, ttl=msgspec.structs.replace(ttl, duration=duration))
+                return await self._change(who, record, RouteGroup(name=name, spec=spec))
+            return await self._shown(record)
+
+    # --- what `Reports` asks ------------------------------------------------------------------------------------------
+
+    async def find(self, org: str, name: str) -> GroupRecord | None:
+        """The living route group of that name."""
+        record = await self._store.of(org).read(lambda rows: group_records.find(rows, name))
+        if record is not None and self._has_ended(record):
+            async with self._lock(org, name):
+                record = await self._living(org, name)
+        return record
+
+    async def told(self, records_: Sequence[GroupRecord]) -> dict[str, Told]:
+        """What the groups' runs are doing, by uid, whom they match, and what is not carried out for them."""
+        found = await self._standings(records_)
+        return {
+            record.uid: Told(
+                _spoken(record, found[record.uid][0], found[record.uid][1]),
+                _endpoints(record),
+                found[record.uid][0].version,
+            )
+            for record in records_
+        }
+
+    # --- the server's own work ----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Note who has nobody left, and end those whose time is over for that, until cancelled."""
+        while True:
+            began = time.thread_time()
+            try:
+                await self.sweep()
+            except StoreError as fault:
+                log.warning("the store cannot be used now: %s", fault)
+            except Exception:
+                # One faulty round must not end all others.
+                log.exception("a round over the route groups failed")
+            worked = time.thread_time() - began
+            await asyncio.sleep(max(SWEEP_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * worked)))
+
+    async def sweep(self) -> None:
+        """One round."""
+        for org in sorted({entry.org for entry in await self._store.everywhere().read(group_records.roll)}):
+            for record in await self._crowd(org).refresh():
+                if record.stop is None and (self._is_unnoted(record) or self._is_over(record)):
+                    await again(functools.partial(self._settle, org, record.name))
+
+    async def _settle(self, org: str, name: str) -> None:
+        async with self._lock(org, name):
+            record = await self._living(org, name)
+            await self._crowd(org).refresh()
+            if record is None or record.stop is not None:
+                return
+            if self._is_unnoted(record):
+                since = 0 if self._crowd(org).of(record) else _now()
+                noted = msgspec.structs.replace(record, unmatched_since=since)
+                await self._store.of(org).write(lambda rows: group_records.save(rows, noted))
+            elif self._is_over(record):
+                await self._mark(None, record, end_request(Reason.EXPIRED, "its time to live is over", ""), None)
+
+    def _is_unnoted(self, record: GroupRecord) -> bool:
+        return bool(self._crowd(record.org).of(record)) != (record.unmatched_since == 0)
+
+    def _is_over(self, record: GroupRecord) -> bool:
+        """Whether nobody has matched for as long as it may live so; ends by the clock alone are its host's business."""
+        counts = record.spec.ttl is not None and record.spec.ttl.offset_from == NO_MATCHED_SANDBOXES
+        return counts and not self._crowd(record.org).of(record) and 0 < record.ends_at <= _now()
+
+    # --- one group ----------------------------------------------------------------------------------------------------
+
+    def _crowd(self, org: str) -> Crowd:
+        if org not in self._crowds:
+            self._crowds[org] = Crowd(self._store, self._links, org)
+        return self._crowds[org]
+
+    def _lock(self, org: str, name: str) -> asyncio.Lock:
+        return self._sync.lock(org, f"{shelves.GROUP}{name}")
+
+    async def _get(self, request: Request) -> GroupRecord:
+        record = await self.find(auth.caller(request).org, request.path_params["name"])
+        if record is None:
+            raise ApiError(404, GROUP_NOT_FOUND)
+        return record
+
+    def _has_ended(self, record: GroupRecord) -> bool:
+        link = self._sync.link(record)
+        return link is not None and link.picture.has_ended(record.uid)
+
+    async def _living(self, org: str, name: str) -> GroupRecord | None:
+        """The stored group, unless its run is over: then it leaves the store. The caller holds the name's lock."""
+        record = await self._store.of(org).read(lambda rows: group_records.find(rows, name))
+        return None if record is None or await self._sync.is_over(record) else record
+
+    async def _create(self, who: Who, wish: RouteGroup) -> Any:
+        shelf, now = self._store.of(who.org), _now()
+        added = await shelf.read(clusters.names)
+        known = sorted(added | self._links.clusters(who.org))
+        cluster = wish.spec.cluster or (known[0] if known else "")
+        if cluster not in known:
+            names = ", ".join(known) or "none yet"
+            problem = f"no cluster {quote(cluster)}; this server has {names}; leave it out for sandboxes of any"
+            raise SpecError(problem, ("spec", "cluster"))
+        record = GroupRecord(
+            org=who.org,
+            uid=str(uuid.uuid4()),
+            name=wish.name,
+            routing_key=new_routing_key(),
+            cluster=cluster,
+            spec=wish.spec,
+            created_at=now,
+            updated_at=now,
+            unmatched_since=now,
+        )
+        there = await shelf.read(lambda rows: len(group_records.roll(rows)))
+        if there >= MOST_GROUPS:
+            raise ApiError(409, f"there are {there} route groups, and more are not allowed: delete some first")
+        compiled = await shelf.read(lambda rows: shelves.compiled(rows, record))
+        if link := self._sync.link(record):
+            await link.admit(compiled.documents, ())
+        stored = await shelf.write(lambda rows: _save(rows, who, "create", record))
+        await self._sync.tell(stored, compiled)
+        return await self._shown(stored)
+
+    async def _change(self, who: Who, record: GroupRecord, wish: RouteGroup) -> Any:
+        refuse_changes(record.spec, wish.spec, MUTABLE, "route group")
+        if wish.spec != record.spec:
+            # It rises also where the clock does not: of two forms of a wish it says which is newer.
+            at = max(_now(), record.updated_at + 1)
+            changed = msgspec.structs.replace(record, spec=wish.spec, updated_at=at)
+            record = await self._store.of(record.org).write(lambda rows: _save(rows, who, "change", changed))
+            await self._sync.tell(record)
+        return await self._shown(record)
+
+    async def _end(self, who: Who, name: str, stop: EndRequest, give_up: EndRequest | None) -> None:
+        """Mark a group for its end and tell its host; what was asked for before stays as it was."""
+        async with self._lock(who.org, name):
+            record = await self._living(who.org, name)
+            if record is not None:
+                await self._mark(who, record, stop, give_up)
+            elif await self._store.of(who.org).read(lambda rows: group_records.trace(rows, name)) is None:
+                # A request that is sent again because its answer was lost is answered as before.
+                raise ApiError(404, GROUP_NOT_FOUND)
+
+    async def _mark(self, who: Who | None, record: GroupRecord, stop: EndRequest, give_up: EndRequest | None) -> None:
+        """`who` is None where it is the server's own doing."""
+        marked = msgspec.structs.replace(record, stop=record.stop or stop, abandon=record.abandon or give_up)
+        if marked == record:
+            return
+
+        def write(rows: Rows) -> tuple[GroupRecord, bool]:
+            action = "abandon" if marked.abandon else "delete"
+            stored = _save(rows, who, action, marked) if who is not None else group_records.save(rows, marked)
+            # Nobody has ever heard of it: it is over already.
+            over = self._sync.link(marked) is None and clusters.is_unheard(rows, marked.cluster)
+            if over:
+                group_records.archive(rows, stored, _now())
+            return stored, over
+
+        stored, over = await self._store.of(record.org).write(write)
+        if not over:
+            await self._sync.tell(stored)
+
+    async def _refuse_if_ending(self, record: GroupRecord) -> None:
+        report = (await self.told([record]))[record.uid].report
+        if record.stop is not None or report.phase is not Phase.OPEN:
+            text = f"route group {quote(record.name)} is being deleted and waits for: {report.message}"
+            raise ApiError(409, f"{text}; apply it again once it is gone")
+
+    # --- what is said -------------------------------------------------------------------------------------------------
+
+    async def _standings(self, records_: Sequence[GroupRecord]) -> dict[str, tuple[Told, Standing]]:
+        """Of each group what its run is doing, and how it stands with whom it matches."""
+        for org in {record.org for record in records_}:
+            await self._crowd(org).refresh()
+        members = {record.uid: self._crowd(record.org).of(record) for record in records_}
+        asked = {record.uid: dict(list(members[record.uid].items())[:ASKED]) for record in records_}
+        by_cluster: dict[tuple[str, str], set[str]] = {}
+        for record in records_:
+            by_cluster.setdefault((record.org, record.cluster), set()).add(record.uid)
+            for uid, member in asked[record.uid].items():
+                by_cluster.setdefault((record.org, member.scope), set()).add(uid)
+        found: dict[str, Any] = {}
+        silence: dict[tuple[str, str], str] = {}
+        for where, uids in by_cluster.items():
+            link = self._links.of(*where)
+            standings, silence[where] = await link.look(sorted(uids)) if link else ({}, "")
+            found |= standings
+        said = {}
+        for record in records_:
+            last, silent = found.get(record.uid), silence.get((record.org, record.cluster), "")
+            trouble = self._sync.trouble(record.uid)
+            link = self._sync.link(record)
+            if silent and not trouble and not (link and last and link.picture.is_fresh(last)):
+                trouble = f"the cluster cannot be asked at the moment: {silent}"
+            report = with_trouble(record, last.report if last else None, trouble, what="route group")
+            waiting = [
+                member.name
+                for uid, member in asked[record.uid].items()
+                if uid not in found or found[uid].report is None or not found[uid].report.ready
+            ]
+            told = Told(report, [], last.seq if last else None)
+            said[record.uid] = told, groups.standing(report, members[record.uid].values(), waiting)
+        return said
+
+    async def _shown(self, record: GroupRecord) -> dict[str, Any]:
+        (wire,) = await self._wires([record])
+        return wire
+
+    async def _wires(self, records_: Sequence[GroupRecord]) -> list[dict[str, Any]]:
+        found = await self._standings(records_)
+        return [self._wire(record, *found[record.uid]) for record in records_]
+
+    def _life(self, record: GroupRecord) -> tuple[int, int]:
+        """From when and until when it lives as things stand; (0, 0) where nothing is settled."""
+        ttl = record.spec.ttl
+        # Who has only just lost the last one is noted by the next round.
+        unmatched = 0 if self._crowd(record.org).of(record) else record.unmatched_since or _now()
+        end = ttl.until(born=record.created_at, updated=record.updated_at, unmatched=unmatched) if ttl else 0
+        if not end or ttl is None:
+            return 0, 0
+        # A change of the wish begins such a life anew.
+        begin = _now() if ttl.offset_from == "updatedAt" else end - ttl.seconds * 1000
+        return begin, end
+
+    def _wire(self, record: GroupRecord, told: Told, stands: Standing) -> dict[str, Any]:
+        report = _spoken(record, told, stands)
+        status: dict[str, Any] = {
+            "ready": report.ready,
+            "reason": report.reason,
+            "message": report.message,
+            "matchedSandboxes": list(stands.matched),
+            "conditions": _conditions(stands),
+        }
+        if report.unserved:
+            status["unserved"] = report.unserved
+        if stands.conflicts:
+            status["conflicts"] = stands.conflicts
+        _, end = self._life(record)
+        if end and record.spec.ttl is not None:
+            status["scheduledDeleteTime"] = rfc3339(end)
+            status["conditions"] += lifetimes.conditions(end - record.spec.ttl.seconds * 1000, end)
+        return {
+            "name": record.name,
+            "routingKey": record.routing_key,
+            "createdAt": rfc3339(record.created_at),
+            "updatedAt": rfc3339(record.updated_at),
+            "spec": documents.export(record.group)["spec"],
+            "endpoints": _endpoints(record),
+            "status": status,
+        }
+
+
+def _save(rows: Rows, who: Who, action: str, record: GroupRecord) -> GroupRecord:
+    audit.note(rows, who, action, f"routegroups/{record.name}", msgspec.json.encode(record.spec))
+    return group_records.save(rows, record)
+
+
+def _spoken(record: GroupRecord, told: Told, stands: Standing) -> Any:
+    """The report of its run in the words of the group, and what nobody carries out for it."""
+    changes = {"ready": stands.ready, "reason": stands.reason, "message": stands.message}
+    report = msgspec.structs.replace(told.report, **changes)
+    return limited(report, group_unserved(documents.export(record.group)["spec"]))
+
+
+def _conditions(stands: Standing) -> list[dict[str, str]]:
+    found = stands.conflicts
+    return [
+        {
+            "type": groups.CONFLICT,
+            "status": "True" if found else "False",
+            "reason": groups.conflict_reason(found),
+            "message": groups.conflict_message(found),
+        }
+    ]
+
+
+def _endpoints(record: GroupRecord) -> list[dict[str, Any]]:
+    """As clients know them; `url` is empty as long as nothing routes by keys."""
+    return [
+        {"name": each.name, "target": each.target, "url": "", **({"cluster": each.cluster} if each.cluster else {})}
+        for each in record.spec.endpoints
+    ]
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,64 @@
+"""What has a run of its own, sandboxes and route groups, as the sync sees them: one kind of record like the other.
+
+Whoever holds a key (`key_of`) is alone with what it names: a sandbox's is its name, a route group's has a slash.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from dayfly.compile import Compiled, compile_group
+from dayfly.control import group_records, records, wishes
+from dayfly.control.group_records import GroupRecord
+from dayfly.control.records import Record
+
+if TYPE_CHECKING:
+    from dayfly.control.records import Entry
+    from dayfly.control.rows import Rows
+
+Kept: TypeAlias = Record | GroupRecord
+
+GROUP = "routegroup/"
+
+
+def key_of(record: Kept) -> str:
+    """What is locked while it is changed."""
+    return f"{GROUP}{record.name}" if isinstance(record, GroupRecord) else record.name
+
+
+def roll(rows: Rows) -> list[Entry]:
+    """All that live, by their keys."""
+    groups = [entry._replace(name=f"{GROUP}{entry.name}") for entry in group_records.roll(rows)]
+    return [*records.roll(rows), *groups]
+
+
+def find(rows: Rows, key: str) -> Kept | None:
+    """What lives under that key."""
+    if key.startswith(GROUP):
+        return group_records.find(rows, key.removeprefix(GROUP))
+    return records.find(rows, key)
+
+
+def mark_taken_over(rows: Rows, uids: list[str]) -> None:
+    """Note that the host has sealed the runs of these."""
+    records.mark_taken_over(rows, uids)
+    group_records.mark_taken_over(rows, uids)
+
+
+def archive(rows: Rows, record: Kept, now: int) -> None:
+    """Replace what has ended by its trace."""
+    if isinstance(record, GroupRecord):
+        group_records.archive(rows, record, now)
+    else:
+        records.archive(rows, record, now)
+
+
+def compiled(rows: Rows, record: Kept) -> Compiled:
+    """The documents that it means.
+
+    Raises:
+        SpecError: as the compiler does.
+    """
+    if isinstance(record, GroupRecord):
+        return Compiled((compile_group(record.group, uid=record.uid, routing_key=record.routing_key),), ())
+    return wishes.compiled(rows, record)

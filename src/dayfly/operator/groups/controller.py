@@ -1,0 +1,168 @@
+"""One RouteGroup: its hooks compiled and sealed in a run, and noted in it what its time to live is counted from."""
+
+import logging
+
+import msgspec
+
+from dayfly import compile as compiler
+from dayfly.execute.pod import names, trial
+from dayfly.execute.pod.read import milliseconds
+from dayfly.kube import errors
+from dayfly.kube.objects import AnnotatedMeta, Key
+from dayfly.operator.cluster.caches import Cluster, finalized
+from dayfly.operator.cluster.objects import (
+    ABANDON_ANNOTATION,
+    DOCUMENT_FINALIZER,
+    DOCUMENTS,
+    GROUPS,
+    RUN_FINALIZER,
+    TARGET_FINALIZER,
+    DocumentObject,
+    RouteGroupObject,
+    RunObject,
+)
+from dayfly.operator.groups.crowd import Crowd
+from dayfly.operator.status.sandbox_status import WaitingError
+from dayfly.operator.targets.sandbox import counts_updates
+from dayfly.plan.reasons import Reason
+from dayfly.spec.errors import SpecError
+from dayfly.spec.identity import routing_key
+from dayfly.spec.kinds import Pin, RunSpec
+from dayfly.spec.lifecycle import Lifecycle, digest
+from dayfly.spec.run import Run
+
+log = logging.getLogger(__name__)
+
+
+class Controller:
+    """Sees to it that each group has its run, and the run what only we know."""
+
+    def __init__(self, cluster: Cluster, crowd: Crowd) -> None:
+        self._cluster = cluster
+        self._crowd = crowd
+
+    async def reconcile(self, key: Key) -> WaitingError | None:
+        """Take one group a step further; what is returned is why it has no run.
+
+        Raises:
+            errors.ApiError: the server cannot be asked.
+        """
+        seen = self._cluster.groups.get(key.name, key.namespace)
+        if seen is None:
+            return None
+        run = self._cluster.ledger.get(names.run_name(seen.metadata.name, seen.metadata.uid))
+        if run is None and finalized(seen.metadata, TARGET_FINALIZER):
+            return await self._lost(seen)
+        if seen.metadata.deletion_timestamp:
+            return None
+        if run is not None:
+            await self._note(seen, run)
+            return None
+        try:
+            document = _compiled(seen)
+        except SpecError as error:
+            return WaitingError(Reason.REFUSED, str(error))
+        await self._seal(seen, document)
+        return None
+
+    async def _note(self, seen: RouteGroupObject, run: RunObject) -> None:
+        """Write down since when nobody matches, and when its wish was changed, if anything counts from there."""
+        if run.ledger.closed is not None:
+            return
+        spec, generation = run.spec, seen.metadata.generation
+        if bool(spec.unmatched_since) == self._crowd.has_any(seen.metadata.uid):
+            since = 0 if spec.unmatched_since else self._cluster.now()
+            spec = msgspec.structs.replace(spec, unmatched_since=since)
+        if counts_updates(seen.spec) and generation != (spec.generation or 1):
+            spec = msgspec.structs.replace(spec, generation=generation, updated_at=self._cluster.now())
+        if spec is not run.spec and not await self._cluster.ledger.replace(
+            run, msgspec.structs.replace(run, spec=spec)
+        ):
+            self._cluster.grouped.add(Key.of(seen), after=0.1)
+            return
+        self._cluster.queue.add(run.metadata.name)
+
+    async def _lost(self, seen: RouteGroupObject) -> WaitingError | None:
+        """The group has our finalizer, and the cache has no run of it.
+
+        The finalizer comes after the run's birth and goes before the run does. So if by quorum reads, in this order,
+        there is no run and still the finalizer, the ledger is lost. Whatever has run may not run again: freeze.
+        """
+        run = names.run_name(seen.metadata.name, seen.metadata.uid)
+        if await self._cluster.ledger.fresh(run) is not None:
+            self._cluster.queue.add(run)
+            return None
+        now = await self._living(seen)
+        if now is None or not finalized(now.metadata, TARGET_FINALIZER):
+            return None
+        meta = now.metadata
+        if reason := (meta.annotations or {}).get(ABANDON_ANNOTATION):
+            log.warning("route group %s is let go without its ledger: %s", Key.of(now), reason)
+            if not meta.deletion_timestamp:
+                await self._cluster.client.delete(GROUPS, meta.name, meta.namespace, uid=meta.uid)
+            await self._cluster.drop_finalizer(GROUPS, meta, TARGET_FINALIZER)
+            return None
+        return WaitingError(
+            Reason.LEDGER_LOST,
+            f"its ledger, Run {run}, is gone, so nobody knows what has run: nothing is started or cleaned up. Restore "
+            f"the Run from a backup, or clean up by hand and annotate the route group {ABANDON_ANNOTATION}=<reason>",
+        )
+
+    async def _living(self, seen: RouteGroupObject) -> RouteGroupObject | None:
+        """That very group by a quorum read."""
+        now = await self._cluster.client.find(GROUPS, seen.metadata.name, seen.metadata.namespace)
+        return now if now is not None and now.metadata.uid == seen.metadata.uid else None
+
+    async def _seal(self, seen: RouteGroupObject, document: Lifecycle) -> None:
+        meta = seen.metadata
+        run = names.run_name(meta.name, meta.uid)
+        now = await self._living(seen)
+        if now is None or now.metadata.deletion_timestamp or finalized(now.metadata, TARGET_FINALIZER):
+            # The cache is behind. A run that is born now would be a second one.
+            self._cluster.grouped.add(Key.of(seen), after=1.0)
+            return
+        pin = await self._document(meta, run, document)
+        ledger = Run(
+            uid=meta.uid,
+            target=document.target,
+            plan=digest((document,)),
+            born_at=milliseconds(meta.creation_timestamp),
+        )
+        unmatched = 0 if self._crowd.has_any(meta.uid) else self._cluster.now()
+        body = RunObject(
+            metadata=AnnotatedMeta(
+                name=run, finalizers=[RUN_FINALIZER], labels={f"{names.RUN_LABEL}-target": meta.uid}
+            ),
+            ledger=ledger,
+            spec=RunSpec(documents=(pin,), plural=GROUPS.plural, unmatched_since=unmatched),
+        )
+        await self._cluster.ledger.birth(body)
+        self._cluster.queue.add(run)
+
+    async def _document(self, meta: AnnotatedMeta, run: str, document: Lifecycle) -> Pin:
+        """Write the document, or take the one that an earlier try has written."""
+        name = names.derived("", meta.name, "document", meta.uid, "")
+        body = DocumentObject(
+            metadata=AnnotatedMeta(name=name, finalizers=[DOCUMENT_FINALIZER], labels={names.RUN_LABEL: run}),
+            spec=document,
+        )
+        try:
+            made = await self._cluster.client.create(DOCUMENTS, body)
+        except (errors.AlreadyExists, errors.OutcomeUnknown):
+            made = await self._cluster.client.get(DOCUMENTS, name)
+        return Pin(name=name, uid=made.metadata.uid, digest=digest(made.spec))
+
+
+def _compiled(seen: RouteGroupObject) -> Lifecycle:
+    """What it means, if a pod may be made for each of its steps.
+
+    Raises:
+        SpecError: it means nothing, or a step's pod would have what no pod of a step may have.
+    """
+    meta = seen.metadata
+    made = compiler.compile_group(
+        seen.parsed(), uid=meta.uid, routing_key=routing_key(meta.uid), namespace=meta.namespace
+    )
+    for problem in trial.objections(made):
+        raise SpecError(problem, ("spec", "runner"))
+    return made

@@ -1,0 +1,89 @@
+"""Which Sandboxes each RouteGroup has: those of its own namespace that it matches, as the caches know them."""
+
+from collections.abc import Callable
+
+from dayfly.execute.pod import names
+from dayfly.execute.pod.read import milliseconds
+from dayfly.kube.cache import Change
+from dayfly.kube.objects import Key
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject
+from dayfly.plan.route_groups import Group, Member, Members
+from dayfly.spec.errors import SpecError
+
+
+class Crowd:
+    """Kept up by what is heard. A namespace is a tenant's, so no group reaches beyond its own."""
+
+    def __init__(self, cluster: Cluster, emptied: Callable[[Key], None]) -> None:
+        """`emptied` is told of each group that may have its first sandbox now, or none any more."""
+        self._cluster = cluster
+        self._emptied = emptied
+        self._members = Members()
+        self._keys: dict[str, Key] = {}
+        self.refused: dict[str, str] = {}
+        """By the UIDs of groups whose newest match cannot be read, why; they have whom they had before."""
+        cluster.sandboxes.listen(self._sandbox_changed)
+        cluster.groups.listen(self._group_changed)
+
+    def of(self, uid: str) -> dict[str, Member]:
+        """The sandboxes of a group by their UIDs, the one whose forks go first at the head."""
+        return self._members.of(uid)
+
+    def has_any(self, uid: str) -> bool:
+        """Whether it has a sandbox."""
+        return self._members.has_any(uid)
+
+    def _group_changed(self, change: Change[RouteGroupObject]) -> None:
+        seen = change.new or change.old
+        if seen is None:
+            return
+        uid = seen.metadata.uid
+        if change.new is None:
+            self._members.drop_group(uid)
+            self._keys.pop(uid, None)
+            self.refused.pop(uid, None)
+            return
+        self._keys[uid] = change.key
+        if change.old is not None and change.old.spec == change.new.spec and change.old.metadata.uid == uid:
+            return
+        had = self.has_any(uid)
+        try:
+            match = seen.parsed().spec.matcher
+        except SpecError as fault:
+            self.refused[uid] = str(fault)
+            return
+        self.refused.pop(uid, None)
+        self._members.put_group(uid, Group(seen.metadata.namespace, match))
+        if self.has_any(uid) != had:
+            self._emptied(change.key)
+
+    def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
+        seen = change.new or change.old
+        if seen is None:
+            return
+        uid = seen.metadata.uid
+        before = {group: self.has_any(group) for group in self._members.groups_of(uid)}
+        if change.new is None or change.new.metadata.deletion_timestamp:
+            changed = self._members.drop(uid)
+        else:
+            changed = self._members.put(uid, _member(change.new))
+            if not changed and change.old is not None and _ready(change.old) != _ready(change.new):
+                changed = self._members.groups_of(uid)
+        for group in changed:
+            key = self._keys[group]
+            self._cluster.queue.add(names.run_name(key.name, group))
+            if before.get(group, False) != self.has_any(group) or group not in before:
+                self._emptied(key)
+
+
+def _ready(seen: SandboxObject) -> bool:
+    return seen.status is not None and seen.status.ready
+
+
+def _member(seen: SandboxObject) -> Member:
+    spec, meta = seen.spec, seen.metadata
+    labels = {key: value for key, value in (spec.get("labels") or {}).items() if isinstance(value, str)}
+    forked = [fork.get("forkOf") or {} for fork in spec.get("forks") or () if isinstance(fork, dict)]
+    baselines = tuple(f"{of.get('namespace', '')}/{of.get('name', '')}" for of in forked)
+    return Member(meta.name, meta.namespace, labels, baselines, milliseconds(meta.creation_timestamp))

@@ -1,0 +1,50 @@
+"""The wing for RouteGroups, as the operator's process has it. Optional: without it their runs stay as they are."""
+
+from dayfly.kube.cache import Change
+from dayfly.kube.controller import Controller as Workers
+from dayfly.kube.events import Recorder
+from dayfly.kube.objects import Key
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RouteGroupObject
+from dayfly.operator.groups.controller import Controller
+from dayfly.operator.groups.crowd import Crowd
+from dayfly.operator.groups.group_status import GroupStatus
+from dayfly.operator.targets.route_group import RouteGroupTarget
+from dayfly.operator.targets.targets import Targets
+
+WORKERS = 4
+
+
+class Groups:
+    """Groups, whom they have, and what is said of them."""
+
+    def __init__(self, cluster: Cluster, targets: Targets, events: Recorder) -> None:
+        self._cluster = cluster
+        self._crowd = Crowd(cluster, cluster.grouped.add)
+        self._status = GroupStatus(cluster, events, self._crowd)
+        self._controller = Controller(cluster, self._crowd)
+        targets.add(RouteGroupTarget(cluster, self._status, has_members=self._crowd.has_any))
+        cluster.groups.listen(self._changed)
+
+    @property
+    def frozen(self) -> int:
+        """How many groups there are of which nothing is done any more."""
+        return len(self._status.frozen)
+
+    def reset(self) -> None:
+        """Somebody else has worked meanwhile: what was said last is not known."""
+        self._status.reset()
+
+    async def run(self) -> None:
+        """Work until the cluster's queues are closed."""
+        await Workers("route group", self._reconcile, self._cluster.grouped, workers=WORKERS).run()
+
+    def _changed(self, change: Change[RouteGroupObject]) -> None:
+        if change.new is None and change.old is not None:
+            self._status.forget(change.old.metadata.uid)
+
+    async def _reconcile(self, key: Key) -> None:
+        why = await self._controller.reconcile(key)
+        seen = self._cluster.groups.get(key.name, key.namespace)
+        if why is not None and seen is not None:
+            await self._status.waiting(seen, why)

@@ -1,0 +1,91 @@
+"""Route groups as targets: they start once nothing is left to do before that, and live as long as somebody matches."""
+
+from collections.abc import Callable
+
+from dayfly.execute import route_group
+from dayfly.execute.pod import names
+from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.turn import Scene
+from dayfly.kube.cache import Change
+from dayfly.kube.objects import Key
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import DOCUMENTS, GROUPS, RouteGroupObject, RunObject
+from dayfly.operator.targets.adapter import FrozenError, Plain, Seen, Speaker, Times
+from dayfly.operator.targets.sandbox import counts_updates, only_ours
+from dayfly.plan.world import TargetState
+from dayfly.spec.errors import SpecError
+from dayfly.spec.lifecycle import Lifecycle
+from dayfly.spec.report import Report
+from dayfly.spec.route_group import NO_MATCHED_SANDBOXES, GroupTtl
+from dayfly.work.pace import Urgency
+
+AT_ONCE_S = 0.001
+
+
+class RouteGroupTarget(Plain):
+    """Deleted with its run, whatever that ended by."""
+
+    removes = True
+
+    def __init__(self, cluster: Cluster, speaker: Speaker, *, has_members: Callable[[str], bool]) -> None:
+        """`has_members` tells of a group, by its UID, whether any sandbox matches now."""
+        super().__init__(GROUPS)
+        self.cache = cluster.groups
+        self._cluster = cluster
+        self._speaker = speaker
+        self._has_members = has_members
+
+    def seen(self, item: RouteGroupObject) -> Seen:
+        return Seen(item.metadata, item.spec)
+
+    def heard(self, change: Change[RouteGroupObject]) -> bool:
+        seen = change.new or change.old
+        if seen is None or only_ours(change):
+            return False
+        self._cluster.grouped.add(change.key)
+        if change.new is None or change.new.metadata.deletion_timestamp is not None:
+            # Also without a run: what a peer has made for it meanwhile is tidied up.
+            run = names.run_name(seen.metadata.name, seen.metadata.uid)
+            self._cluster.queue.add(run, urgency=Urgency.URGENT)
+        return True
+
+    def lost(self, item: RouteGroupObject) -> None:
+        self._cluster.grouped.add(Key.of(item))
+
+    def times(self, run: RunObject, seen: Seen) -> Times:
+        written = seen.spec.get("ttl")
+        if not isinstance(written, dict):
+            return Times()
+        offset = written.get("offsetFrom") or NO_MATCHED_SANDBOXES
+        ttl = GroupTtl(duration=str(written.get("duration", "")), offset_from=offset)
+        if counts_updates(seen.spec) and seen.meta.generation != (run.spec.generation or 1):
+            return Times()  # it has just been changed; the moment is about to be noted
+        born = milliseconds(seen.meta.creation_timestamp)
+        # What is noted may be behind what is known: who has just come keeps it alive.
+        unmatched = 0 if self._has_members(seen.meta.uid) else run.spec.unmatched_since
+        try:
+            until = ttl.until(born=born, updated=max(born, run.spec.updated_at), unmatched=unmatched)
+        except SpecError:
+            return Times()
+        return Times(expires_at=until)
+
+    async def state(self, run: RunObject) -> TargetState | None:
+        documents: list[Lifecycle] = []
+        for pin in run.spec.documents:
+            found = self._cluster.documents.get(pin.name)
+            if found is None:
+                found = await self._cluster.client.find(DOCUMENTS, pin.name)
+            if found is None:
+                return TargetState(stopped=True, message=f"its document {pin.name} is gone")
+            documents.append(found.spec)
+        return route_group.state(run.ledger, documents)
+
+    async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
+        after = await self._speaker.tell(scene, report, hindrance=hindrance)
+        state = route_group.state(scene.world.run, scene.plan.documents)
+        # What this turn has recorded was the last before its start: nobody else has news of that.
+        begins = state is not None and state.started and scene.plan.documents and not scene.world.run.started_at
+        return AT_ONCE_S if begins and not scene.world.run.ended_at else after
+
+    async def freeze(self, run: RunObject, why: FrozenError) -> None:
+        await self._speaker.freeze(run, why)

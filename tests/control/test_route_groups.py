@@ -1,0 +1,362 @@
+"""Route groups by the REST API: matched live, changed only where they may be, ended by whoever may end them."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import pytest
+
+from control import wishes
+from control.client import parsed, serving, wait_for
+from control.fake_host import FakeHost
+from dayfly.control import host_sync, route_groups
+from dayfly.plan.reasons import Reason
+
+GROUP = "routegroups/pay"
+ROUTED = "no data plane routes requests by their key: they reach the baselines"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    for each in (route_groups, host_sync):
+        monkeypatch.setattr(each, "SWEEP_S", 0.02)
+
+
+def group(value="pay*", **more):
+    return {"spec": {"cluster": "local", "match": {"label": {"key": "team", "value": value}}, **more}}
+
+
+def ready(host, client, name="pay"):
+    uid = client.get(f"routegroups/{name}/report")["uid"]
+    host.say(uid, ready=True, reason=Reason.READY, message="All desired workloads are available.")
+    return uid
+
+
+def labelled(**labels):
+    return wishes.empty(labels=labels)
+
+
+def matched(client, name="pay"):
+    return client.get(f"routegroups/{name}")["status"]["matchedSandboxes"]
+
+
+def test_it_is_made_and_told(client, host):
+    made = client.put(GROUP, group(endpoints=[{"name": "web", "target": "http://shop.default.svc:80"}]))
+    assert len(made["routingKey"]) == 13
+    uid = client.get(f"{GROUP}/report")["uid"]
+    host.say(uid, ready=False, reason=Reason.HOOKS_PENDING, message="a: is starting")
+    pending = client.get(GROUP)["status"]
+    assert [pending[field] for field in ("ready", "reason", "message")] == [False, "HooksPending", "a: is starting"]
+    ready(host, client)
+    got = client.get(GROUP)
+    assert (got["status"]["ready"], got["status"]["reason"]) == (True, "NoMatchedSandboxes")
+    assert got["status"]["message"] == (
+        f"No living sandbox matches. Not supported here: spec.match and spec.endpoints[0] ({ROUTED})."
+    )
+    assert got["endpoints"] == [{"name": "web", "target": "http://shop.default.svc:80", "url": ""}]
+    assert client.get("routegroups") == [got]
+    assert client.get(f"{GROUP}/why")["subject"] == "routegroup/pay"
+    (offer,) = host.offers.values()
+    assert (offer.target.kind, offer.target.name, offer.forks) == ("RouteGroup", "pay", ())
+
+
+def test_sandboxes_join_and_leave_live(client, host):
+    client.put(GROUP, group())
+    ready(host, client)
+    assert matched(client) == []
+    client.put("sandboxes/sb1", labelled(team="payments"))
+    client.put("sandboxes/sb2", labelled(team="shipping"))
+    assert matched(client) == ["sb1"]
+    uid = client.get("sandboxes/sb1/report")["uid"]
+    host.say(uid, ready=False, reason=Reason.RESOURCE_FAILED, message="db/make: failed")
+    assert client.get(GROUP)["status"]["message"].startswith("1 sandbox matches: sb1; not ready: sb1.")
+    assert client.get(GROUP)["status"]["ready"], "who joins cannot make it unready"
+    client.put("sandboxes/sb2", labelled(team="pay"))
+    assert matched(client) == ["sb1", "sb2"]
+    client.put("sandboxes/sb1", labelled(team="x"))
+    assert matched(client) == ["sb2"]
+
+
+def test_a_sandbox_that_is_being_deleted_is_not_listed(client, host):
+    client.put(GROUP, group())
+    client.put("sandboxes/sb1", labelled(team="pay"))
+    assert matched(client) == ["sb1"]
+    client.delete("sandboxes/sb1")
+    assert client.get("sandboxes/sb1")["status"]["reason"] == "Deleting"
+    assert matched(client) == []
+
+
+def test_a_sandbox_whose_time_is_over_is_not_listed(client, host, monkeypatch):
+    client.put(GROUP, group())
+    client.put("sandboxes/sb1", wishes.empty(labels={"team": "pay"}, ttl={"duration": "1m"}))
+    assert matched(client) == ["sb1"]
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + 61 * 10**9)
+    assert matched(client) == []
+
+
+def test_a_put_of_the_same_changes_nothing(client, host):
+    made = client.put(GROUP, group())
+    offers = len(host.calls)
+    again = client.put(GROUP, {"name": "pay", **group(), "endpoints": None})
+    assert (again["updatedAt"], again["routingKey"]) == (made["updatedAt"], made["routingKey"])
+    assert len(host.calls) == offers
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"match": {"any": [{"label": {"key": "x", "value": "y"}}]}},
+        {"labels": {"a": "b"}},
+        {"ttl": {"duration": "1h"}},
+        {"endpoints": [{"name": "e", "target": "http://w:80"}]},
+    ],
+)
+def test_what_may_change(client, host, changes):
+    made = client.put(GROUP, group())
+    body = group()
+    body["spec"] |= changes
+    changed = client.put(GROUP, body)
+    assert parsed(changed["updatedAt"]) > parsed(made["updatedAt"])
+    assert changed["routingKey"] == made["routingKey"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"description": "x"}, {"cluster": ""}, {"hooks": {"preStart": [{"name": "a", "script": "#!/bin/sh"}]}}]
+)
+def test_what_may_not_change(client, host, changes):
+    client.put(GROUP, group())
+    body = group()
+    body["spec"] |= changes
+    answer = client.call("PUT", GROUP, body)
+    assert answer.status == 400
+    assert "cannot change while the route group lives" in answer.error
+    assert "Only labels, match, ttl, endpoints may change" in answer.error
+
+
+def test_a_bad_pattern_is_refused_with_its_place(client, host):
+    answer = client.call("PUT", GROUP, group("[a"))
+    assert answer.status == 400
+    assert answer.error.startswith('spec.match.label.value: "[a" is not a pattern: at character 1')
+    assert host.calls == []
+
+
+def test_an_unknown_cluster_is_refused(client):
+    answer = client.call("PUT", GROUP, {"spec": {**group()["spec"], "cluster": "other"}})
+    assert answer.status == 400
+    assert 'no cluster "other"; this server has local; leave it out for sandboxes of any' in answer.error
+
+
+def test_the_oldest_of_two_forks_goes_first_and_that_is_said(client, host):
+    client.put("workloads/default/shop", wishes.baseline())
+    for name in ("zz", "aa"):
+        client.put(f"sandboxes/{name}", wishes.empty(labels={"team": "pay"}, forks=[wishes.fork()]))
+        uid = client.get(f"sandboxes/{name}/report")["uid"]
+        host.say(uid, ready=True, reason=Reason.READY, message="m")
+    client.put(GROUP, group())
+    ready(host, client)
+    status = client.get(GROUP)["status"]
+    assert status["matchedSandboxes"] == ["zz", "aa"]
+    assert status["conflicts"] == [{"baseline": "default/shop", "sandbox": "zz", "others": ["aa"]}]
+    assert status["conditions"] == [
+        {
+            "type": "ForkConflict",
+            "status": "True",
+            "reason": "ForkConflict",
+            "message": "default/shop is forked by several: zz goes before aa.",
+        }
+    ]
+    assert "2 sandboxes match: zz and aa. default/shop is forked by several: zz goes before aa." in status["message"]
+
+
+def test_a_group_takes_none_of_another_cluster(tmp_path, blank):
+    path, one, two = shutil.copy(blank, tmp_path), FakeHost(), FakeHost()
+    with serving(path, {"one": one, "two": two}) as client:
+        for cluster in ("one", "two"):
+            client.put(f"sandboxes/in-{cluster}", {"spec": {"cluster": cluster, "labels": {"team": "pay"}}})
+        spec = group()["spec"]
+        client.put("routegroups/here", {"spec": {**spec, "cluster": "two"}})
+        client.put("routegroups/both", {"spec": {**spec, "cluster": ""}})
+        assert matched(client, "here") == ["in-two"]
+        assert sorted(matched(client, "both")) == ["in-one", "in-two"]
+
+
+def test_it_ends_as_a_sandbox_does(client, host):
+    client.put(GROUP, group())
+    uid = ready(host, client)
+    client.delete(GROUP)
+    last = client.get(GROUP)
+    assert (last["status"]["ready"], last["status"]["reason"], last["status"]["matchedSandboxes"]) == (
+        False,
+        "Deleting",
+        [],
+    )
+    refused = client.call("PUT", GROUP, group("x"))
+    assert (refused.status, "apply it again once it is gone" in refused.error) == (409, True)
+    host.finish(uid)
+    wait_for(lambda: client.call("GET", GROUP).status == 404)
+    assert client.call("GET", GROUP).error == "unable to fetch routegroup: not found"
+    wait_for(lambda: uid in host.acknowledged)
+    assert client.delete(GROUP) == {}  # sent again, for its answer was lost
+    assert client.get(f"{GROUP}/report")["uid"] == uid
+    assert client.call("DELETE", "routegroups/never").status == 404
+
+
+def test_its_end_is_noted_though_nobody_looks_and_acknowledged_after_that(client, host):
+    """Of all ends that a host says, those of groups among them: what is no sandbox is not taken for noted."""
+    client.put(GROUP, group())
+    uid = ready(host, client)
+    client.delete(GROUP)
+    host.finish(uid)
+    wait_for(lambda: uid in host.acknowledged)
+    assert client.call("GET", GROUP).status == 404
+
+
+def test_it_is_given_up_for_a_reason(client, host):
+    client.put(GROUP, group())
+    uid = client.get(f"{GROUP}/report")["uid"]
+    assert client.call("POST", f"{GROUP}/abandon", {"reason": " "}).status == 400
+    assert client.call("POST", f"{GROUP}/abandon", {"reason": "its hook is wrong"}).status == 200
+    assert host.given_up[uid].message == "its hook is wrong"
+
+
+def test_nobody_left_for_long_enough_ends_it(client, host, monkeypatch):
+    client.put("sandboxes/sb1", labelled(team="pay"))
+    made = client.put(GROUP, group(ttl={"duration": "1m", "offsetFrom": ""}))
+    assert made["spec"]["ttl"]["offsetFrom"] == "noMatchedSandboxes"
+    uid = ready(host, client)
+    now, ahead, sweeps = time.time_ns, [0], []
+    sweep = route_groups.RouteGroups.sweep
+    monkeypatch.setattr(route_groups.RouteGroups, "sweep", lambda of: sweeps.append(1) or sweep(of))
+    monkeypatch.setattr(time, "time_ns", lambda: now() + ahead[0] * 10**9)
+    ahead[0] = 3_600  # as long as somebody matches it lives
+    before = len(sweeps)
+    wait_for(lambda: len(sweeps) > before + 2)
+    assert "scheduledDeleteTime" not in client.get(GROUP)["status"]
+    assert uid not in host.closed
+    client.put("sandboxes/sb1", labelled(team="x"))
+    wait_for(lambda: "scheduledDeleteTime" in client.get(GROUP)["status"])
+    left = parsed(client.get(GROUP)["status"]["scheduledDeleteTime"]) - (time.time_ns() / 10**9)
+    assert 50 < left <= 60
+    client.put("sandboxes/sb1", labelled(team="pay"))  # somebody comes back in time
+    wait_for(lambda: "scheduledDeleteTime" not in client.get(GROUP)["status"])
+    ahead[0] += 3_600
+    assert uid not in host.closed
+    client.delete("sandboxes/sb1")
+    wait_for(lambda: "scheduledDeleteTime" in client.get(GROUP)["status"])
+    ahead[0] += 59
+    assert uid not in host.closed
+    ahead[0] += 2
+    wait_for(lambda: uid in host.closed)
+    assert host.closed[uid].reason == "Expired"
+
+
+def test_ends_by_the_clock_are_its_hosts_business(client, host):
+    made = client.put(GROUP, group(ttl={"duration": "1h", "offsetFrom": "createdAt"}))
+    (offer,) = host.offers.values()
+    assert offer.expires_at == round(parsed(made["createdAt"]) * 1000) + 3_600_000
+    client.put("routegroups/other", group(ttl={"duration": "1h"}))
+    assert [each.expires_at for each in host.offers.values()][1:] == [0]
+
+
+def test_there_are_not_too_many(client, monkeypatch):
+    monkeypatch.setattr(route_groups, "MOST_GROUPS", 1)
+    client.put(GROUP, group())
+    client.put(GROUP, group("x"))
+    answer = client.call("PUT", "routegroups/other", group())
+    assert (answer.status, "there are 1 route groups, and more are not allowed" in answer.error) == (409, True)
+
+
+def test_a_restarted_server_knows_it_all(tmp_path, blank):
+    path, host = shutil.copy(blank, tmp_path), FakeHost()
+    with serving(path, {"local": host}) as client:
+        client.put("sandboxes/sb1", labelled(team="pay"))
+        made = client.put(GROUP, group())
+    with serving(path, {"local": host}) as client:
+        got = client.get(GROUP)
+        assert (got["routingKey"], got["spec"]) == (made["routingKey"], made["spec"])
+        assert matched(client) == ["sb1"]
+
+
+def test_groups_are_found_by_their_labels(client, host):
+    client.put(GROUP, group(labels={"of": "us"}))
+    client.put("routegroups/other", group())
+    assert [each["name"] for each in client.get("routegroups?label=of=us")] == ["pay"]
+
+
+@pytest.mark.parametrize("family", ["sandboxes/sb1", GROUP])
+class TestExtending:
+    def wish(self, family, **ttl):
+        return wishes.empty(ttl=ttl) if family.startswith("s") else group(ttl={"offsetFrom": "createdAt", **ttl})
+
+    def ends(self, client, family):
+        return parsed(client.get(family)["status"]["scheduledDeleteTime"])
+
+    def test_it_lives_that_long_from_now(self, client, host, family):
+        client.put(family, self.wish(family, duration="10m"))
+        answer = client.call("POST", f"{family}/extend", {"seconds": 7_200})
+        assert answer.status == 200
+        assert 7_200 <= self.ends(client, family) - time.time() + 5 < 7_270
+        assert next(iter(host.offers.values())).expires_at == round(self.ends(client, family) * 1000)
+
+    def test_until_a_moment(self, client, host, family):
+        client.put(family, self.wish(family, duration="10m"))
+        assert client.call("POST", f"{family}/extend", {"until": "2030-01-02T03:04:05Z"}).status == 200
+        assert 0 <= self.ends(client, family) - parsed("2030-01-02T03:04:05Z") < 60
+
+    def test_it_is_never_cut_short(self, client, host, family):
+        made = client.put(family, self.wish(family, duration="5h"))
+        again = client.call("POST", f"{family}/extend", {"seconds": 60}).json
+        assert (again["spec"]["ttl"], again["updatedAt"]) == (made["spec"]["ttl"], made["updatedAt"])
+
+    def test_by_its_own_length(self, client, host, family):
+        client.put(family, self.wish(family, duration="5h", offsetFrom="updatedAt"))
+        assert client.call("POST", f"{family}/extend", {}).status == 200
+        assert self.ends(client, family) - time.time() > 5 * 3_600 - 5
+
+    @pytest.mark.parametrize(
+        ("body", "sentence"),
+        [
+            ({"seconds": 0}, "seconds: must be a whole number from 1"),
+            ({"seconds": True}, "seconds: must be a whole number from 1"),
+            ({"until": "2001-01-01T00:00:00Z"}, 'until: "2001-01-01T00:00:00Z" lies in the past'),
+            ({"until": "2099-01-01T00:00:00Z"}, "is more than ten years away"),
+            ({"until": "2030-01-01"}, "until: must be a time with its zone"),
+            ({"until": 5}, "until: must be a time with its zone"),
+            ({"seconds": 5, "until": "2030-01-01T00:00:00Z"}, "and nothing else"),
+            ({"for": 5}, "and nothing else"),
+        ],
+    )
+    def test_what_is_refused(self, client, host, family, body, sentence):
+        client.put(family, self.wish(family, duration="1h"))
+        answer = client.call("POST", f"{family}/extend", body)
+        assert answer.status == 400
+        assert sentence in answer.error
+
+    def test_what_lives_for_ever_is_not_extended(self, client, host, family):
+        client.put(family, wishes.empty() if family.startswith("s") else group())
+        answer = client.call("POST", f"{family}/extend", {"seconds": 60})
+        assert (answer.status, "has no time to live" in answer.error) == (409, True)
+
+    def test_its_end_is_said_to_be_near(self, client, host, family, monkeypatch):
+        client.put(family, self.wish(family, duration="1h"))
+
+        def warned():
+            said = client.get(family)["status"].get("conditions", [])
+            return [each["message"] for each in said if each["type"] == "ExpiresSoon"]
+
+        assert warned() == []
+        now = time.time_ns
+        monkeypatch.setattr(time, "time_ns", lambda: now() + 55 * 60 * 10**9)
+        end = client.get(family)["status"]["scheduledDeleteTime"]
+        assert warned() == [f"Its time to live ends at {end}; whoever still needs it extends it."]
+        client.call("POST", f"{family}/extend", {})
+        assert warned() == []
+
+
+def test_a_group_that_waits_for_its_last_sandbox_has_nothing_to_extend(client, host):
+    client.put("sandboxes/sb1", labelled(team="pay"))
+    client.put(GROUP, group(ttl={"duration": "1h"}))
+    answer = client.call("POST", f"{GROUP}/extend", {"seconds": 60})
+    assert (answer.status, "ends 1h after its last sandbox, and it has sandboxes" in answer.error) == (409, True)

@@ -1,0 +1,30 @@
+"""The page on route groups: what it says to type is typed, and no form, offset or bound is missing."""
+
+from dayfly.control.route_groups import ASKED, MOST_GROUPS
+from dayfly.operator.groups.group_status import LISTED
+from dayfly.plan.reasons import Reason
+from dayfly.plan.route_groups import CONFLICT, EXPIRES
+from dayfly.spec import label_match
+from dayfly.spec.glob import LONGEST_FOREIGN, LONGEST_PATTERN, LONGEST_VALUE, MOST_WILDCARDS
+from dayfly.spec.route_group import OFFSETS
+from docs.conftest import ROOT, Person
+
+PAGE = ROOT / "docs" / "routegroups.md"
+
+
+def test_what_the_page_shows_is_what_one_gets(person: Person):
+    found = person.follow(PAGE)
+    assert not found, "\n".join(found)
+
+
+def test_every_form_offset_and_bound_is_told():
+    page = " ".join(PAGE.read_text().split())
+    assert all(f"| `{form}: " in page for form in label_match._FORMS)
+    assert all(f"| `{offset}` |" in page for offset in OFFSETS)
+    assert f"at most {label_match.MOST_LABELS} labels, {label_match.DEEPEST} deep" in page
+    assert f"at most {LONGEST_PATTERN} characters and {MOST_WILDCARDS} of " in page
+    assert f"a server has at most {MOST_GROUPS} groups. A value longer than {LONGEST_VALUE} characters" in page
+    assert f"({LONGEST_FOREIGN}, where" in page
+    assert f"the first {ASKED} in that order" in page
+    assert f"first {LISTED}; `matched`" in page
+    assert all(f"`{word}`" in page for word in (CONFLICT, EXPIRES, Reason.EXPIRES_SOON))
