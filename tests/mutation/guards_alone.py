@@ -277,9 +277,9 @@ ALONE: tuple[Guard, ...] = (
         "control/sandboxes.py",
         """                raise ApiError(404, SANDBOX_NOT_FOUND)
             await self._refuse_if_ending(record)
-""",
+            return {"seconds": seconds""",
         """                raise ApiError(404, SANDBOX_NOT_FOUND)
-""",
+            return {"seconds": seconds""",
         "control/test_host_sync.py::test_the_lease_of_one_that_ends_is_not_renewed_before_its_host_knows",
     ),
     guard(

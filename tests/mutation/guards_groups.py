@@ -95,8 +95,8 @@ GROUPS: tuple[Guard, ...] = (
     guard(
         "a group's end is acknowledged before it is noted",
         "control/shelves.py",
-        "    return [*records.roll(connection, org), *groups]",
-        "    return [*records.roll(connection, org), *groups[:0]]",
+        "    return [*records.roll(rows), *groups]",
+        "    return [*records.roll(rows), *groups[:0]]",
         f"{SERVED}its_end_is_noted_though_nobody_looks_and_acknowledged_after_that",
     ),
     guard(
