@@ -13,6 +13,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from dayfly.control import records
+from dayfly.control.agents.agents import Agents
 from dayfly.control.audit import Audit
 from dayfly.control.auth import LOCAL, First
 from dayfly.control.changes import Changes
@@ -54,6 +55,7 @@ def create_app(
     loopback: bool = True,
     tls: bool = False,
     rate: float = 0,
+    agents: Agents | None = None,
 ) -> Starlette:
     """The API over a store and the hosts that do the work.
 
@@ -66,9 +68,12 @@ def create_app(
         loopback: Whether it listens on loopback alone; then requests that call it by another name are refused.
         tls: Whether it is served by TLS.
         rate: How many requests a second each key may make; 0 for any number.
+        agents: The way to hosts that dial in, if another one than usual.
     """
     links = Links()
     links.add(org, hosts)
+    agents = agents or Agents(store)
+    agents.join(links)
     sync = HostSync(store, links)
     closing = asyncio.Event()
     sandboxes = Sandboxes(store, links, sync)
@@ -82,18 +87,20 @@ def create_app(
         *sandboxes.routes(),
         *Changes(store, links, sandboxes, closing).routes(),
         *Reports(store, links, sandboxes, closing).routes(),
+        *agents.routes(),
         Route("/{path:path}", _Nowhere()),
     ]
 
     @contextlib.asynccontextmanager
     async def keep(_app: Starlette) -> AsyncIterator[None]:
-        keeping = asyncio.create_task(sync.run(), name="sync")
+        await agents.begin()
+        keeping = [asyncio.create_task(sync.run(), name="sync"), asyncio.create_task(agents.run(), name="agents")]
         try:
             yield
         finally:
-            keeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await keeping
+            for task in keeping:
+                task.cancel()
+            await asyncio.gather(*keeping, return_exceptions=True)
 
     stored = StoredKeys(store)
     known = First(keys, stored) if keys else stored

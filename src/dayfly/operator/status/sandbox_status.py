@@ -15,7 +15,13 @@ from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key
 from dayfly.kube.ownership import reference
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import SANDBOXES, SandboxObject, WrittenStatus
+from dayfly.operator.cluster.objects import (
+    SANDBOXES,
+    SERVED_KEY_ANNOTATION,
+    SandboxObject,
+    WrittenStatus,
+    served_for,
+)
 from dayfly.operator.status.status_format import conditions, message_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan import phases, words
@@ -160,7 +166,8 @@ class SandboxStatus:
             "about": unit,
             "others": others,
             "progress": progress,
-            "routingKey": routing_key(meta.uid),
+            "routingKey": (meta.annotations or {}).get(SERVED_KEY_ANNOTATION) or routing_key(meta.uid),
+            **({"servedFor": whose} if (whose := served_for(meta)) else {}),
             "conditions": [*conditions(ready, reason, message, generation, since), _served(seen, lacking, now)],
         }
         if about:
