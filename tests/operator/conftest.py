@@ -29,6 +29,7 @@ def story(tmp_path, monkeypatch):
             await plane.start()
             try:
                 await plane.must("PUT", "clusters/east", {})
+                await plane.agents.begin()
                 world.start()
                 await tell(world, plane)
             finally:

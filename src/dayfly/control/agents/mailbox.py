@@ -148,6 +148,10 @@ def open_session(rows: Rows, cluster: str, asks: Opening, now: int) -> Session |
         version=asks.version[:128],
         namespace=asks.namespaces.get(rows.org, "")[:63],
     )
+    met = rows.update(clusters).where(clusters.c.name == cluster)
+    rows.execute(met.values(operator_version=asks.version[:64]))
+    # From now on nobody may take it for unheard: what is wished for there may have begun.
+    rows.execute(met.where(clusters.c.connected_at.is_(None)).values(connected_at=now))
     found = Session(org=rows.org, cluster=cluster, session=row.session + 1, number=row.sent, digest=row.sent_digest)
     return msgspec.structs.replace(found, check=found.checked())
 
