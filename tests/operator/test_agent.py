@@ -42,7 +42,7 @@ REQUESTS = 40
 CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
 
-@pytest.mark.parametrize(("number", "fate"), SHARE.of(CELLS, 48, "fates of agents' requests"))
+@pytest.mark.parametrize(("number", "fate"), SHARE.of(CELLS, 60, "fates of agents' requests"))
 def test_whatever_becomes_of_one_request_nothing_is_lost_and_nothing_done_twice(story, number, fate):
     async def tell(world: World, plane: Plane) -> None:
         plane.hook = lambda now, _what: fate if now == number else None
@@ -65,7 +65,7 @@ def test_a_day_without_the_control_plane_carries_out_what_was_received(story, mo
         await begin(world, plane, ttl={"duration": "2h", "offsetFrom": "createdAt"})
         await begin(world, plane, "cart")
         plane.off = True
-        await world.rest((24 if SHARE.everything else 4) * HOUR)
+        await world.rest((24 if SHARE.everything else 2.2) * HOUR)
         # Its time was over long ago. It is kept, ended, until that was noted; the other one lives on.
         assert world.cloud.starts("db/drop") == 1
         assert len(world.cluster.objects("runs")) == 1
@@ -102,7 +102,7 @@ def test_an_operator_that_stood_still_with_an_offer_begins_nothing_that_was_over
             if request.method == "POST" and request.path.endswith("/runs") and not held:
                 held.append(request)
                 plane.still.add(old.name)
-                return 900.0
+                return 300.0
             return 0.0
 
         old.transport.pause = pause
@@ -113,7 +113,7 @@ def test_an_operator_that_stood_still_with_an_offer_begins_nothing_that_was_over
         await ready(world, plane)
         await plane.must("DELETE", "sandboxes/shop")
         await until(world, lambda: lost_there(plane, "shop"), "another one has ended it")
-        await world.rest(1000)
+        await world.rest(350)
         plane.still.clear()
         await world.rest(100)
         assert world.cloud.starts("db/make") == world.cloud.starts("db/drop") == 1
