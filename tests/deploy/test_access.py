@@ -391,6 +391,55 @@ class TestTenant:
         )
 
 
+@pytest.fixture(scope="module")
+def served(installed):
+    installed.ask("POST", "/api/v1/namespaces", thing("v1", "Namespace", "served"))
+    grant = {
+        **thing("rbac.authorization.k8s.io/v1", "RoleBinding", "dayfly-agent"),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "dayfly-agent"},
+        "subjects": [{"kind": "ServiceAccount", "name": "dayfly-operator", "namespace": "dayfly-system"}],
+    }
+    installed.ask("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/served/rolebindings", grant)
+    path = f"{DAYFLY}/namespaces/served/sandboxes"
+    body = thing("dayfly.dev/v1alpha1", "Sandbox", "s-1", spec={"cluster": "c"})
+    body["metadata"] |= {
+        "labels": {"dayfly.dev/served": "u"},
+        "annotations": {"served.dayfly.dev/for": "acme", "served.dayfly.dev/name": "shop"},
+        "finalizers": ["dayfly.dev/served"],
+    }
+    eventually(lambda: installed.ask("POST", path, body, user=OPERATOR).status in (201, 409))
+    return path
+
+
+class TestControlPlanes:
+    """What a control plane has is an object here, which the operator makes where it may."""
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ({"spec": {"description": "x"}}, "this is the sandbox shop of acme, which its control plane has"),
+            ({"metadata": {"annotations": {"served.dayfly.dev/for": "me"}}}, "says whose sandbox this is"),
+            ({"metadata": {"annotations": {"served.dayfly.dev/end": "{}"}}}, "says whose sandbox this is"),
+            ({"metadata": {"labels": {"dayfly.dev/served": None}}}, "the prefix dayfly.dev/ is reserved"),
+            ({"metadata": {"finalizers": None}}, "set and removed by the Dayfly operator alone"),
+        ],
+    )
+    def test_whoever_may_write_sandboxes_changes_nothing_of_it(self, installed, served, change, words):
+        refused(installed.ask("PATCH", f"{served}/s-1", change, user=TENANT, kind=MERGE), words)
+
+    def test_and_marks_none_of_their_own_as_one(self, installed, served):
+        body = thing("dayfly.dev/v1alpha1", "Sandbox", "own", spec={"cluster": "c"})
+        body["metadata"]["labels"] = {"dayfly.dev/served": "u"}
+        refused(installed.ask("POST", served, body, user=TENANT), "the prefix dayfly.dev/ is reserved")
+
+    def test_but_stops_it_and_gives_its_cleanup_up(self, installed, served):
+        change = {"metadata": {"annotations": {"dayfly.dev/abandon": "gone", "dayfly.dev/retry": "db/drop=1"}}}
+        assert installed.ask("PATCH", f"{served}/s-1", change, user=TENANT, kind=MERGE).status == 200
+        assert installed.ask("DELETE", f"{served}/s-1", user=TENANT).status == 200
+        free = {"metadata": {"finalizers": None}}
+        assert installed.ask("PATCH", f"{served}/s-1", free, user=OPERATOR, kind=MERGE).status == 200
+
+
 class TestOperator:
     @pytest.mark.parametrize(
         ("method", "path"),

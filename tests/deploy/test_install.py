@@ -28,6 +28,7 @@ OBJECTS = list(yaml.safe_load_all((ROOT / "deploy" / "install.yaml").read_text()
 MACHINES = anything("cluster.example.org/v1", "Machine", "machines").metadata_only()
 
 RIGHTS = """\
+ClusterRole dayfly-agent: dayfly.dev/sandboxes create
 ClusterRole dayfly-forks: apps/deployments create,delete,patch,update
 ClusterRole dayfly-forks: secrets create,delete,get
 ClusterRole dayfly-forks: services create,delete,patch

@@ -4,3 +4,40 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+import pytest
+
+
+@pytest.fixture
+def story(tmp_path, monkeypatch):
+    """Plays a story over a cluster and a control plane in virtual time."""
+    from rig import plane as planes
+    from rig.world import live
+
+    from dayfly.control import host_sync, sandboxes
+    from dayfly.control.agents import agents
+
+    def play(tell, *, dialling: bool = True):
+        async def told(world):
+            for module in (host_sync, sandboxes):
+                monkeypatch.setattr(module, "_now", world.now)
+            # One replica pokes itself.
+            monkeypatch.setattr(agents, "LOOK_S", 30.0)
+            plane = planes.Plane(world, tmp_path / "control.db")
+            if dialling:
+                planes.joined(world, plane)
+            await plane.start()
+            try:
+                await plane.must("PUT", "clusters/east", {})
+                await plane.agents.begin()
+                world.start()
+                await tell(world, plane)
+            finally:
+                world.respawn = False
+                for process in world.processes:
+                    await process.end()
+                await plane.end()
+
+        return live(planes.world, told)
+
+    return play

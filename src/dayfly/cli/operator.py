@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -17,7 +17,8 @@ from dayfly.cli import installed, options
 from dayfly.cli.exits import CliError, Exit
 
 if TYPE_CHECKING:
-    from dayfly.operator.main import Place
+    from dayfly.operator.agent.way import Way
+    from dayfly.operator.main import Agents, Place
     from dayfly.operator.pods.namespaces import Runner
 
 _SYSTEM = "dayfly-system"
@@ -83,6 +84,35 @@ _SYSTEM = "dayfly-system"
     "$DAYFLY_STATE_PORT, or 0: they are not.",
 )
 @click.option(
+    "--control-plane",
+    metavar="URL",
+    default="",
+    envvar="DAYFLY_CONTROL_PLANE",
+    help="A control plane whose sandboxes run in this cluster; the operator dials it, and nothing dials in. Or set "
+    "$DAYFLY_CONTROL_PLANE.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    envvar="DAYFLY_TOKEN_FILE",
+    help="A file with the cluster's token there. Or set $DAYFLY_TOKEN_FILE.",
+)
+@click.option(
+    "--control-plane-ca",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    envvar="DAYFLY_CONTROL_PLANE_CA",
+    help="Certificates to trust there, rather than this machine's. Or set $DAYFLY_CONTROL_PLANE_CA.",
+)
+@click.option(
+    "--agent-namespace",
+    "agent_namespaces",
+    metavar="ORG=NAMESPACE",
+    multiple=True,
+    envvar="DAYFLY_AGENT_NAMESPACE",
+    help="Where the sandboxes of an organisation of the control plane live. Or set $DAYFLY_AGENT_NAMESPACE.",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
 def command(
@@ -97,6 +127,10 @@ def command(
     webhook_image: str,
     webhooks: tuple[str, ...],
     state_port: int,
+    control_plane: str,
+    token_file: Path | None,
+    control_plane_ca: Path | None,
+    agent_namespaces: tuple[str, ...],
     log_level: str,
 ) -> None:
     """Run the operator in the foreground until it is asked to end (SIGTERM, Ctrl-C). Logs are JSON lines on stderr."""
@@ -127,10 +161,53 @@ def command(
     place = Place(
         identity, namespace, port, lease_s, pod, void_image, steps, webhook_image, allowed, state_port=state_port
     )
-    asyncio.run(_operate(context, program, place, rate))
+    dialled = _Dialled.of(control_plane, token_file, control_plane_ca, agent_namespaces) if control_plane else None
+    asyncio.run(_operate(context, program, place, rate, dialled))
 
 
-async def _operate(context: str | None, runner: Runner, place: Place, rate: float | None) -> None:
+class _Dialled(NamedTuple):
+    """A control plane, as the options name it."""
+
+    url: str
+    token: str
+    authority: str
+    bound: dict[str, str]
+
+    @classmethod
+    def of(cls, url: str, token_file: Path | None, authority: Path | None, namespaces: tuple[str, ...]) -> _Dialled:
+        if token_file is None:
+            raise CliError(Exit.USAGE, "--control-plane needs the cluster's token", "give --token-file FILE")
+        try:
+            token = token_file.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CliError(Exit.USAGE, f"cannot read the token {token_file}: {error}", "see --token-file") from None
+        if not token.isascii() or not token.isprintable() or not token:
+            raise CliError(Exit.USAGE, f"{token_file} holds no token", "it is one line, as the server has shown it")
+        pairs = [each.partition("=") for each in namespaces]
+        if not pairs or not all(org and namespace for org, _, namespace in pairs):
+            wanted = "say where an organisation's sandboxes live: --agent-namespace ORG=NAMESPACE"
+            raise CliError(Exit.USAGE, "--control-plane needs a namespace for them", wanted)
+        if any(org == "cluster" for org, _, _ in pairs):
+            # Grants call whoever publishes in this cluster itself so.
+            wanted = "name the organisation otherwise at the control plane"
+            raise CliError(Exit.USAGE, "no organisation may be called cluster here", wanted)
+        return cls(url, token, str(authority or ""), {org: namespace for org, _, namespace in pairs})
+
+    def agents(self, home: str) -> tuple[Agents, Way]:
+        """Who dials it, and the connection."""
+        from dayfly.operator.agent.agent import Agent
+        from dayfly.operator.agent.way import HttpWay
+
+        try:
+            way = HttpWay(self.url, self.token, self.authority)
+        except (ValueError, OSError) as error:
+            raise CliError(Exit.USAGE, f"--control-plane: {error}", "see dayfly operator --help") from None
+        return lambda cluster, admit: Agent(cluster, way, self.bound, home, admit), way
+
+
+async def _operate(
+    context: str | None, runner: Runner, place: Place, rate: float | None, dialled: _Dialled | None
+) -> None:
     from dayfly.kube.auth import CredentialsError, load
     from dayfly.kube.client import Client, Limits
     from dayfly.kube.transport import HttpTransport
@@ -147,11 +224,14 @@ async def _operate(context: str | None, runner: Runner, place: Place, rate: floa
         credentials = await load(context=context)
     except CredentialsError as error:
         raise CliError(Exit.FAILED, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
+    agents, way = dialled.agents(place.namespace) if dialled else (None, None)
     client = Client(HttpTransport(credentials), Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
-        await operate(client, runner, place, stop, Front, Hooks, Groups)
+        await operate(client, runner, place, stop, Front, Hooks, Groups, agents)
     except OSError as error:
         sys.stderr.flush()
         raise CliError(Exit.FAILED, f"cannot answer on port {place.port}: {error.strerror}", "see --port") from None
     finally:
         await client.close()
+        if way is not None:
+            await way.close()

@@ -13,6 +13,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from dayfly.control import group_records, records, shelves
+from dayfly.control.agents.agents import Agents
 from dayfly.control.audit import Audit
 from dayfly.control.auth import LOCAL, First
 from dayfly.control.changes import Changes
@@ -55,6 +56,7 @@ def create_app(
     loopback: bool = True,
     tls: bool = False,
     rate: float = 0,
+    agents: Agents | None = None,
 ) -> Starlette:
     """The API over a store and the hosts that do the work.
 
@@ -67,9 +69,12 @@ def create_app(
         loopback: Whether it listens on loopback alone; then requests that call it by another name are refused.
         tls: Whether it is served by TLS.
         rate: How many requests a second each key may make; 0 for any number.
+        agents: The way to hosts that dial in, if another one than usual.
     """
     links = Links()
     links.add(org, hosts)
+    agents = agents or Agents(store)
+    agents.join(links)
     sync = HostSync(store, links)
     closing = asyncio.Event()
     sandboxes = Sandboxes(store, links, sync)
@@ -95,12 +100,15 @@ def create_app(
         *Changes(store, links, sandboxes, closing).routes(),
         *groups.routes(),
         *(route for family in families for route in Reports(store, links, family, closing).routes()),
+        *agents.routes(),
         Route("/{path:path}", _Nowhere()),
     ]
 
     @contextlib.asynccontextmanager
     async def keep(_app: Starlette) -> AsyncIterator[None]:
-        keeping = [asyncio.create_task(sync.run(), name="sync"), asyncio.create_task(groups.run(), name="groups")]
+        await agents.begin()
+        works = {"sync": sync.run(), "groups": groups.run(), "agents": agents.run()}
+        keeping = [asyncio.create_task(work, name=name) for name, work in works.items()]
         try:
             yield
         finally:

@@ -318,3 +318,13 @@ class Move(Form):
 
 class Events(Form):
     """Server-sent events, not JSON."""
+
+
+class Frozen(Form):
+    """`onlyInCluster` are UIDs, `onlyHere` names."""
+
+    frozen: bool
+    why: str = ""
+    since: Time = ""
+    only_in_cluster: list[str] = []
+    only_here: list[str] = []

@@ -214,7 +214,7 @@ class HostSync:
     async def _give(self, record: Kept, link: Link, compiled: Compiled | None) -> None:
         """Order what the store says of a sandbox, all of it."""
         session = link.session
-        answer = await link.order(await self._order(record, compiled))
+        answer = await link.order(await self._order(record, link, compiled))
         if isinstance(answer, Ended):
             await self._archive(record)
         elif answer.verdict is Verdict.TAKEN:
@@ -226,7 +226,7 @@ class HostSync:
         else:
             self._note(record, LOST)
 
-    async def _order(self, record: Kept, compiled: Compiled | None) -> Order:
+    async def _order(self, record: Kept, link: Link, compiled: Compiled | None) -> Order:
         known = record.taken_over or record.uid in self._taken
         if record.abandon is not None:
             return Abandon(uid=record.uid, request=record.abandon)
@@ -237,7 +237,8 @@ class HostSync:
             request = Request(at=_now(), reason=Reason.EXPIRED, message=EXPIRED)
             return Stop(uid=record.uid, request=request)
         if compiled is None:
-            compiled = await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record))
+            place = link.place()
+            compiled = await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record, place))
         if record.lease_seconds and (record.uid not in self._leases or not known):
             # Nobody could renew it while there was no server, or no run: it begins with this process, or with the run.
             self._leases[record.uid] = _now() + record.lease_seconds * 1000
@@ -246,6 +247,7 @@ class HostSync:
             generation=record.updated_at,
             birth=not known,
             name=record.name,
+            routing_key=record.routing_key,
             target=compiled.documents[-1].target,
             documents=compiled.documents,
             forks=compiled.forks,

@@ -16,14 +16,15 @@ import msgspec
 
 from dayfly.control.auth import LOCAL
 from dayfly.control.picture import Picture
+from dayfly.control.port import HERE
 from dayfly.plan.status import respoken
 from dayfly.spec import wire
 from dayfly.spec.wire import HostSilentError, HostUnavailableError, RefusedError, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from dayfly.control.port import Host
+    from dayfly.control.port import Host, Place
     from dayfly.spec.lifecycle import Lifecycle, Unit
 
 # In one process an answer comes at once, or as soon as its disk has written.
@@ -41,14 +42,16 @@ class HostFailedError(Exception):
 class Link:
     """One for each host, whatever the names of the clusters that it serves. They are of one organisation."""
 
-    def __init__(self, host: Host, org: str = LOCAL) -> None:
+    def __init__(self, host: Host, org: str = LOCAL, place: Callable[[], Place] = lambda: HERE) -> None:
         self.org = org
+        self.place = place
         self.picture = Picture()
         self.wants_baselines = False
         self._host = host
         self._process = uuid.uuid4().hex
         self._number = 0
         self._greeted = False
+        self._unheard: HostUnavailableError | None = None
         self._met = asyncio.Event()
         self._silent = False
         self._waiting: dict[int, asyncio.Future[wire.Answer | wire.Ended]] = {}
@@ -120,9 +123,11 @@ class Link:
         if self._greeted:
             return
         self._greeted = True
+        self._unheard = None
         try:
             self._host.send(wire.Hello(process=self._process, number=self._next()))
         except HostUnavailableError as fault:
+            self._greeted, self._unheard = False, fault
             log.debug("nobody hears: %s", fault)
 
     def _next(self) -> int:
@@ -175,6 +180,8 @@ class Link:
         if self._met.is_set():
             return
         self._greet()
+        if self._unheard is not None:
+            raise self._unheard
         if not self._met.is_set():
             waiting = asyncio.ensure_future(self._met.wait())
             try:
@@ -275,6 +282,10 @@ class Links:
         """Connect an organisation's hosts, by the clusters' names; one may serve several."""
         links = {id(host): Link(host, org) for host in {id(host): host for host in hosts.values()}.values()}
         self._links |= {(org, name): links[id(host)] for name, host in hosts.items()}
+
+    def put(self, cluster: str, link: Link) -> None:
+        """Somebody serves that cluster of the link's organisation now, unless somebody does already."""
+        self._links.setdefault((link.org, cluster), link)
 
     def remove(self, org: str, cluster: str) -> None:
         """Nobody serves that cluster any more."""

@@ -51,9 +51,24 @@ What each loss means
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dayfly.spec.wire import AnyToControl, AnyToHost
+
+
+class Place(NamedTuple):
+    """What a host's sandboxes are compiled for.
+
+    `publisher` is what its grants call those who publish plugins here, `namespace` that of its Sandbox objects, where
+    it has any. `declares`: whether forks derive from what is declared here, and from nothing of its own.
+    """
+
+    publisher: str = "local"
+    namespace: str = ""
+    declares: bool = True
+
+
+HERE = Place()
 
 
 class Host(Protocol):

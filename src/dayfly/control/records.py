@@ -136,8 +136,10 @@ def trace(rows: Rows, name: str) -> Trace | None:
     )
 
 
-def save(rows: Rows, record: Record) -> Record:
+def save(rows: Rows, record: Record, *, declares: bool = True) -> Record:
     """Write a new sandbox, or a new form of one that is there, and what it needs of others; returns what is stored.
+
+    `declares`: whether its forks derive from baselines that are declared here.
 
     Raises:
         ConflictError: somebody else has written it since it was read; or it has ended.
@@ -170,7 +172,7 @@ def save(rows: Rows, record: Record) -> Record:
         sandbox_plugins,
         [{**of, "resource": name, "plugin": plugin, "version": version} for name, (plugin, version) in needed],
     )
-    baselines = [fork.fork_of for fork in record.spec.forks]
+    baselines = [fork.fork_of for fork in record.spec.forks if declares]
     rows.insert(sandbox_baselines, [{**of, "namespace": each.namespace, "name": each.name} for each in baselines])
     return msgspec.structs.replace(record, revision=record.revision + 1)
 

@@ -16,6 +16,7 @@ from dayfly.control.crowd import Crowd
 from dayfly.control.errors import GROUP_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, page, read_json, rfc3339, serve
 from dayfly.control.group_records import GroupRecord
+from dayfly.control.port import HERE
 from dayfly.control.sandboxes import Told, abandonment, end_request, new_routing_key, retried, with_trouble
 from dayfly.control.store import StoreError, again
 from dayfly.control.wishes import refuse_changes
@@ -264,8 +265,10 @@ class RouteGroups:
         there = await shelf.read(lambda rows: len(group_records.roll(rows)))
         if there >= MOST_GROUPS:
             raise ApiError(409, f"there are {there} route groups, and more are not allowed: delete some first")
-        compiled = await shelf.read(lambda rows: shelves.compiled(rows, record))
-        if link := self._sync.link(record):
+        link = self._sync.link(record)
+        place = link.place() if link is not None else HERE
+        compiled = await shelf.read(lambda rows: shelves.compiled(rows, record, place))
+        if link is not None:
             await link.admit(compiled.documents, ())
         stored = await shelf.write(lambda rows: _save(rows, who, "create", record))
         await self._sync.tell(stored, compiled)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from dayfly.control import forms
 from dayfly.control.auth import Role
+from dayfly.spec.mailbox import Asked, Heard, Letters, Opening, Said, Session
 
 API = "/api/v2"
 VIEWER, MEMBER, ADMIN = Role.VIEWER, Role.MEMBER, Role.ADMIN
@@ -39,6 +40,7 @@ _PLUGIN = _ORG + "/resource-plugins/{name}"
 _SANDBOX = _ORG + "/sandboxes/{name}"
 _GROUP = _ORG + "/routegroups/{name}"
 _PAGE = {"after": "string", "limit": "integer"}
+_COLLECT = {"session": "integer", "after": "integer", "digest": "string", "wait": "integer"}
 _VERSION = {"version": "string"}
 _LOG = {"unit": "string", "attempt": "integer", "offset": "integer", "wait": "integer"}
 _LOGS = dict.fromkeys(("resource", "step", "workload", "container", "sinceTime"), "string")
@@ -54,6 +56,16 @@ ROUTES: dict[str, dict[str, Operation]] = {
         "PUT": Operation(ADMIN, "Add a cluster; one that is there stays as it is.", forms.Cluster),
         "DELETE": Operation(ADMIN, "Remove a cluster and its tokens."),
     },
+    _CLUSTER + "/thaw": {
+        "GET": Operation(ADMIN, "Why a cluster is frozen, and what one side alone has.", forms.Frozen),
+        "POST": Operation(ADMIN, "Go on with a frozen cluster from where it stands."),
+    },
+    "/agent/session": {"POST": Operation(None, "For agents: begin a session.", Session, body=Opening)},
+    "/agent/messages": {
+        "GET": Operation(None, "For agents: what is to be done.", Letters, _COLLECT),
+        "POST": Operation(None, "For agents: what is so.", Heard, body=Said),
+    },
+    "/agent/births": {"POST": Operation(None, "For agents: which sandboxes are to live.", Asked, body=Asked)},
     _CLUSTER + "/tokens": {
         "GET": Operation(ADMIN, "The tokens of a cluster's agents, without their secrets.", [forms.ClusterToken]),
         "POST": Operation(ADMIN, "Make a token; its secret is in this answer alone.", forms.ClusterToken),

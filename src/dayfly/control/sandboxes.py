@@ -13,6 +13,7 @@ import msgspec
 from dayfly.control import audit, auth, clusters, endpoints, lifetimes, records, wishes
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, page, read_json, rfc3339, serve
+from dayfly.control.port import HERE, Place
 from dayfly.control.records import Record
 from dayfly.control.store import again
 from dayfly.plan.reasons import Reason
@@ -235,13 +236,15 @@ class Sandboxes:
         if link is None:
             await self._store.of(org).read(lambda rows: self._check_cluster(rows, cluster))
         now = _now()
+        place = link.place() if link is not None else Place(publisher=org, declares=False)
 
         def understand(rows: Rows) -> tuple[Record, Compiled]:
             faults, spec = Faults(), wish.spec
             with faults:
                 spec = wishes.resolve(rows, spec)
             with faults:
-                wishes.check_baselines(rows, spec)
+                if place.declares:
+                    wishes.check_baselines(rows, spec)
             faults.settle()
             record = Record(
                 org=org,
@@ -253,7 +256,7 @@ class Sandboxes:
                 updated_at=now,
                 lease_seconds=lease,
             )
-            return record, wishes.compiled(rows, record)
+            return record, wishes.compiled(rows, record, place)
 
         record, compiled = await self._store.of(org).read(understand)
         if link is not None:
@@ -262,7 +265,7 @@ class Sandboxes:
         def save(rows: Rows) -> None:
             if link is None:
                 self._check_cluster(rows, cluster)  # it may have been removed meanwhile
-            records.save(rows, record)
+            records.save(rows, record, declares=place.declares)
             _note(rows, who, "create", record)
 
         await self._store.of(org).write(save)
@@ -284,14 +287,18 @@ class Sandboxes:
             # It rises also where the clock does not: of two forms of a wish it says which is newer.
             changed = msgspec.structs.replace(record, spec=spec, updated_at=max(_now(), record.updated_at + 1))
 
+            link = self._sync.link(record)
+            place = link.place() if link is not None else HERE
+
             def understand(rows: Rows) -> Compiled:
-                wishes.check_baselines(rows, spec)
-                return wishes.compiled(rows, changed)
+                if self._declares(rows, changed):
+                    wishes.check_baselines(rows, spec)
+                return wishes.compiled(rows, changed, place)
 
             compiled = await self._store.of(record.org).read(understand)
-            if link := self._sync.link(record):
+            if link is not None:
                 await link.admit(compiled.documents, compiled.forks)
-            record = await self._store.of(changed.org).write(lambda rows: _save(rows, who, changed))
+            record = await self._store.of(changed.org).write(lambda rows: self._save(rows, who, changed))
             await self._sync.tell(record, compiled)
             warnings = compiled.warnings
         if lease:
@@ -306,7 +313,7 @@ class Sandboxes:
             )
         if record.lease_seconds != seconds:
             renewed = msgspec.structs.replace(record, lease_seconds=seconds)
-            await self._store.of(renewed.org).write(lambda rows: _save(rows, who, renewed))
+            await self._store.of(renewed.org).write(lambda rows: self._save(rows, who, renewed))
         return until
 
     async def _end(self, who: Who, name: str, give_up: EndRequest | None) -> None:
@@ -325,11 +332,20 @@ class Sandboxes:
                 return
             await self._sync.tell(marked)
 
+    def _save(self, rows: Rows, who: Who, record: Record) -> Record:
+        _note(rows, who, "change", record)
+        return records.save(rows, record, declares=self._declares(rows, record))
+
+    def _declares(self, rows: Rows, record: Record) -> bool:
+        """Whether its forks derive from baselines that are declared here."""
+        link = self._sync.link(record)
+        return link.place().declares if link is not None else record.cluster not in clusters.names(rows)
+
     def _mark(self, rows: Rows, who: Who, marked: Record) -> bool:
         """Write down an end that is asked for. Returns whether it is over already: nobody has ever heard of it."""
-        records.save(rows, marked)
+        records.save(rows, marked, declares=self._declares(rows, marked))
         _note(rows, who, "abandon" if marked.abandon else "delete", marked)
-        over = self._sync.link(marked) is None and clusters.is_unheard(rows, marked.cluster)
+        over = clusters.is_unheard(rows, marked.cluster)
         if over:
             records.archive(rows, marked, _now())
         return over
@@ -407,11 +423,6 @@ def unit_in(body: Any) -> str:
     if not isinstance(unit, str):
         raise SpecError("must be a unit as the report names it, such as db/drop", ("unit",))
     return unit
-
-
-def _save(rows: Rows, who: Who, record: Record) -> Record:
-    _note(rows, who, "change", record)
-    return records.save(rows, record)
 
 
 def _note(rows: Rows, who: Who, action: str, record: Record) -> None:

@@ -13,6 +13,7 @@ from dayfly.control.group_records import GroupRecord
 from dayfly.control.records import Record
 
 if TYPE_CHECKING:
+    from dayfly.control.port import Place
     from dayfly.control.records import Entry
     from dayfly.control.rows import Rows
 
@@ -53,12 +54,12 @@ def archive(rows: Rows, record: Kept, now: int) -> None:
         records.archive(rows, record, now)
 
 
-def compiled(rows: Rows, record: Kept) -> Compiled:
-    """The documents that it means.
+def compiled(rows: Rows, record: Kept, place: Place) -> Compiled:
+    """The documents that it means to the host at `place`.
 
     Raises:
         SpecError: as the compiler does.
     """
     if isinstance(record, GroupRecord):
         return Compiled((compile_group(record.group, uid=record.uid, routing_key=record.routing_key),), ())
-    return wishes.compiled(rows, record)
+    return wishes.compiled(rows, record, place)

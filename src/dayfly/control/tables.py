@@ -214,3 +214,52 @@ ended_sandboxes = Table(
     Column("ended_at", BigInteger, nullable=False),
     Index("ended_sandboxes_by_name", "org", "name", "ended_at"),
 )
+
+# One for each cluster whose operator dials in: its mailbox. `sent` numbers what goes there and `sent_digest` covers it
+# all, up to `acked` it was seen; `heard` counts what the host has said in its session, `inbox` numbers it for replicas.
+agents = Table(
+    "agents",
+    metadata,
+    Column("org", String(253), primary_key=True),
+    Column("cluster", String(255), primary_key=True),
+    Column("created_at", BigInteger, nullable=False),
+    # The UID of the cluster's kube-system, from the first contact on.
+    Column("cluster_uid", String(64), nullable=False, default=""),
+    Column("session", BigInteger, nullable=False, default=0),
+    Column("sent", BigInteger, nullable=False, default=0),
+    Column("sent_digest", String(64), nullable=False, default=""),
+    Column("acked", BigInteger, nullable=False, default=0),
+    Column("acked_digest", String(64), nullable=False, default=""),
+    Column("heard", BigInteger, nullable=False, default=0),
+    Column("inbox", BigInteger, nullable=False, default=0),
+    Column("seen_at", BigInteger, nullable=False, default=0),
+    Column("namespace", String(63), nullable=False, default=""),
+    Column("version", String(128), nullable=False, default=""),
+    # JSON: why nothing is exchanged until somebody has looked; empty if all is well.
+    Column("frozen", Text, nullable=False, default=""),
+    ForeignKeyConstraint(["org", "cluster"], ["clusters.org", "clusters.name"], ondelete="CASCADE"),
+)
+
+agent_outbox = Table(
+    "agent_outbox",
+    metadata,
+    Column("org", String(253), primary_key=True),
+    Column("cluster", String(255), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("digest", String(64), nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    ForeignKeyConstraint(["org", "cluster"], ["clusters.org", "clusters.name"], ondelete="CASCADE"),
+)
+
+agent_inbox = Table(
+    "agent_inbox",
+    metadata,
+    Column("org", String(253), primary_key=True),
+    Column("cluster", String(255), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("session", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    ForeignKeyConstraint(["org", "cluster"], ["clusters.org", "clusters.name"], ondelete="CASCADE"),
+)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dayfly.compile import Compiled
+    from dayfly.control.port import Place
     from dayfly.control.records import Record
     from dayfly.control.rows import Rows
     from dayfly.spec.plugin import Plugin
@@ -68,8 +69,8 @@ def check_baselines(rows: Rows, spec: SandboxSpec) -> None:
     faults.settle()
 
 
-def compiled(rows: Rows, record: Record) -> Compiled:
-    """The documents that a stored sandbox means.
+def compiled(rows: Rows, record: Record, place: Place) -> Compiled:
+    """The documents that a stored sandbox means to the host at `place`.
 
     Raises:
         SpecError: as `compile` does.
@@ -79,7 +80,14 @@ def compiled(rows: Rows, record: Record) -> Compiled:
         if resource.plugin:
             plugin = _published(rows, resource.plugin, ("spec", "resources", index, "plugin"))
             found[plugin.name, plugin.version] = plugin
-    return compiler.compile(record.sandbox, found, uid=record.uid, routing_key=record.routing_key)
+    return compiler.compile(
+        record.sandbox,
+        found,
+        uid=record.uid,
+        routing_key=record.routing_key,
+        namespace=place.namespace,
+        publisher=place.publisher,
+    )
 
 
 def changed(old: SandboxSpec, new: SandboxSpec) -> SandboxSpec:

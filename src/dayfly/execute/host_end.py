@@ -118,7 +118,7 @@ class HostEnd:
     def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
         """Have somebody hear what the host says, first of all that it is there. Whoever is attached last hears."""
         self._hear = hear
-        self._say(wire.Adrift(session=self._session))
+        self.say(wire.Adrift(session=self._session))
 
     def send(self, message: wire.AnyToHost | wire.Unreadable) -> None:
         """Bring a message to the host. It returns before an order is carried out."""
@@ -126,19 +126,19 @@ class HostEnd:
             self._greeted(message)
             return
         if not self._session or message.session != self._session:
-            self._say(wire.Adrift(session=self._session))
+            self.say(wire.Adrift(session=self._session))
             return
         self._highest = max(self._highest, message.number)
         if isinstance(
             message, wire.AskAdmit | wire.AskStanding | wire.AskValues | wire.AskHistory | wire.AskLogs | wire.AskLog
         ):
-            self._answer(message)
+            self.answer(message)
         elif isinstance(message, wire.Unreadable):
-            self._reply(message, Verdict.REFUSED, f"it does not understand this: {message.problem}")
+            self.reply(message, Verdict.REFUSED, f"it does not understand this: {message.problem}")
         elif isinstance(message, wire.Acknowledge):
-            self._begin(self._acknowledged(message))
+            self.begin(self._acknowledged(message))
         else:
-            self._begin(self._carry_out(message))
+            self.begin(self._carry_out(message))
 
     def _greeted(self, hello: wire.Hello) -> None:
         if hello.process != self._process:
@@ -146,7 +146,7 @@ class HostEnd:
             self._count, self._highest, self._floor = 0, 0, 0
             self._newest.clear()
         version = self._host.version
-        self._say(
+        self.say(
             wire.Inventory(
                 session=self._session,
                 count=self._count,
@@ -162,11 +162,11 @@ class HostEnd:
         if order.session != self._session:
             return  # another one has begun before its turn came
         if self._is_belated(order):
-            self._reply(order, Verdict.UNAVAILABLE, "it may be of a run that is forgotten by now; offer it again")
+            self.reply(order, Verdict.UNAVAILABLE, "it may be of a run that is forgotten by now; offer it again")
             return
         key = _replaced(order)
         if key and order.number < self._newest.get(key, order.number):
-            self._reply(order, Verdict.TAKEN)  # and replaced since
+            self.reply(order, Verdict.TAKEN)  # and replaced since
             return
         if key:
             self._newest[key] = order.number
@@ -177,7 +177,7 @@ class HostEnd:
         if verdict is Verdict.OVER:
             self._say_end(uid, order.number if order.session == self._session else 0)
         else:
-            self._reply(order, verdict, said, seq=self._host.version(uid) if uid else 0)
+            self.reply(order, verdict, said, seq=self._host.version(uid) if uid else 0)
 
     def _is_belated(self, order: wire.Order) -> bool:
         """Whether the run to be born may have ended and been forgotten while the order was under way."""
@@ -226,18 +226,18 @@ class HostEnd:
         except HostUnavailableError as fault:
             log.warning("noted ends are said again: %s", fault)
 
-    def _answer(self, question: wire.Question) -> None:
+    def answer(self, question: wire.Question) -> None:
         try:
             answer = self._find(question)
         except HostUnavailableError as fault:
-            self._reply(question, Verdict.UNAVAILABLE, str(fault))
+            self.reply(question, Verdict.UNAVAILABLE, str(fault))
         except RefusedError as fault:
-            self._reply(question, Verdict.REFUSED, str(fault))
+            self.reply(question, Verdict.REFUSED, str(fault))
         except Exception:
             log.exception("%s failed", type(question).__name__)
-            self._reply(question, Verdict.FAILED, "the host's log has the details")
+            self.reply(question, Verdict.FAILED, "the host's log has the details")
         else:
-            self._say(answer)
+            self.say(answer)
 
     def _find(self, question: wire.Question) -> wire.Answer:
         host, session, number = self._host, question.session, question.number
@@ -291,7 +291,7 @@ class HostEnd:
             return
         for uid in self._host.unacknowledged():
             self._say_end(uid)
-        self._say(wire.Pulse(session=self._session, count=self._count))
+        self.say(wire.Pulse(session=self._session, count=self._count))
 
     async def run(self) -> None:
         """Remind, now and then, until cancelled."""
@@ -309,25 +309,25 @@ class HostEnd:
         for uid in changed:
             self._count += 1
             run = wire.Standing(uid=uid, seq=self._host.version(uid))
-            self._say(wire.Stands(session=self._session, count=self._count, run=run))
+            self.say(wire.Stands(session=self._session, count=self._count, run=run))
 
     def _say_end(self, uid: str, number: int = 0) -> None:
         run = self._host.standing(uid)
         if run is not None:
             self._count += 1
-            self._say(wire.Ended(session=self._session, count=self._count, run=run, number=number))
+            self.say(wire.Ended(session=self._session, count=self._count, run=run, number=number))
 
-    def _reply(
+    def reply(
         self, message: wire.Order | wire.Question | wire.Unreadable, verdict: Verdict, text: str = "", seq: int = 0
     ) -> None:
         # Of the session in which it came: in another one its number is somebody else's.
-        self._say(wire.Reply(session=message.session, number=message.number, verdict=verdict, message=text, seq=seq))
+        self.say(wire.Reply(session=message.session, number=message.number, verdict=verdict, message=text, seq=seq))
 
-    def _say(self, message: wire.AnyToControl) -> None:
+    def say(self, message: wire.AnyToControl) -> None:
         if self._hear is not None:
             self._hear(message)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -31,11 +31,12 @@ from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.resource_status import ResourceStatus
 from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError
 from dayfly.operator.targets.adapter import Adapter, FrozenError
-from dayfly.operator.targets.sandbox import SandboxTarget
+from dayfly.operator.targets.sandbox import SandboxTarget, Server
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
+from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.report import Report
 from dayfly.work.queue import work
 
@@ -78,7 +79,22 @@ class Wing(Protocol):
         """Work until the cluster's queues are closed."""
 
 
+class Agent(Server, Protocol):
+    """Who brings a control plane's sandboxes here; whoever has none leaves those that are there as they are."""
+
+    async def run(self) -> None:
+        """Talk to the control plane, until cancelled."""
+
+    def why_waiting(self, seen: SandboxObject, /) -> WaitingError | None:
+        """Why one of its Sandboxes does not begin."""
+
+    def figures(self) -> dict[str, Callable[[], float]]:
+        """For whoever watches over the operator."""
+
+
 Wings = Callable[[Cluster, Targets, Recorder], Wing]
+Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
+Agents = Callable[[Cluster, Admit], Agent]
 Kinds = Sequence[Callable[[Cluster], Adapter]]
 """Of targets, beside Sandboxes."""
 
@@ -101,6 +117,7 @@ class Operator:
         hooks: Wings | None = None,
         groups: Wings | None = None,
         states: StateAccess | None = None,
+        agent: Agents | None = None,
         now: Callable[[], int] = unix_ms,
         seed: int | None = None,
     ) -> None:
@@ -114,7 +131,9 @@ class Operator:
             self.cluster.wishes.close()
             self.cluster.published.close()
         speaker = _OfSandboxes(self.cluster, self._sandbox_status, self._heeded)
-        every = SandboxTarget(self.cluster, speaker), *(make(self.cluster) for make in kinds)
+        self._agent = agent(self.cluster, self._admit) if agent else None
+        of_sandboxes = SandboxTarget(self.cluster, speaker, self._agent)
+        every = of_sandboxes, *(make(self.cluster) for make in kinds)
         self.targets = Targets(self.cluster, *every)
         self._hooks = hooks(self.cluster, self.targets, self._events) if hooks else None
         if self._hooks is None:
@@ -143,6 +162,7 @@ class Operator:
             events_lost=lambda: self._events.lost,
             nodes_without_logs=self._reconciler.followers.nodes.silent,
             leading=lambda: elector is None or elector.leading,
+            **(self._agent.figures() if self._agent else {}),
         )
 
     def stop(self) -> None:
@@ -176,13 +196,19 @@ class Operator:
     async def _workers(self) -> None:
         """Until the queues are closed."""
         async with asyncio.TaskGroup() as tasks:
-            sweeping = tasks.create_task(self._reconciler.sweeper.run())
+            beside = [tasks.create_task(self._reconciler.sweeper.run())]
+            if self._agent is not None:
+                beside.append(tasks.create_task(self._agent.run()))
             working = [tasks.create_task(work(self.cluster.queue, self._take_turn)) for _ in range(WORKERS)]
             if self._front is not None:
                 working.append(tasks.create_task(self._front.run()))
             working += [tasks.create_task(wing.run()) for wing in self._wings]
             await asyncio.wait(working)
-            sweeping.cancel()
+            for task in beside:
+                task.cancel()
+
+    def _admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
+        self._reconciler.executors.admit(documents, forks)
 
     def _heeded(self, seen: SandboxObject) -> Heeded:
         return self._front.heeded(seen) if self._front else Heeded(seen.metadata.generation)
@@ -202,6 +228,8 @@ class Operator:
             if decision is not None and (after := self._reconciler.again(run, decision.wake_at)):
                 self.cluster.queue.add(run, after=after)
             await self._tell(run, scene, then)
+            if decision is None and self._agent is not None:
+                await self._say_waiting(run, self._agent)
             if decision is not None and decision.rests:
                 self._reconciler.rest(run)
             result = "done"
@@ -255,6 +283,13 @@ class Operator:
     async def _speak(self, run: str, target: Adapter, scene: Scene, report: Report) -> None:
         if after := await target.tell(scene, report):
             self.cluster.queue.add(run, after=after)
+
+    async def _say_waiting(self, run: str, agent: Agent) -> None:
+        found = self.cluster.ledger.get(run)
+        target = found.ledger.target if found is not None and found.spec.offered is not None else None
+        seen = self.cluster.sandboxes.get(target.name, target.namespace) if target is not None else None
+        if seen is not None and (why := agent.why_waiting(seen)) is not None:
+            await self._sandbox_status.waiting(seen, why)
 
     async def _say_hindered(self, run: str, error: Exception) -> None:
         """Nobody need read our log to learn what keeps a run from going on, once it has for a while."""
@@ -332,6 +367,7 @@ async def operate(
     front: Fronts | None = None,
     hooks: Wings | None = None,
     groups: Wings | None = None,
+    agent: Agents | None = None,
 ) -> None:
     """Run an operator until `stop` is set, then end gracefully: another one takes over at once."""
     began = time.monotonic()
@@ -346,6 +382,7 @@ async def operate(
         hooks=hooks,
         groups=groups,
         states=states,
+        agent=agent,
         fallback=FallbackImage(client, place.void_image, own),
         senders=Senders(FallbackImage(client, place.webhook_image, own), place.webhooks),
         elector=elector,

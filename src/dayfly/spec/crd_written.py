@@ -238,6 +238,16 @@ FIELDS: dict[type, Row] = {
         "updated_at": text("When that was, if it is not the first one, " + _MILLISECONDS),
         "unmatched_since": text("Since when no sandbox matches a route group, " + _MILLISECONDS),
         "hook": text("The lifecycle hook that it carries out; absent where its target says itself what is to be done."),
+        "offered": text("Whose sandbox it is, if a control plane has it; absent for one that was applied here."),
+    },
+    kinds.Offered: {
+        "uid": text("Its UID at the control plane.", 36),
+        "org": text("The organisation that has it.", 253),
+        "name": text("Its name there.", 30),
+        "generation": text("The newest wish that was taken up.", minimum=0),
+        "expires_at": text("When its time to live is over, " + _MILLISECONDS),
+        "lease_until": text("Until when it was renewed, " + _MILLISECONDS),
+        "stop": text("Who asked there for its end."),
     },
     # --- resources and what is said ----------------------------------------------------------------------------------
     kinds.Condition: {
@@ -308,6 +318,7 @@ FIELDS: dict[type, Row] = {
         "about": text("The unit that the message is about; empty if there is none.", 600),
         "others": text("How many more units the same applies to.", minimum=0),
         "routing_key": text("Key by which requests find the sandbox."),
+        "served_for": text("Whose it is at the control plane that has it, as ORGANISATION/NAME.", 300),
         "expires_at": text("When it will be deleted, " + _TIME),
         "endpoints": _many("Ways in."),
     },

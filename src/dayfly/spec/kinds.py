@@ -8,7 +8,7 @@ from dayfly.spec.kube_object import Verdict
 from dayfly.spec.lifecycle import Struct, Unit
 from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.plugin import PluginSpec
-from dayfly.spec.run import Run
+from dayfly.spec.run import Request, Run
 
 
 class NamedPluginSpec(PluginSpec, frozen=True, kw_only=True):
@@ -48,6 +48,21 @@ class Hooked(Struct, frozen=True, kw_only=True):
     definition: str = ""
 
 
+class Offered(Struct, frozen=True, kw_only=True):
+    """A sandbox of a control plane that a run carries out: by its UID there, and what was ordered of it.
+
+    Times are unix milliseconds, 0 for never. `generation` is that of the wish that was taken up last.
+    """
+
+    uid: str
+    org: str = ""
+    name: str = ""
+    generation: int = 0
+    expires_at: int = 0
+    lease_until: int = 0
+    stop: Request | None = None
+
+
 class RunSpec(Struct, frozen=True, kw_only=True):
     """What a run has pinned, and the newest revision of its target's forks."""
 
@@ -58,6 +73,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     updated_at: int = 0
     hook: Hooked | None = None
     unmatched_since: int = 0
+    offered: Offered | None = None
 
 
 class Condition(Struct, frozen=True, kw_only=True):
@@ -119,6 +135,7 @@ class SandboxStatus(Struct, frozen=True, kw_only=True):
     others: int = 0
     progress: str = ""
     routing_key: str = ""
+    served_for: str = ""
     run: str = ""
     expires_at: str = ""
     conditions: tuple[Condition, ...] = ()

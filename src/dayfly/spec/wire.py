@@ -103,6 +103,7 @@ class Offer(ToHost, frozen=True, kw_only=True):
     generation: int = 0
     birth: bool = True
     name: str
+    routing_key: str = ""
     target: Target
     documents: tuple[Lifecycle, ...]
     forks: tuple[Unit, ...] = ()

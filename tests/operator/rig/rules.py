@@ -81,6 +81,8 @@ class Rules:
         if item is None or (change.method != "POST" and item["metadata"]["uid"] != change.uid):
             return  # there is nothing that could be harmed, and the server says so
         meta = item["metadata"]
+        if (change.plural, item.get("type")) == ("secrets", "dayfly.dev/agent"):
+            return  # the operator's own
         if change.plural in OF_A_RUN:
             owners = [each for each in meta.get("ownerReferences", []) if each["kind"] == "Run"]
             label = meta.get("labels", {}).get(RUN_LABEL)
@@ -91,7 +93,9 @@ class Rules:
                 yield "it belongs to no Run"
         elif change.plural in ("sandboxes", "routegroups"):
             fenced = "dayfly.dev/lifecycle" in meta.get("finalizers", [])
-            if not change.subresource and not fenced and meta["uid"] not in {of for _, of in self._runs.values()}:
+            served = "dayfly.dev/served" in meta.get("labels", {})
+            runs = {of for _, of in self._runs.values()}
+            if not change.subresource and not (fenced or served) and meta.get("uid") not in runs:
                 yield "it is no Run's target"
         elif meta.get("uid") in {of for _, of in self._runs.values()}:
             return  # the target of a Run, of whatever kind

@@ -16,7 +16,7 @@ from dayfly.kube.objects import Key
 from dayfly.kube.transport import Answer, Request
 from dayfly.operator.front.front import Front
 from dayfly.operator.hooks.wing import Hooks
-from dayfly.operator.main import Fronts, Kinds, Operator, Wings
+from dayfly.operator.main import Agents, Fronts, Kinds, Operator, Wings
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
@@ -90,6 +90,7 @@ class Process:
             kinds=world.kinds,
             hooks=world.hooks,
             groups=world.groups,
+            agent=world.agent(self) if world.agent else None,
             fallback=fallback,
             senders=Senders(FallbackImage(client, world.sender), frozenset({"dns.internal:8443"})),
             now=world.now,
@@ -133,6 +134,7 @@ class World:
         self.kinds: Kinds = ()
         self.hooks: Wings | None = Hooks
         self.groups: Wings | None = None
+        self.agent: Callable[[Process], Agents] | None = None
         self.spare = "dayfly.test/spare:1"
         self.sender = "dayfly.test/dayfly:1"
         self.steps = STEPS

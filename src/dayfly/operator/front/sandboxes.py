@@ -13,22 +13,18 @@ import msgspec
 from dayfly import compile as compiler
 from dayfly.compile import Compiled
 from dayfly.execute.pod import names, trial
-from dayfly.execute.pod.read import milliseconds
-from dayfly.kube import errors
 from dayfly.kube.cache import Change
-from dayfly.kube.objects import AnnotatedMeta, Key
+from dayfly.kube.objects import Key
+from dayfly.operator.cluster.births import seal
 from dayfly.operator.cluster.caches import Cluster, finalized
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
-    DOCUMENT_FINALIZER,
-    DOCUMENTS,
-    RUN_FINALIZER,
     SANDBOXES,
     TARGET_FINALIZER,
-    DocumentObject,
     PluginObject,
     RunObject,
     SandboxObject,
+    is_served,
 )
 from dayfly.operator.front.in_use import InUse
 from dayfly.operator.status.sandbox_status import Heeded, WaitingError
@@ -37,10 +33,8 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec import documents, semver
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
-from dayfly.spec.kinds import Pin, RunSpec
-from dayfly.spec.lifecycle import Lifecycle, digest
+from dayfly.spec.kinds import RunSpec
 from dayfly.spec.plugin import Plugin
-from dayfly.spec.run import Run
 from dayfly.spec.sandbox import Sandbox
 
 log = logging.getLogger(__name__)
@@ -94,8 +88,8 @@ class Sandboxes:
         if run is None and finalized(seen.metadata, TARGET_FINALIZER):
             return await self._lost(seen)
         meta = seen.metadata
-        if meta.deletion_timestamp:
-            return None
+        if meta.deletion_timestamp or is_served(meta):
+            return None  # a control plane's: it comes with its documents
         is_done = run is not None and self._done.get(meta.uid) == (meta.generation, run.metadata.uid)
         if is_done or (run is not None and not await self._note_update(seen, run)):
             return None  # only its status has changed, or its labels; or the moment of its change is written first
@@ -243,40 +237,13 @@ class Sandboxes:
             self._cluster.wishes.add(Key.of(seen), after=1.0)
             return
         await self._in_use.mark(now)
-        pins = tuple([await self._document(meta, run, document) for document in compiled.documents])
-        target = compiled.documents[-1].target
-        ledger = Run(
-            uid=meta.uid,
-            target=target,
-            plan=digest(compiled.documents),
-            born_at=milliseconds(meta.creation_timestamp),
-        )
-        body = RunObject(
-            metadata=AnnotatedMeta(
-                name=run, finalizers=[RUN_FINALIZER], labels={f"{names.RUN_LABEL}-target": meta.uid}
-            ),
-            ledger=ledger,
-            spec=self._updated(RunSpec(documents=pins, forks=compiled.forks), now),
-        )
-        made = await self._cluster.ledger.birth(body)
+        spec = self._updated(RunSpec(forks=compiled.forks), now)
+        made = await seal(self._cluster, meta, compiled.documents, spec)
         if made.spec.forks == compiled.forks:
             self._done[meta.uid] = meta.generation, made.metadata.uid
         if compiled.warnings:
             self._doubt(seen, "; ".join(compiled.warnings))
         self._cluster.queue.add(run)
-
-    async def _document(self, meta: AnnotatedMeta, run: str, document: Lifecycle) -> Pin:
-        """Write one document, or take the one that an earlier try has written."""
-        name = names.derived("", document.resource or meta.name, "document", meta.uid, document.resource)
-        body = DocumentObject(
-            metadata=AnnotatedMeta(name=name, finalizers=[DOCUMENT_FINALIZER], labels={names.RUN_LABEL: run}),
-            spec=document,
-        )
-        try:
-            made = await self._cluster.client.create(DOCUMENTS, body)
-        except (errors.AlreadyExists, errors.OutcomeUnknown):
-            made = await self._cluster.client.get(DOCUMENTS, name)
-        return Pin(name=name, uid=made.metadata.uid, digest=digest(made.spec))
 
 
 def _parsed(found: PluginObject) -> Plugin | SpecError:

@@ -15,7 +15,13 @@ from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key
 from dayfly.kube.ownership import reference
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import SANDBOXES, SandboxObject, WrittenStatus
+from dayfly.operator.cluster.objects import (
+    SANDBOXES,
+    SERVED_KEY_ANNOTATION,
+    SandboxObject,
+    WrittenStatus,
+    served_for,
+)
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.status_format import conditions, message_of, pods_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
@@ -161,7 +167,8 @@ class SandboxStatus:
             "about": unit,
             "others": others,
             "progress": progress,
-            "routingKey": routing_key(meta.uid),
+            "routingKey": (meta.annotations or {}).get(SERVED_KEY_ANNOTATION) or routing_key(meta.uid),
+            **({"servedFor": whose} if (whose := served_for(meta)) else {}),
             "expiresAt": stamp(expiry.at) or None,
             "conditions": [
                 *conditions(ready, reason, message, generation, since),

@@ -89,6 +89,12 @@ class Adapter(Speaker, Protocol):
             FrozenError: it proves nothing.
         """
 
+    async def permits(self, run: RunObject, /) -> bool | None:
+        """Asked before a run's first claim, once its target is held: whether it may begin at all; None: nobody can say.
+
+        False takes the run away again, and its target is released.
+        """
+
     async def stays(self, run: RunObject, /) -> bool:
         """Whether the ledger of a run that is over is kept as long as its target is there: else it would begin anew."""
 
@@ -134,6 +140,9 @@ class Plain:
 
     async def vouch(self, _run: RunObject, _missing: errors.NotFound) -> None:
         """Our own kinds, and those that are always served: what is not found is gone."""
+
+    async def permits(self, _run: RunObject) -> bool | None:
+        return True
 
     async def stays(self, _run: RunObject) -> bool:
         return False

@@ -1,21 +1,42 @@
 """Sandboxes as targets: cached, with a time to live; they start with their forks and stop with them."""
 
-from typing import Any
+import contextlib
+from typing import Any, Protocol
 
 import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
 from dayfly.execute.turn import Scene
+from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import Cluster, finalized
-from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, RouteGroupObject, RunObject, SandboxObject
+from dayfly.operator.cluster.objects import (
+    SANDBOXES,
+    SERVED_END_ANNOTATION,
+    TARGET_FINALIZER,
+    RouteGroupObject,
+    RunObject,
+    SandboxObject,
+)
 from dayfly.operator.targets.adapter import FrozenError, Plain, Seen, Speaker, Times
 from dayfly.spec.errors import SpecError
+from dayfly.spec.lifecycle import Target
 from dayfly.spec.report import Report
+from dayfly.spec.run import Request, encode
 from dayfly.spec.sandbox import ttl_seconds
 from dayfly.work.pace import Urgency
+
+
+class Server(Protocol):
+    """A control plane, as far as its Sandboxes here concern it."""
+
+    async def permits(self, run: RunObject, /) -> bool | None:
+        """Whether it says that the run's Sandbox is to live; None: it cannot be asked now."""
+
+    def heard(self, target: Target, report: Report, /) -> None:
+        """A Sandbox stands so."""
 
 
 class SandboxTarget(Plain):
@@ -23,11 +44,13 @@ class SandboxTarget(Plain):
 
     copies = removes = True
 
-    def __init__(self, cluster: Cluster, speaker: Speaker) -> None:
+    def __init__(self, cluster: Cluster, speaker: Speaker, server: Server | None = None) -> None:
+        """`server` is the control plane whose Sandboxes some of them are; without one none of these begins."""
         super().__init__(SANDBOXES)
         self.cache = cluster.sandboxes
         self._cluster = cluster
         self._speaker = speaker
+        self._server = server
 
     def seen(self, item: SandboxObject) -> Seen:
         return Seen(item.metadata, item.spec)
@@ -48,6 +71,8 @@ class SandboxTarget(Plain):
         self._cluster.wishes.add(Key.of(item))
 
     def times(self, run: RunObject, seen: Seen) -> Times:
+        if (offered := run.spec.offered) is not None:
+            return Times(offered.expires_at, offered.lease_until)
         ttl = seen.spec.get("ttl") or {}
         try:
             seconds = ttl_seconds(ttl["duration"]) if ttl else 0
@@ -60,7 +85,29 @@ class SandboxTarget(Plain):
             begin = max(begin, run.spec.updated_at)
         return Times(expires_at=begin + seconds * 1000 if seconds else 0)
 
+    async def dismissal(self, run: RunObject) -> Request | None:
+        return run.spec.offered.stop if run.spec.offered is not None else None
+
+    async def permits(self, run: RunObject) -> bool | None:
+        offered = run.spec.offered
+        if offered is None or offered.stop is not None or 0 < offered.expires_at <= self._cluster.now():
+            return True
+        return await self._server.permits(run) if self._server is not None else None
+
+    async def stays(self, run: RunObject) -> bool:
+        """Its Sandbox stays instead, with how it ended, until its control plane has noted that."""
+        if run.spec.offered is not None:
+            last = msgspec.structs.replace(run.ledger, units={}, plan="")
+            notes = {SERVED_END_ANNOTATION: encode(last).decode()}
+            target = run.ledger.target
+            patch = {"metadata": {"uid": target.uid, "annotations": notes}}
+            with contextlib.suppress(errors.NotFound, errors.Conflict):
+                await self._cluster.client.patch(SANDBOXES.metadata_only(), patch, target.name, target.namespace)
+        return False
+
     async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
+        if self._server is not None:
+            self._server.heard(scene.world.run.target, report)
         return await self._speaker.tell(scene, report, hindrance=hindrance)
 
     async def freeze(self, run: RunObject, why: FrozenError) -> None:

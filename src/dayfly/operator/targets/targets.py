@@ -33,6 +33,8 @@ from dayfly.plan.world import Wish
 from dayfly.spec.run import Phase, Request
 from dayfly.work.pace import Urgency
 
+# Where nobody can say whether a run may begin, it is asked again.
+ASK_AGAIN_S = 5.0
 OVER = (Phase.CLEANED, Phase.ABANDONED)
 
 
@@ -139,6 +141,15 @@ class Targets:
             await self._let_live(run, seen.metadata)
             await self._unborn(run)
             return False
+        if not seen.metadata.deletion_timestamp:
+            match await self.of(run).permits(run):
+                case None:
+                    self._cluster.queue.add(run.metadata.name, after=ASK_AGAIN_S)
+                    return False
+                case False:
+                    await self._let_live(run, seen.metadata)
+                    await self._unborn(run)
+                    return False
         return True
 
     async def wish(self, run: RunObject) -> Wish:

@@ -1,0 +1,306 @@
+"""Looks for what is new in the mailboxes, for this replica's links and for hosts that wait here; and what they dial."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from dayfly.control import audit, auth, records, tokens
+from dayfly.control.agents import mailbox
+from dayfly.control.agents.host import AgentHost
+from dayfly.control.agents.mailbox import Frozen, MailboxError, OverError
+from dayfly.control.errors import ApiError
+from dayfly.control.exchange import rfc3339, serve, wait_seconds, whole_number
+from dayfly.control.link import Link, Links
+from dayfly.control.store import StoreError
+from dayfly.spec.mailbox import (
+    FROZEN_STATUS,
+    MOST_MESSAGES,
+    PROTOCOL_HEADER,
+    SESSION_HEADER,
+    TOKEN_HEADER,
+    Asked,
+    Heard,
+    Letters,
+    Opening,
+    Said,
+)
+from dayfly.spec.wire import PROTOCOL
+
+if TYPE_CHECKING:
+    from starlette.routing import Route
+
+    from dayfly.control.agents.mailbox import Standing
+    from dayfly.control.rows import Rows
+    from dayfly.control.store import Store
+
+LOOK_S = 0.5
+# Where no cluster was added for an agent.
+LONELY_S = 5.0
+MAX_BODY_BYTES = 8 << 20
+MOST_RUNS = 20_000
+
+log = logging.getLogger(__name__)
+
+
+class ClusterIdentity(Protocol):
+    """Whose a token is."""
+
+    @property
+    def org(self) -> str: ...
+    @property
+    def cluster(self) -> str: ...
+
+
+Identify = Callable[[str, str], Awaitable[ClusterIdentity | None]]
+
+
+class Agents:
+    """One for each replica.
+
+    Args:
+        store: Where the mailboxes are.
+        identify: Whose a token is that comes from some address; None for one that is no good.
+        now: Unix milliseconds.
+    """
+
+    def __init__(self, store: Store, *, identify: Identify | None = None, now: Callable[[], int] | None = None) -> None:
+        self._store = store
+        self._identify = identify or functools.partial(tokens.caller, store)
+        self._now = now or (lambda: time.time_ns() // 1_000_000)
+        self._links = Links()
+        self._hosts: dict[tuple[str, str], AgentHost] = {}
+        self._news = asyncio.Event()
+        # Hosts that wait at this replica, by cluster.
+        self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
+        self._closing = False
+
+    def join(self, links: Links) -> None:
+        """Have a link in `links` for each cluster that was added for an agent, from now on."""
+        self._links = links
+
+    def standing(self, org: str, cluster: str) -> Standing | None:
+        """How the mailbox of a cluster stands."""
+        host = self._hosts.get((org, cluster))
+        return host.standing if host else None
+
+    # --- what this replica's links send and hear ----------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Know which clusters there are, before the first request asks for one."""
+        try:
+            await self._look()
+        except StoreError as fault:
+            log.warning("the store cannot be used now: %s", fault)
+
+    async def run(self) -> None:
+        """Carry messages between links and mailboxes, until cancelled."""
+        try:
+            while True:
+                self._news.clear()
+                try:
+                    await self._publish()
+                    await self._look()
+                except StoreError as fault:
+                    log.warning("the store cannot be used now: %s", fault)
+                except Exception:
+                    log.exception("messages of hosts could not be carried")
+                with contextlib.suppress(TimeoutError):
+                    # Not `wait_for`, which may lose that we are to end.
+                    async with asyncio.timeout(LOOK_S if self._hosts else LONELY_S):
+                        await self._news.wait()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let whoever waits go."""
+        self._closing = True
+        for key in list(self._waiting):
+            self._wake(key)
+
+    async def _publish(self) -> None:
+        for (org, cluster), host in list(self._hosts.items()):
+            pending, host.pending = host.pending, []
+            if not pending:
+                continue
+
+            def write(rows: Rows, at: str = cluster, what: Any = pending) -> Any:
+                return mailbox.publish(rows, at, what, self._now())
+
+            # What cannot be written is lost, as it may be; whoever ordered it does so again.
+            session, numbers = await self._store.of(org).write(write)
+            host.published(session, list(zip([each.number for each in pending], numbers, strict=True)))
+
+    async def _look(self) -> None:
+        roster = await self._store.everywhere().read(mailbox.roster)
+        for gone in self._hosts.keys() - {(each.org, each.cluster) for each in roster}:
+            del self._hosts[gone]
+            self._links.remove(*gone)
+            self._wake(gone)
+        for standing in roster:
+            key = standing.org, standing.cluster
+            host = self._hosts.get(key)
+            if host is None:
+                host = self._meet(standing)
+            before, host.standing = host.standing, standing
+            if standing.sent != before.sent or standing.frozen != before.frozen or standing.session != before.session:
+                self._wake(key)
+            if standing.inbox > host.read:
+                await self._hear(host)
+
+    def _meet(self, standing: Standing) -> AgentHost:
+        host = self._hosts[standing.org, standing.cluster] = AgentHost(standing, self._now, self._news.set)
+        self._links.put(standing.cluster, Link(host, standing.org, lambda: host.place))
+        return host
+
+    async def _hear(self, host: AgentHost) -> None:
+        at = host.standing
+        found = await self._store.of(at.org).read(lambda rows: mailbox.heard(rows, at.cluster, host.read))
+        for number, session, body in found:
+            host.read = number
+            host.heard(session, body)
+        if not found:
+            host.read = at.inbox  # of a session that is over
+        elif host.read < at.inbox:
+            self._news.set()
+
+    def _wake(self, key: tuple[str, str]) -> None:
+        for future in self._waiting.pop(key, ()):
+            if not future.done():
+                future.set_result(None)
+
+    # --- what hosts dial ----------------------------------------------------------------------------------------------
+
+    def routes(self) -> list[Route]:
+        """For hosts, and for whoever decides over a frozen one."""
+        return [
+            serve("/orgs/{org}/clusters/{name}/thaw", GET=self.show_frozen, POST=self.thaw_it),
+            serve("/agent/session", POST=self.open),
+            serve("/agent/messages", GET=self.collect, POST=self.hear),
+            serve("/agent/births", POST=self.births),
+        ]
+
+    async def open(self, request: Request) -> Any:
+        who = await self._who(request)
+        asks = await _body(request, Opening)
+        if len(asks.runs) > MOST_RUNS:
+            asks = msgspec.structs.replace(asks, runs=asks.runs[:MOST_RUNS])
+        found = await self._ask(who, lambda rows: mailbox.open_session(rows, who.cluster, asks, self._now()))
+        self._news.set()
+        return found
+
+    async def collect(self, request: Request) -> Any:
+        """Messages after the one that was seen last; where there are none, what comes within `wait` seconds."""
+        who = await self._who(request)
+        session, after = whole_number(request, "session", 0), whole_number(request, "after", 0)
+        digest, until = request.query_params.get("digest", "")[:64], asyncio.get_running_loop().time()
+        until += wait_seconds(request)
+        key = who.org, who.cluster
+        while True:
+            # Before it is read: what is published meanwhile wakes it.
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(key, set()).add(future)
+            try:
+                found = await self._ask(
+                    who, lambda rows: mailbox.collect(rows, who.cluster, session, after, digest, self._now())
+                )
+                left = until - asyncio.get_running_loop().time()
+                if found or left <= 0 or self._closing:
+                    return Letters(messages=tuple(found))
+                await asyncio.wait({future}, timeout=left)
+            finally:
+                self._waiting.get(key, set()).discard(future)
+
+    async def hear(self, request: Request) -> Any:
+        who = await self._who(request)
+        said = await _body(request, Said)
+        if len(said.messages) > MOST_MESSAGES or said.first < 1:
+            raise ApiError(413, f"at most {MOST_MESSAGES} messages at once, numbered from 1")
+        heard = await self._ask(
+            who, lambda rows: mailbox.hear(rows, who.cluster, said.session, said.first, said.messages, self._now())
+        )
+        self._news.set()
+        return Heard(heard=heard)
+
+    async def births(self, request: Request) -> Any:
+        who = await self._who(request)
+        asked = await _body(request, Asked)
+        found = await self._ask(who, lambda rows: mailbox.may_begin(rows, who.cluster, asked.session, asked.uids))
+        return Asked(uids=tuple(found))
+
+    async def show_frozen(self, request: Request) -> Any:
+        """Both sides of a frozen cluster: what only the host has, and what only this server has."""
+        org, cluster = auth.caller(request).org, request.path_params["name"]
+
+        def read(rows: Rows) -> dict[str, Any]:
+            found = mailbox.frozen(rows, cluster)
+            if found is None:
+                return {"frozen": False}
+            ours = {each.uid: each.name for each in records.living(rows) if each.cluster == cluster}
+            return {
+                "frozen": True,
+                "why": found.why,
+                "since": rfc3339(found.at),
+                "onlyInCluster": sorted(set(found.runs) - ours.keys()),
+                "onlyHere": sorted(name for uid, name in ours.items() if uid not in found.runs),
+            }
+
+        return await self._store.of(org).read(read)
+
+    async def thaw_it(self, request: Request) -> Any:
+        """Go on with a frozen cluster."""
+        who, name = audit.who(request), request.path_params["name"]
+
+        def work(rows: Rows) -> bool:
+            done = mailbox.thaw(rows, name)
+            if done:
+                audit.note(rows, who, "thaw", f"clusters/{name}")
+            return done
+
+        if not await self._store.of(who.org).write(work):
+            raise ApiError(409, "it is not frozen")
+        self._news.set()
+        return {}
+
+    async def _who(self, request: Request) -> ClusterIdentity:
+        ip = request.client.host if request.client else ""
+        found = await self._identify(request.headers.get(TOKEN_HEADER, ""), ip)
+        if found is None:
+            raise ApiError(401, f"no valid cluster token: send it as the header {TOKEN_HEADER}")
+        if request.headers.get(PROTOCOL_HEADER, "") != str(PROTOCOL):
+            raise ApiError(400, f"this server speaks {PROTOCOL_HEADER} {PROTOCOL}; use a Dayfly that does, too")
+        return found
+
+    async def _ask(self, who: ClusterIdentity, work: Callable[[Rows], Any]) -> Any:
+        try:
+            found = await self._store.of(who.org).write(work)
+        except OverError as fault:
+            raise ApiError(409, str(fault), {SESSION_HEADER: str(fault.session)}) from None
+        except MailboxError as fault:
+            raise ApiError(fault.status, str(fault)) from None
+        if isinstance(found, Frozen):
+            raise ApiError(FROZEN_STATUS, f"frozen: {found.why}")
+        return found
+
+
+async def _body(request: Request, form: Any) -> Any:
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                raise ApiError(413, f"the body is longer than {MAX_BODY_BYTES} bytes", {"Connection": "close"})
+    except ClientDisconnect:
+        raise ApiError(400, "the connection ended before the body did") from None
+    try:
+        return msgspec.json.decode(bytes(body), type=form)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as fault:
+        raise ApiError(400, f"the body is not what is asked for: {fault}") from None

@@ -1,0 +1,119 @@
+"""The agent as the operator's process has it: the conversation, and what it means for the control plane's Sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from dayfly.execute.host_end import REMIND_S
+from dayfly.kube import errors
+from dayfly.kube.objects import NAMESPACES
+from dayfly.operator.agent import objects
+from dayfly.operator.agent.cursor import Cursor
+from dayfly.operator.agent.dial import Dial
+from dayfly.operator.agent.served import Admit, Served
+from dayfly.operator.agent.way import Way
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import SANDBOXES, RunObject, SandboxObject, is_served
+from dayfly.operator.status.sandbox_status import WaitingError
+from dayfly.plan.reasons import Reason
+from dayfly.spec.lifecycle import Target
+from dayfly.spec.mailbox import Opening
+from dayfly.spec.report import Report
+
+log = logging.getLogger(__name__)
+
+UNASKED = (
+    "its control plane is asked whether it is still wanted before anything of it starts, and cannot be asked now: {why}"
+)
+
+
+class Agent:
+    """Of one control plane.
+
+    Args:
+        cluster: Ours.
+        way: The connection to it.
+        bound: For each organisation the namespace where its Sandboxes live.
+        home: The operator's own namespace.
+        admit: Refuses what no executor can do.
+        seed: Makes pauses repeat.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        way: Way,
+        bound: Mapping[str, str],
+        home: str,
+        admit: Admit,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._bound = dict(bound)
+        self._uid = ""
+        self.served = Served(cluster, bound, admit)
+        self.dial = Dial(way, Cursor(cluster.client, home), self._opening, self.served.end, self.served.meet, seed=seed)
+
+    async def run(self) -> None:
+        """Talk to the control plane, until cancelled."""
+        while not self._uid:
+            try:
+                # Of all objects of a cluster this one is always there, and never made anew.
+                self._uid = (await self._cluster.client.get(NAMESPACES, "kube-system")).metadata.uid
+            except errors.ApiError as fault:
+                log.warning("which cluster this is cannot be read now: %s", fault)
+                await asyncio.sleep(REMIND_S)
+        reminding = asyncio.create_task(self.served.end.run())
+        try:
+            await self.dial.run()
+        finally:
+            reminding.cancel()
+            await asyncio.gather(reminding, return_exceptions=True)
+
+    def _opening(self) -> Opening:
+        return Opening(cluster_uid=self._uid, namespaces=self._bound, runs=tuple(self.served.living()))
+
+    # --- as Sandboxes as targets see it -------------------------------------------------------------------------------
+
+    async def permits(self, run: RunObject) -> bool | None:
+        """Whether the control plane says that the run's Sandbox is to live; None: it cannot be asked now.
+
+        An operator that stood still with an offer in its hands may have made this run long after another one has
+        carried the same sandbox to its end. Nothing of it has begun; now it is held by our finalizer, so whoever works
+        on sees it: from here on only its ledger decides.
+        """
+        offered, target = run.spec.offered, run.ledger.target
+        assert offered is not None, "asked of those that were offered"
+        living = await self.dial.living((offered.uid,))
+        if living is None:
+            return None
+        if offered.uid in living:
+            return True
+        log.warning("sandbox %s (%s) is not wanted any more: nothing of it begins", offered.name, offered.uid)
+        seen = await self._cluster.client.find(SANDBOXES, target.name, target.namespace)
+        if seen is not None and seen.metadata.uid == target.uid:
+            await objects.remove(self._cluster.client, seen)
+        return False
+
+    def heard(self, target: Target, report: Report) -> None:
+        """A Sandbox stands so."""
+        self.served.heard(target, report)
+
+    def why_waiting(self, seen: SandboxObject) -> WaitingError | None:
+        """Why one of its Sandboxes does not begin."""
+        if not is_served(seen.metadata) or self.dial.session is not None:
+            return None
+        return WaitingError(Reason.RESOURCES_PENDING, UNASKED.format(why=self.dial.trouble or "not connected yet"))
+
+    # --- figures ------------------------------------------------------------------------------------------------------
+
+    def figures(self) -> dict[str, Callable[[], float]]:
+        """For whoever watches over the operator."""
+        return {
+            "control_plane_connected": lambda: self.dial.session is not None,
+            "control_plane_refusals": lambda: self.dial.refusals,
+            "control_plane_frozen": lambda: self.dial.is_frozen,
+        }

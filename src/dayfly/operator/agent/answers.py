@@ -1,0 +1,91 @@
+"""What a control plane may ask of a run: its outputs, its history and its logs. What is sensitive stays here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from dayfly.execute.pod import names
+from dayfly.kube.client import Client
+from dayfly.kube.objects import SECRETS
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, RunObject
+from dayfly.operator.outputs.outputs import matching
+from dayfly.spec.kinds import StepLog
+from dayfly.spec.lifecycle import Event, unit_id
+from dayfly.spec.run import Result
+from dayfly.spec.wire import HistoryEntry, LogInfo, Value
+
+Kept = dict[tuple[str, int], bytes]
+
+
+async def values(cluster: Cluster, run: RunObject) -> tuple[Value, ...]:
+    """All recorded outputs. Of those that are sensitive it is said that they are there, and nothing is read."""
+    found: list[Value] = []
+    for pin in run.spec.documents:
+        document = cluster.documents.get(pin.name)
+        if document is None:
+            document = await cluster.client.find(DOCUMENTS, pin.name)
+        if document is None:
+            continue
+        for unit in (unit for event in Event for unit in document.spec.units(event)):
+            name = unit_id(document.spec.resource, unit.name)
+            told = run.ledger.unit(name).outputs
+            sensitive = {output.name for output in unit.outputs if output.sensitive}
+            secret = sorted(output for output, record in told.items() if record.sensitive or output in sensitive)
+            found += [Value(unit=name, output=output, value=b"", sensitive=True) for output in secret]
+            open_ = {output: record for output, record in told.items() if output not in secret}
+            for attempt in sorted({record.attempt for record in open_.values()}):
+                wanted = {output: record for output, record in open_.items() if record.attempt == attempt}
+                kept = await cluster.client.find(
+                    SECRETS, names.outputs_name(run.ledger.uid, name, attempt), names.namespace_of(unit)
+                )
+                there = matching((kept.data if kept else None) or {}, Result(outcome="succeeded", outputs=wanted))
+                found += [Value(unit=name, output=output, value=value) for output, value in (there or {}).items()]
+    return tuple(found)
+
+
+def history(run: RunObject) -> tuple[HistoryEntry, ...]:
+    """What the ledger still holds: of each step its latest attempt, and how the run came to its end."""
+    moves: list[tuple[int, str, int, str, str, str]] = [(run.ledger.born_at, "", 0, "Born", "", "")]
+    for name, record in run.ledger.units.items():
+        if record.claimed_at:
+            moves.append((record.claimed_at, name, record.attempt, "Claim", "", ""))
+        if record.ended_at:
+            said = record.reason or record.outcome
+            moves.append((record.ended_at, name, record.attempt, "Record", said, record.message))
+    for move, request in (("Close", run.ledger.closed), ("Abandon", run.ledger.abandon)):
+        if request is not None:
+            moves.append((request.at, "", 0, move, request.reason, request.message))
+    return tuple(
+        HistoryEntry(seq=seq, at=at, unit=unit, attempt=attempt, move=move, reason=reason, message=message)
+        for seq, (at, unit, attempt, move, reason, message) in enumerate(sorted(moves))
+    )
+
+
+async def logs(client: Client, run: RunObject) -> Kept:
+    """The ends of the logs that are kept beside the Sandbox, by unit and attempt."""
+    target = run.ledger.target
+    label = f"{names.RUN_LABEL}={run.metadata.name}"
+    found: Kept = {}
+    for bundle in (await client.list_all(STEP_LOGS, target.namespace, labels=label)).items:
+        if bundle.spec.sandbox.uid == target.uid:
+            found |= {(log.unit, log.attempt): _bytes(log) for log in bundle.spec.logs}
+    return found
+
+
+def infos(kept: Kept) -> tuple[LogInfo, ...]:
+    """Which there are. What is kept is whole, as far as it goes."""
+    return tuple(
+        LogInfo(unit=unit, attempt=attempt, size=len(data), sealed=True)
+        for (unit, attempt), data in sorted(kept.items())
+    )
+
+
+def _bytes(log: StepLog) -> bytes:
+    if log.encoding != "base64":
+        return log.text.encode()
+    try:
+        return base64.b64decode(log.text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""

@@ -1,0 +1,70 @@
+"""What was seen last of a control plane, in a Secret: the session, and the number and digest of its last message.
+
+It is written before what it speaks of is carried out. So a control plane that was restored is noticed also by an
+operator that has begun since; and what was seen and not carried out is owed anew, since a session begins then.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import NamedTuple
+
+from dayfly.execute.pod import names
+from dayfly.kube.client import Client
+from dayfly.kube.objects import SECRETS, AnnotatedMeta
+
+NAME = "dayfly-agent"
+
+
+class Seen(NamedTuple):
+    """The last that was seen."""
+
+    session: int = 0
+    number: int = 0
+    digest: str = ""
+
+
+class Cursor:
+    """In the operator's own namespace."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._meta: AnnotatedMeta | None = None
+        self.seen = Seen()
+
+    async def load(self) -> None:
+        """As it is now, by a quorum read.
+
+        Raises:
+            errors.ApiError: it cannot be read.
+        """
+        found = await self._client.find(SECRETS, NAME, self._namespace)
+        data = (found.data if found else None) or {}
+        number, session = (data.get(name, b"0").decode() for name in ("number", "session"))
+        self._meta = found.metadata if found else None
+        self.seen = Seen(_whole(session), _whole(number), data.get("digest", b"").decode(errors="replace"))
+
+    async def save(self, seen: Seen) -> None:
+        """Durable when it returns.
+
+        Raises:
+            errors.Conflict: another operator has noted something since it was loaded.
+            errors.ApiError: it may not be written.
+        """
+        if seen == self.seen:
+            return
+        data = {"session": str(seen.session), "number": str(seen.number), "digest": seen.digest}
+        coded = {name: base64.b64encode(text.encode()).decode() for name, text in data.items()}
+        if self._meta is None:
+            meta = {"name": NAME, "namespace": self._namespace}
+            body = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": f"{names.GROUP}/agent"}
+            made = await self._client.create(SECRETS, {**body, "data": coded}, self._namespace)
+        else:
+            very = {"uid": self._meta.uid, "resourceVersion": self._meta.resource_version}
+            made = await self._client.patch(SECRETS, {"metadata": very, "data": coded}, NAME, self._namespace)
+        self._meta, self.seen = made.metadata, seen
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 19 else 0

@@ -1,0 +1,320 @@
+"""The conversation with a control plane: one session after the other, as long as this operator is the one that works.
+
+Messages come with numbers and digests that make a chain; each is noted as seen (`cursor`) before it is carried out.
+What we say is numbered within a session, and sent again until it was heard. All that is lost is owed by somebody:
+orders by the control plane, what we say of runs by the next inventory. So nothing here is kept but the cursor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from dayfly import __version__
+from dayfly.kube import errors
+from dayfly.kube.running import first
+from dayfly.operator.agent.cursor import Cursor, Seen
+from dayfly.operator.agent.way import Answer, Way, WayError
+from dayfly.spec import wire
+from dayfly.spec.mailbox import (
+    FROZEN_STATUS,
+    MOST_MESSAGES,
+    SESSION_HEADER,
+    Asked,
+    Heard,
+    Letters,
+    Opening,
+    Said,
+    Sent,
+    Session,
+    chained,
+)
+
+WAIT_S = 25
+PATIENCE_S = 40.0
+LONGEST_PAUSE_S = 60.0
+# What was not heard: beyond so much all of it is dropped, and the control plane asks for an inventory.
+MOST_UNHEARD, MOST_UNHEARD_BYTES = 20_000, 32 << 20
+MOST_BYTES = 1 << 20
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+log = logging.getLogger(__name__)
+
+
+class End(Protocol):
+    """Who carries out what comes, and says what we say (`execute.host_end`)."""
+
+    def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None: ...
+
+    def send(self, message: wire.AnyToHost | wire.Unreadable) -> None: ...
+
+
+class TroubleError(Exception):
+    """The control plane cannot be used now."""
+
+
+class RefusedError(TroubleError):
+    """It does not let us in."""
+
+
+class FrozenError(TroubleError):
+    """It waits for a human."""
+
+
+class OverError(TroubleError):
+    """Another session has begun; `session` is the one there is."""
+
+    def __init__(self, session: int) -> None:
+        super().__init__(f"session {session} is the one there is")
+        self.session = session
+
+
+class Dial:
+    """One for each operator and control plane.
+
+    Args:
+        way: The connection.
+        cursor: What was seen last.
+        opening: What is said of this cluster at the beginning of each session.
+        end: Who carries out what comes.
+        meet: Told of each session before anything comes of it.
+        seed: Makes pauses repeat.
+    """
+
+    def __init__(
+        self,
+        way: Way,
+        cursor: Cursor,
+        opening: Callable[[], Opening],
+        end: End,
+        meet: Callable[[Session], None],
+        *,
+        seed: int | None = None,
+    ) -> None:
+        self._way = way
+        self._cursor = cursor
+        self._opening = opening
+        self._end = end
+        self._meet = meet
+        self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
+        self.session: Session | None = None
+        self.refusals = 0
+        self.trouble = ""
+        """Why there is no session; empty while there is one."""
+        self.is_frozen = False
+        self._unheard: deque[str] = deque()
+        self._unheard_bytes = 0
+        # Of the first that was not heard.
+        self._first = 1
+        self._says = asyncio.Event()
+
+    async def run(self) -> None:
+        """Talk, until cancelled."""
+        failures = 0
+        try:
+            while True:
+                try:
+                    await self._open()
+                    failures = 0
+                    await first(self._listen(), self._speak())
+                except OverError as fault:
+                    self._close(str(fault), said=False)
+                except TroubleError as fault:
+                    self._close(str(fault))
+                    self.refusals += isinstance(fault, RefusedError)
+                    self.is_frozen = isinstance(fault, FrozenError)
+                except (WayError, errors.ApiError) as fault:
+                    self._close(f"it cannot be reached: {fault}")
+                failures += 1
+                await self._pause(failures)
+        finally:
+            self._close("this operator does not lead any more", said=False)
+
+    async def living(self, uids: tuple[str, ...]) -> frozenset[str] | None:
+        """Those of the sandboxes that are to live; None if the control plane cannot be asked now."""
+        session = self.session
+        if session is None:
+            return None
+        body = msgspec.json.encode(Asked(session=session.session, uids=uids))
+        try:
+            found = frozenset((await self._ask("POST", "births", Asked, body=body)).uids)
+        except (TroubleError, WayError):
+            return None
+        return found if found <= set(uids) else None
+
+    # --- a session ----------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        await self._cursor.load()
+        seen = self._cursor.seen
+        asks = msgspec.structs.replace(
+            self._opening(), previous=seen.session, number=seen.number, digest=seen.digest, version=__version__
+        )
+        try:
+            found = await self._ask("POST", "session", Session, body=msgspec.json.encode(asks))
+        except OverError as fault:
+            if fault.session < seen.session:
+                raise
+            # Ours was the one before, or its beginning was never heard: now we know of it.
+            asks = msgspec.structs.replace(asks, previous=fault.session)
+            found = await self._ask("POST", "session", Session, body=msgspec.json.encode(asks))
+        if found.check != found.checked() or found.session != asks.previous + 1:
+            raise WayError("its answer was altered on its way")
+        await self._cursor.save(Seen(found.session, found.number, found.digest))
+        self._forget()
+        self.session, self.is_frozen = found, False
+        if self.trouble:
+            log.info("the control plane is reached again")
+        else:
+            log.info("connected to the control plane as cluster %s of %s", found.cluster, found.org)
+        self.trouble = ""
+        self._meet(found)
+        # The first thing that is said: whoever hears it says hello.
+        self._end.attach(self._hear)
+
+    def _close(self, why: str, *, said: bool = True) -> None:
+        self.session = None
+        if said and why != self.trouble:
+            log.warning("the control plane: %s. What was received goes on; it is tried again", why)
+        if said:
+            self.trouble = why
+
+    def _forget(self) -> None:
+        self._unheard.clear()
+        self._unheard_bytes, self._first = 0, 1
+
+    async def _listen(self) -> None:
+        """Have carried out what comes."""
+        failures = 0
+        while True:
+            session, seen = self._now(), self._cursor.seen
+            query = {
+                "session": str(session.session),
+                "after": str(seen.number),
+                "digest": seen.digest,
+                "wait": str(WAIT_S),
+            }
+            try:
+                found = (await self._ask("GET", "messages", Letters, query)).messages
+                last = _follows(seen, found)
+                if last != seen:
+                    await self._cursor.save(last)
+            except (errors.Conflict, errors.OutcomeUnknown) as fault:
+                raise OverError(0) from fault  # another operator listens, or what is noted is not known
+            except (WayError, errors.ApiError) as fault:
+                failures += 1
+                log.debug("nothing was received: %s", fault)
+                await self._pause(failures)
+                continue
+            failures = 0
+            for message in found:
+                self._carry_out(message)
+
+    def _carry_out(self, message: Sent) -> None:
+        try:
+            self._end.send(wire.read_to_host(message.body.encode()))
+        except msgspec.DecodeError as fault:
+            log.warning("message %d of the control plane says nothing: %s", message.number, fault)
+
+    def _hear(self, message: wire.AnyToControl) -> None:
+        """Something is to be said."""
+        if self.session is None:
+            return
+        text = wire.encode(message).decode()
+        if len(self._unheard) >= MOST_UNHEARD or self._unheard_bytes > MOST_UNHEARD_BYTES:
+            log.warning("%d messages were not heard: everything is said anew in another session", len(self._unheard))
+            self._forget()
+            self.session = None
+            self._says.set()
+            return
+        self._unheard.append(text)
+        self._unheard_bytes += len(text)
+        self._says.set()
+
+    async def _speak(self) -> None:
+        """Say it, and again until it was heard."""
+        failures = 0
+        while True:
+            await self._says.wait()
+            session, batch, size = self._now(), list[str](), 0
+            for text in self._unheard:
+                size += len(text)
+                if batch and (len(batch) == MOST_MESSAGES or size > MOST_BYTES):
+                    break
+                batch.append(text)
+            if not batch:
+                self._says.clear()
+                continue
+            body = msgspec.json.encode(Said(session=session.session, first=self._first, messages=batch))
+            try:
+                heard = (await self._ask("POST", "messages", Heard, body=body)).heard
+            except WayError as fault:
+                failures += 1
+                log.debug("nothing was heard: %s", fault)
+                await self._pause(failures)
+                continue
+            failures = 0
+            self._is_heard(heard)
+
+    def _is_heard(self, heard: int) -> None:
+        if not self._first - 1 <= heard < self._first + len(self._unheard):
+            raise TroubleError(f"it has heard {heard} messages, which cannot be")
+        while self._first <= heard:
+            self._unheard_bytes -= len(self._unheard.popleft())
+            self._first += 1
+
+    def _now(self) -> Session:
+        if self.session is None:
+            raise OverError(0)
+        return self.session
+
+    async def _ask(
+        self, method: str, path: str, form: type[T], query: dict[str, str] | None = None, body: bytes = b""
+    ) -> T:
+        answer = await self._way.ask(method, path, query, body, seconds=PATIENCE_S)
+        if answer.status == 200:
+            try:
+                return msgspec.json.decode(answer.body, type=form)
+            except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+                raise WayError(f"its answer means nothing: {fault}") from fault
+        said = _text(answer)
+        match answer.status:
+            case 401 | 403 | 400:
+                raise RefusedError(said)
+            case 409 if SESSION_HEADER.lower() in answer.headers:
+                there = answer.headers[SESSION_HEADER.lower()]
+                raise OverError(int(there) if there.isdecimal() else 0)
+            case status if status == FROZEN_STATUS:
+                raise FrozenError(said)
+        raise WayError(f"it answers {answer.status}: {said}")
+
+    async def _pause(self, failures: int) -> None:
+        longest = min(LONGEST_PAUSE_S, 2.0 ** min(failures - 1, 6))
+        await asyncio.sleep(longest * (0.5 + self._random.random() / 2))
+
+
+def _follows(seen: Seen, found: tuple[Sent, ...]) -> Seen:
+    """Where the chain ends with these messages."""
+    for message in found:
+        digest = chained(seen.digest, message.number, message.at, message.body)
+        if message.number != seen.number + 1 or digest != message.digest:
+            raise WayError(f"message {message.number} does not follow number {seen.number}: it was altered on its way")
+        seen = Seen(seen.session, message.number, digest)
+    return seen
+
+
+def _text(answer: Answer) -> str:
+    """What a refusal says; whatever it is, one short line."""
+    try:
+        said: Any = msgspec.json.decode(answer.body)
+        text = str(said["error"])
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+        text = f"status {answer.status}"
+    return "".join(char for char in text if char.isprintable())[:300]

@@ -1,0 +1,67 @@
+"""The host's end of the link, where most of what is asked for lies in the cluster, which is asked in turn."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from dayfly.execute.host_end import Host, HostEnd
+from dayfly.kube import errors
+from dayfly.operator.agent import answers
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.spec import wire
+from dayfly.spec.wire import Verdict
+
+MOST_LOG_BYTES = 1 << 20
+
+log = logging.getLogger(__name__)
+
+
+class ServedEnd(HostEnd):
+    """`run` finds the run of a sandbox."""
+
+    def __init__(self, host: Host, cluster: Cluster, run: Callable[[str], RunObject | None]) -> None:
+        super().__init__(host)
+        self._cluster = cluster
+        self._run = run
+
+    def answer(self, question: wire.Question) -> None:
+        if isinstance(question, wire.AskAdmit | wire.AskStanding):
+            super().answer(question)
+        else:
+            self.begin(self._ask(question))
+
+    async def _ask(self, question: wire.Question) -> None:
+        try:
+            found = await self._find_out(question)
+        except errors.ApiError as fault:
+            self.reply(question, Verdict.UNAVAILABLE, str(fault))
+        except Exception:
+            log.exception("%s failed", type(question).__name__)
+            self.reply(question, Verdict.FAILED, "the operator's log has the details")
+        else:
+            self.say(found)
+
+    async def _find_out(self, question: wire.Question) -> wire.Answer:
+        session, number = question.session, question.number
+        assert not isinstance(question, wire.AskAdmit | wire.AskStanding), "answered at once"
+        run = self._run(question.uid)
+        match question:
+            case wire.AskValues():
+                found = await answers.values(self._cluster, run) if run is not None else ()
+                return wire.Values(session=session, number=number, values=found)
+            case wire.AskHistory():
+                entries = answers.history(run) if run is not None else ()
+                return wire.History(session=session, number=number, entries=entries)
+        kept = await answers.logs(self._cluster.client, run) if run is not None else {}
+        infos = answers.infos(kept)
+        if isinstance(question, wire.AskLogs):
+            return wire.Logs(session=session, number=number, logs=infos)
+        there = [info for info in infos if info.unit == question.unit and question.attempt in (0, info.attempt)]
+        if not there:
+            return wire.LogBytes(session=session, number=number, logs=infos)
+        info = there[-1]
+        end = question.offset + min(question.limit, MOST_LOG_BYTES)
+        data = kept[info.unit, info.attempt][question.offset : end]
+        return wire.LogBytes(session=session, number=number, info=info, data=data)

@@ -1,0 +1,109 @@
+"""Sandboxes of a control plane as objects of this cluster: named from their UID there, and marked as its own.
+
+Such an object goes only once the control plane has noted its end: until then our finalizer `dayfly.dev/served` keeps
+it, so that under its name, and with it under its UID, nothing is begun anew. It holds no wish: what is to be done came
+with the offer and is sealed. So nobody can change anything by editing it, and deleting it is a stop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any
+
+import msgspec
+
+from dayfly.execute.pod import names
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import Key
+from dayfly.operator.cluster.caches import finalized
+from dayfly.operator.cluster.objects import (
+    SANDBOXES,
+    SERVED_END_ANNOTATION,
+    SERVED_FINALIZER,
+    SERVED_FOR_ANNOTATION,
+    SERVED_KEY_ANNOTATION,
+    SERVED_LABEL,
+    SERVED_NAME_ANNOTATION,
+    TARGET_FINALIZER,
+    SandboxObject,
+)
+from dayfly.plan.actions import Decision
+from dayfly.plan.sealed import seal
+from dayfly.plan.status import describe
+from dayfly.plan.world import World
+from dayfly.spec.lifecycle import Target
+from dayfly.spec.report import Report
+from dayfly.spec.run import Phase, Run, decode
+from dayfly.spec.wire import Offer, RefusedError
+
+UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NOBODY = Target(kind="Sandbox", name="", uid="")
+
+
+def name_of(uid: str) -> str:
+    """Its name here, whatever it is called there: of one that was never offered nothing else is known.
+
+    Raises:
+        RefusedError: that is no UID.
+    """
+    if not UID.fullmatch(uid):
+        raise RefusedError(f"{uid[:60]!r} is not a UID")
+    return names.derived("s", "", "served", uid)
+
+
+def body(key: Key, uid: str, org: str, cluster: str, offer: Offer | None) -> dict[str, Any]:
+    """The object for a sandbox; without an offer it is there to be deleted."""
+    notes = {SERVED_FOR_ANNOTATION: org}
+    if offer is not None:
+        notes |= {SERVED_NAME_ANNOTATION: offer.name, SERVED_KEY_ANNOTATION: offer.routing_key}
+    return {
+        "apiVersion": SANDBOXES.api_version,
+        "kind": SANDBOXES.kind,
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": {SERVED_LABEL: uid},
+            "annotations": notes,
+            "finalizers": [SERVED_FINALIZER],
+        },
+        "spec": {"cluster": cluster},
+    }
+
+
+async def bar(client: Client, seen: dict[str, Any]) -> None:
+    """Make the object and delete it at once: nothing can be begun under its name, until the end is noted."""
+    meta = seen["metadata"]
+    try:
+        made = await client.create(SANDBOXES.read_as(SandboxObject), seen, meta["namespace"])
+    except errors.AlreadyExists:
+        made = await client.get(SANDBOXES, meta["name"], meta["namespace"])
+    if not made.metadata.deletion_timestamp:
+        await remove(client, made)
+
+
+async def remove(client: Client, seen: SandboxObject) -> None:
+    """Have that very object deleted; it stays as long as finalizers hold it."""
+    meta = seen.metadata
+    with contextlib.suppress(errors.NotFound, errors.Conflict):
+        await client.delete(SANDBOXES, meta.name, meta.namespace, uid=meta.uid)
+
+
+def has_ended(seen: SandboxObject, *, run: bool) -> bool:
+    """Whether it is over: its run has said so, or it was deleted before it had one. `run`: whether there is one now."""
+    meta = seen.metadata
+    if SERVED_END_ANNOTATION in (meta.annotations or {}):
+        return True
+    return bool(meta.deletion_timestamp) and not finalized(meta, TARGET_FINALIZER) and not run
+
+
+def last_word(seen: SandboxObject, uid: str) -> Report:
+    """What is left to say of one that is over."""
+    text = (seen.metadata.annotations or {}).get(SERVED_END_ANNOTATION, "")
+    try:
+        last = decode(text.encode())
+    except msgspec.DecodeError:
+        last = Run(uid=uid, target=_NOBODY, plan="", phase=Phase.CLEANED)
+    last = msgspec.structs.replace(last, uid=uid)
+    return describe(seal(()), World(run=last), Decision(), last.ended_at)

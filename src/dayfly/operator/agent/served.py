@@ -1,0 +1,425 @@
+"""This cluster as a host of a control plane: what is offered and ordered becomes objects, and the turns do the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import msgspec
+
+from dayfly.execute.pod import names, trial
+from dayfly.kube import errors
+from dayfly.kube.cache import Change
+from dayfly.kube.objects import Key
+from dayfly.operator.agent import objects
+from dayfly.operator.agent.end import ServedEnd
+from dayfly.operator.cluster import births
+from dayfly.operator.cluster.caches import Cluster, finalized
+from dayfly.operator.cluster.objects import (
+    ABANDON_ANNOTATION,
+    FORGET_ANNOTATION,
+    RETRY_ANNOTATION,
+    SANDBOXES,
+    SERVED_FINALIZER,
+    TARGET_FINALIZER,
+    RunObject,
+    SandboxObject,
+    is_served,
+    retries,
+)
+from dayfly.plan.actions import Decision
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import seal
+from dayfly.plan.status import describe
+from dayfly.plan.world import World
+from dayfly.spec import wire
+from dayfly.spec.kinds import Offered, RunSpec
+from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Event, Lifecycle, Target, Unit
+from dayfly.spec.mailbox import Session
+from dayfly.spec.report import Report
+from dayfly.spec.run import Phase, Request
+from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
+from dayfly.spec.workload import Workload
+
+log = logging.getLogger(__name__)
+
+VERSIONS_IN_A_SESSION = 1_000_000
+LOST = (
+    "its ledger is gone, so nobody knows what has run: nothing is started or cleaned up. Restore the Run from a "
+    "backup, or give the cleanup up with dayfly abandon"
+)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
+_Method = Callable[Concatenate["Served", P], Coroutine[Any, Any, T]]
+
+
+def _unless_troubled(method: _Method[P, T]) -> _Method[P, T]:
+    """The cluster may fail us: nothing is known to be done then, and it is ordered again."""
+
+    @functools.wraps(method)
+    async def tried(self: Served, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await method(self, *args, **kwargs)
+        except errors.Forbidden as fault:
+            if fault.namespace_ending:
+                raise HostUnavailableError(str(fault)) from fault
+            raise HostUnavailableError(
+                f"{fault}: whoever administers the cluster can say kubectl create rolebinding dayfly-agent -n "
+                f"{self.namespace} --clusterrole dayfly-agent --serviceaccount dayfly-system:dayfly-operator"
+            ) from fault
+        except errors.ApiError as fault:
+            raise HostUnavailableError(str(fault)) from fault
+
+    return tried
+
+
+class Served:
+    """`execute.host_end.Host` over the objects of one organisation, in the namespace that is bound to it."""
+
+    wants_baselines = False
+
+    def __init__(self, cluster: Cluster, bound: Mapping[str, str], admit: Admit) -> None:
+        """`bound` says for each organisation where its Sandboxes live; `admit` refuses what no executor can do."""
+        self._cluster = cluster
+        self._client = cluster.client
+        self._bound = bound
+        self._admit = admit
+        self.org = self.cluster_name = ""
+        self.session = 0
+        self._first = 0
+        self._versions: dict[str, int] = {}
+        self._reports: dict[str, Report] = {}
+        self._keys: dict[str, Key] = {}
+        self._over: set[str] = set()
+        self.end = ServedEnd(self, cluster, self.seen_run)
+        cluster.sandboxes.listen(self._heard)
+        cluster.runs.listen(self._run_heard)
+
+    def meet(self, session: Session) -> None:
+        """The control plane knows us by these names."""
+        self.org, self.cluster_name, self.session = session.org, session.cluster, session.session
+        # Numbers of reports rise over restarts: the session does.
+        self._first = self._first or self.session * VERSIONS_IN_A_SESSION
+
+    @property
+    def namespace(self) -> str:
+        """Where the organisation's Sandboxes live; empty if its administrator has not said so."""
+        return self._bound.get(self.org, "")
+
+    # --- what a link asks (`execute.host_end.Host`) -------------------------------------------------------------------
+
+    def begin_session(self) -> int:
+        return self.session
+
+    def living(self) -> Iterable[str]:
+        return [uid for uid in self._keys if (seen := self._seen(uid)) is not None and not self._is_over(seen)]
+
+    def unacknowledged(self) -> Iterable[str]:
+        return [uid for uid in self._keys if (seen := self._seen(uid)) is not None and self._is_over(seen)]
+
+    def version(self, uid: str) -> int:
+        return self._versions.get(uid, self._first)
+
+    def has_ended(self, uid: str) -> bool:
+        seen = self._seen(uid)
+        return seen is not None and self._is_over(seen)
+
+    def standing(self, uid: str) -> wire.Standing | None:
+        seen = self._seen(uid)
+        if seen is None:
+            return None
+        run = self._run(seen)
+        if objects.has_ended(seen, run=run is not None):
+            report = objects.last_word(seen, uid)
+        elif run is None and finalized(seen.metadata, TARGET_FINALIZER):
+            report = _frozen(uid)
+        elif run is not None and uid not in self._reports:
+            # Of whatever was there before us, and had no turn yet.
+            report = describe(seal(()), World(run=run.ledger), Decision(), self._cluster.now())
+            report = msgspec.structs.replace(report, ready=False, reason=Reason.RESOURCES_PENDING)
+        elif uid in self._reports:
+            report = self._reports[uid]
+        else:
+            return None
+        return wire.Standing(uid=uid, seq=self.version(uid), report=msgspec.structs.replace(report, uid=uid))
+
+    def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
+        if not self.namespace:
+            raise RefusedError(
+                f"no namespace of the cluster {self.cluster_name} is bound to the organisation {self.org}: its "
+                f"administrator can have the operator begin with --agent-namespace {self.org}=NAMESPACE"
+            )
+        if not documents or sum(len(each.units(event)) for each in documents for event in Event) > MAX_UNITS_PER_RUN:
+            raise RefusedError(f"a run has documents, and at most {MAX_UNITS_PER_RUN} units")
+        if any(document.target.kind != SANDBOXES.kind for document in documents):
+            raise RefusedError("its operator carries out sandboxes alone, and no route groups")
+        for document in documents:
+            # What this cluster grants, it grants to an organisation's plugins by its name: nobody takes another one's.
+            if not document.origin.inline and document.origin.publisher != self.org:
+                raise RefusedError(f"the plugin {document.origin.name} is not one of {self.org}")
+        self._admit(documents, forks)
+        for document in documents:
+            if found := trial.objections(document):
+                raise RefusedError(found[0])
+
+    async def baseline(self, workload: Workload) -> None:
+        """Forks derive from what the cluster has."""
+
+    @_unless_troubled
+    async def offer(self, offer: wire.Offer) -> Verdict:
+        seen = await self._find(offer.uid)
+        if seen is None:
+            if not offer.birth:
+                return Verdict.UNKNOWN
+            key = self._key(offer.uid)
+            wanted = objects.body(key, offer.uid, self.org, self.cluster_name, offer)
+            with contextlib.suppress(errors.AlreadyExists, errors.OutcomeUnknown):
+                await self._client.create(SANDBOXES, wanted, key.namespace)
+            seen = await self._find(offer.uid)
+            if seen is None:
+                raise HostUnavailableError("its Sandbox is gone again")
+        run = await self._fresh(seen)
+        if objects.has_ended(seen, run=run is not None):
+            return self._ends(offer.uid)
+        if run is not None:
+            await self._revise(run, offer)
+        elif finalized(seen.metadata, TARGET_FINALIZER) or not offer.birth:
+            return Verdict.UNKNOWN
+        else:
+            run = await self._seal(seen, offer)
+        self._keys.setdefault(offer.uid, Key.of(seen))
+        self._cluster.queue.add(run.metadata.name)
+        return Verdict.TAKEN
+
+    @_unless_troubled
+    async def stop(self, uid: str, request: Request, *, known: bool) -> Verdict:
+        seen = await self._find(uid)
+        if seen is None:
+            return Verdict.UNKNOWN if known else await self._bar(uid)
+        run = await self._fresh(seen)
+        if run is None:
+            return await self._drop(seen, uid)
+        if objects.has_ended(seen, run=True):
+            return self._ends(uid)
+        await self._change(run, lambda offered: msgspec.structs.replace(offered, stop=offered.stop or request))
+        return Verdict.TAKEN
+
+    @_unless_troubled
+    async def abandon(self, uid: str, request: Request) -> Verdict:
+        seen = await self._find(uid)
+        if seen is None:
+            return await self._bar(uid)
+        run = await self._fresh(seen)
+        if objects.has_ended(seen, run=run is not None):
+            return self._ends(uid)
+        by = f" (by {request.by})" if request.by else ""
+        meta = seen.metadata
+        if ABANDON_ANNOTATION not in (meta.annotations or {}):
+            await self._annotate(seen, {ABANDON_ANNOTATION: f"{request.message or request.reason}{by}"})
+        await objects.remove(self._client, seen)
+        self._cluster.wishes.add(Key.of(seen))
+        self._cluster.queue.add(names.run_name(meta.name, meta.uid))
+        return Verdict.TAKEN
+
+    @_unless_troubled
+    async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> Verdict:  # noqa: ARG002 - said nowhere yet
+        seen = await self._find(uid)
+        if seen is None or await self._fresh(seen) is None:
+            return Verdict.UNKNOWN
+        known = retries((seen.metadata.annotations or {}).get(RETRY_ANNOTATION, ""))
+        newest = {unit: max(attempts.get(unit, 0), known.get(unit, 0)) for unit in {*attempts, *known}}
+        note = " ".join(f"{unit}={attempt}" for unit, attempt in sorted(newest.items()))
+        await self._annotate(seen, {RETRY_ANNOTATION: note})
+        return Verdict.TAKEN
+
+    @_unless_troubled
+    async def lease(self, uid: str, until: int) -> Verdict:
+        seen = await self._find(uid)
+        run = await self._fresh(seen) if seen is not None else None
+        if seen is None or run is None:
+            return Verdict.UNKNOWN
+        if objects.has_ended(seen, run=True):
+            return self._ends(uid)
+        if run.ledger.closed is not None:
+            return Verdict.CLOSED
+        await self._change(run, lambda offered: msgspec.structs.replace(offered, lease_until=until))
+        return Verdict.TAKEN
+
+    @_unless_troubled
+    async def acknowledge(self, uids: tuple[str, ...]) -> None:
+        # From here on a birth that was sent before cannot be told from one of these.
+        self.end.forgets()
+        for uid in uids:
+            seen = await self._find(uid)
+            if seen is not None and objects.has_ended(seen, run=await self._fresh(seen) is not None):
+                await self._let_go(seen)
+
+    def values(self, uid: str) -> tuple[wire.Value, ...]:
+        raise NotImplementedError(uid)  # the cluster is asked: see `end`
+
+    def history(self, uid: str) -> tuple[wire.HistoryEntry, ...]:
+        raise NotImplementedError(uid)
+
+    def logs(self, uid: str) -> tuple[wire.LogInfo, ...]:
+        raise NotImplementedError(uid)
+
+    def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
+        raise NotImplementedError(uid)
+
+    def seen_run(self, uid: str) -> RunObject | None:
+        """The run of a sandbox, as far as the caches know."""
+        seen = self._seen(uid)
+        return self._run(seen) if seen is not None else None
+
+    # --- what the operator tells --------------------------------------------------------------------------------------
+
+    def heard(self, target: Target, report: Report) -> None:
+        """A Sandbox stands so."""
+        seen = self._cluster.sandboxes.get(target.name, target.namespace)
+        if seen is None or seen.metadata.uid != target.uid or not (uid := is_served(seen.metadata)):
+            return
+        before = self._reports.get(uid)
+        self._reports[uid] = report
+        if before is None or msgspec.structs.replace(report, born_at=before.born_at) != before:
+            self._versions[uid] = self.version(uid) + 1
+            self.end.changed(uid)
+
+    def _heard(self, change: Change[SandboxObject]) -> None:
+        if change.new is not None and (uid := is_served(change.new.metadata)):
+            self._keys[uid] = change.key
+            self._may_be_over(change.new, uid)
+        elif change.new is None and change.old is not None and (uid := is_served(change.old.metadata)):
+            for known in (self._keys, self._versions, self._reports):
+                known.pop(uid, None)
+            self._over.discard(uid)
+
+    def _run_heard(self, change: Change[RunObject]) -> None:
+        if change.new is None and change.old is not None and (offered := change.old.spec.offered) is not None:
+            seen = self._seen(offered.uid)
+            if seen is not None:
+                self._may_be_over(seen, offered.uid)
+
+    def _may_be_over(self, seen: SandboxObject, uid: str) -> None:
+        if not self._is_over(seen):
+            return
+        if FORGET_ANNOTATION in (seen.metadata.annotations or {}):
+            self.end.begin(self._let_go(seen))
+        elif uid not in self._over:
+            self._ends(uid)
+
+    async def _let_go(self, seen: SandboxObject) -> None:
+        """Nobody is there any more who would note its end."""
+        try:
+            await objects.remove(self._client, seen)
+            await self._cluster.drop_finalizer(SANDBOXES, seen.metadata, SERVED_FINALIZER)
+        except errors.ApiError as fault:
+            log.warning("sandbox %s is not let go: %s", Key.of(seen), fault)
+
+    def _ends(self, uid: str) -> Verdict:
+        if uid not in self._over:
+            self._over.add(uid)
+            self._versions[uid] = self.version(uid) + 1
+            self.end.ended(uid)
+        return Verdict.OVER
+
+    # --- objects ------------------------------------------------------------------------------------------------------
+
+    def _key(self, uid: str) -> Key:
+        if not self.namespace:
+            raise HostUnavailableError(f"no namespace is bound to the organisation {self.org}")
+        return Key(self.namespace, objects.name_of(uid))
+
+    def _seen(self, uid: str) -> SandboxObject | None:
+        key = self._keys.get(uid)
+        return self._cluster.sandboxes.get(key.name, key.namespace) if key is not None else None
+
+    def _run(self, seen: SandboxObject) -> RunObject | None:
+        return self._cluster.ledger.get(names.run_name(seen.metadata.name, seen.metadata.uid))
+
+    def _is_over(self, seen: SandboxObject) -> bool:
+        return objects.has_ended(seen, run=self._run(seen) is not None)
+
+    async def _find(self, uid: str) -> SandboxObject | None:
+        """By a quorum read; one of another's making is in the way."""
+        key = self._key(uid)
+        seen = await self._client.find(SANDBOXES, key.name, key.namespace)
+        if seen is not None and is_served(seen.metadata) != uid:
+            raise RefusedError(f"Sandbox {key} is there already, and is not the control plane's; delete it")
+        return seen
+
+    async def _fresh(self, seen: SandboxObject) -> RunObject | None:
+        """Its run by a quorum read, after the Sandbox was read: the finalizer there goes before the run does."""
+        return await self._cluster.ledger.fresh(names.run_name(seen.metadata.name, seen.metadata.uid))
+
+    async def _seal(self, seen: SandboxObject, offer: wire.Offer) -> RunObject:
+        """Whatever the control plane calls it: here the target of its run is that very object."""
+        meta = seen.metadata
+        target = Target(
+            api_version=SANDBOXES.api_version,
+            kind=SANDBOXES.kind,
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+        )
+        documents = tuple(msgspec.structs.replace(each, target=target) for each in offer.documents)
+        offered = Offered(
+            uid=offer.uid,
+            org=self.org,
+            name=offer.name,
+            generation=offer.generation,
+            expires_at=offer.expires_at,
+            lease_until=offer.lease_until,
+        )
+        return await births.seal(self._cluster, meta, documents, RunSpec(forks=offer.forks, offered=offered))
+
+    async def _revise(self, run: RunObject, offer: wire.Offer) -> None:
+        offered = run.spec.offered
+        if offered is None or offer.generation < offered.generation or run.ledger.closed is not None:
+            return
+        newest = msgspec.structs.replace(offered, generation=offer.generation, expires_at=offer.expires_at)
+        spec = msgspec.structs.replace(run.spec, forks=offer.forks, offered=newest)
+        await self._write(run, spec)
+
+    async def _change(self, run: RunObject, change: Callable[[Offered], Offered]) -> None:
+        if run.spec.offered is not None:
+            await self._write(run, msgspec.structs.replace(run.spec, offered=change(run.spec.offered)))
+
+    async def _write(self, run: RunObject, spec: RunSpec) -> None:
+        if spec != run.spec and not await self._cluster.ledger.replace(run, msgspec.structs.replace(run, spec=spec)):
+            raise HostUnavailableError("its ledger has changed meanwhile")
+        self._cluster.queue.add(run.metadata.name)
+
+    async def _bar(self, uid: str) -> Verdict:
+        key = self._key(uid)
+        await objects.bar(self._client, objects.body(key, uid, self.org, self.cluster_name, None))
+        self._keys.setdefault(uid, key)
+        return self._ends(uid)
+
+    async def _drop(self, seen: SandboxObject, uid: str) -> Verdict:
+        """It has no run: nothing of it has begun, or nobody knows what has."""
+        if finalized(seen.metadata, TARGET_FINALIZER):
+            return Verdict.UNKNOWN
+        await objects.remove(self._client, seen)
+        return self._ends(uid)
+
+    async def _annotate(self, seen: SandboxObject, notes: dict[str, str]) -> None:
+        patch: dict[str, Any] = {"metadata": {"uid": seen.metadata.uid, "annotations": notes}}
+        await self._client.patch(SANDBOXES.metadata_only(), patch, seen.metadata.name, seen.metadata.namespace)
+
+
+def _frozen(uid: str) -> Report:
+    return Report(
+        uid=uid,
+        phase=Phase.OPEN,
+        ready=False,
+        reason=Reason.LEDGER_LOST,
+        message=LOST,
+        done=0,
+        total=0,
+        units=(),
+    )

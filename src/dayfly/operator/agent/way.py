@@ -1,0 +1,100 @@
+"""The connection to a control plane: requests that we make, over TLS that is checked, with the token of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import ssl
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from dayfly.spec.mailbox import PROTOCOL_HEADER, TOKEN_HEADER
+from dayfly.spec.wire import PROTOCOL
+
+MOST_BYTES = 16 << 20
+
+
+class WayError(Exception):
+    """No whole answer came; what was sent may have arrived."""
+
+
+class Answer(NamedTuple):
+    """Status, headers in lower case, body."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Way(Protocol):
+    """How requests reach a control plane."""
+
+    async def ask(
+        self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
+    ) -> Answer:
+        """One request below `/api/v2/agent/`.
+
+        Raises:
+            WayError: no answer.
+        """
+
+    async def close(self) -> None:
+        """Use it no more."""
+
+
+class HttpWay:
+    """aiohttp. It follows no redirect: the token is for the server that it was given for."""
+
+    def __init__(self, url: str, token: str, authority: str = "") -> None:
+        """`authority` is a file with the certificates to trust, rather than the machine's.
+
+        Raises:
+            ValueError: an address that is none, or over which the token would travel in clear.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query:
+            raise ValueError(f"{url!r} is no address of a control plane; write https://HOST")
+        if parts.scheme == "http" and not _is_here(parts.hostname):
+            raise ValueError("the cluster's token would travel in clear; use https://")
+        self._base = f"{url.rstrip('/')}/api/v2/agent/"
+        tls = ssl.create_default_context(cafile=authority or None)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=8, ttl_dns_cache=60, ssl=tls),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10.0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": "dayfly-operator", TOKEN_HEADER: token, PROTOCOL_HEADER: str(PROTOCOL)},
+            trust_env=True,
+        )
+
+    async def ask(
+        self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
+    ) -> Answer:
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                self._session.request(
+                    method, self._base + path, params=query, data=body or None, allow_redirects=False
+                ) as response,
+            ):
+                found = await response.content.read(MOST_BYTES + 1)
+                while len(found) <= MOST_BYTES and (more := await response.content.read(MOST_BYTES)):
+                    found += more
+                if len(found) > MOST_BYTES:
+                    raise WayError("the answer is too long")
+                return Answer(response.status, {key.lower(): text for key, text in response.headers.items()}, found)
+        except (aiohttp.ClientError, OSError, TimeoutError) as fault:
+            raise WayError(f"{type(fault).__name__}: {fault}") from fault
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,224 @@
+"""What hosts dial: whose mailbox it is, in which order things go, and what belongs to another session."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+import pytest
+
+from dayfly.control import auth
+from dayfly.control.agents import mailbox
+from dayfly.control.agents.agents import Agents
+from dayfly.control.app import create_app
+from dayfly.control.store import Store
+from dayfly.control.tables import clusters
+from dayfly.control.tokens import ClusterCaller
+from dayfly.spec import wire
+from dayfly.spec.mailbox import MOST_MESSAGES, Opening, chained
+
+ORG = "acme"
+TOKENS = {name: ClusterCaller(ORG, name, name) for name in ("east", "west")}
+HELLO = wire.Hello(process="p")
+
+
+async def whose(token: str, _address: str) -> ClusterCaller | None:
+    return TOKENS.get(token)
+
+
+class Replica:
+    """One of a server's processes."""
+
+    def __init__(self, store: Store) -> None:
+        self.agents = Agents(store, identify=whose, now=lambda: 1_000)
+        self.app = create_app(store, {}, org=ORG, keys=auth.single("k", ORG), version="1", agents=self.agents)
+
+    async def ask(
+        self, token: str, method: str, path: str, body: Any = None, protocol: str = "1", **query: Any
+    ) -> tuple[int, Any, dict[str, str]]:
+        headers = {"host": "localhost", "signadot-cluster-token": token, "dayfly-agent-protocol": protocol}
+        raw = [(key.encode(), text.encode()) for key, text in headers.items()]
+        scope = {"type": "http", "method": method, "path": f"/api/v2/agent/{path}", "headers": raw}
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+            return {"type": "http.request", "body": data}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self.app({**scope, "query_string": urlencode(query).encode()}, receive, send)
+        answered = {key.decode().lower(): text.decode() for key, text in sent[0]["headers"]}
+        return sent[0]["status"], json.loads(b"".join(each.get("body", b"") for each in sent[1:])), answered
+
+    async def open(self, token: str = "east", previous: int = 0, number: int = 0, digest: str = "") -> dict[str, Any]:
+        asks = Opening(cluster_uid=f"u-{token}", previous=previous, number=number, digest=digest)
+        status, found, _ = await self.ask(token, "POST", "session", asks)
+        assert status == 200, found
+        return found
+
+
+@pytest.fixture
+async def store(tmp_path):
+    found = Store.open(tmp_path / "control.db")
+    added = [{"name": name, "created_at": 1, "agent": True} for name in ("east", "west")]
+    await found.of(ORG).write(lambda rows: rows.insert(clusters, added))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+async def replica(store):
+    return Replica(store)
+
+
+async def publish(store: Store, cluster: str, *messages: wire.AnyToHost) -> list[int]:
+    return (await store.of(ORG).write(lambda rows: mailbox.publish(rows, cluster, messages, 5)))[1]
+
+
+@pytest.mark.parametrize(("token", "protocol", "status"), [("", "1", 401), ("wrong", "1", 401), ("east", "2", 400)])
+@pytest.mark.parametrize(("method", "path"), [("POST", "session"), ("GET", "messages"), ("POST", "births")])
+async def test_nobody_is_let_in_without_a_token_and_the_protocol(replica, token, protocol, status, method, path):
+    assert (await replica.ask(token, method, path, {}, protocol))[0] == status
+
+
+async def test_a_token_opens_nothing_that_asks_for_a_key(replica):
+    headers = [(b"host", b"localhost"), (b"signadot-cluster-token", b"east")]
+    scope = {"type": "http", "method": "GET", "path": f"/api/v2/orgs/{ORG}/sandboxes", "headers": headers}
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await replica.app({**scope, "query_string": b""}, None, send)
+    assert sent[0]["status"] == 401
+
+
+async def test_a_cluster_gets_what_is_its_own_and_nothing_else(replica, store):
+    sessions = {name: (await replica.open(name))["session"] for name in ("east", "west")}
+    await publish(store, "east", HELLO)
+    for name, count in (("east", 1), ("west", 0)):
+        _, found, _ = await replica.ask(name, "GET", "messages", session=sessions[name], after=0)
+        assert len(found["messages"]) == count
+
+
+async def test_messages_are_numbered_without_gaps_and_chained(replica, store):
+    session = await replica.open()
+    await publish(store, "east", HELLO, wire.AskHistory(uid="u", session=1))
+    assert await publish(store, "east", wire.AskHistory(uid="old", session=77)) == [0]
+    await publish(store, "east", HELLO)
+    _, found, _ = await replica.ask("east", "GET", "messages", session=1, after=0)
+    digest = session["digest"]
+    for number, each in enumerate(found["messages"], 1):
+        digest = chained(digest, each["number"], each["at"], each["body"])
+        assert (each["number"], each["digest"]) == (number, digest)
+        assert json.loads(each["body"])["number"] == number
+    assert len(found["messages"]) == 3
+
+
+async def test_what_was_seen_is_gone_and_what_was_not_comes_again(replica, store):
+    await replica.open()
+    await publish(store, "east", HELLO, HELLO, HELLO)
+    _, found, _ = await replica.ask("east", "GET", "messages", session=1, after=0)
+    second = found["messages"][1]
+    for _ in range(2):
+        _, rest, _ = await replica.ask("east", "GET", "messages", session=1, after=2, digest=second["digest"])
+        assert [each["number"] for each in rest["messages"]] == [3]
+    # Late, or doubled on its way: it says nothing of how things are.
+    assert (await replica.ask("east", "GET", "messages", session=1, after=0))[0] == 409
+    assert (await replica.ask("east", "GET", "messages", session=1, after=2, digest=second["digest"]))[0] == 200
+
+
+async def test_another_chain_freezes_and_a_frozen_cluster_takes_nothing(replica, store):
+    await replica.open()
+    await publish(store, "east", HELLO)
+    status, found, _ = await replica.ask("east", "GET", "messages", session=1, after=1, digest="of another database")
+    assert status == 423
+    assert "frozen: it has seen messages that this server does not know" in found["error"]
+    assert await publish(store, "east", HELLO) == [0]
+    opening = Opening(cluster_uid="u-east", previous=1, number=1, digest="of another database")
+    for path, body in (("births", {"session": 1, "uids": []}), ("session", opening)):
+        assert (await replica.ask("east", "POST", path, body))[0] == 423
+    assert await store.of(ORG).write(lambda rows: mailbox.thaw(rows, "east"))
+    again = await replica.open(previous=1, number=1, digest="of another database")
+    assert again["session"] == 2
+
+
+@pytest.mark.parametrize("asks", [{"number": 9, "digest": "x"}, {"previous": 9}, {"number": 1, "digest": "x"}])
+async def test_a_host_that_knows_more_than_the_database_freezes(replica, store, asks):
+    await replica.open()
+    await publish(store, "east", HELLO)
+    opening = Opening(**{"cluster_uid": "u-east", "previous": 1, **asks})
+    assert (await replica.ask("east", "POST", "session", opening))[0] == 423
+
+
+async def test_of_two_that_begin_at_once_one_is_told_to_look_again(replica):
+    await replica.open()
+    openings = [replica.ask("east", "POST", "session", Opening(cluster_uid="u-east", previous=1)) for _ in range(2)]
+    answers = sorted(await asyncio.gather(*openings), key=lambda each: each[0])
+    assert [status for status, _, _ in answers] == [200, 409]
+    assert answers[1][2]["dayfly-agent-session"] == "2"
+
+
+async def test_a_session_whose_beginning_was_not_heard_is_begun_again(replica, store):
+    """What lay ready then is void; the host goes on from where it stood."""
+    await replica.open()
+    await publish(store, "east", HELLO)
+    await replica.open(previous=1)
+    third = await replica.open(previous=2)
+    assert (third["session"], third["number"]) == (3, 1)
+    _, found, _ = await replica.ask("east", "GET", "messages", session=3, after=1, digest=third["digest"])
+    assert found == {"messages": []}
+
+
+async def test_what_a_host_says_twice_is_heard_once_and_a_gap_is_told(replica, store):
+    await replica.open()
+
+    async def say(first: int, *messages: str) -> int:
+        said = {"session": 1, "first": first, "messages": messages}
+        return (await replica.ask("east", "POST", "messages", said))[1]["heard"]
+
+    assert [await say(1, "a", "b"), await say(1, "a", "b", "c"), await say(2, "b"), await say(9, "z")] == [2, 3, 3, 3]
+    found = await store.of(ORG).read(lambda rows: mailbox.heard(rows, "east", 0))
+    assert [body for _, _, body in found] == ["a", "b", "c"]
+    assert (await replica.ask("east", "POST", "messages", {"session": 7, "first": 4, "messages": ["x"]}))[0] == 409
+    many = {"session": 1, "first": 4, "messages": ["x"] * (MOST_MESSAGES + 1)}
+    assert (await replica.ask("east", "POST", "messages", many))[0] == 413
+    assert (await replica.ask("east", "POST", "messages", b"{"))[0] == 400
+
+
+async def test_any_replica_serves_any_request(replica, store, monkeypatch):
+    """A host waits at one, another has something for it; and what it says at one is news at the other."""
+    monkeypatch.setattr("dayfly.control.agents.agents.LOOK_S", 0.02)
+    other = Replica(store)
+    await replica.open()
+    running = [asyncio.create_task(each.agents.run()) for each in (replica, other)]
+    try:
+        waiting = asyncio.create_task(replica.ask("east", "GET", "messages", session=1, after=0, wait=20))
+        while (ORG, "east") not in other.agents._hosts:  # noqa: ASYNC110 - it looks by itself
+            await asyncio.sleep(0.01)
+        other.agents._hosts[ORG, "east"].send(HELLO)
+        _, found, _ = await asyncio.wait_for(waiting, 10)
+        asked = json.loads(found["messages"][0]["body"])
+        assert (asked["process"], asked["number"]) == ("session-1", 1)
+        inventory = wire.Inventory(session=1, number=1, process="session-1", runs=(wire.Standing(uid="u", seq=3),))
+        said = {"session": 1, "first": 1, "messages": [wire.encode(inventory).decode()]}
+        await replica.ask("east", "POST", "messages", said)
+        link = other.app.state.sync._links.of(ORG, "east")
+        while link.picture.version("u") != 3:
+            # It hears another's hello, and says its own.
+            _, found, _ = await replica.ask(
+                "east", "GET", "messages", session=1, after=1, digest=found["messages"][-1]["digest"], wait=5
+            )
+            number = json.loads(found["messages"][-1]["body"])["number"]
+            again = wire.encode(msgspec.structs.replace(inventory, number=number)).decode()
+            await replica.ask("east", "POST", "messages", {"session": 1, "first": 2, "messages": [again]})
+            await asyncio.sleep(0.1)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

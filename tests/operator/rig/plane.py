@@ -1,0 +1,270 @@
+"""A control plane beside the cluster, in the same virtual time: the real API over a real store, dialled without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import json
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from dayfly.control import auth
+from dayfly.control.agents.agents import Agents
+from dayfly.control.app import create_app
+from dayfly.control.store import Store, _transact
+from dayfly.control.tokens import ClusterCaller
+from dayfly.operator.agent.agent import Agent
+from dayfly.operator.agent.way import Answer, WayError
+from kube.fake import Crash
+from rig.cloud import Object
+from rig.kubelet import Script
+from rig.scenes import CHAIN, CHAIN_UNITS, OUTPUTS
+from rig.world import Process, World
+
+KEY = "k"
+ORG = "acme"
+ROOT = f"/api/v2/orgs/{ORG}"
+
+
+class Fate(enum.Enum):
+    """What may become of one request of an agent."""
+
+    LOST = "it does not arrive"
+    UNANSWERED = "it arrives, and its answer does not"
+    DOUBLED = "it arrives twice"
+    AGAIN_LATE = "it arrives once more, much later"
+    LATE = "it stands still for a minute on its way"
+    ERROR = "a proxy answers 500"
+    GARBAGE = "its answer is altered on the way"
+    CUT = "its answer ends in the middle"
+    SERVER_BEFORE = "the server is killed before it"
+    SERVER_AFTER = "the server is killed after it"
+    AGENT_BEFORE = "the agent is killed before it"
+    AGENT_AFTER = "the agent is killed after it"
+
+
+class SameThread(Store):
+    """In virtual time no thread can be waited for."""
+
+    async def _run(self, engine: Any, work: Any, org: str) -> Any:
+        await asyncio.sleep(0)
+        return _transact(engine, work, org)
+
+
+class Plane:
+    """One server, and as many lives as it is killed and started."""
+
+    def __init__(self, world: World, path: Path) -> None:
+        self.world = world
+        self.path = path
+        self.store = SameThread.open(path)
+        self.tokens = {"t-east": ClusterCaller(ORG, "east", "1")}
+        self.lives = 0
+        self.requests: list[str] = []
+        self.hook: Callable[[int, str], Fate | None] = lambda _number, _what: None
+        self.off = False
+        self.still: set[str] = set()
+        """Processes that stand still, as far as the control plane sees them."""
+        self._life: contextlib.AsyncExitStack | None = None
+        self._late: list[asyncio.Task[Any]] = []
+
+    async def start(self) -> None:
+        self.lives += 1
+        self.agents = Agents(self.store, identify=self.identify, now=self.world.now)
+        self.app = create_app(self.store, {}, org=ORG, keys=auth.single(KEY, ORG), version="1", agents=self.agents)
+        self._life = contextlib.AsyncExitStack()
+        await self._life.enter_async_context(self.app.router.lifespan_context(self.app))
+
+    async def identify(self, token: str, _address: str) -> ClusterCaller | None:
+        return self.tokens.get(token)
+
+    async def kill(self) -> None:
+        """Nothing of it but its store is left."""
+        if self._life is not None:
+            self.agents.close()
+            life, self._life = self._life, None
+            await life.aclose()
+
+    async def restart(self) -> None:
+        await self.kill()
+        await self.start()
+
+    async def back_up(self, path: Path) -> None:
+        await self.kill()
+        self.store.close()
+        shutil.copy(self.path, path)
+        self.store = SameThread.open(self.path)
+        await self.start()
+
+    async def restore(self, path: Path) -> None:
+        await self.kill()
+        self.store.close()
+        for each in self.path.parent.glob(f"{self.path.name}*"):
+            each.unlink()
+        shutil.copy(path, self.path)
+        self.store = SameThread.open(self.path)
+        await self.start()
+
+    async def end(self) -> None:
+        for task in self._late:
+            task.cancel()
+        await asyncio.gather(*self._late, return_exceptions=True)
+        await self.kill()
+        self.store.close()
+
+    async def ask(self, method: str, path: str, body: Any = None, root: str = ROOT) -> tuple[int, Any]:
+        """As somebody with a key."""
+        headers = {"signadot-api-key": KEY}
+        data = json.dumps(body).encode() if body is not None else b""
+        status, _, answer = await call(self.app, method, f"{root}/{path}", {}, headers, data)
+        return status, json.loads(answer)
+
+    async def must(self, method: str, path: str, body: Any = None) -> Any:
+        status, answer = await self.ask(method, path, body)
+        assert status == 200, (status, answer)
+        return answer
+
+    async def reach(
+        self, token: str, method: str, path: str, query: dict[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        if self.off or self._life is None:
+            raise WayError("connection refused")
+        headers = {"signadot-cluster-token": token, "dayfly-agent-protocol": "1"}
+        asked = asyncio.ensure_future(call(self.app, method, f"/api/v2/agent/{path}", query, headers, body))
+        life = self.lives
+        while not asked.done():
+            await asyncio.wait({asked}, timeout=1)
+            if (self.off or self.lives != life) and not asked.done():
+                asked.cancel()
+                raise WayError("the connection was cut")
+        return asked.result()
+
+    def later(self, work: Callable[[], Awaitable[Any]], seconds: float) -> None:
+        async def run() -> None:
+            await asyncio.sleep(seconds)
+            with contextlib.suppress(WayError):
+                await work()
+
+        self._late.append(asyncio.ensure_future(run()))
+
+
+class FateWay:
+    """An agent's connection, as a test has it."""
+
+    def __init__(self, plane: Plane, token: str, process: Process) -> None:
+        self._plane = plane
+        self._token = token
+        self._process = process
+
+    async def close(self) -> None:
+        pass
+
+    async def ask(
+        self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
+    ) -> Answer:
+        plane = self._plane
+        what = f"{method} {path}"
+        while self._process.name in plane.still:  # noqa: ASYNC110 - in virtual time
+            await asyncio.sleep(5)
+        plane.requests.append(what)
+        fate = plane.hook(len(plane.requests), what)
+
+        async def reach() -> tuple[int, dict[str, str], bytes]:
+            return await plane.reach(self._token, method, path, query or {}, body)
+
+        async with asyncio.timeout(None):
+            try:
+                async with asyncio.timeout(seconds):
+                    return await self._meet(fate, reach)
+            except TimeoutError:
+                raise WayError("no answer in time") from None
+
+    async def _meet(self, fate: Fate | None, reach: Callable[[], Awaitable[Any]]) -> Answer:
+        plane = self._plane
+        match fate:
+            case Fate.LOST:
+                raise WayError("lost")
+            case Fate.ERROR:
+                return Answer(500, {}, b"<html>")
+            case Fate.SERVER_BEFORE:
+                await plane.restart()
+                raise WayError("the server is gone")
+            case Fate.AGENT_BEFORE:
+                self._die()
+            case Fate.DOUBLED:
+                await reach()
+            case Fate.AGAIN_LATE:
+                plane.later(reach, 300)
+            case Fate.LATE:
+                plane.later(reach, 60)
+                await asyncio.sleep(120)
+        status, headers, answer = await reach()
+        match fate:
+            case Fate.UNANSWERED:
+                raise WayError("lost")
+            case Fate.SERVER_AFTER:
+                await plane.restart()
+                raise WayError("the server is gone")
+            case Fate.AGENT_AFTER:
+                self._die()
+            case Fate.GARBAGE:
+                answer = answer.replace(b"1", b"7") if b"1" in answer else b"\xff{"
+            case Fate.CUT:
+                answer = answer[: len(answer) // 2]
+        return Answer(status, headers, answer)
+
+    def _die(self) -> None:
+        self._process.transport.dead = True
+        raise Crash
+
+
+async def call(
+    app: Any, method: str, path: str, query: dict[str, str], headers: dict[str, str], body: bytes
+) -> tuple[int, dict[str, str], bytes]:
+    """One request to an application."""
+    raw = [(key.encode(), text.encode()) for key, text in {"host": "127.0.0.1", **headers}.items()]
+    scope = {"type": "http", "method": method, "path": path, "query_string": urlencode(query).encode(), "headers": raw}
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    answered = {key.decode().lower(): text.decode() for key, text in sent[0]["headers"]}
+    return sent[0]["status"], answered, b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def world(seed: int = 0) -> World:
+    """A cluster with room for an organisation's sandboxes, and no plugin of its own."""
+    scripts = {name: Script(outputs=OUTPUTS.get(name, {})) for name in CHAIN_UNITS}
+    made = World(CHAIN_UNITS, scripts, seed=seed)
+    made.namespace("kube-system")
+    made.namespace("dayfly-system")
+    made.namespace("acme-sandboxes")
+    return made
+
+
+def joined(made: World, plane: Plane, token: str = "t-east", bound: dict[str, str] | None = None) -> None:
+    """Have all its operators dial that control plane."""
+    bound = bound or {ORG: "acme-sandboxes"}
+
+    def agent(process: Process) -> Any:
+        return lambda cluster, admit: Agent(
+            cluster, FateWay(plane, token, process), bound, "dayfly-system", admit, seed=1
+        )
+
+    made.agent = agent
+
+
+def wish(**more: Object) -> Object:
+    return {"spec": {"cluster": "east", "resources": [{"name": "db", "plugin": "pg"}], **more}}
+
+
+PLUGIN = {"name": "pg", "spec": CHAIN}

@@ -1,0 +1,283 @@
+"""Sandboxes of a control plane in a cluster whose operator dials it: the real API, store, link and operator."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from rig import plane as planes
+from rig.plane import Fate, Plane, joined, wish
+from rig.scenes import CHAIN
+from rig.scenes import wish as applied
+from rig.served import begin, box, gone, left, lost_there, ready, true, until
+from rig.world import World
+
+from dayfly.control import host_sync
+from share import SHARE
+
+HOUR = 3600.0
+
+
+def test_a_sandbox_of_the_control_plane_lives_and_ends_in_the_cluster(story):
+    async def tell(world: World, plane: Plane) -> None:
+        uid = await begin(world, plane)
+        assert not world.cluster.objects("resourceplugins")
+        outputs = await plane.must("GET", "sandboxes/shop/outputs")
+        assert ("make", "url", "db://1") in [(each["step"], each["output"], each["value"]) for each in outputs]
+        assert [each["move"] for each in await plane.must("GET", "sandboxes/shop/history")].count("Claim") == 2
+        seen = box(world)
+        assert seen["metadata"]["namespace"] == "acme-sandboxes"
+        assert seen["metadata"]["labels"]["dayfly.dev/served"] == uid
+        assert seen["metadata"]["annotations"]["served.dayfly.dev/for"] == "acme"
+        assert seen["metadata"]["annotations"]["served.dayfly.dev/name"] == "shop"
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+        assert world.cloud.starts("db/make") == world.cloud.starts("db/drop") == 1
+
+    story(tell)
+
+
+# A life has about so many requests; beyond it nothing is met.
+REQUESTS = 40
+CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
+
+
+@pytest.mark.parametrize(("number", "fate"), SHARE.of(CELLS, 60, "fates of agents' requests"))
+def test_whatever_becomes_of_one_request_nothing_is_lost_and_nothing_done_twice(story, number, fate):
+    async def tell(world: World, plane: Plane) -> None:
+        plane.hook = lambda now, _what: fate if now == number else None
+        await begin(world, plane)
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+        await world.rest(400)
+        assert world.cloud.starts("db/make") == world.cloud.starts("db/seed") == world.cloud.starts("db/drop") == 1
+        assert (await plane.ask("GET", "sandboxes/shop"))[0] == 404
+        assert not left(world)
+        assert (await plane.must("GET", "clusters/east/thaw")) == {"frozen": False}
+
+    story(tell)
+
+
+def test_a_day_without_the_control_plane_carries_out_what_was_received(story, monkeypatch):
+    monkeypatch.setattr(host_sync, "SWEEP_S", 60.0)
+
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane, ttl={"duration": "2h", "offsetFrom": "createdAt"})
+        await begin(world, plane, "cart")
+        plane.off = True
+        await world.rest((24 if SHARE.everything else 2.2) * HOUR)
+        # Its time was over long ago. It is kept, ended, until that was noted; the other one lives on.
+        assert world.cloud.starts("db/drop") == 1
+        assert len(world.cluster.objects("runs")) == 1
+        plane.off = False
+        await until(world, lambda: lost_there(plane, "shop"), "its end was heard")
+        await ready(world, plane, "cart")
+        await plane.must("DELETE", "sandboxes/cart")
+        await gone(world, plane, "cart")
+        assert world.cloud.starts("db/make") == world.cloud.starts("db/drop") == 2
+
+    story(tell)
+
+
+def test_what_is_offered_does_not_begin_before_the_control_plane_has_confirmed_it(story):
+    async def tell(world: World, plane: Plane) -> None:
+        plane.hook = lambda _now, what: Fate.LOST if what == "POST births" else None
+        await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
+        await plane.must("PUT", "sandboxes/shop", wish())
+        await world.rest(600)
+        assert world.cluster.objects("runs")
+        assert not world.cloud.starts("db/make")
+        plane.hook = lambda _now, _what: None
+        await ready(world, plane)
+
+    story(tell)
+
+
+def test_an_operator_that_stood_still_with_an_offer_begins_nothing_that_was_over_since(story):
+    async def tell(world: World, plane: Plane) -> None:
+        [old] = world.processes
+        held = []
+
+        def pause(request) -> float:
+            if request.method == "POST" and request.path.endswith("/runs") and not held:
+                held.append(request)
+                plane.still.add(old.name)
+                return 300.0
+            return 0.0
+
+        old.transport.pause = pause
+        await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
+        await plane.must("PUT", "sandboxes/shop", wish())
+        await until(world, lambda: true(held), "it stands still")
+        world.start()
+        await ready(world, plane)
+        await plane.must("DELETE", "sandboxes/shop")
+        await until(world, lambda: lost_there(plane, "shop"), "another one has ended it")
+        await world.rest(350)
+        plane.still.clear()
+        await world.rest(100)
+        assert world.cloud.starts("db/make") == world.cloud.starts("db/drop") == 1
+        assert not left(world)
+
+    story(tell)
+
+
+def test_a_restored_database_freezes_until_somebody_has_chosen(story, tmp_path, monkeypatch):
+    monkeypatch.setattr(host_sync, "SWEEP_S", 10.0)
+
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane)
+        await begin(world, plane, "brief", ttl={"duration": "1h", "offsetFrom": "createdAt"})
+        await plane.back_up(tmp_path / "backup.db")
+        await begin(world, plane, "cart")
+        await plane.must("DELETE", "sandboxes/shop")
+        await until(world, lambda: true(len(world.cluster.objects("sandboxes")) == 2), "its end is noted")
+        await plane.restore(tmp_path / "backup.db")
+
+        async def frozen() -> bool:
+            return (await plane.must("GET", "clusters/east/thaw"))["frozen"]
+
+        await until(world, frozen, "it is frozen")
+        runs = len(world.cluster.objects("runs"))
+        await plane.must("PUT", "sandboxes/new", wish())
+        await world.rest(600)
+        assert len(world.cluster.objects("runs")) == runs == 2
+        sides = await plane.must("GET", "clusters/east/thaw")
+        assert (len(sides["onlyInCluster"]), sides["onlyHere"]) == (1, ["new", "shop"])
+        assert "frozen" in (await plane.must("GET", "sandboxes/new"))["status"]["message"]
+        # What was received before goes on.
+        await world.rest(1.2 * HOUR)
+        assert world.cloud.starts("db/drop") == 2
+        await plane.must("POST", "clusters/east/thaw", {})
+        await until(world, lambda: lost_there(plane, "brief"), "its end was heard")
+
+        # Nobody infers anything of what ended in the meantime: nothing of it begins anew, and a human gives it up.
+        async def lost() -> bool:
+            told = await plane.must("GET", "sandboxes/shop")
+            return "no longer knows this sandbox" in told["status"]["message"]
+
+        await until(world, lost, "its ledger is said to be lost")
+        await ready(world, plane, "new")
+        assert world.cloud.starts("db/make") == 4
+        assert (await plane.ask("POST", "clusters/east/thaw", {}))[0] == 409
+
+    story(tell)
+
+
+def test_a_bad_token_is_said_once_and_tried_with_patience(story, caplog, monkeypatch):
+    monkeypatch.setattr(host_sync, "SWEEP_S", 30.0)
+
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane)
+        good = dict(plane.tokens)
+        plane.tokens.clear()
+        await world.rest(60)
+        before = len(plane.requests)
+        caplog.clear()
+        await world.rest(HOUR)
+        assert len(plane.requests) - before < 130
+        [process] = world.processes
+        figures = process.operator.metrics.text().decode()
+        assert "dayfly_control_plane_connected 0.0" in figures
+        assert not [each for each in caplog.records if "control plane" in each.getMessage()]
+        assert world.cluster.objects("runs")
+        plane.tokens |= good
+        await world.rest(120)
+        await ready(world, plane)
+        assert "dayfly_control_plane_connected 1.0" in process.operator.metrics.text().decode()
+        refused = float(figures.split("dayfly_control_plane_refusals ")[-1].split()[0])
+        assert refused > 3
+
+    with caplog.at_level(logging.WARNING, "dayfly.operator.agent.dial"):
+        story(tell)
+
+
+def test_whoever_deletes_its_object_stops_it_and_whoever_edits_it_changes_nothing(story):
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane)
+        seen = box(world)
+        path = f"/apis/dayfly.dev/v1alpha1/namespaces/acme-sandboxes/sandboxes/{seen['metadata']['name']}"
+        world.plugin("pg", CHAIN)
+        world.ask("PATCH", path, {"spec": applied()}, "application/merge-patch+json")
+        await world.rest(60)
+        [run] = world.cluster.objects("runs")
+        assert len(run["spec"]["documents"]) == 2
+        assert (await plane.must("GET", "sandboxes/shop"))["status"]["ready"]
+        world.ask("DELETE", path)
+        await gone(world, plane)
+        assert world.cloud.starts("db/drop") == 1
+
+    story(tell)
+
+
+def test_sandboxes_of_the_control_plane_and_those_applied_here_live_side_by_side(story):
+    async def tell(world: World, plane: Plane) -> None:
+        world.plugin("pg", CHAIN)
+        world.sandbox(applied())
+        await begin(world, plane)
+        await world.until(lambda: world.status().get("ready"), "the one that was applied")
+        await plane.must("DELETE", "sandboxes/shop")
+        await until(world, lambda: lost_there(plane, "shop"), "its end")
+        assert world.status()["ready"]
+        world.delete()
+        await world.until(lambda: not left(world), "nothing left")
+        assert world.cloud.starts("db/make") == world.cloud.starts("db/drop") == 2
+
+    story(tell)
+
+
+def test_an_object_without_a_run_of_the_control_plane_begins_nothing(story):
+    """Somebody applies the copy of one, from a backup say."""
+
+    async def tell(world: World, plane: Plane) -> None:
+        world.plugin("pg", CHAIN)
+        await begin(world, plane)
+        copy = box(world)
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+        meta = {key: copy["metadata"][key] for key in ("name", "namespace", "labels", "annotations")}
+        body = {"apiVersion": copy["apiVersion"], "kind": "Sandbox", "metadata": meta, "spec": {"cluster": "c"}}
+        body["spec"] |= applied()
+        world.ask("POST", "/apis/dayfly.dev/v1alpha1/namespaces/acme-sandboxes/sandboxes", body)
+        await world.rest(600)
+        assert not world.cluster.objects("runs")
+        assert world.cloud.starts("db/make") == 1
+
+    story(tell)
+
+
+def test_a_cluster_refuses_what_nobody_has_bound_and_plugins_of_others(story):
+    async def tell(world: World, plane: Plane) -> None:
+        joined(world, plane, bound={"other": "acme-sandboxes"})
+        world.start()
+        await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
+        await plane.must("PUT", "sandboxes/shop", wish())
+
+        async def refused() -> bool:
+            answer = await plane.must("GET", "sandboxes/shop")
+            return "--agent-namespace acme=NAMESPACE" in answer["status"]["message"]
+
+        await until(world, refused, "it is refused")
+        status, answer = await plane.ask("PUT", "sandboxes/cart", wish())
+        assert (status, "--agent-namespace" in answer["error"]) == (400, True)
+        assert not world.cluster.objects("sandboxes")
+
+    story(tell, dialling=False)
+
+
+def test_a_token_is_bound_to_the_first_cluster_that_shows_it(story, caplog):
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane)
+        world.take_away("/api/v1/namespaces/kube-system")
+        world.namespace("kube-system")
+        world.respawn = False
+        for process in list(world.processes):
+            await process.end()
+            world.processes.remove(process)
+        world.start()
+        await world.rest(60)
+        assert "this token belongs to another cluster" in caplog.text
+        assert world.cluster.objects("runs")
+
+    with caplog.at_level(logging.WARNING, "dayfly.operator.agent.dial"):
+        story(tell)

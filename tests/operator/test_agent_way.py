@@ -1,0 +1,103 @@
+"""The connection to a control plane: the token goes to the server that it was given for, and to nobody else."""
+
+from __future__ import annotations
+
+import pytest
+from aiohttp import web
+
+from dayfly.operator.agent.way import HttpWay, WayError
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://dayfly.test", "http://control.test:7777", "ftp://dayfly.test", "dayfly.test", "https://a:b@dayfly.test"],
+)
+async def test_a_token_does_not_travel_in_clear(url):
+    with pytest.raises(ValueError, match=r"https://"):
+        HttpWay(url, "token")
+
+
+@pytest.fixture
+async def server():
+    """One that leads elsewhere, and one to which it leads."""
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(f"{request.path} {request.headers.get('signadot-cluster-token')}")
+        if request.path.endswith("/births"):
+            return web.Response(status=307, headers={"Location": "/elsewhere"})
+        return web.Response(body=b"x" * (17 << 20 if request.path.endswith("/huge") else 3))
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}", asked
+    await runner.cleanup()
+
+
+async def test_it_follows_nobody_and_reads_no_more_than_it_can_hold(server):
+    url, asked = server
+    way = HttpWay(url, "t")
+    try:
+        assert (await way.ask("POST", "births", seconds=10)).status == 307
+        assert (await way.ask("GET", "messages", seconds=10)).body == b"xxx"
+        with pytest.raises(WayError, match="too long"):
+            await way.ask("GET", "huge", seconds=10)
+    finally:
+        await way.close()
+    assert asked == [f"/api/v2/agent/{name} t" for name in ("births", "messages", "huge")]
+
+
+async def test_a_certificate_that_nobody_trusts_is_refused(tmp_path):
+    import asyncio
+    import ssl
+    import subprocess
+
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "1",
+    ]
+    command += [
+        "-subj",
+        "/CN=x",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-keyout",
+        str(key),
+        "-out",
+        str(certificate),
+    ]
+    subprocess.run(command, check=True, capture_output=True)  # noqa: ASYNC221 - a moment
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, key)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls) as listening:
+        url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        for authority, trusted in ((str(certificate), True), ("", False)):
+            way = HttpWay(url, "t", authority)
+            try:
+                if trusted:
+                    assert (await way.ask("GET", "messages", seconds=10)).status == 200
+                else:
+                    with pytest.raises(WayError):
+                        await way.ask("GET", "messages", seconds=10)
+            finally:
+                await way.close()
