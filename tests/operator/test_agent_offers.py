@@ -36,6 +36,16 @@ REFUSED = {
         lambda offer: msgspec.structs.replace(offer, uid="../../secrets/x"),
         "is not a UID",
     ),
+    "a route group": (
+        lambda offer: msgspec.structs.replace(
+            offer,
+            documents=tuple(
+                msgspec.structs.replace(each, target=msgspec.structs.replace(each.target, kind="RouteGroup"))
+                for each in offer.documents
+            ),
+        ),
+        "carries out sandboxes alone",
+    ),
     "nothing at all": (lambda offer: msgspec.structs.replace(offer, documents=()), "a run has documents"),
 }
 

@@ -12,7 +12,13 @@ import yaml
 from dayfly.spec import documents, json_schema, text
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = {"ResourcePlugin": "plugin", "Sandbox": "sandbox", "LifecycleHook": "hook", "Deployment": "baseline"}
+WORDS = {
+    "ResourcePlugin": "plugin",
+    "Sandbox": "sandbox",
+    "LifecycleHook": "hook",
+    "RouteGroup": "routegroup",
+    "Deployment": "baseline",
+}
 PLUGIN = {"name": "p", "spec": {"create": [{"name": "make", "script": "#!/bin/sh\n"}]}}
 
 
@@ -50,7 +56,13 @@ def test_every_file_of_the_examples_is_right(name: str):
 
 
 def test_there_are_examples_of_each_kind():
-    assert {word for word, _ in WISHES.values()} == set(json_schema.words())
+    assert {word for word, _ in WISHES.values()} == {*json_schema.words()} - {"routegroup"}
+
+
+def test_a_route_group_is_right_and_without_a_match_is_not():
+    group = {"name": "checkout", "spec": {"match": {"label": {"key": "team", "value": "pay-*"}}}}
+    assert check("routegroup").is_valid(group)
+    assert not check("routegroup").is_valid({"name": "checkout", "spec": {"description": "nothing matches"}})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dayfly.spec import json_schema
 @click.command("schema")
 @click.argument("kind", type=click.Choice(json_schema.words()))
 def command(kind: str) -> None:
-    """Print the JSON Schema of plugins, sandboxes, hooks or baselines.
+    """Print the JSON Schema of plugins, sandboxes, route groups, hooks or baselines.
 
     An editor with the YAML language server takes it from a comment at the top of a file:
     # yaml-language-server: $schema=plugin.schema.json

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.control.link import Link, Links
+    from dayfly.control.lives import Told
     from dayfly.control.records import Trace
     from dayfly.control.rows import Rows
-    from dayfly.control.sandboxes import Told
     from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
     from dayfly.spec.report import Report

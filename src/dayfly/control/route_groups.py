@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.control import audit, auth, clusters, group_records, lifetimes, shelves
+from dayfly.control import audit, auth, clusters, group_forms, group_records, lifetimes, shelves
 from dayfly.control.crowd import Crowd
 from dayfly.control.errors import GROUP_NOT_FOUND, ApiError
-from dayfly.control.exchange import flag, page, read_json, rfc3339, serve
+from dayfly.control.exchange import flag, page, read_json, serve
 from dayfly.control.group_records import GroupRecord
+from dayfly.control.lives import Told, abandonment, end_request, new_routing_key, retried, with_trouble
 from dayfly.control.port import HERE
-from dayfly.control.sandboxes import Told, abandonment, end_request, new_routing_key, retried, with_trouble
 from dayfly.control.store import StoreError, again
 from dayfly.control.wishes import refuse_changes
 from dayfly.plan import route_groups as groups
 from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import Standing
-from dayfly.plan.status import limited
 from dayfly.spec import documents, labels
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.route_group import NO_MATCHED_SANDBOXES, RouteGroup
 from dayfly.spec.run import Phase
-from dayfly.spec.unserved import group_unserved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,8 +164,8 @@ class RouteGroups:
         found = await self._standings(records_)
         return {
             record.uid: Told(
-                _spoken(record, found[record.uid][0], found[record.uid][1]),
-                _endpoints(record),
+                group_forms.spoken(record, found[record.uid][0], found[record.uid][1]),
+                group_forms.endpoints(record),
                 found[record.uid][0].version,
             )
             for record in records_
@@ -361,7 +359,7 @@ class RouteGroups:
 
     async def _wires(self, records_: Sequence[GroupRecord]) -> list[dict[str, Any]]:
         found = await self._standings(records_)
-        return [self._wire(record, *found[record.uid]) for record in records_]
+        return [group_forms.wire(record, *found[record.uid], self._life(record)[1]) for record in records_]
 
     def _life(self, record: GroupRecord) -> tuple[int, int]:
         """From when and until when it lives as things stand; (0, 0) where nothing is settled."""
@@ -375,64 +373,10 @@ class RouteGroups:
         begin = _now() if ttl.offset_from == "updatedAt" else end - ttl.seconds * 1000
         return begin, end
 
-    def _wire(self, record: GroupRecord, told: Told, stands: Standing) -> dict[str, Any]:
-        report = _spoken(record, told, stands)
-        status: dict[str, Any] = {
-            "ready": report.ready,
-            "reason": report.reason,
-            "message": report.message,
-            "matchedSandboxes": list(stands.matched),
-            "conditions": _conditions(stands),
-        }
-        if report.unserved:
-            status["unserved"] = report.unserved
-        if stands.conflicts:
-            status["conflicts"] = stands.conflicts
-        _, end = self._life(record)
-        if end and record.spec.ttl is not None:
-            status["scheduledDeleteTime"] = rfc3339(end)
-            status["conditions"] += lifetimes.conditions(end - record.spec.ttl.seconds * 1000, end)
-        return {
-            "name": record.name,
-            "routingKey": record.routing_key,
-            "createdAt": rfc3339(record.created_at),
-            "updatedAt": rfc3339(record.updated_at),
-            "spec": documents.export(record.group)["spec"],
-            "endpoints": _endpoints(record),
-            "status": status,
-        }
-
 
 def _save(rows: Rows, who: Who, action: str, record: GroupRecord) -> GroupRecord:
     audit.note(rows, who, action, f"routegroups/{record.name}", msgspec.json.encode(record.spec))
     return group_records.save(rows, record)
-
-
-def _spoken(record: GroupRecord, told: Told, stands: Standing) -> Any:
-    """The report of its run in the words of the group, and what nobody carries out for it."""
-    changes = {"ready": stands.ready, "reason": stands.reason, "message": stands.message}
-    report = msgspec.structs.replace(told.report, **changes)
-    return limited(report, group_unserved(documents.export(record.group)["spec"]))
-
-
-def _conditions(stands: Standing) -> list[dict[str, str]]:
-    found = stands.conflicts
-    return [
-        {
-            "type": groups.CONFLICT,
-            "status": "True" if found else "False",
-            "reason": groups.conflict_reason(found),
-            "message": groups.conflict_message(found),
-        }
-    ]
-
-
-def _endpoints(record: GroupRecord) -> list[dict[str, Any]]:
-    """As clients know them; `url` is empty as long as nothing routes by keys."""
-    return [
-        {"name": each.name, "target": each.target, "url": "", **({"cluster": each.cluster} if each.cluster else {})}
-        for each in record.spec.endpoints
-    ]
 
 
 def _now() -> int:

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import secrets
-import string
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.control import audit, auth, clusters, endpoints, lifetimes, records, wishes
+from dayfly.control import audit, auth, clusters, endpoints, lifetimes, lives, records, wishes
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, page, read_json, rfc3339, serve
+from dayfly.control.lives import Told
 from dayfly.control.port import HERE, Place
 from dayfly.control.records import Record
 from dayfly.control.store import again
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import limited
-from dayfly.plan.why import nothing_to_retry
 from dayfly.spec import documents, labels
 from dayfly.spec.errors import Faults, SpecError, quote
-from dayfly.spec.report import Report
 from dayfly.spec.run import Phase
 from dayfly.spec.run import Request as EndRequest
 from dayfly.spec.sandbox import Sandbox
 from dayfly.spec.unserved import unserved
-from dayfly.spec.wire import Reply, Retry, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from starlette.requests import Request
     from starlette.routing import Route
@@ -37,24 +33,10 @@ if TYPE_CHECKING:
     from dayfly.compile import Compiled
     from dayfly.control.audit import Who
     from dayfly.control.host_sync import HostSync
-    from dayfly.control.link import Link, Links
+    from dayfly.control.link import Links
     from dayfly.control.rows import Rows
-    from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
     from dayfly.spec.wire import Standing
-
-LONGEST_LEASE_S = 86_400
-ROUTING_KEY_LENGTH = 13
-
-_KEY_LETTERS = string.digits + string.ascii_lowercase
-
-
-class Told(NamedTuple):
-    """What is told of a sandbox: its report, where it answers, and the report's number if its host has one of it."""
-
-    report: Report
-    endpoints: list[dict[str, Any]]
-    version: int | None
 
 
 class Sandboxes:
@@ -103,7 +85,7 @@ class Sandboxes:
         body = await read_json(request)
         wish = documents.from_wire(body, "Sandbox", name=name)
         assert isinstance(wish, Sandbox), "asked for by its kind"
-        lease = _lease(body.get("lease"), ("lease",)) if body.get("lease") is not None else 0
+        lease = lives.lease_seconds(body.get("lease"), ("lease",)) if body.get("lease") is not None else 0
         who = audit.who(request)
         return await again(lambda: self._put(who, name, wish, lease))
 
@@ -119,20 +101,22 @@ class Sandboxes:
     async def delete(self, request: Request) -> Any:
         who, name = audit.who(request), request.path_params["name"]
         give_up = (
-            end_request(Reason.ABANDONED, "deleted with force=true", who.words) if flag(request, "force") else None
+            lives.end_request(Reason.ABANDONED, "deleted with force=true", who.words)
+            if flag(request, "force")
+            else None
         )
         await again(lambda: self._end(who, name, give_up))
         return {}
 
     async def abandon(self, request: Request) -> Any:
         who, name = audit.who(request), request.path_params["name"]
-        give_up = abandonment(await read_json(request), who.words)
+        give_up = lives.abandonment(await read_json(request), who.words)
         await again(lambda: self._end(who, name, give_up))
         return {}
 
     async def lease(self, request: Request) -> Any:
         org, name = _which(request)
-        seconds = _lease(await read_json(request), ())
+        seconds = lives.lease_seconds(await read_json(request), ())
         async with self._sync.lock(org, name):
             record = await self._living(org, name)
             if record is None:
@@ -173,7 +157,7 @@ class Sandboxes:
         async def noted() -> None:
             await self._store.of(org).write(lambda rows: audit.note(rows, who, "retry", f"sandboxes/{name}"))
 
-        return await retried(self._sync.link(record), report, body, who, noted, f"sandbox {quote(name)}")
+        return await lives.retried(self._sync.link(record), report, body, who, noted, f"sandbox {quote(name)}")
 
     async def explain(self, request: Request) -> Any:
         name = (await self._get(request)).name
@@ -210,7 +194,7 @@ class Sandboxes:
         report = standing.report if standing else None
         in_vain = unserved(documents.export(record.sandbox)["spec"], by_name=True)
         return Told(
-            limited(with_trouble(record, report, trouble), in_vain),
+            limited(lives.with_trouble(record, report, trouble), in_vain),
             endpoints.describe(record.spec, standing.endpoints if standing else ()),
             standing.seq if standing else None,
         )
@@ -250,7 +234,7 @@ class Sandboxes:
                 org=org,
                 uid=str(uuid.uuid4()),
                 name=wish.name,
-                routing_key=new_routing_key(),
+                routing_key=lives.new_routing_key(),
                 spec=spec,
                 created_at=now,
                 updated_at=now,
@@ -326,7 +310,7 @@ class Sandboxes:
                 if await self._store.of(org).read(lambda rows: records.trace(rows, name)) is None:
                     raise ApiError(404, SANDBOX_NOT_FOUND)
                 return
-            stop = record.stop or end_request(Reason.DELETED, "deleted", who.words)
+            stop = record.stop or lives.end_request(Reason.DELETED, "deleted", who.words)
             marked = msgspec.structs.replace(record, stop=stop, abandon=record.abandon or give_up)
             if marked == record or await self._store.of(org).write(lambda rows: self._mark(rows, who, marked)):
                 return
@@ -382,89 +366,13 @@ class Sandboxes:
         }
 
 
-def with_trouble(record: Kept, report: Report | None, trouble: str, *, what: str = "sandbox") -> Report:
-    """A run's report, where the host may not have heard of it, or of its newest wish."""
-    if report is None:
-        message = trouble or f"the cluster has not taken this {what} over yet"
-        reason = Reason.DELETING if record.stop else Reason.RESOURCES_PENDING
-        nothing = Report(
-            uid=record.uid, phase=Phase.OPEN, ready=False, reason=reason, message=message, done=0, total=0, units=()
-        )
-        return msgspec.structs.replace(nothing, closed=record.stop, abandon=record.abandon)
-    if record.stop is not None and report.phase is Phase.OPEN:
-        return msgspec.structs.replace(
-            report, ready=False, reason=Reason.DELETING, message=trouble or "is about to be deleted"
-        )
-    if trouble:
-        return msgspec.structs.replace(report, ready=False, message=f"{report.message} ({trouble})")
-    return report
-
-
-def _lease(body: Any, keys: tuple[str, ...]) -> int:
-    """The seconds in `{"seconds": n}`."""
-    if not isinstance(body, dict) or set(body) != {"seconds"}:
-        raise SpecError('must be {"seconds": n} and nothing else', keys)
-    seconds = body["seconds"]
-    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 < seconds <= LONGEST_LEASE_S:
-        raise SpecError(f"must be a whole number from 1 to {LONGEST_LEASE_S}", (*keys, "seconds"))
-    return seconds
-
-
 def _which(request: Request) -> tuple[str, str]:
     """The caller's organisation and the name in the address."""
     return auth.caller(request).org, request.path_params["name"]
 
 
-def unit_in(body: Any) -> str:
-    """The unit in `{"unit": "db/drop"}`; nothing in `{}`."""
-    if not isinstance(body, dict) or not set(body) <= {"unit"}:
-        raise SpecError('must be {} or {"unit": "RESOURCE/STEP"}, and nothing else', ())
-    unit = body.get("unit", "")
-    if not isinstance(unit, str):
-        raise SpecError("must be a unit as the report names it, such as db/drop", ("unit",))
-    return unit
-
-
 def _note(rows: Rows, who: Who, action: str, record: Record) -> None:
     audit.note(rows, who, action, f"sandboxes/{record.name}", msgspec.json.encode(record.spec))
-
-
-def abandonment(body: Any, by: str) -> EndRequest:
-    """The reason in `{"reason": "..."}` for which a cleanup is given up."""
-    reason = body.get("reason") if isinstance(body, dict) else None
-    if not isinstance(reason, str) or not reason.strip():
-        raise SpecError("say why the cleanup is given up; it is recorded", ("reason",))
-    if len(reason) > 1000 or not reason.isprintable():
-        raise SpecError("is one line of at most 1000 printable characters", ("reason",))
-    return end_request(Reason.ABANDONED, reason.strip(), by)
-
-
-async def retried(
-    link: Link | None, report: Report, body: Any, who: Who, noted: Callable[[], Awaitable[None]], whose: str
-) -> Any:
-    """End the back-off of the unit that the body names, or of all that wait; `noted` is awaited before."""
-    wanted = unit_in(body)
-    units = [unit for unit in report.units if wanted in ("", unit.id)]
-    if wanted and not units:
-        there = ", ".join(unit.id for unit in report.units) or "none yet"
-        raise ApiError(404, f"{whose} has no unit {quote(wanted)}; it has {there}")
-    attempts = {unit.id: unit.attempt for unit in units if unit.state == "retrying"}
-    if not attempts:
-        raise ApiError(409, nothing_to_retry(report, wanted))
-    await noted()
-    answer = await link.order(Retry(uid=report.uid, attempts=attempts, by=who.words)) if link else None
-    if not isinstance(answer, Reply) or answer.verdict is not Verdict.TAKEN:
-        raise ApiError(404, f"{whose} has ended")
-    return {"retried": [{"unit": unit, "attempt": attempt} for unit, attempt in attempts.items()]}
-
-
-def new_routing_key() -> str:
-    """One that nobody has."""
-    return "".join(secrets.choice(_KEY_LETTERS) for _ in range(ROUTING_KEY_LENGTH))
-
-
-def end_request(reason: Reason, message: str, by: str) -> EndRequest:
-    return EndRequest(at=_now(), reason=reason, message=message, by=by)
 
 
 def _now() -> int:

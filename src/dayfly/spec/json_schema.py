@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dayfly.spec import crd, lifecycle_hook, plugin, sandbox, workload
+from dayfly.spec import crd, lifecycle_hook, plugin, route_group, sandbox, workload
 from dayfly.spec.crd_schema import Schema
 from dayfly.spec.lifecycle import API_VERSION, Struct
 
@@ -17,6 +17,7 @@ DIRECTIVE = r"@\{[^}]+\}"
 FILES: dict[str, tuple[str, type[Struct]]] = {
     "plugin": ("ResourcePlugin", plugin.PluginSpec),
     "sandbox": ("Sandbox", sandbox.SandboxSpec),
+    "routegroup": ("RouteGroup", route_group.RouteGroupSpec),
     "hook": ("LifecycleHook", lifecycle_hook.LifecycleHookSpec),
 }
 """What each word stands for: the kind, and the type of its `spec`."""

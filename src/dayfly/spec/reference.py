@@ -23,6 +23,8 @@ _ABOUT = {
     "plugin": "What a platform team writes once, and publishes.",
     "sandbox": "What a developer asks for. While it lives, `description`, `labels`, `ttl`, `forks` and endpoints may\n"
     "change; what else is said of it may not.",
+    "routegroup": "A match over sandboxes' labels, with a routing key of its own. While it lives, `match`,\n"
+    "`endpoints`, `ttl` and `labels` may change.",
     "hook": "Steps around the life of objects of any kind in a cluster. The `apiVersion` and `kind` of its selector\n"
     "never change.",
     json_schema.BASELINE: "The process from which forks derive where there is no cluster. A Deployment is read,\n"

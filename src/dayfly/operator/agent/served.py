@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -16,6 +15,7 @@ from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.agent import objects
 from dayfly.operator.agent.end import ServedEnd
+from dayfly.operator.agent.trouble import unless_troubled
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import Cluster, finalized
 from dayfly.operator.cluster.objects import (
@@ -52,30 +52,7 @@ LOST = (
     "backup, or give the cleanup up with dayfly abandon"
 )
 
-P = ParamSpec("P")
-T = TypeVar("T")
 Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
-_Method = Callable[Concatenate["Served", P], Coroutine[Any, Any, T]]
-
-
-def _unless_troubled(method: _Method[P, T]) -> _Method[P, T]:
-    """The cluster may fail us: nothing is known to be done then, and it is ordered again."""
-
-    @functools.wraps(method)
-    async def tried(self: Served, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return await method(self, *args, **kwargs)
-        except errors.Forbidden as fault:
-            if fault.namespace_ending:
-                raise HostUnavailableError(str(fault)) from fault
-            raise HostUnavailableError(
-                f"{fault}: whoever administers the cluster can say kubectl create rolebinding dayfly-agent -n "
-                f"{self.namespace} --clusterrole dayfly-agent --serviceaccount dayfly-system:dayfly-operator"
-            ) from fault
-        except errors.ApiError as fault:
-            raise HostUnavailableError(str(fault)) from fault
-
-    return tried
 
 
 class Served:
@@ -170,7 +147,7 @@ class Served:
     async def baseline(self, workload: Workload) -> None:
         """Forks derive from what the cluster has."""
 
-    @_unless_troubled
+    @unless_troubled
     async def offer(self, offer: wire.Offer) -> Verdict:
         seen = await self._find(offer.uid)
         if seen is None:
@@ -196,7 +173,7 @@ class Served:
         self._cluster.queue.add(run.metadata.name)
         return Verdict.TAKEN
 
-    @_unless_troubled
+    @unless_troubled
     async def stop(self, uid: str, request: Request, *, known: bool) -> Verdict:
         seen = await self._find(uid)
         if seen is None:
@@ -209,7 +186,7 @@ class Served:
         await self._change(run, lambda offered: msgspec.structs.replace(offered, stop=offered.stop or request))
         return Verdict.TAKEN
 
-    @_unless_troubled
+    @unless_troubled
     async def abandon(self, uid: str, request: Request) -> Verdict:
         seen = await self._find(uid)
         if seen is None:
@@ -226,7 +203,7 @@ class Served:
         self._cluster.queue.add(names.run_name(meta.name, meta.uid))
         return Verdict.TAKEN
 
-    @_unless_troubled
+    @unless_troubled
     async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> Verdict:  # noqa: ARG002 - said nowhere yet
         seen = await self._find(uid)
         if seen is None or await self._fresh(seen) is None:
@@ -237,7 +214,7 @@ class Served:
         await self._annotate(seen, {RETRY_ANNOTATION: note})
         return Verdict.TAKEN
 
-    @_unless_troubled
+    @unless_troubled
     async def lease(self, uid: str, until: int) -> Verdict:
         seen = await self._find(uid)
         run = await self._fresh(seen) if seen is not None else None
@@ -250,7 +227,7 @@ class Served:
         await self._change(run, lambda offered: msgspec.structs.replace(offered, lease_until=until))
         return Verdict.TAKEN
 
-    @_unless_troubled
+    @unless_troubled
     async def acknowledge(self, uids: tuple[str, ...]) -> None:
         # From here on a birth that was sent before cannot be told from one of these.
         self.end.forgets()

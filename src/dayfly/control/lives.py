@@ -1,0 +1,115 @@
+"""What lives has in common for the API, sandboxes and route groups alike: how it is told of, ended, and tried again."""
+
+from __future__ import annotations
+
+import secrets
+import string
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from dayfly.control.errors import ApiError
+from dayfly.plan.reasons import Reason
+from dayfly.plan.why import nothing_to_retry
+from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.report import Report
+from dayfly.spec.run import Phase
+from dayfly.spec.run import Request as EndRequest
+from dayfly.spec.wire import Reply, Retry, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from dayfly.control.audit import Who
+    from dayfly.control.link import Link
+    from dayfly.control.shelves import Kept
+
+LONGEST_LEASE_S = 86_400
+ROUTING_KEY_LENGTH = 13
+
+_KEY_LETTERS = string.digits + string.ascii_lowercase
+
+
+class Told(NamedTuple):
+    """What is told of one: its report, where it answers, and the report's number if its host has one of it."""
+
+    report: Report
+    endpoints: list[dict[str, Any]]
+    version: int | None
+
+
+def with_trouble(record: Kept, report: Report | None, trouble: str, *, what: str = "sandbox") -> Report:
+    """A run's report, where the host may not have heard of it, or of its newest wish."""
+    if report is None:
+        message = trouble or f"the cluster has not taken this {what} over yet"
+        reason = Reason.DELETING if record.stop else Reason.RESOURCES_PENDING
+        nothing = Report(
+            uid=record.uid, phase=Phase.OPEN, ready=False, reason=reason, message=message, done=0, total=0, units=()
+        )
+        return msgspec.structs.replace(nothing, closed=record.stop, abandon=record.abandon)
+    if record.stop is not None and report.phase is Phase.OPEN:
+        return msgspec.structs.replace(
+            report, ready=False, reason=Reason.DELETING, message=trouble or "is about to be deleted"
+        )
+    if trouble:
+        return msgspec.structs.replace(report, ready=False, message=f"{report.message} ({trouble})")
+    return report
+
+
+def lease_seconds(body: Any, keys: tuple[str, ...]) -> int:
+    """The seconds in `{"seconds": n}`."""
+    if not isinstance(body, dict) or set(body) != {"seconds"}:
+        raise SpecError('must be {"seconds": n} and nothing else', keys)
+    seconds = body["seconds"]
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 < seconds <= LONGEST_LEASE_S:
+        raise SpecError(f"must be a whole number from 1 to {LONGEST_LEASE_S}", (*keys, "seconds"))
+    return seconds
+
+
+def unit_in(body: Any) -> str:
+    """The unit in `{"unit": "db/drop"}`; nothing in `{}`."""
+    if not isinstance(body, dict) or not set(body) <= {"unit"}:
+        raise SpecError('must be {} or {"unit": "RESOURCE/STEP"}, and nothing else', ())
+    unit = body.get("unit", "")
+    if not isinstance(unit, str):
+        raise SpecError("must be a unit as the report names it, such as db/drop", ("unit",))
+    return unit
+
+
+def abandonment(body: Any, by: str) -> EndRequest:
+    """The reason in `{"reason": "..."}` for which a cleanup is given up."""
+    reason = body.get("reason") if isinstance(body, dict) else None
+    if not isinstance(reason, str) or not reason.strip():
+        raise SpecError("say why the cleanup is given up; it is recorded", ("reason",))
+    if len(reason) > 1000 or not reason.isprintable():
+        raise SpecError("is one line of at most 1000 printable characters", ("reason",))
+    return end_request(Reason.ABANDONED, reason.strip(), by)
+
+
+async def retried(
+    link: Link | None, report: Report, body: Any, who: Who, noted: Callable[[], Awaitable[None]], whose: str
+) -> Any:
+    """End the back-off of the unit that the body names, or of all that wait; `noted` is awaited before."""
+    wanted = unit_in(body)
+    units = [unit for unit in report.units if wanted in ("", unit.id)]
+    if wanted and not units:
+        there = ", ".join(unit.id for unit in report.units) or "none yet"
+        raise ApiError(404, f"{whose} has no unit {quote(wanted)}; it has {there}")
+    attempts = {unit.id: unit.attempt for unit in units if unit.state == "retrying"}
+    if not attempts:
+        raise ApiError(409, nothing_to_retry(report, wanted))
+    await noted()
+    answer = await link.order(Retry(uid=report.uid, attempts=attempts, by=who.words)) if link else None
+    if not isinstance(answer, Reply) or answer.verdict is not Verdict.TAKEN:
+        raise ApiError(404, f"{whose} has ended")
+    return {"retried": [{"unit": unit, "attempt": attempt} for unit, attempt in attempts.items()]}
+
+
+def new_routing_key() -> str:
+    """One that nobody has."""
+    return "".join(secrets.choice(_KEY_LETTERS) for _ in range(ROUTING_KEY_LENGTH))
+
+
+def end_request(reason: Reason, message: str, by: str) -> EndRequest:
+    return EndRequest(at=time.time_ns() // 1_000_000, reason=reason, message=message, by=by)

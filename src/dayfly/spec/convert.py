@@ -1,0 +1,170 @@
+"""From plain data to our types, with every fault at its place and in our words: the library stops at the first one.
+
+Its complaint is understood, what it complains of is replaced by something harmless, and it is asked again.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
+
+import msgspec
+
+from dayfly.spec import text
+from dayfly.spec.errors import Faults, Path, SpecError, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+T = TypeVar("T")
+
+_PLACE = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]")
+# A complaint ends with the way to its place; before that, an unknown field may be called anything.
+_WAY = re.compile(r" - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])+)`\Z")
+_MISSING, _UNKNOWN, _EXPECTS = "Object missing required field `", "Object contains unknown field `", "Expected `"
+_MOST_FAULTS = 64
+_STAND_INS: dict[str, Any] = {"str": "", "int": 0, "bool": False, "array": [], "object": {}}
+_EXPECTED = {
+    "str": "a string",
+    "int": "a whole number",
+    "bool": "true or false",
+    "object": "a mapping",
+    "array": "a list",
+}
+
+
+def convert(data: Any, type_: type[T], keys: Path, spelled: Mapping[Path, str]) -> T:
+    # In a list of one, so that each complaint names a way: those about a root do not.
+    data, types = [_without_nulls(data)], list[type_]  # type: ignore[valid-type]  # built here, never an annotation
+    faults = Faults()
+    invented: set[Path] = set()
+    for _ in range(_MOST_FAULTS):
+        try:
+            made: T = msgspec.convert(data, types)[0]
+        except msgspec.ValidationError as fault:
+            found = _explain(str(fault), data, types, keys, spelled)
+            # The decoder ends at its first complaint: with that mended somehow, it says what else is wrong.
+            if not any(found.way[: len(way)] == way for way in invented):
+                faults.found.append(found.error)
+            if not found.way:
+                break
+            invented.add(found.way)
+            data = _mended(data, found)
+        else:
+            faults.settle()
+            return made
+    faults.settle()
+    raise AssertionError("what was mended is still not understood, and nothing was wrong")
+
+
+def _without_nulls(value: Any) -> Any:
+    """Null, absent and empty are alike: a mapping's nulls are left out."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+class _Complaint(NamedTuple):
+    """The decoder's, in our words; the way to the value at fault, and what would do in its place: None for nothing."""
+
+    error: SpecError
+    way: Path
+    stand_in: Any
+
+
+def _mended(data: list[Any], complaint: _Complaint) -> list[Any]:
+    *before, last = (0, *complaint.way)
+    holder = _at(data, tuple(before))
+    value: Any
+    if complaint.stand_in is None:
+        value = {key: item for key, item in holder.items() if key != last}
+    elif isinstance(holder, dict):
+        value = {**holder, last: complaint.stand_in}
+    else:
+        value = [complaint.stand_in if index == last else item for index, item in enumerate(holder)]
+    mended: list[Any] = _replaced(data, tuple(before), value)
+    return mended
+
+
+def _explain(message: str, data: list[Any], types: Any, keys: Path, spelled: Mapping[Path, str]) -> _Complaint:
+    match = _WAY.search(message)
+    assert match is not None, message
+    what = message[: match.start()]
+    within = _way(match[1], message, data, types)[1:]
+    if what.startswith(_MISSING):
+        field = what[len(_MISSING) : -1]
+        error = SpecError(f"missing required field {quote(field)}", keys + within)
+        return _Complaint(error, (*within, field), "")
+    if what.startswith(_UNKNOWN):
+        field, known = what[len(_UNKNOWN) : -1], ", ".join(_fields_at(types, within))
+        error = SpecError(f"unknown field {quote(field)}; known here: {known}", (*keys, *within, field))
+        return _Complaint(error, (*within, field), None)
+    assert what.startswith(_EXPECTS), what
+    expected = what[len(_EXPECTS) :].partition("`")[0]
+    error = wrong_type(expected, _at(data[0], within), keys + within, spelled)
+    stand_in = next(value for kind, value in _STAND_INS.items() if kind in expected.split(" | "))
+    return _Complaint(error, within, stand_in)
+
+
+def wrong_type(expected: str, value: Any, keys: Path, spelled: Mapping[Path, str]) -> SpecError:
+    wanted = [name for name in expected.split(" | ") if name in _EXPECTED]
+    kind = text.kind_of(value)
+    if "str" in wanted and keys in spelled:
+        word = quote(spelled[keys])
+        return SpecError(f"{word} is {kind} in YAML; write {word} in quotes", keys)
+    return SpecError(f"must be {' or '.join(_EXPECTED[name] for name in wanted)}, not {kind}", keys)
+
+
+def _way(path: str, message: str, data: Any, types: Any) -> Path:
+    """The keys of msgspec's path. It writes `[...]` for a mapping's entry: the shortest run of entries that fails ends
+    with the one at fault.
+    """
+    keys: list[str | int] = []
+    for match in _PLACE.finditer(path):
+        if match[3] is None:
+            keys.append(match[1] or int(match[2]))
+            continue
+        entries = list(_at(data, tuple(keys)).items())
+
+        def fails(count: int, entries: list[Any] = entries, before: Path = tuple(keys)) -> bool:
+            try:
+                msgspec.convert(_replaced(data, before, dict(entries[:count])), types)
+            except msgspec.ValidationError as fault:
+                return str(fault) == message
+            return False
+
+        count = bisect.bisect_left(range(1, len(entries)), x=True, key=fails)
+        keys.append(entries[count][0])
+    return tuple(keys)
+
+
+def _replaced(data: Any, keys: Path, value: Any) -> Any:
+    if not keys:
+        return value
+    copy = data.copy()
+    copy[keys[0]] = _replaced(data[keys[0]], keys[1:], value)
+    return copy
+
+
+def _at(data: Any, keys: Path) -> Any:
+    for key in keys:
+        data = data[key]
+    return data
+
+
+def _fields_at(type_: Any, keys: Path) -> list[str]:
+    """The fields of the struct to which a path leads."""
+    struct = _struct_in(type_)
+    for key in keys:
+        fields = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
+        if key in fields:
+            struct = _struct_in(fields[str(key)])
+    return [field.encode_name for field in msgspec.structs.fields(struct)]
+
+
+def _struct_in(type_: Any) -> Any:
+    """The one struct that a field's type is, or holds as an element or an alternative; None if it holds none."""
+    if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+        return type_
+    return next((found for part in get_args(type_) if (found := _struct_in(part))), None)
