@@ -28,6 +28,7 @@ TELLS = {
     "objectlifecyclemethods.dayfly.dev": ("TARGET",),
     "steplogs.dayfly.dev": ("SANDBOX", "STEPS"),
     "lifecyclehooks.dayfly.dev": ("KIND", "READY", "REASON", "OBJECTS"),
+    "routegroups.dayfly.dev": ("READY", "REASON"),
     "basicdeployments.basic.example.org": ("REPLICAS", "READY", "MESSAGE"),
     "basicreplicasets.basic.example.org": ("REPLICAS", "ACTIVE"),
     "machines.machines.example.org": ("KIND", "READY", "MESSAGE"),
@@ -71,7 +72,10 @@ def test_kubectl_shows_how_a_thing_stands_and_since_when(shown):
         assert set(TELLS[kind]) | {"AGE"} <= set(columns), kind
         assert all(each.get("type") == "date" for name, each in columns.items() if name == "AGE")
     there = {kind: found for kind, found in shown.items() if found}
-    assert set(there) >= {kind for kind in TELLS if kind.endswith("dayfly.dev")} - {"lifecyclehooks.dayfly.dev"}
+    assert set(there) >= {kind for kind in TELLS if kind.endswith("dayfly.dev")} - {
+        "lifecyclehooks.dayfly.dev",
+        "routegroups.dayfly.dev",
+    }
     for kind, found in there.items():
         for row in found:
             empty = {name for name in (*TELLS[kind], "AGE") if row.get(name) in (None, "", "<none>", "<unknown>")}

@@ -245,6 +245,8 @@ def test_nobody_left_for_long_enough_ends_it(client, host, monkeypatch):
     assert uid not in host.closed
     client.delete("sandboxes/sb1")
     wait_for(lambda: "scheduledDeleteTime" in client.get(GROUP)["status"])
+    before = len(sweeps)
+    wait_for(lambda: len(sweeps) > before + 1)  # since when nobody is left is noted by a whole round
     ahead[0] += 59
     assert uid not in host.closed
     ahead[0] += 2

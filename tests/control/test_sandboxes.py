@@ -233,7 +233,7 @@ def test_all_mistakes_of_a_wish_are_named_a_line_each(db, host):
 def test_a_wrong_name_is_refused(client, host, name):
     answer = client.call("PUT", f"sandboxes/{name}", wishes.empty())
     assert answer.status == 400
-    assert "name: " in answer.error
+    assert ("no address has a NUL in it" if "%00" in name else "name: ") in answer.error
     assert host.calls == []
 
 

@@ -74,7 +74,7 @@ EQUIVALENT: dict[str, str] = {
     ),
     "operator/cluster/caches.py _baselines: [unit.fork.baseline for unit in (run.spec.forks if run else ()) if unit.fork] "
     "-> [unit.fork.baseline for unit in (run.spec.forks if run else ())]": "all of a run's `forks` derive from something",
-    "operator/targets/sandbox.py SandboxTarget.heard: seen is None or _only_ours(change) -> (_only_ours(change))": (
+    "operator/targets/sandbox.py SandboxTarget.heard: seen is None or only_ours(change) -> (only_ours(change))": (
         _ONE_OF_TWO
     ),
     'operator/targets/lifecycle_hook.py HookedTarget.grip: hold is None or found is None or found["metadata"]["resource ...  '

@@ -65,6 +65,7 @@ class Bench:
             sessions=SimpleNamespace(of=lambda _run: session),
             logs=SimpleNamespace(run=self._step("logs")),
         )
+        made._agent = None
         made._resource_status = SimpleNamespace(run=self._step("resources"))
         self.target = SimpleNamespace(tell=self._tell, freeze=self._freeze)
         made.targets = SimpleNamespace(of=self._target)
