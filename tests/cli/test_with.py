@@ -324,6 +324,7 @@ def test_a_background_child_of_a_command_that_has_ended_lives_on(served: Cli, pl
 
 
 @pytest.mark.slow
+@pytest.mark.rotates(2)
 def test_when_it_is_killed_the_server_cleans_up(served: Cli, plugin: str, journal: Path):
     process = served.start("with", "-f", plugin, "--", "sh", "-c", "touch started; exec sleep 300")
     until((served.folder / "started").exists)
@@ -334,6 +335,7 @@ def test_when_it_is_killed_the_server_cleans_up(served: Cli, plugin: str, journa
 
 
 @pytest.mark.slow
+@pytest.mark.rotates(2)
 def test_the_lease_is_renewed_as_long_as_the_command_runs(served: Cli, plugin: str, journal: Path):
     assert served("with", "-f", plugin, "--", "sleep", "34").code == 0
     assert journal.read_text().split() == WHOLE

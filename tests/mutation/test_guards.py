@@ -17,7 +17,7 @@ from mutation.plant import ROOT, Edit, StaleError, edited
 from share import SHARE, VARIABLE, commit
 
 # The edits and tests that there are; each of the share costs about three seconds.
-PARTS = 16
+PARTS = 32
 ROOMS = ("plan", "execute", "operator", "embedded")
 SAMPLE = 400
 

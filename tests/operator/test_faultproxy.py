@@ -203,7 +203,8 @@ class TestPlans:
     def test_a_commit_picks_a_share_and_the_proof_all(self):
         picked = chosen(Share("3d94c1981e65"))
         assert [plan for plan in picked if plan.harm] in shares()
-        assert [plan for plan in picked if not plan.harm] == [Plan(name) for name in LIVES]
+        unharmed = [Plan(name) for name in LIVES]
+        assert [plan for plan in picked if not plan.harm] in (unharmed[::2], unharmed[1::2])
         assert sorted(map(str, chosen(Share("all")))) == sorted(map(str, every()))
 
     def test_names_tell_plans_apart(self):

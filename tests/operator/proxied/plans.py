@@ -117,8 +117,8 @@ def shares() -> list[list[Plan]]:
 
 
 def chosen(share: Share = SHARE) -> list[Plan]:
-    """Those to play: all lives unharmed, and one share of all harms; in the proof, all of them."""
-    unharmed = [plan for plan in every() if plan.harm is None]
+    """Those to play: half of the lives unharmed, and one share of all harms; in the proof, all of them."""
+    unharmed = share.of([plan for plan in every() if plan.harm is None], 2, "unharmed plans")
     wanted = shares()
     return unharmed + [plan for some in share.of(wanted, len(wanted), "plans") for plan in some]
 
