@@ -230,9 +230,14 @@ def test_nobody_left_for_long_enough_ends_it(client, host, monkeypatch):
     sweep = route_groups.RouteGroups.sweep
     monkeypatch.setattr(route_groups.RouteGroups, "sweep", lambda of: sweeps.append(1) or sweep(of))
     monkeypatch.setattr(time, "time_ns", lambda: now() + ahead[0] * 10**9)
+
+    def a_round() -> None:
+        """Whether anybody is left, and since when not, is noted by a whole round."""
+        before = len(sweeps)
+        wait_for(lambda: len(sweeps) > before + 2)
+
     ahead[0] = 3_600  # as long as somebody matches it lives
-    before = len(sweeps)
-    wait_for(lambda: len(sweeps) > before + 2)
+    a_round()
     assert "scheduledDeleteTime" not in client.get(GROUP)["status"]
     assert uid not in host.closed
     client.put("sandboxes/sb1", labelled(team="x"))
@@ -241,12 +246,12 @@ def test_nobody_left_for_long_enough_ends_it(client, host, monkeypatch):
     assert 50 < left <= 60
     client.put("sandboxes/sb1", labelled(team="pay"))  # somebody comes back in time
     wait_for(lambda: "scheduledDeleteTime" not in client.get(GROUP)["status"])
+    a_round()
     ahead[0] += 3_600
     assert uid not in host.closed
     client.delete("sandboxes/sb1")
     wait_for(lambda: "scheduledDeleteTime" in client.get(GROUP)["status"])
-    before = len(sweeps)
-    wait_for(lambda: len(sweeps) > before + 1)  # since when nobody is left is noted by a whole round
+    a_round()
     ahead[0] += 59
     assert uid not in host.closed
     ahead[0] += 2
