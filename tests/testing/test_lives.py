@@ -13,7 +13,7 @@ import pytest
 
 from dayfly.spec.plugin import PluginSpec, check_plugin_spec
 from dayfly.testing import Ends, Fault, Life, Played, Told, as_json, as_junit, as_line, first, judge, lives, summary
-from dayfly.testing.harm import Moment, at_work, held, killed, noted, refused
+from dayfly.testing.harm import Moment, at_work, held, killed, noted, refused, took
 from testing.planted import CLEAN, LABEL, MAKE, PATH, PLANTED, REMOVE, SECOND, plugin, step
 
 
@@ -89,7 +89,10 @@ def test_a_script_that_is_noted_does_and_says_the_same(tmp_path: Path):
     plain, wrapped = run(ODD, tmp_path), run(noted(ODD, "make", str(journal)), tmp_path)
     assert (wrapped.returncode, wrapped.stdout, wrapped.stderr) == (plain.returncode, plain.stdout, plain.stderr)
     assert plain.returncode == 5
-    assert journal.read_text() == "make begins\n"
+    first, last = journal.read_text().splitlines()
+    assert (first, list(took([first, last]))) == ("make begins", ["make"])
+    assert 0 < took([last])["make"] < 60
+    assert took(["make took %N %N", "make waits"]) == {}
 
 
 @pytest.mark.parametrize(("moment", "done"), [(Moment.START, []), (Moment.MIDDLE, ["1"]), (Moment.END, ["1", "2"])])

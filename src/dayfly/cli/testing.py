@@ -20,6 +20,7 @@ from dayfly.compile.compiler import step_environment
 from dayfly.spec import documents, names
 from dayfly.spec.identity import resource_id
 from dayfly.testing import Ends, Fault, Life, Played, Told, as_json, as_junit, as_line, first, judge, lives, summary
+from dayfly.testing.harm import took
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -121,6 +122,7 @@ class _Bench:
         if end is not None:
             message, log = end
             played = played._replace(gone=False, message=message, log=log)
+        self._took = {**took(self._lines()), **self._took}
         begun = Counter(line.removesuffix(" begins") for line in self._lines() if line.endswith(" begins"))
         return played._replace(there=there, left=left, others=others, begun=begun, blind=self._blind)
 
@@ -149,7 +151,6 @@ class _Bench:
                 "sandboxes", box["name"], "report", after=report.get("version") if wait else None, wait=wait
             )
             if report.get("ready"):
-                self._note(report)
                 return Played(reached="ready")
             if report["reason"] in HOPELESS:
                 return Played(reached="failed", message=report["message"], log=self._log(box["name"], report))
@@ -178,12 +179,6 @@ class _Bench:
         held = f"not within {self._seconds:g} s: {report['reason']}: {report['message']}", self._log(name, report)
         self._client.delete("sandboxes", name, force="true")
         return held
-
-    def _note(self, report: Any) -> None:
-        """How long its steps took, the first time."""
-        for unit in report["units"]:
-            if unit["event"] == "preStart" and unit.get("endedAt"):
-                self._took.setdefault(unit["name"], (unit["endedAt"] - unit["startedAt"]) / 1000)
 
     def _log(self, name: str, report: Any) -> tuple[str, ...]:
         """The end of what the step that failed has printed."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from collections.abc import Iterable
 from enum import StrEnum
 
 
@@ -36,8 +37,9 @@ _FIRST = '[ "$DAYFLY_ATTEMPT" = 1 ]'
 
 
 def noted(script: str, step: str, journal: str) -> str:
-    """The script, which notes each of its beginnings and is left alone."""
-    return _around(script, step, journal, _RUN + "exit $dayfly_code\n")
+    """The script, which notes each of its beginnings and how long it took, and is left alone."""
+    took = f'echo {step} took "$dayfly_began" "$(date +%s%N)" >>{shlex.quote(journal)}\n'
+    return _around(script, step, journal, f"dayfly_began=$(date +%s%N)\n{_RUN}{took}exit $dayfly_code\n")
 
 
 def killed(script: str, step: str, journal: str, moment: Moment, half: float) -> str:
@@ -66,6 +68,16 @@ def at_work(script: str, step: str, journal: str, half: float) -> str:
     """The script, which in its middle says that it waits, and ends only when it is asked to."""
     work = f'"$dayfly_script" &\nsleep {half:.3f}\n'
     return _around(script, step, journal, work + _wait(step, journal))
+
+
+def took(lines: Iterable[str]) -> dict[str, float]:
+    """How long steps took by the journal's lines, in seconds; nothing of one whose `date` knows no nanoseconds."""
+    found = {}
+    for line in lines:
+        match line.split():
+            case [step, "took", began, ended] if began.isdigit() and ended.isdigit():
+                found[step] = (int(ended) - int(began)) / 10**9
+    return found
 
 
 def waits(step: str) -> str:
