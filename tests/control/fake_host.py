@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dayfly.execute.host_end import Host, HostEnd
+from dayfly.execute.host_end import HostEnd, KeepingEnd, KeepingHost
 from dayfly.plan.reasons import Reason
 from dayfly.spec import wire
 from dayfly.spec.report import Report, UnitReport
@@ -38,7 +38,7 @@ class FakeHost:
     wants_baselines = True
 
     def __init__(self, file: Path | None = None) -> None:
-        self.end = HostEnd(self)
+        self.end = KeepingEnd(self)
         self.refuse = ""
         self.on_admit: Callable[[], object] = lambda: None
         self.down = False
@@ -235,7 +235,7 @@ class Encoded:
 
 
 # The type checker sees here whether the fake is still a host.
-_: type[Host] = FakeHost
+_: type[KeepingHost] = FakeHost
 
 
 def _report(uid: str, phase: Phase) -> Report:

@@ -8,9 +8,10 @@ import pytest
 
 from control.fake_host import FakeHost
 from dayfly.embedded.host import EmbeddedHost
-from dayfly.execute.host_end import Host
+from dayfly.execute.host_end import Host, KeepingHost
 
-METHODS = [name for name, value in vars(Host).items() if inspect.isfunction(value) and not name.startswith("_")]
+SAID = {**vars(Host), **vars(KeepingHost)}
+METHODS = [name for name, value in SAID.items() if inspect.isfunction(value) and not name.startswith("_")]
 
 
 def test_the_port_has_methods():
@@ -20,7 +21,7 @@ def test_the_port_has_methods():
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("host", [FakeHost, EmbeddedHost])
 def test_a_host_is_called_as_the_port_says(host, name):
-    wanted, found = getattr(Host, name), getattr(host, name)
+    wanted, found = getattr(KeepingHost, name), getattr(host, name)
     shape = [(p.name, p.kind) for p in inspect.signature(wanted).parameters.values()]
     assert [(p.name, p.kind) for p in inspect.signature(found).parameters.values()] == shape
     assert inspect.iscoroutinefunction(found) == inspect.iscoroutinefunction(wanted)

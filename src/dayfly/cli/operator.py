@@ -18,7 +18,8 @@ from dayfly.cli.exits import CliError, Exit
 
 if TYPE_CHECKING:
     from dayfly.operator.agent.way import Way
-    from dayfly.operator.main import Agents, Place
+    from dayfly.operator.main import Place
+    from dayfly.operator.parts import Agents
     from dayfly.operator.pods.namespaces import Runner
 
 _SYSTEM = "dayfly-system"

@@ -79,16 +79,6 @@ def create_app(
     closing = asyncio.Event()
     sandboxes = Sandboxes(store, links, sync)
     groups = RouteGroups(store, links, sync)
-    families = (
-        Family(plural="sandboxes", living=sandboxes, trace=records.trace, not_found=SANDBOX_NOT_FOUND),
-        Family(
-            plural="routegroups",
-            living=groups,
-            trace=group_records.trace,
-            not_found=GROUP_NOT_FOUND,
-            prefix=shelves.GROUP,
-        ),
-    )
     clusters = Clusters(store, {org: hosts}, version)
     routes = [
         *clusters.routes(),
@@ -99,33 +89,55 @@ def create_app(
         *sandboxes.routes(),
         *Changes(store, links, sandboxes, closing).routes(),
         *groups.routes(),
-        *(route for family in families for route in Reports(store, links, family, closing).routes()),
+        *(
+            route
+            for family in _families(sandboxes, groups)
+            for route in Reports(store, links, family, closing).routes()
+        ),
         *agents.routes(),
         Route("/{path:path}", _Nowhere()),
     ]
 
-    @contextlib.asynccontextmanager
-    async def keep(_app: Starlette) -> AsyncIterator[None]:
-        await agents.begin()
-        works = {"sync": sync.run(), "groups": groups.run(), "agents": agents.run()}
-        keeping = [asyncio.create_task(work, name=name) for name, work in works.items()]
-        try:
-            yield
-        finally:
-            for task in keeping:
-                task.cancel()
-            await asyncio.gather(*keeping, return_exceptions=True)
-
     stored = StoredKeys(store)
     known = First(keys, stored) if keys else stored
     auth = Middleware(AuthMiddleware, keys=known, loopback=loopback, rate=Rate(rate) if rate else None)
-    app = Starlette(routes=routes, middleware=[Middleware(Secure), auth] if tls else [auth], lifespan=keep)
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(Secure), auth] if tls else [auth],
+        lifespan=lambda _app: _at_work(agents, sync, groups),
+    )
     app.router.default = _Nowhere()  # no pattern of a route has a line's end in it
     app.state.closing = closing
     app.state.sync = sync
     app.state.clusters = clusters
     app.state.org = org
     return app
+
+
+def _families(sandboxes: Sandboxes, groups: RouteGroups) -> tuple[Family, ...]:
+    """What has a run of its own, and reports."""
+    boxes = Family(plural="sandboxes", living=sandboxes, trace=records.trace, not_found=SANDBOX_NOT_FOUND)
+    return boxes, Family(
+        plural="routegroups",
+        living=groups,
+        trace=group_records.trace,
+        not_found=GROUP_NOT_FOUND,
+        prefix=shelves.GROUP,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _at_work(agents: Agents, sync: HostSync, groups: RouteGroups) -> AsyncIterator[None]:
+    """What goes on beside requests, as long as they are served."""
+    await agents.begin()
+    works = {"sync": sync.run(), "groups": groups.run(), "agents": agents.run()}
+    keeping = [asyncio.create_task(work, name=name) for name, work in works.items()]
+    try:
+        yield
+    finally:
+        for task in keeping:
+            task.cancel()
+        await asyncio.gather(*keeping, return_exceptions=True)
 
 
 async def inhabited_clusters(store: Store, org: str) -> set[str]:

@@ -22,7 +22,7 @@ from dayfly.embedded.runs import Runs
 from dayfly.embedded.scene import Scenes
 from dayfly.embedded.state_door import Serve, StateDoor
 from dayfly.embedded.writer import Writer
-from dayfly.execute.host_end import HostEnd
+from dayfly.execute.host_end import KeepingEnd
 from dayfly.execute.process.place import leave_place, open_place, sweep_places
 from dayfly.execute.process.run import Folder, forget, kept_logs, logged
 from dayfly.execute.process.start import Containers, Processes
@@ -72,7 +72,7 @@ class EmbeddedHost:
         self._first = life * VERSIONS_IN_A_LIFE
         self._versions: dict[str, int] = {}
         self._session = life
-        self.end = HostEnd(self)
+        self.end = KeepingEnd(self)
         self._tasks = [asyncio.create_task(self._sweep()), asyncio.create_task(self.end.run())]
         engine.on_change = self._changed
         engine.on_end = self._ended

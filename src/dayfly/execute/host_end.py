@@ -6,9 +6,10 @@ same is left. What they cannot decide by themselves the numbers do, here.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from dayfly.spec import wire
 from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from dayfly.spec.lifecycle import Lifecycle, Unit
     from dayfly.spec.run import Request
     from dayfly.spec.workload import Workload
+
+OfKept: TypeAlias = wire.AskValues | wire.AskHistory | wire.AskLogs | wire.AskLog
 
 REMIND_S = 30.0
 
@@ -82,6 +85,10 @@ class Host(Protocol):
     async def acknowledge(self, uids: tuple[str, ...]) -> None:
         """Their ends are noted; in time they may be forgotten."""
 
+
+class KeepingHost(Host, Protocol):
+    """One that has all that is asked of it within reach."""
+
     def values(self, uid: str) -> tuple[wire.Value, ...]:
         """All recorded outputs of a live run."""
 
@@ -95,7 +102,7 @@ class Host(Protocol):
         """Bytes of one log from `offset`; None if there is no such log."""
 
 
-class HostEnd:
+class HostEnd(abc.ABC):
     """The host tells it what has `changed` and `ended`; whoever is attached hears it, and sends."""
 
     def __init__(self, host: Host) -> None:
@@ -227,8 +234,20 @@ class HostEnd:
             log.warning("noted ends are said again: %s", fault)
 
     def answer(self, question: wire.Question) -> None:
+        """Answer, at once or later."""
+        if isinstance(question, wire.AskAdmit | wire.AskStanding):
+            self.tell(question, lambda: self._stand(question))
+        else:
+            self.look_up(question)
+
+    @abc.abstractmethod
+    def look_up(self, question: OfKept) -> None:
+        """Answer what is asked of outputs, history and logs."""
+
+    def tell(self, question: wire.Question, find: Callable[[], wire.Answer]) -> None:
+        """Say what is found, or why it is not."""
         try:
-            answer = self._find(question)
+            answer = find()
         except HostUnavailableError as fault:
             self.reply(question, Verdict.UNAVAILABLE, str(fault))
         except RefusedError as fault:
@@ -239,30 +258,15 @@ class HostEnd:
         else:
             self.say(answer)
 
-    def _find(self, question: wire.Question) -> wire.Answer:
-        host, session, number = self._host, question.session, question.number
+    def _stand(self, question: wire.AskAdmit | wire.AskStanding) -> wire.Answer:
+        session, number = question.session, question.number
         match question:
             case wire.AskAdmit(documents=documents, forks=forks):
-                host.admit(documents, forks)
+                self._host.admit(documents, forks)
                 return wire.Reply(session=session, number=number, verdict=Verdict.TAKEN)
             case wire.AskStanding(uids=uids):
-                runs = tuple(run for uid in uids if (run := host.standing(uid)) is not None)
+                runs = tuple(run for uid in uids if (run := self._host.standing(uid)) is not None)
                 return wire.Standings(session=session, number=number, runs=runs)
-            case wire.AskValues(uid=uid):
-                return wire.Values(session=session, number=number, values=host.values(uid))
-            case wire.AskHistory(uid=uid):
-                return wire.History(session=session, number=number, entries=host.history(uid))
-            case wire.AskLogs(uid=uid):
-                return wire.Logs(session=session, number=number, logs=host.logs(uid))
-            case wire.AskLog(uid=uid, unit=unit, attempt=attempt):
-                # The length is read before the bytes: what is sealed at that length has no more.
-                there = host.logs(uid)
-                found = [info for info in there if info.unit == unit and attempt in (0, info.attempt)]
-                if not found:
-                    return wire.LogBytes(session=session, number=number, logs=there)
-                info = max(found, key=lambda info: info.attempt)
-                data = host.read_log(uid, unit, info.attempt, offset=question.offset, limit=question.limit)
-                return wire.LogBytes(session=session, number=number, info=info, data=data or b"")
 
     # --- what the host does -------------------------------------------------------------------------------------------
 
@@ -341,3 +345,33 @@ def _replaced(order: wire.Order) -> tuple[str, str] | None:
         case wire.Baseline(workload=workload):
             return "baseline", f"{workload.namespace}/{workload.name}"
     return None
+
+
+class KeepingEnd(HostEnd):
+    """The end of a host that answers at once whatever is asked."""
+
+    def __init__(self, host: KeepingHost) -> None:
+        super().__init__(host)
+        self._kept = host
+
+    def look_up(self, question: OfKept) -> None:
+        self.tell(question, lambda: self._find(question))
+
+    def _find(self, question: OfKept) -> wire.Answer:
+        host, session, number = self._kept, question.session, question.number
+        match question:
+            case wire.AskValues(uid=uid):
+                return wire.Values(session=session, number=number, values=host.values(uid))
+            case wire.AskHistory(uid=uid):
+                return wire.History(session=session, number=number, entries=host.history(uid))
+            case wire.AskLogs(uid=uid):
+                return wire.Logs(session=session, number=number, logs=host.logs(uid))
+            case wire.AskLog(uid=uid, unit=unit, attempt=attempt):
+                # The length is read before the bytes: what is sealed at that length has no more.
+                there = host.logs(uid)
+                found = [info for info in there if info.unit == unit and attempt in (0, info.attempt)]
+                if not found:
+                    return wire.LogBytes(session=session, number=number, logs=there)
+                info = max(found, key=lambda info: info.attempt)
+                data = host.read_log(uid, unit, info.attempt, offset=question.offset, limit=question.limit)
+                return wire.LogBytes(session=session, number=number, info=info, data=data or b"")

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
 
 from dayfly import __version__
 from dayfly.execute.turn import Scene, turn
@@ -21,6 +21,7 @@ from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.operator.monitoring.serve import serving
 from dayfly.operator.outputs.bindings import Bindings
 from dayfly.operator.outputs.outputs import ForeignSecretError
+from dayfly.operator.parts import Agent, Agents, Fronts, Kinds, Wing, Wings
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
@@ -31,14 +32,14 @@ from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.resource_status import ResourceStatus
 from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError
 from dayfly.operator.targets.adapter import Adapter, FrozenError
-from dayfly.operator.targets.sandbox import SandboxTarget, Server
+from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
 from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.report import Report
-from dayfly.work.queue import work
+from dayfly.work.queue import WorkQueue, work
 
 log = logging.getLogger(__name__)
 
@@ -47,56 +48,6 @@ GRACE_S = 10.0
 # So many turns over one run may fail in a row before it is said: what the server refuses hardly passes by itself, other
 # trouble mostly does. With the queue's back-off these are half a second, and three to six.
 HINDERED_AFTER, TROUBLED_AFTER = 3, 6
-
-
-class Front(Protocol):
-    """Who makes runs of what people wish for; whoever has none takes the runs further that are there."""
-
-    def heeded(self, seen: SandboxObject) -> Heeded:
-        """Which of its owner's wishes the run of a Sandbox goes by."""
-
-    def ended(self) -> None:
-        """A run is over."""
-
-    async def run(self) -> None:
-        """Work until the cluster's queues are closed."""
-
-
-Fronts = Callable[[Cluster, SandboxStatus], Front]
-
-
-class Wing(Protocol):
-    """Who makes runs for LifecycleHooks, or for RouteGroups; without one theirs stay as they are."""
-
-    @property
-    def frozen(self) -> int:
-        """How many objects there are of which nothing is done any more."""
-
-    def reset(self) -> None:
-        """Somebody else has worked meanwhile."""
-
-    async def run(self) -> None:
-        """Work until the cluster's queues are closed."""
-
-
-class Agent(Server, Protocol):
-    """Who brings a control plane's sandboxes here; whoever has none leaves those that are there as they are."""
-
-    async def run(self) -> None:
-        """Talk to the control plane, until cancelled."""
-
-    def why_waiting(self, seen: SandboxObject, /) -> WaitingError | None:
-        """Why one of its Sandboxes does not begin."""
-
-    def figures(self) -> dict[str, Callable[[], float]]:
-        """For whoever watches over the operator."""
-
-
-Wings = Callable[[Cluster, Targets, Recorder], Wing]
-Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
-Agents = Callable[[Cluster, Admit], Agent]
-Kinds = Sequence[Callable[[Cluster], Adapter]]
-"""Of targets, beside Sandboxes."""
 
 
 class Operator:
@@ -135,14 +86,10 @@ class Operator:
         of_sandboxes = SandboxTarget(self.cluster, speaker, self._agent)
         every = of_sandboxes, *(make(self.cluster) for make in kinds)
         self.targets = Targets(self.cluster, *every)
-        self._hooks = hooks(self.cluster, self.targets, self._events) if hooks else None
-        if self._hooks is None:
-            self.cluster.hooked.close()
-            self.cluster.pairs.close()
-        self._groups = groups(self.cluster, self.targets, self._events) if groups else None
-        if self._groups is None:
-            self.cluster.grouped.close()
-        self._wings = [wing for wing in (self._hooks, self._groups) if wing is not None]
+        self._wings = [
+            *self._wing(hooks, self.cluster.hooked, self.cluster.pairs),
+            *self._wing(groups, self.cluster.grouped),
+        ]
         self._reconciler = Reconciler(
             self.cluster,
             self.targets,
@@ -164,6 +111,14 @@ class Operator:
             leading=lambda: elector is None or elector.leading,
             **(self._agent.figures() if self._agent else {}),
         )
+
+    def _wing(self, make: Wings | None, *queues: WorkQueue[Any]) -> list[Wing]:
+        """The wing that works these queues off; without one nobody waits for them."""
+        if make is not None:
+            return [make(self.cluster, self.targets, self._events)]
+        for queue in queues:
+            queue.close()
+        return []
 
     def stop(self) -> None:
         """End gracefully: turns that are under way are finished, no further ones begun."""

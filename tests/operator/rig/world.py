@@ -16,7 +16,8 @@ from dayfly.kube.objects import Key
 from dayfly.kube.transport import Answer, Request
 from dayfly.operator.front.front import Front
 from dayfly.operator.hooks.wing import Hooks
-from dayfly.operator.main import Agents, Fronts, Kinds, Operator, Wings
+from dayfly.operator.main import Operator
+from dayfly.operator.parts import Agents, Fronts, Kinds, Wings
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS

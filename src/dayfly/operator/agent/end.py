@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from dayfly.execute.host_end import Host, HostEnd
+from dayfly.execute.host_end import Host, HostEnd, OfKept
 from dayfly.kube import errors
 from dayfly.operator.agent import answers
 from dayfly.operator.cluster.caches import Cluster
@@ -26,13 +26,10 @@ class ServedEnd(HostEnd):
         self._cluster = cluster
         self._run = run
 
-    def answer(self, question: wire.Question) -> None:
-        if isinstance(question, wire.AskAdmit | wire.AskStanding):
-            super().answer(question)
-        else:
-            self.begin(self._ask(question))
+    def look_up(self, question: OfKept) -> None:
+        self.begin(self._ask(question))
 
-    async def _ask(self, question: wire.Question) -> None:
+    async def _ask(self, question: OfKept) -> None:
         try:
             found = await self._find_out(question)
         except errors.ApiError as fault:
@@ -43,9 +40,8 @@ class ServedEnd(HostEnd):
         else:
             self.say(found)
 
-    async def _find_out(self, question: wire.Question) -> wire.Answer:
+    async def _find_out(self, question: OfKept) -> wire.Answer:
         session, number = question.session, question.number
-        assert not isinstance(question, wire.AskAdmit | wire.AskStanding), "answered at once"
         run = self._run(question.uid)
         match question:
             case wire.AskValues():

@@ -236,18 +236,6 @@ class Served:
             if seen is not None and objects.has_ended(seen, run=await self._fresh(seen) is not None):
                 await self._let_go(seen)
 
-    def values(self, uid: str) -> tuple[wire.Value, ...]:
-        raise NotImplementedError(uid)  # the cluster is asked: see `end`
-
-    def history(self, uid: str) -> tuple[wire.HistoryEntry, ...]:
-        raise NotImplementedError(uid)
-
-    def logs(self, uid: str) -> tuple[wire.LogInfo, ...]:
-        raise NotImplementedError(uid)
-
-    def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
-        raise NotImplementedError(uid)
-
     def seen_run(self, uid: str) -> RunObject | None:
         """The run of a sandbox, as far as the caches know."""
         seen = self._seen(uid)

@@ -1,5 +1,6 @@
 """What the operator says of a RouteGroup: its status, written when it has changed, and Events. Never read back."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -22,7 +23,7 @@ from dayfly.plan import phases, words
 from dayfly.plan import route_groups as plan
 from dayfly.plan.catalogue import Tone, tone
 from dayfly.plan.reasons import Reason
-from dayfly.plan.route_groups import Standing
+from dayfly.plan.route_groups import Conflict, Standing
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import Report
 from dayfly.spec.unserved import SERVED, group_unserved
@@ -120,10 +121,7 @@ class GroupStatus:
             "expiresAt": stamp(expiry.at) or None,
             "matchedSandboxes": list(stands.matched[:LISTED]),
             "matched": len(stands.matched),
-            "conflicts": [
-                {"baseline": each.baseline, "sandbox": each.sandbox, "others": list(each.others[:LISTED])}
-                for each in stands.conflicts[:LISTED]
-            ],
+            "conflicts": _listed(stands.conflicts),
             "conditions": [
                 *conditions(stands.ready, stands.reason, message, meta.generation, since),
                 *_others(seen, stands, lacking, now),
@@ -153,6 +151,13 @@ class GroupStatus:
     def _event(self, seen: RouteGroupObject, reason: str, message: str) -> None:
         kind: Literal["Normal", "Warning"] = "Warning" if tone(reason) >= Tone.WARNING else "Normal"
         self._events.say(reference(GROUPS, seen), "Reconcile", reason, message, kind)
+
+
+def _listed(conflicts: Sequence[Conflict]) -> list[dict[str, Any]]:
+    return [
+        {"baseline": each.baseline, "sandbox": each.sandbox, "others": list(each.others[:LISTED])}
+        for each in conflicts[:LISTED]
+    ]
 
 
 def _steady(report: Report) -> Report:
