@@ -68,7 +68,7 @@ def postgres() -> Path:
 
     def fill(root: Path) -> None:
         images.with_shell(root)
-        for name in ("postgres", "initdb", "psql", "pg_isready"):
+        for name in ("postgres", "initdb", "psql", "pg_dump", "pg_isready"):
             _copy(root, _POSTGRES_HOME / "bin" / name)
         for module in ("plpgsql.so", "dict_snowball.so"):
             _copy(root, _POSTGRES_HOME / "lib" / module)

@@ -120,6 +120,30 @@ def test_what_is_wrong_is_said_with_what_to_do(cli, capfd, monkeypatch, argument
     assert "geheim" not in err
 
 
+def test_a_cluster_that_is_frozen_is_looked_at_and_thawed(cli):
+    """Frozen by an agent that remembers more than this database does."""
+    key = cli("server", "init", "acme").out.strip()
+    with running(cli) as url:
+        assert cli("login", url, "--name", "work", stdin=key).code == 0
+        assert cli("cluster", "add", "east", "--server", "work").code == 0
+        token = cli("cluster", "token", "create", "east", "--server", "work").out.strip()
+        opening = {"clusterUid": "u", "previous": 1, "number": 9, "digest": "x", "runs": ["of-another-time"]}
+        headers = {"signadot-cluster-token": token, "Dayfly-Agent-Protocol": "1", "Content-Type": "application/json"}
+        connection = http.client.HTTPConnection(url.partition("://")[2])
+        connection.request("POST", "/api/v2/agent/session", json.dumps(opening), headers)
+        assert connection.getresponse().status == 423
+        connection.close()
+
+        shown = cli("cluster", "thaw", "east", "--server", "work")
+        assert (shown.code, shown.out) == (0, "")
+        for says in ('"east" is frozen since 20', "Only in the cluster (UIDs): of-another-time", "the server: nothing"):
+            assert says in shown.err
+        assert shown.err.endswith("with: dayfly cluster thaw east --yes\n")
+        assert json.loads(cli("cluster", "thaw", "east", "-o", "json", "--server", "work").out)["frozen"] is True
+        assert cli("cluster", "thaw", "east", "--yes", "--server", "work").err.endswith("goes on from where it stands.\n")
+        assert cli("cluster", "thaw", "east", "--server", "work").err == 'Cluster "east" is not frozen.\n'
+
+
 @pytest.mark.proof
 def test_two_servers_share_a_postgresql(cli):
     from control import databases

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import ssl
-import subprocess
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import uvicorn
-import yaml
 from testcluster import images
 
 from cluster.conftest import TEAM
-from cluster.installed import ACCOUNT, ROOT, SYSTEM, Installed
+from cluster.control_plane import ControlPlane, certificate, dialling
+from cluster.installed import Installed
 from cluster.patience import eventually
 from dayfly.control import auth
 from dayfly.control.app import create_app
@@ -29,46 +23,21 @@ from dayfly.control.store import Store
 ORG, CLUSTER, KEY = "acme", "east", "a-key"
 
 
-class Server:
+class Server(ControlPlane):
     """Over TLS, on an address that pods reach."""
 
     def __init__(self, host: str, folder: Path) -> None:
-        self.certificate = folder / "server.pem"
-        key = folder / "server.key"
-        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-        command += ["-subj", "/CN=dayfly", "-days", "1", "-addext", f"subjectAltName=IP:{host}"]
-        subprocess.run([*command, "-keyout", key, "-out", self.certificate], check=True, capture_output=True)
+        self.certificate = certificate(folder, f"IP:{host}")
         self._store = Store.open(folder / "control.db")
         app = create_app(self._store, {}, org=ORG, keys=auth.single(KEY, ORG), version="1", loopback=False)
-        config = uvicorn.Config(
-            app, host=host, port=0, ssl_certfile=str(self.certificate), ssl_keyfile=str(key), log_config=None
-        )
-        self._server = uvicorn.Server(config)
+        files = {"ssl_certfile": str(self.certificate), "ssl_keyfile": str(folder / "server.key")}
+        self._server = uvicorn.Server(uvicorn.Config(app, host=host, port=0, log_config=None, **files))
         self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()))
         self._thread.start()
         eventually(lambda: self._server.started, "the server listens")
         port = self._server.servers[0].sockets[0].getsockname()[1]
         self.url = f"https://{host}:{port}"
-
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        request = urllib.request.Request(
-            f"{self.url}/api/v2/orgs/{ORG}/{path}",
-            method=method,
-            data=json.dumps(body).encode() if body is not None else None,
-            headers={"signadot-api-key": KEY},
-        )
-        try:
-            with urllib.request.urlopen(
-                request, context=ssl.create_default_context(cafile=str(self.certificate)), timeout=60
-            ) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as refusal:
-            return refusal.code, json.load(refusal)
-
-    def must(self, method: str, path: str, body: Any = None) -> Any:
-        status, answer = self.ask(method, path, body)
-        assert status == 200, answer
-        return answer
+        super().__init__(self.url, ORG, KEY, self.certificate)
 
     def close(self) -> None:
         self._server.should_exit = True
@@ -80,29 +49,12 @@ class Server:
 def server(operator: Installed, tmp_path: Path) -> Iterator[Server]:
     """A server that the installed operator dials; afterwards it dials nobody."""
     found = Server(operator.own.network.host, tmp_path)
-    kubectl = operator.own.kubectl
-    patch = yaml.safe_load((ROOT / "deploy" / "agent-patch.yaml").read_text())
-    [container] = patch["spec"]["template"]["spec"]["containers"]
-    values = {"DAYFLY_CONTROL_PLANE": found.url, "DAYFLY_AGENT_NAMESPACE": f"{ORG}={TEAM}"}
-    container["env"] = [{**each, "value": values.get(each["name"], each["value"])} for each in container["env"]]
-    container["env"].append({"name": "DAYFLY_CONTROL_PLANE_CA", "value": "/var/run/dayfly/ca"})
-    [volume] = patch["spec"]["template"]["spec"]["volumes"]
-    volume["secret"]["items"].append({"key": "ca", "path": "ca"})
     found.must("PUT", f"clusters/{CLUSTER}", {})
     token = found.must("POST", f"clusters/{CLUSTER}/tokens", {})["token"]
-    (tmp_path / "token").write_text(token + "\n")
-    files = [f"--from-file=token={tmp_path / 'token'}", f"--from-file=ca={found.certificate}"]
-    grant = ["--clusterrole=dayfly-agent", f"--serviceaccount={ACCOUNT}"]
-    kubectl("create", "rolebinding", "dayfly-agent", "-n", TEAM, *grant)
-    kubectl("create", "secret", "generic", "dayfly-token", "-n", SYSTEM, *files)
     try:
-        kubectl("patch", "deployment", "dayfly-operator", "-n", SYSTEM, "-p", json.dumps(patch))
-        yield found
+        with dialling(operator, found.url, f"{ORG}={TEAM}", token, found.certificate):
+            yield found
     finally:
-        kubectl("rollout", "undo", "-n", SYSTEM, "deployment/dayfly-operator")
-        kubectl("rollout", "status", "-n", SYSTEM, "deployment/dayfly-operator", "--timeout=120s")
-        kubectl("delete", "secret", "-n", SYSTEM, "dayfly-token", "dayfly-agent", "--ignore-not-found")
-        kubectl("delete", "rolebinding", "-n", TEAM, "dayfly-agent")
         found.close()
 
 

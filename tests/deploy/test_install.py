@@ -24,6 +24,7 @@ from kube.fake import FakeCluster, FakeTransport
 from policy.apiserver import ROOT, established, eventually, start
 
 OBJECTS = list(yaml.safe_load_all((ROOT / "deploy" / "install.yaml").read_text()))
+SERVER = list(yaml.safe_load_all((ROOT / "deploy" / "server.yaml").read_text()))
 
 MACHINES = anything("cluster.example.org/v1", "Machine", "machines").metadata_only()
 
@@ -154,9 +155,10 @@ def test_every_policy_is_in_force():
     assert all(each["spec"]["failurePolicy"] == "Fail" for each in of("ValidatingAdmissionPolicy"))
 
 
-def test_the_operator_is_this_version():
+@pytest.mark.parametrize("objects", [OBJECTS, SERVER], ids=["operator", "server"])
+def test_the_image_is_this_version(objects):
     """Under a name that no registry can have (RFC 2606): where the image is not there yet, nobody's is pulled."""
-    (deployment,) = of("Deployment")
+    (deployment,) = [each for each in objects if each["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == f"dayfly.invalid/operator:{__version__}"
 
@@ -212,6 +214,24 @@ def test_the_operators_pod_is_admitted(api):
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": deployment["spec"]["template"]["spec"]}
     answer = api.ask("POST", "/api/v1/namespaces/dayfly-system/pods?dryRun=All", pod)
     assert answer.status == 201, answer.message
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(120, func_only=True)  # the server's start is not its own
+def test_the_servers_objects_and_its_pod_are_admitted(api):
+    """What it may do in the cluster is nothing: it has no account's token, and nobody binds a role to it."""
+    namespace, deployment = SERVER[:2]
+    api.apply(yaml.safe_dump(namespace))
+    api.cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", str(ROOT / "deploy" / "server.yaml"))
+    template = deployment["spec"]["template"]["spec"]
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    api.ask("POST", "/api/v1/namespaces/dayfly-server/serviceaccounts", account)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": template}
+    answer = api.ask("POST", "/api/v1/namespaces/dayfly-server/pods?dryRun=All", pod)
+    assert answer.status == 201, answer.message
+    assert template["automountServiceAccountToken"] is False
+    kinds = {each["kind"] for each in SERVER}
+    assert kinds == {"Namespace", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"}
 
 
 @pytest.fixture(scope="module")

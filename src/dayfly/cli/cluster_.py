@@ -46,6 +46,34 @@ def remove(name: str) -> None:
     show.talk(f'Removed cluster "{name}".')
 
 
+@command.command("thaw")
+@options.server
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Go on from where the cluster stands.")
+@options.output
+def thaw(name: str, yes: bool, output: str | None) -> None:
+    """Show both sides of a cluster that is frozen since a restore; with --yes go on from where it stands.
+
+    What the server's database holds from before counts as begun, and is never begun a second time. What only the
+    cluster has goes on there until its time to live is over.
+    """
+    client = Client.open()
+    found = client.get("clusters", name, "thaw")
+    if yes and found["frozen"]:
+        client.post("clusters", name, "thaw", body={})
+    if output:
+        show.emit(found, output)
+    elif not found["frozen"]:
+        show.talk(f'Cluster "{name}" is not frozen.')
+    elif yes:
+        show.talk(f'Cluster "{name}" goes on from where it stands.')
+    else:
+        show.talk(f'Cluster "{name}" is frozen since {found["since"]}: {found["why"]}.')
+        for key, text in (("onlyInCluster", "Only in the cluster (UIDs)"), ("onlyHere", "Only at the server")):
+            show.talk(f"{text}: {', '.join(found[key]) or 'nothing'}")
+        show.talk(f"Go on from where the cluster stands with: dayfly cluster thaw {name} --yes")
+
+
 @command.group("token")
 def token() -> None:
     """Create, list and delete the tokens with which a cluster's agent connects."""

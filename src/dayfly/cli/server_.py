@@ -9,7 +9,6 @@ import logging
 import re
 import signal
 import socket
-import ssl
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +22,8 @@ from dayfly.cli.home import Home
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dayfly.control.app import Certificate
     from dayfly.control.store import Store
+    from dayfly.control.tls import Certificate
 
 _LISTEN = "127.0.0.1:7851"
 _ORG = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -177,19 +176,20 @@ def _certificate(chain: str | None, key: str | None) -> Certificate | None:
     Raises:
         CliError: there is only one of them, or they do not go together.
     """
-    from dayfly.control.app import Certificate
+    from dayfly.control.tls import Certificate, tried
 
     if not chain and not key:
         return None
     if not (chain and key):
         raise CliError(Exit.USAGE, "a certificate needs its key", "give both --tls-cert and --tls-key")
+    found = Certificate(chain, key)
     try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(chain, key)
+        tried(found)
     except OSError as fault:
         reason = getattr(fault, "reason", "") or (fault.strerror or "cannot be read").lower()
         missing = next((each for each in (chain, key) if not Path(each).is_file()), chain)
         raise CliError(Exit.USAGE, f"{missing}: {reason}", "give a certificate and its key, both as PEM") from None
-    return Certificate(chain, key)
+    return found
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 from starlette.applications import Starlette
@@ -30,6 +30,7 @@ from dayfly.control.reports import Family, Reports
 from dayfly.control.route_groups import RouteGroups
 from dayfly.control.routes import API
 from dayfly.control.sandboxes import Sandboxes
+from dayfly.control.tls import Renewal
 from dayfly.control.workloads import Workloads
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from dayfly.control.auth import Keys
     from dayfly.control.port import Host
     from dayfly.control.store import Store
+    from dayfly.control.tls import Certificate
 
 FAMILIES = "orgs, keys, clusters, resource-plugins, workloads, sandboxes and routegroups"
 # Requests end by themselves when the server closes; this is for one that does not.
@@ -163,13 +165,6 @@ async def prepare(app: Starlette) -> None:
     await sync.hand_over_baselines()
 
 
-class Certificate(NamedTuple):
-    """The files of a certificate, with those that lead to its root, and of its key."""
-
-    chain: str
-    key: str
-
-
 async def serve(
     app: Starlette,
     sockets: list[socket.socket],
@@ -217,6 +212,10 @@ async def _serve(
             # Head and body leave in two writes. Without this the second waits for the first one's acknowledgement,
             # which the client's kernel delays by 40 ms. Connections inherit it.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    config.load()
+    renewing = None
+    if config.ssl and certificate:
+        renewing = asyncio.create_task(Renewal(config.ssl, certificate).run(), name="certificate")
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets), name="server")
     stopping = asyncio.create_task(stop.wait(), name="server stop")
@@ -224,6 +223,8 @@ async def _serve(
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
+        if renewing:
+            renewing.cancel()
         ending()
         server.should_exit = True
         await serving

@@ -1,0 +1,81 @@
+"""A server that has a certificate of its own: asked by people, and dialled by the installed operator."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster.conftest import TEAM
+from cluster.installed import ACCOUNT, ROOT, SYSTEM, Installed
+
+
+class ControlPlane:
+    """One organisation's API at a server, as whoever has that key."""
+
+    def __init__(self, url: str, org: str, key: str, trusted: Path) -> None:
+        self._base = f"{url}/api/v2/orgs/{org}"
+        self._key = key
+        self._context = ssl.create_default_context(cafile=str(trusted))
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and answer."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"{self._base}/{path}", method=method, data=data, headers={"signadot-api-key": self._key}
+        )
+        try:
+            with urllib.request.urlopen(request, context=self._context, timeout=60) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, json.load(refusal)
+
+    def must(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer; anything but 200 fails the test."""
+        status, answer = self.ask(method, path, body)
+        assert status == 200, answer
+        return answer
+
+
+def certificate(folder: Path, *names: str) -> Path:
+    """A certificate for these names, such as IP:10.0.0.1, signed by itself; its key lies beside it as server.key."""
+    chain = folder / "server.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    command += ["-subj", "/CN=dayfly", "-days", "1", "-addext", f"subjectAltName={','.join(names)}"]
+    subprocess.run([*command, "-keyout", folder / "server.key", "-out", chain], check=True, capture_output=True)
+    return chain
+
+
+@contextlib.contextmanager
+def dialling(operator: Installed, url: str, bound: str, token: str, trusted: Path) -> Iterator[None]:
+    """Have the installed operator dial this server, as docs/agents.md says; afterwards it dials nobody."""
+    kubectl = operator.own.kubectl
+    patch = yaml.safe_load((ROOT / "deploy" / "agent-patch.yaml").read_text())
+    [container] = patch["spec"]["template"]["spec"]["containers"]
+    values = {"DAYFLY_CONTROL_PLANE": url, "DAYFLY_AGENT_NAMESPACE": bound}
+    container["env"] = [{**each, "value": values.get(each["name"], each["value"])} for each in container["env"]]
+    container["env"].append({"name": "DAYFLY_CONTROL_PLANE_CA", "value": "/var/run/dayfly/ca"})
+    [volume] = patch["spec"]["template"]["spec"]["volumes"]
+    volume["secret"]["items"].append({"key": "ca", "path": "ca"})
+    file = trusted.with_name("token")
+    file.write_text(token + "\n")
+    grant = ["--clusterrole=dayfly-agent", f"--serviceaccount={ACCOUNT}"]
+    kubectl("create", "rolebinding", "dayfly-agent", "-n", TEAM, *grant)
+    files = [f"--from-file=token={file}", f"--from-file=ca={trusted}"]
+    kubectl("create", "secret", "generic", "dayfly-token", "-n", SYSTEM, *files)
+    try:
+        kubectl("patch", "deployment", "dayfly-operator", "-n", SYSTEM, "-p", json.dumps(patch))
+        yield
+    finally:
+        kubectl("rollout", "undo", "-n", SYSTEM, "deployment/dayfly-operator")
+        kubectl("rollout", "status", "-n", SYSTEM, "deployment/dayfly-operator", "--timeout=120s")
+        kubectl("delete", "secret", "-n", SYSTEM, "dayfly-token", "dayfly-agent", "--ignore-not-found")
+        kubectl("delete", "rolebinding", "-n", TEAM, "dayfly-agent")

@@ -1,0 +1,135 @@
+"""deploy/server.yaml as docs/server.md has it installed, on a real PostgreSQL; and the way back from a backup."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from testcluster import images, stand_ins
+
+from cluster.conftest import TEAM
+from cluster.control_plane import ControlPlane, certificate, dialling
+from cluster.installed import API, ROOT, Installed
+from cluster.patience import eventually
+
+ORG, CLUSTER = "acme", "east"
+DATABASE = "dayfly-db"
+PSQL = ["exec", "-n", DATABASE, "deployment/database", "--", "psql", "-U", "postgres"]
+PLUGIN = {
+    "runner": {"image": images.SHELL},
+    "create": [
+        {"name": "make", "script": '#!/bin/sh\nprintf %s "$DAYFLY_SANDBOX_NAME" >/tmp/name', "outputs": [
+            {"name": "name", "valueFromPath": "/tmp/name"},
+        ]},
+    ],
+    "delete": [{"name": "unmake", "script": "#!/bin/sh\nexit 0"}],
+}  # fmt: skip
+PAGE = (ROOT / "docs" / "server.md").read_text()
+
+
+class Administrator:
+    """Types what the page says, with values in place of its words in capitals."""
+
+    def __init__(self, operator: Installed, folder: Path) -> None:
+        self.folder = folder
+        own = operator.own
+        path = f"{own.folder / 'bin'}:{os.environ['PATH']}"
+        self._environment = {**os.environ, "KUBECONFIG": str(own.kubeconfig), "PATH": path}
+        (folder / "deploy").symlink_to(ROOT / "deploy")
+
+    def types(self, beginning: str, **values: str) -> str:
+        """Run the page's only line that begins so; what it prints."""
+        [line] = re.findall(rf"^    ({re.escape(beginning)}.*)$", PAGE, re.MULTILINE)
+        for name, value in values.items():
+            assert name in line
+            line = line.replace(name, value)
+        ended = subprocess.run(
+            ["bash", "-ec", line], cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, f"{line}: {ended.stdout}{ended.stderr}"
+        return ended.stdout
+
+
+@pytest.fixture
+def database(operator: Installed) -> Iterator[str]:
+    """The URL of a database on a PostgreSQL in a namespace of its own."""
+    operator.own.load(stand_ins.postgres())
+    kubectl = operator.own.kubectl
+    manifest = (ROOT / "deploy" / "example" / "database.yaml").read_text()
+    kubectl("create", "namespace", DATABASE)
+    kubectl("create", "secret", "generic", "database", "-n", DATABASE, "--from-literal=password=of-the-superuser")
+    kubectl("apply", "-f", "-", stdin=manifest.replace("name: notes}", f"name: {DATABASE}}}").replace(
+        "namespace: notes}", f"namespace: {DATABASE}}}"
+    ))  # fmt: skip
+    try:
+        kubectl("rollout", "status", "-n", DATABASE, "deployment/database", "--timeout=120s")
+        kubectl(*PSQL, "-c", "CREATE USER dayfly PASSWORD 'secret'", "-c", "CREATE DATABASE dayfly OWNER dayfly")
+        yield f"postgresql://dayfly:secret@database.{DATABASE}/dayfly"
+    finally:
+        kubectl("delete", "namespace", DATABASE, "--wait=false")
+
+
+@pytest.fixture
+def administrator(operator: Installed, tmp_path: Path) -> Administrator:
+    return Administrator(operator, tmp_path)
+
+
+@pytest.fixture
+def server(operator: Installed, administrator: Administrator, database: str) -> Iterator[ControlPlane]:
+    """The page's first lines: both replicas ready, and the key of the first admin."""
+    kubectl, types = operator.own.kubectl, administrator.types
+    types("kubectl apply --server-side -f deploy/server.yaml")
+    try:
+        types(
+            "kubectl create secret generic dayfly-server-database", **{"postgresql://USER:PASSWORD@HOST/NAME": database}
+        )
+        address = kubectl("get", "service", "dayfly-server", "-n", "dayfly-server", "-o", "jsonpath={.spec.clusterIP}")
+        trusted = certificate(administrator.folder, f"IP:{address}", "DNS:dayfly-server.dayfly-server")
+        types("kubectl create secret tls", **{"CHAIN.pem": "server.pem", "KEY.pem": "server.key"})
+        types("kubectl rollout status -n dayfly-server")
+        key = types("kubectl exec -n dayfly-server", ORG=ORG).strip()
+        yield ControlPlane(f"https://{address}", ORG, key, trusted)
+    finally:
+        kubectl("delete", "namespace", "dayfly-server")
+
+
+@pytest.mark.timeout(600, func_only=True)
+def test_two_replicas_serve_and_a_restored_backup_ends_nothing(operator, administrator, server, tmp_path):
+    def ready(name: str) -> bool:
+        return server.must("GET", f"sandboxes/{name}")["status"]["ready"]
+
+    def living() -> set[str]:
+        found = operator.items(f"/apis/{API}/namespaces/{TEAM}/sandboxes")
+        return {each["status"]["servedFor"] for each in found if "deletionTimestamp" not in each["metadata"]}
+
+    server.must("PUT", "resource-plugins/name", {"name": "name", "spec": PLUGIN})
+    wish = {"spec": {"cluster": CLUSTER, "resources": [{"name": "name", "plugin": "name"}]}}
+    server.must("PUT", f"clusters/{CLUSTER}", {})
+    token = server.must("POST", f"clusters/{CLUSTER}/tokens", {})["token"]
+    with dialling(operator, "https://dayfly-server.dayfly-server", f"{ORG}={TEAM}", token, tmp_path / "server.pem"):
+        server.must("PUT", "sandboxes/before", wish)
+        eventually(lambda: ready("before"), "a sandbox that is ready")
+
+        administrator.types("kubectl exec -n dayfly-db deployment/database -- pg_dump")
+        server.must("PUT", "sandboxes/after", wish)
+        eventually(lambda: ready("after"), "one that the backup does not know")
+        administrator.types("kubectl scale -n dayfly-server deployment/dayfly-server --replicas 0")
+        operator.own.kubectl("wait", "pods", "--for=delete", "--all", "-n", "dayfly-server", "--timeout=60s")
+        administrator.types('kubectl exec -n dayfly-db deployment/database -- psql -U postgres -c "DROP DATABASE')
+        administrator.types("kubectl exec -i -n dayfly-db")
+        administrator.types("kubectl scale -n dayfly-server deployment/dayfly-server --replicas 2")
+        administrator.types("kubectl rollout status -n dayfly-server")
+
+        eventually(lambda: server.must("GET", f"clusters/{CLUSTER}/thaw")["frozen"], "the restore is noticed")
+        sides = server.must("GET", f"clusters/{CLUSTER}/thaw")
+        assert len(sides["onlyInCluster"]) == 1
+        assert sides["onlyHere"] == []
+        assert living() == {"acme/before", "acme/after"}
+        server.must("POST", f"clusters/{CLUSTER}/thaw", {})
+        server.must("DELETE", "sandboxes/before")
+        eventually(lambda: server.ask("GET", "sandboxes/before")[0] == 404, "what both know ends")
+        assert living() == {"acme/after"}
