@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -44,8 +45,30 @@ def test_the_known_revisions_are_those_on_disk():
     assert [script.revision for script in scripts.walk_revisions()][::-1] == list(migrations.REVISIONS)
 
 
+def test_a_store_that_is_new_is_as_if_it_had_gone_through_all_revisions(tmp_path):
+    """Columns with their types and defaults, keys, references, indexes: what SQLite itself says of them."""
+    questions = ("table_info", "foreign_key_list", "index_list", "index_info")
+
+    def shape(path):
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            names = sorted(row[0] for row in database.execute("SELECT name FROM sqlite_master"))
+            # Each row begins with its number, which says when it came, or among which others.
+            told = {
+                (question, name): sorted((row[1:] for row in database.execute(f"PRAGMA {question}({name})")), key=str)
+                for name in names
+                for question in questions
+            }
+            return told, database.execute("SELECT version_num FROM alembic_version").fetchall()
+
+    Store.open(tmp_path / "new.db").close()
+    Store.migrate(tmp_path / "old.db", migrations.REVISIONS[0])
+    Store.open(tmp_path / "old.db").close()
+    assert shape(tmp_path / "new.db") == shape(tmp_path / "old.db")
+
+
 def test_a_store_of_today_opens_without_the_migrator(tmp_path):
     Store.open(tmp_path / "control.db").close()
+    Store.migrate(tmp_path / "other.db", migrations.REVISIONS[-2])
     script = (
         "import sys; from pathlib import Path; from dayfly.control.store import Store;"
         "Store.open(Path(sys.argv[1])).close(); print('alembic' in sys.modules)"
