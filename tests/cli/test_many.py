@@ -140,7 +140,9 @@ def test_a_cluster_that_is_frozen_is_looked_at_and_thawed(cli):
             assert says in shown.err
         assert shown.err.endswith("with: dayfly cluster thaw east --yes\n")
         assert json.loads(cli("cluster", "thaw", "east", "-o", "json", "--server", "work").out)["frozen"] is True
-        assert cli("cluster", "thaw", "east", "--yes", "--server", "work").err.endswith("goes on from where it stands.\n")
+        assert cli("cluster", "thaw", "east", "--yes", "--server", "work").err.endswith(
+            "goes on from where it stands.\n"
+        )
         assert cli("cluster", "thaw", "east", "--server", "work").err == 'Cluster "east" is not frozen.\n'
 
 

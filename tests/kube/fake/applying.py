@@ -7,14 +7,13 @@ into which others have written, the real server now and then says conflict and t
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 from kube.fake.kinds import Kind
 from kube.fake.refusals import Refusal
-from kube.fake.store import Object
+from kube.fake.store import Object, copied
 
 Path = tuple[str, ...]
 Manager = tuple[str, str]  # name, and Apply or Update
@@ -26,6 +25,8 @@ _IDENTITY = {
     ("metadata", "deletionTimestamp"), ("metadata", "deletionGracePeriodSeconds"), ("metadata", "generateName"),
 }  # fmt: skip
 
+_LISTS = (("metadata", "finalizers"), ("metadata", "ownerReferences"))  # whose items are fields of their own
+
 
 @dataclasses.dataclass
 class Ownership:
@@ -35,11 +36,12 @@ class Ownership:
 
     def wrote(self, manager: str, old: Object | None, new: Object) -> None:
         """Somebody put or patched an object: the fields that changed are theirs."""
-        before, after = dict(_fields(old or {})), dict(_fields(new))
-        changed = {path for path in after if path not in before or before[path] != after[path]} - _IDENTITY
+        changed, gone = set[Path](), set[Path]()
+        _compare(old or {}, new, (), changed, gone)
+        changed -= _IDENTITY
         owned = self.fields.setdefault(new["metadata"]["uid"], {})
         for paths in owned.values():
-            paths.difference_update(changed, before.keys() - after.keys())
+            paths.difference_update(changed, gone)
         if changed:
             owned.setdefault((manager, "Update"), set()).update(changed)
 
@@ -66,7 +68,7 @@ class Ownership:
             fields = sorted(".".join(path) for path in conflicts)
             message = f"Apply failed with conflicts: {', '.join(fields)}"
             raise Refusal(409, message, causes=(("FieldManagerConflict", fields[0]),))
-        result = copy.deepcopy(current)
+        result = copied(current)
         for path in given_up:
             _drop(result, path)
         for path, value in wanted.items():
@@ -84,11 +86,29 @@ class Ownership:
         owned[manager, "Apply"] = set(paths)
 
 
+def _compare(old: Any, new: Any, at: Path, changed: set[Path], gone: set[Path]) -> None:
+    """What `_fields` would find in one and not in the other, without a look at what is the same."""
+    if old == new:
+        return
+    if not (isinstance(old, dict) and isinstance(new, dict)) or at in _LISTS:
+        before, after = dict(_fields(old, at)), dict(_fields(new, at))
+        changed.update(path for path in after if path not in before or before[path] != after[path])
+        gone.update(before.keys() - after.keys())
+        return
+    for key in old.keys() | new.keys():
+        if key not in new:
+            gone.update(path for path, _ in _fields(old[key], (*at, key)))
+        elif key not in old:
+            changed.update(path for path, _ in _fields(new[key], (*at, key)))
+        else:
+            _compare(old[key], new[key], (*at, key), changed, gone)
+
+
 def _fields(item: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Each map, as a field of its own, and each value in it."""
-    if at == ("metadata", "finalizers"):
+    if at == _LISTS[0]:
         yield from (((*at, name), True) for name in item)
-    elif at == ("metadata", "ownerReferences"):
+    elif at == _LISTS[1]:
         yield from (((*at, owner["uid"]), owner) for owner in item)
     elif isinstance(item, dict):
         if at:

@@ -61,8 +61,10 @@ class Controllers:
     def _release(self, kind: Kind, key: Key, item: Object, everything: list[tuple[Kind, Key, Object]]) -> bool:
         """Take off the collector's own finalizers once they are satisfied."""
         finalizers = item["metadata"].get("finalizers", [])
+        if "orphan" not in finalizers and "foregroundDeletion" not in finalizers:
+            return False
         dependents = [
-            (*other[:2], other[2])
+            other
             for other in everything
             if any(owner["uid"] == item["metadata"]["uid"] for owner in other[2]["metadata"].get("ownerReferences", []))
         ]

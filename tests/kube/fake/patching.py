@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from dayfly.kube import strategic
 from kube.fake.kinds import Kind
 from kube.fake.refusals import Refusal
-from kube.fake.store import Object
+from kube.fake.store import Object, copied
 
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json-patch+json"
@@ -27,7 +26,7 @@ def patched(kind: Kind, current: Object, patch: Any, content_type: str) -> Objec
     if content_type == _MERGE:
         return merged(current, _mapping(patch))
     if content_type == _JSON:
-        return _operations(copy.deepcopy(current), patch)
+        return _operations(copied(current), patch)
     try:
         return strategic.merge(current, _mapping(patch), strategic.type_of(kind.api_version, kind.kind))
     except strategic.MergeError as fault:
@@ -79,7 +78,7 @@ def _operate(target: Any, operation: dict[str, Any]) -> Any:
             if _find(target, path) != operation["value"]:
                 raise ValueError(f"testing path {operation['path']} value failed")
         case "copy":
-            _add(target, path, copy.deepcopy(_find(target, _steps(operation["from"]))))
+            _add(target, path, copied(_find(target, _steps(operation["from"]))))
         case "move":
             _add(target, path, _remove(target, _steps(operation["from"])))
         case other:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-
 from kube.fake.refusals import Refusal, invalid
-from kube.fake.store import Object
+from kube.fake.store import Object, copied
 
 _ENDED = ("Succeeded", "Failed")
 GRACE = 30
@@ -27,7 +25,7 @@ def born(pod: Object) -> None:
 
 def changed(old: Object, new: Object) -> None:
     """Hold a change of the spec to what may change."""
-    before, after = copy.deepcopy(old["spec"]), copy.deepcopy(new.get("spec", {}))
+    before, after = copied(old["spec"]), copied(new.get("spec", {}))
     gates = [gate["name"] for gate in before.pop("schedulingGates", [])]
     left = [gate["name"] for gate in after.pop("schedulingGates", [])]
     if any(name not in gates for name in left):
