@@ -2,7 +2,7 @@
 
 A life is played once undisturbed, which numbers its changes. Then it is played again for each change and each harm: the
 end must be the same. Nothing may run twice, be left over or come out of order, and once all is done nobody writes.
-`make test` meets a twenty-fourth of the changes in each life with each harm, another one with each commit.
+`make test` meets a fortieth of the changes in each life with each harm, another one with each commit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from share import SHARE
 
 LONG = 700.0  # a pause longer than any back-off
 LATE = 120.0
-PARTS = 24
+PARTS = 40
 FIRST = "operator-1"
 
 
