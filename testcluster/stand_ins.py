@@ -32,11 +32,12 @@ set -eu
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
     umask 077
     printf %s "${POSTGRES_PASSWORD:?}" >/tmp/password
-    initdb -D "$PGDATA" -U postgres --pwfile=/tmp/password --auth=scram-sha-256 --encoding=UTF8 --locale=C --no-sync
+    initdb -D "$PGDATA" -U postgres --pwfile=/tmp/password --auth-local=trust --auth-host=scram-sha-256 \\
+        --encoding=UTF8 --locale=C --no-sync
     echo "host all all all scram-sha-256" >>"$PGDATA/pg_hba.conf"
     rm /tmp/password
 fi
-exec postgres -D "$PGDATA" -c listen_addresses='*' -c unix_socket_directories=/tmp
+exec postgres -D "$PGDATA" -c listen_addresses='*' -c unix_socket_directories=/tmp,/var/run/postgresql
 """
 _UNUSED = (
     "test",
@@ -75,6 +76,11 @@ def postgres() -> Path:
         shared = Path("/usr/share/postgresql/15")
         shutil.copytree(shared, root / shared.relative_to("/"), ignore=shutil.ignore_patterns("man"))
         _copy_linked(root, (root / _POSTGRES_HOME.relative_to("/")).rglob("*"))
+        _copy(
+            root, Path("/usr/share/zoneinfo/UTC")
+        )  # Debian's reads the system's time zones, and clients ask for this one
+        (root / "var/run/postgresql").mkdir(parents=True)
+        (root / "var/run/postgresql").chmod(0o1777)
         with (root / "etc" / "passwd").open("a") as users:
             users.write("postgres:x:999:999:postgres:/var/lib/postgresql:/bin/sh\n")
         (root / "entrypoint").write_text(_ENTRYPOINT)

@@ -22,6 +22,7 @@ class ControlPlane:
     """One organisation's API at a server, as whoever has that key."""
 
     def __init__(self, url: str, org: str, key: str, trusted: Path) -> None:
+        self.url = url
         self._base = f"{url}/api/v2/orgs/{org}"
         self._key = key
         self._context = ssl.create_default_context(cafile=str(trusted))

@@ -36,8 +36,7 @@ class Server(ControlPlane):
         self._thread.start()
         eventually(lambda: self._server.started, "the server listens")
         port = self._server.servers[0].sockets[0].getsockname()[1]
-        self.url = f"https://{host}:{port}"
-        super().__init__(self.url, ORG, KEY, self.certificate)
+        super().__init__(f"https://{host}:{port}", ORG, KEY, self.certificate)
 
     def close(self) -> None:
         self._server.should_exit = True
