@@ -130,7 +130,7 @@ def test_two_replicas_serve_and_a_restored_backup_ends_nothing(operator, adminis
         administrator.types("kubectl scale -n dayfly-server deployment/dayfly-server --replicas 2")
         administrator.types("kubectl rollout status -n dayfly-server")
 
-        eventually(lambda: server.must("GET", f"clusters/{CLUSTER}/thaw")["frozen"], "the restore is noticed")
+        eventually(lambda: server.must("GET", f"clusters/{CLUSTER}/thaw").get("compared"), "the restore is noticed")
         sides = server.must("GET", f"clusters/{CLUSTER}/thaw")
         assert len(sides["onlyInCluster"]) == 1
         assert sides["onlyHere"] == []

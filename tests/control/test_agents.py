@@ -140,6 +140,7 @@ async def test_another_chain_freezes_and_a_frozen_cluster_takes_nothing(replica,
     assert status == 423
     assert "frozen: it has seen messages that this server does not know" in found["error"]
     assert await publish(store, "east", HELLO) == [0]
+    assert not await store.of(ORG).write(lambda rows: mailbox.thaw(rows, "east")), "nobody has seen what it has"
     opening = Opening(cluster_uid="u-east", previous=1, number=1, digest="of another database")
     for path, body in (("births", {"session": 1, "uids": []}), ("session", opening)):
         assert (await replica.ask("east", "POST", path, body))[0] == 423

@@ -6,6 +6,7 @@ import click
 
 from dayfly.cli import options, show
 from dayfly.cli.client import Client
+from dayfly.cli.exits import CliError, Exit
 
 
 @click.group("cluster")
@@ -60,11 +61,17 @@ def thaw(name: str, yes: bool, output: str | None) -> None:
     client = Client.open()
     found = client.get("clusters", name, "thaw")
     if yes and found["frozen"]:
+        if not found["compared"]:
+            advice = "it will when it connects: look at both sides then, with: dayfly cluster thaw"
+            raise CliError(Exit.FAILED, f'the cluster "{name}" has not said yet what it has', f"{advice} {name}")
         client.post("clusters", name, "thaw", body={})
     if output:
         show.emit(found, output)
     elif not found["frozen"]:
         show.talk(f'Cluster "{name}" is not frozen.')
+    elif not found["compared"]:
+        show.talk(f'Cluster "{name}" is frozen since {found["since"]}: {found["why"]}.')
+        show.talk("It has not said yet what it has, and will when it connects: ask again in a moment.")
     elif yes:
         show.talk(f'Cluster "{name}" goes on from where it stands.')
     else:

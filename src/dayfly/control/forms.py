@@ -321,9 +321,10 @@ class Events(Form):
 
 
 class Frozen(Form):
-    """`onlyInCluster` are UIDs, `onlyHere` names."""
+    """`onlyInCluster` are UIDs, `onlyHere` names; both once the cluster has said what it has (`compared`)."""
 
     frozen: bool
+    compared: bool = False
     why: str = ""
     since: Time = ""
     only_in_cluster: list[str] = []

@@ -245,10 +245,10 @@ class Agents:
             if found is None:
                 return {"frozen": False}
             ours = {each.uid: each.name for each in records.living(rows) if each.cluster == cluster}
-            return {
-                "frozen": True,
-                "why": found.why,
-                "since": rfc3339(found.at),
+            told = {"frozen": True, "why": found.why, "since": rfc3339(found.at), "compared": found.runs is not None}
+            if found.runs is None:
+                return told
+            return told | {
                 "onlyInCluster": sorted(set(found.runs) - ours.keys()),
                 "onlyHere": sorted(name for uid, name in ours.items() if uid not in found.runs),
             }
@@ -266,7 +266,7 @@ class Agents:
             return done
 
         if not await self._store.of(who.org).write(work):
-            raise ApiError(409, "it is not frozen")
+            raise ApiError(409, "it is not frozen, or has not said yet what it has: look at both sides first (GET)")
         self._news.set()
         return {}
 

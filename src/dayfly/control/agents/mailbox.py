@@ -49,14 +49,14 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True):
-    """Why nothing is taken, and what the host has said of itself."""
+    """Why nothing is taken, and what the host has said of itself; `runs` only with its next opening."""
 
     why: str
     at: int
     session: int = 0
     number: int = 0
     digest: str = ""
-    runs: tuple[str, ...] = ()
+    runs: tuple[str, ...] | None = None
 
 
 class MailboxError(Exception):
@@ -266,15 +266,14 @@ def frozen(rows: Rows, cluster: str) -> Frozen | None:
 
 
 def thaw(rows: Rows, cluster: str) -> bool:
-    """Go on from where the host stands; false if it is not frozen.
+    """Go on from where the host stands; false if it is not frozen, or nobody can have compared both sides yet.
 
     Whatever this database held then may have run there already, and its end be forgotten: it counts as taken over, so
     that a host which does not know it says so instead of beginning it.
     """
     row = _locked(rows, cluster)
-    if row is None or not row.frozen:
+    if row is None or not row.frozen or (known := _frozen(row)).runs is None:
         return False
-    known = _frozen(row)
     mine = sandboxes.c.cluster == cluster, sandboxes.c.created_at <= known.at
     rows.execute(rows.update(sandboxes).where(*mine).values(taken_over=True))
     rows.execute(rows.delete(agent_outbox).where(*_of(agent_outbox, row)))
