@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.cli import lock, server
 from dayfly.cli.client import Client
-from dayfly.cli.home import Home
+from dayfly.client.home import Home
 from dayfly.execute.process.place import open_place
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dayfly.cli import lock
-from dayfly.cli.home import Home
+from dayfly.client.home import Home
 
 COMMAND = (sys.executable, "-m", "dayfly")
 LONGEST = 60

@@ -12,7 +12,7 @@ import pytest
 
 from cli.command import Cli, refused
 from dayfly.cli.exits import CliError
-from dayfly.cli.home import Home
+from dayfly.client.home import Home
 
 if TYPE_CHECKING:
     from pathlib import Path

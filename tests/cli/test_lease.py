@@ -15,7 +15,7 @@ from control.fake_host import FakeHost
 from dayfly.cli import lock, server, with_
 from dayfly.cli.child import Signals
 from dayfly.cli.client import Address, Client
-from dayfly.cli.home import Home
+from dayfly.client.home import Home
 from dayfly.control.sandboxes import Sandboxes
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from cli import wishes
 from cli.command import COMMAND, Cli, refused, until
 from dayfly.cli import lock, server
 from dayfly.cli.exits import CliError
-from dayfly.cli.home import Home
+from dayfly.client.home import Home
 
 if TYPE_CHECKING:
     from pathlib import Path

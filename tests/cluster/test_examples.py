@@ -14,7 +14,7 @@ from cluster.installed import API, ROOT, RUNNERS, SYSTEM, Installed
 from cluster.moves import moves, of_units
 from cluster.rights import granted
 from cluster.volumes import claimed
-from dayfly.cli import files
+from dayfly.client import files
 from dayfly.spec import documents
 from examples import outside
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dayfly.cli import files
+from dayfly.client import files
 from dayfly.spec import documents
 from examples.home import ROOT
 

@@ -190,14 +190,14 @@ TENANTS: tuple[tuple[str, str, str, str, str], ...] = (
     # 9. other users of the machine, and what they write
     (
         "a home that belongs to somebody else is trusted",
-        "cli/home.py",
+        "client/home.py",
         "if found.st_uid not in (os.geteuid(), 0):",
         "if found.st_uid < 0:",
         "cli/test_home.py::test_what_belongs_to_somebody_else_is_refused",
     ),
     (
         "a home in which everybody writes is trusted",
-        "cli/home.py",
+        "client/home.py",
         "if found.st_mode & opened and not stat.S_ISLNK(found.st_mode):",
         "if not found.st_mode:",
         "cli/test_home.py::test_what_lies_open_to_everybody_is_refused",

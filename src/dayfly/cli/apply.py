@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli import applying, options, show, watch
-from dayfly.cli import files as reading
 from dayfly.cli.client import Client
 from dayfly.cli.exits import CliError, Exit
+from dayfly.client import files as reading
 from dayfly.spec.errors import quote
 
 if TYPE_CHECKING:

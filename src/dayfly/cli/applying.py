@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli import subject
 from dayfly.cli.client import ApiError
 from dayfly.cli.exits import CliError, Exit
-from dayfly.cli.files import Wished, located, placed
 from dayfly.cli.show import talk
+from dayfly.client import subject
+from dayfly.client.files import Wished, located, placed
 from dayfly.spec import documents, semver
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.workload import Workload

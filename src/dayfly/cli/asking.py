@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli import subject
 from dayfly.cli.exits import CliError, Exit, not_there
+from dayfly.client import subject
 
 if TYPE_CHECKING:
     from dayfly.cli.client import Client

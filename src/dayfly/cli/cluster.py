@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from dayfly.cli import cluster_logs, from_status, lifetime, subject
+from dayfly.cli import cluster_logs, from_status, lifetime
 from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.cli.port import Standing
 from dayfly.cli.show import talk
+from dayfly.client import subject
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import stamp

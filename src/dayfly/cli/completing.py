@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class
 
-from dayfly.cli import subject
+from dayfly.client import subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -58,8 +58,8 @@ def a_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 @_offering
 def servers(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # all of the home
     """Names of servers that somebody has logged in to."""
-    from dayfly.cli import servers as known
-    from dayfly.cli.home import Home
+    from dayfly.client import servers as known
+    from dayfly.client.home import Home
 
     return known.names(Home.find())
 

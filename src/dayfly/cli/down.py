@@ -6,7 +6,7 @@ import click
 
 from dayfly.cli import lock, options, server, show
 from dayfly.cli.exits import CliError, Exit
-from dayfly.cli.home import Home
+from dayfly.client.home import Home
 
 
 @click.command("down")

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from dayfly.cli import options, show, subject
+from dayfly.cli import options, show
+from dayfly.client import subject
 
 
 def how_long(command: Any) -> Any:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import hosts, options, show, subject
+from dayfly.cli import hosts, options, show
 from dayfly.cli.exits import CliError, Exit, not_there
+from dayfly.client import subject
 from dayfly.spec.labels import selector, takes
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import client, installed, subject
+from dayfly.cli import client, installed
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.port import Standing
+from dayfly.client import subject
 
 if TYPE_CHECKING:
     from dayfly.cli.client import Client

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from dayfly.cli import subject
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.from_status import milliseconds
+from dayfly.client import subject
 from dayfly.spec import ttl
 from dayfly.spec.errors import SpecError
 from dayfly.spec.sandbox import ttl_seconds

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly import __version__
-from dayfly.cli import files as reading
 from dayfly.cli import show
 from dayfly.cli.exits import CliError, Exit
+from dayfly.client import files as reading
 from dayfly.lint import RULES, Embedded, Source, as_json, as_lines, as_sarif, check, chosen
 from dayfly.lint.check import Shellchecked, refusal, scripts
 from dayfly.lint.rules import SHELLCHECK

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dayfly.cli.exits import CliError, Exit
 
 if TYPE_CHECKING:
-    from dayfly.cli.home import Home
+    from dayfly.client.home import Home
 
 
 def process(home: Home) -> int | None:

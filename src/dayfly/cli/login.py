@@ -7,10 +7,11 @@ from urllib.parse import urlsplit
 
 import click
 
-from dayfly.cli import servers, show
+from dayfly.cli import show
 from dayfly.cli.client import Address, Client
 from dayfly.cli.exits import CliError, Exit
-from dayfly.cli.home import Home
+from dayfly.client import servers
+from dayfly.client.home import Home
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _LONGEST = 63

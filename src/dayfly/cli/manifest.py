@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import files as reading
 from dayfly.cli import options, show
 from dayfly.cli.exits import CliError, Exit
+from dayfly.client import files as reading
 from dayfly.spec import documents
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.lifecycle_hook import LifecycleHook

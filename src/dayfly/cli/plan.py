@@ -10,9 +10,9 @@ import msgspec
 
 from dayfly import compile as compiler
 from dayfly.cli import client as api
-from dayfly.cli import files as reading
 from dayfly.cli import hosts, options, plan_lines, show
 from dayfly.cli.exits import CliError, Exit
+from dayfly.client import files as reading
 from dayfly.spec import semver
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin

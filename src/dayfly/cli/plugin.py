@@ -28,7 +28,7 @@ def command() -> None:
 def apply(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> None:
     """Publish the one plugin of a file; the same version with the same content is left as it is."""
     from dayfly.cli import applying
-    from dayfly.cli import files as reading
+    from dayfly.client import files as reading
 
     wished = reading.load_one(files, sets, "plugin")
     stored = applying.hand_over(Client.open(), wished)
@@ -96,7 +96,7 @@ def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> N
     if name:
         chosen = [name]
     else:
-        from dayfly.cli import files as reading
+        from dayfly.client import files as reading
 
         chosen = reading.only_names(files, sets, "ResourcePlugin")
     client = Client.open()
@@ -164,9 +164,9 @@ def test(
     steps made is not told; delete steps run twice; two sandboxes live at once; params are missing, long and full of
     quotes. The plugin's census says what is left. --timeout is for each wait. The exit code is 1 if anything was found.
     """
-    from dayfly.cli import files as reading
     from dayfly.cli import testing
     from dayfly.cli.with_ import given_params
+    from dayfly.client import files as reading
 
     plugin = reading.load_one(files, sets, "plugin").wish
     assert isinstance(plugin, Plugin), "asked for by its kind"

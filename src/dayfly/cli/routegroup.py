@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from dayfly.cli import asking, extending, options, sandbox, show, subject
+from dayfly.cli import asking, extending, options, sandbox, show
 from dayfly.cli.client import Client
 from dayfly.cli.exits import Exit
+from dayfly.client import subject
 
 
 @click.group("routegroup")
@@ -25,7 +26,7 @@ def command() -> None:
 def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float, output: str | None) -> int:
     """Apply the one route group of a file and wait until it is ready."""
     from dayfly.cli import applying, watch
-    from dayfly.cli import files as reading
+    from dayfly.client import files as reading
 
     wished = reading.load_one(files, sets, "route group")
     client = Client.open()

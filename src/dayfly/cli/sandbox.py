@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import asking, extending, options, show, subject
+from dayfly.cli import asking, extending, options, show
 from dayfly.cli.client import Client
 from dayfly.cli.exits import CliError, Exit
+from dayfly.client import subject
 
 if TYPE_CHECKING:
     from dayfly.spec.documents import Kind
@@ -29,7 +30,7 @@ def command() -> None:
 def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float, output: str | None) -> int:
     """Apply the one sandbox of a file and wait until it is ready."""
     from dayfly.cli import applying, watch
-    from dayfly.cli import files as reading
+    from dayfly.client import files as reading
 
     wished = reading.load_one(files, sets, "sandbox")
     client = Client.open()
@@ -145,7 +146,7 @@ def named(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], kind:
         raise click.UsageError("give either a name or -f FILE", click.get_current_context())
     if name:
         return [name]
-    from dayfly.cli import files as reading
+    from dayfly.client import files as reading
 
     return reading.only_names(files, sets, kind)
 

@@ -19,7 +19,7 @@ from dayfly.cli.guard import MARK
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dayfly.cli.home import Home
+    from dayfly.client.home import Home
 
 _ANSWERS_WITHIN = 60
 _POLL = 0.02

@@ -17,7 +17,7 @@ import click
 
 from dayfly.cli import show
 from dayfly.cli.exits import CliError, Exit
-from dayfly.cli.home import Home
+from dayfly.client.home import Home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import click
 
 from dayfly.cli import lock, options, show
 from dayfly.cli.client import Client
-from dayfly.cli.home import Home
+from dayfly.client.home import Home
 
 # What people call it, for each reason of a run; troubles first. Any other reason is progress: `starting`.
 _WORDS = {

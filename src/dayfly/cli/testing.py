@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from dayfly.cli import lock, server, show
 from dayfly.cli.client import CLUSTER, ApiError, Client
 from dayfly.cli.exits import Exit
-from dayfly.cli.home import Home
 from dayfly.cli.watch import HOPELESS
+from dayfly.client.home import Home
 from dayfly.compile.compiler import step_environment
 from dayfly.spec import documents, names
 from dayfly.spec.identity import resource_id

@@ -18,12 +18,12 @@ import click
 from dayfly.cli import lock, options, runner, server, show
 from dayfly.cli.client import CLUSTER, ORGANISATION, Address, Client
 from dayfly.cli.exits import CliError, Exit
-from dayfly.cli.home import Home
+from dayfly.client.home import Home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dayfly.cli.files import Wished
+    from dayfly.client.files import Wished
 
 _ADDRESS = "127.0.0.1"
 _PORT = 7850
@@ -162,7 +162,7 @@ def _containers(engine: str) -> str:
 def _baselines(files: tuple[str, ...]) -> list[Wished]:
     if not files:
         return []
-    from dayfly.cli import files as reading
+    from dayfly.client import files as reading
 
     found = reading.load(files, ())
     for wished in found:

@@ -203,7 +203,7 @@ def _written(fault: Exception) -> str:
     import tempfile
     import traceback
 
-    from dayfly.cli.home import Home
+    from dayfly.client.home import Home
 
     home = Home.find()
     folder = home.path

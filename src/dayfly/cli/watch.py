@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli import progress, subject
+from dayfly.cli import progress
 from dayfly.cli.client import ApiError
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.show import talk
+from dayfly.client import subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from dayfly.cli import files as reading
 from dayfly.cli import lock, options, outputs, server, show, watch
 from dayfly.cli.child import Interrupted, Signals
 from dayfly.cli.client import CLUSTER, ApiError, Client, find
 from dayfly.cli.exits import CliError, Exit
-from dayfly.cli.home import Home
+from dayfly.client import files as reading
+from dayfly.client.home import Home
 from dayfly.compile.references import nearest
 from dayfly.spec import documents, names
 from dayfly.spec.plugin import Plugin

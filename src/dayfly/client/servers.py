@@ -6,10 +6,10 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dayfly.cli.exits import CliError, Exit, not_there
+from dayfly.client.errors import DayflyError, Exit, not_there
 
 if TYPE_CHECKING:
-    from dayfly.cli.home import Home
+    from dayfly.client.home import Home
 
 
 class Server(NamedTuple):
@@ -24,7 +24,7 @@ def get(home: Home, name: str) -> Server:
     """The server of that name.
 
     Raises:
-        CliError: nobody has logged in to it.
+        DayflyError: nobody has logged in to it.
     """
     known = _read(home)
     found = known.get(name)
@@ -61,5 +61,7 @@ def _read(home: Home) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise CliError(Exit.FAILED, f"{home.servers} is damaged", "remove it, and log in again with: dayfly login URL")
+        raise DayflyError(
+            Exit.FAILED, f"{home.servers} is damaged", "remove it, and log in again with: dayfly login URL"
+        )
     return found

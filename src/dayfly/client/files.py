@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dayfly.cli import subject
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client import subject
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.compile import check_group, check_hook, check_plugin
 from dayfly.spec import documents, template, text
 from dayfly.spec.errors import Faults, SpecError, quote, render_path
@@ -19,7 +19,7 @@ from dayfly.spec.workload import Workload
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dayfly.cli.client import ApiError
+    from dayfly.client.errors import RefusedError
     from dayfly.spec.documents import Wish
     from dayfly.spec.text import Document
 
@@ -67,7 +67,7 @@ def load(files: Iterable[str], sets: Iterable[str]) -> list[Wished]:
 
     Raises:
         SpecError: all faults, with their places.
-        CliError: a file that cannot be read, nothing in them, or one thing wished for twice.
+        DayflyError: a file that cannot be read, nothing in them, or one thing wished for twice.
     """
     variables = template.parse_sets(sets)
     faults, found = Faults(), []
@@ -94,7 +94,7 @@ def load_one(files: Iterable[str], sets: Iterable[str], kind: str) -> Wished:
 
     Raises:
         SpecError: as `load`, or a wish of another kind.
-        CliError: as `load`, or several wishes.
+        DayflyError: as `load`, or several wishes.
     """
     found = load(files, sets)
     for wished in found:
@@ -102,7 +102,7 @@ def load_one(files: Iterable[str], sets: Iterable[str], kind: str) -> Wished:
             raise wished.document.error(f"is a {wished.kind}, not a {kind}; apply it with: {wished.way}")
     if len(found) != 1:
         message = f"there are {len(found)} {kind}s, and this command takes one"
-        raise CliError(Exit.USAGE, message, "apply several with: dayfly apply -f")
+        raise DayflyError(Exit.USAGE, message, "apply several with: dayfly apply -f")
     return found[0]
 
 
@@ -128,7 +128,7 @@ def parse(files: Iterable[str]) -> list[Document]:
                 found += text.parse(read(name), file=name)
     faults.settle()
     if not found:
-        raise CliError(
+        raise DayflyError(
             Exit.USAGE,
             f"{', '.join(files)}: it contains no document",
             "write a plugin, baseline, sandbox or route group",
@@ -151,11 +151,11 @@ def reader(file: str) -> Callable[[str], bytes]:
     return read
 
 
-def placed(fault: ApiError, document: Document) -> CliError | SpecError:
+def placed(fault: RefusedError, document: Document) -> DayflyError | SpecError:
     """The server's refusal of a document, as `located`; of several mistakes it has a line for each."""
     first, *others = (located(line, document) for line in fault.message.split("\n"))
     if not others:
-        return CliError(fault.code, str(first), fault.advice)
+        return DayflyError(fault.code, str(first), fault.advice)
     first.others = tuple(others)
     return first
 
@@ -175,7 +175,9 @@ def expand(path: str) -> list[str]:
         return [path]
     names = sorted(str(entry) for entry in Path(path).iterdir() if entry.suffix in ENDINGS and entry.is_file())
     if not names:
-        raise CliError(Exit.USAGE, f"{path}: no {', '.join(ENDINGS)} file in this folder", "name the files themselves")
+        raise DayflyError(
+            Exit.USAGE, f"{path}: no {', '.join(ENDINGS)} file in this folder", "name the files themselves"
+        )
     return names
 
 
@@ -188,7 +190,7 @@ def read(path: str) -> bytes:
             return source.read(text.MAX_BYTES + 1)
     except OSError as fault:
         reason = (fault.strerror or "cannot be read").lower()
-        raise CliError(Exit.USAGE, f"{path}: {reason}", "give -f a file or folder that can be read") from None
+        raise DayflyError(Exit.USAGE, f"{path}: {reason}", "give -f a file or folder that can be read") from None
 
 
 def _refuse_twins(found: list[Wished]) -> None:

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client.errors import DayflyError, Exit
 
 _LOOK_AGAIN_S = 0.01
 _LOOKS = 100
@@ -61,7 +61,7 @@ class Home(NamedTuple):
         """The one line of a small file; empty if it is not there.
 
         Raises:
-            CliError: it is there and may not be read, or not be trusted.
+            DayflyError: it is there and may not be read, or not be trusted.
         """
         self.check()
         try:
@@ -73,13 +73,13 @@ class Home(NamedTuple):
         except OSError as fault:
             reason = (fault.strerror or "cannot be read").lower()
             advice = "run it as the user who owns it, or set DAYFLY_HOME"
-            raise CliError(Exit.DENIED, f"{file}: {reason}", advice) from None
+            raise DayflyError(Exit.DENIED, f"{file}: {reason}", advice) from None
 
     def check(self) -> None:
         """See that the folder is ours: whoever owns it, or may write in it, says where our key and wishes go.
 
         Raises:
-            CliError: it is there and somebody else's.
+            DayflyError: it is there and somebody else's.
         """
         try:
             link, found = self.path.lstat(), self.path.stat()
@@ -93,13 +93,13 @@ class Home(NamedTuple):
         """Create the folder, for its owner alone.
 
         Raises:
-            CliError: it cannot be made, or is there and somebody else's.
+            DayflyError: it cannot be made, or is there and somebody else's.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as fault:
             reason = (fault.strerror or "cannot be made").lower()
-            raise CliError(Exit.DENIED, f"{self.path}: {reason}", "set DAYFLY_HOME to a folder of yours") from None
+            raise DayflyError(Exit.DENIED, f"{self.path}: {reason}", "set DAYFLY_HOME to a folder of yours") from None
         self.check()
 
     def make_key(self) -> str:
@@ -127,19 +127,19 @@ class Home(NamedTuple):
             if key := self.read(self.key):
                 return key
             time.sleep(_LOOK_AGAIN_S)
-        raise CliError(Exit.FAILED, f"{self.key} is empty", "remove it and try again")
+        raise DayflyError(Exit.FAILED, f"{self.key} is empty", "remove it and try again")
 
 
 def _check(what: str, found: os.stat_result, *, secret: bool = False) -> None:
     """Refuse what belongs to neither us nor root, who may do anything anyway, or lies open to everybody."""
     if found.st_uid not in (os.geteuid(), 0):
         message = f"{what} belongs to another user ({_name(found.st_uid)}), who could use what you do there"
-        raise CliError(Exit.DENIED, message, "run it as that user, or set DAYFLY_HOME to a folder of yours")
+        raise DayflyError(Exit.DENIED, message, "run it as that user, or set DAYFLY_HOME to a folder of yours")
     opened = stat.S_IROTH | stat.S_IWOTH if secret else stat.S_IWOTH
     if found.st_mode & opened and not stat.S_ISLNK(found.st_mode):
         may = "read or change it" if secret else "write there" if stat.S_ISDIR(found.st_mode) else "change it"
         advice = f"close it with: chmod o-{'rw' if secret else 'w'} {what}, or set DAYFLY_HOME to a folder of yours"
-        raise CliError(Exit.DENIED, f"{what} is open to everybody, who could {may}", advice)
+        raise DayflyError(Exit.DENIED, f"{what} is open to everybody, who could {may}", advice)
 
 
 def _name(uid: int) -> str:

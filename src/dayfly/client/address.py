@@ -1,0 +1,79 @@
+"""Where a server listens, whose it is, and the key that it takes."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from dayfly.client.errors import DayflyError, Exit
+from dayfly.client.home import Home
+
+ORGANISATION = "local"
+START = "start one with: dayfly up"
+_PORTS = {"http": 80, "https": 443}
+
+
+class Address(NamedTuple):
+    """Where a server listens, the key it takes, whose it is, and its name for `--server`; empty for the home's own."""
+
+    url: str
+    key: str
+    org: str = ORGANISATION
+    name: str = ""
+
+
+class Place(NamedTuple):
+    """An address as a connection is made to it; `host` is as it stands in requests."""
+
+    name: str
+    port: int
+    tls: bool
+    host: str
+
+
+def find(home: Home | None = None, server: str = "") -> Address | None:
+    """The server of that name, else that of `DAYFLY_URL`, else the home's own; None if no server runs there.
+
+    Raises:
+        DayflyError: nobody has logged in to a server of that name, or the home is not to be trusted.
+    """
+    home = home or Home.find()
+    if server:
+        from dayfly.client import servers
+
+        known = servers.get(home, server)
+        return Address(known.url, known.key, known.org, server)
+    url = os.environ.get("DAYFLY_URL") or home.read(home.url)
+    if not url:
+        return None
+    key = os.environ.get("DAYFLY_API_KEY") or home.read(home.key)
+    return Address(url.rstrip("/"), key, os.environ.get("DAYFLY_ORG") or ORGANISATION)
+
+
+def place(address: Address) -> Place:
+    """Where to connect to.
+
+    Raises:
+        DayflyError: the address or the key is none.
+    """
+    try:
+        parts = urlsplit(address.url)
+        name = (parts.hostname or "").encode("idna").decode()
+    except ValueError:  # brackets without an end, a name that no DNS takes
+        name = ""
+    if not name or parts.scheme not in _PORTS or not name.isprintable() or " " in name:
+        raise DayflyError(Exit.USAGE, f"{address.url!r} is not the address of a server", "write http://host:port")
+    if not address.key.isascii() or not address.key.isprintable():
+        advice = "look at DAYFLY_API_KEY or the file key of the home"
+        raise DayflyError(Exit.DENIED, "the key contains characters that no key has", advice)
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise DayflyError(Exit.USAGE, f"{address.url!r} has no usable port", "write http://host:port")
+    written = f"[{name}]" if ":" in name else name
+    return Place(
+        name, port or _PORTS[parts.scheme], parts.scheme == "https", written if port is None else f"{written}:{port}"
+    )
