@@ -2,7 +2,7 @@
 
 import pytest
 
-from dayfly.spec.errors import Faults, SpecError
+from dayfly.spec.errors import Faults, SpecError, parse_path, render_path
 from spec.places import load
 
 
@@ -113,3 +113,13 @@ def test_one_fault_is_one():
     assert caught.value.others == ()
     with pytest.raises(ValueError, match="other"), found:
         raise ValueError("other")
+
+
+@pytest.mark.parametrize("keys", [("spec",), ("spec", "resources", 0, "params", "a-b"), ("labels", "a.b/c", 3, "x y")])
+def test_a_way_that_was_written_is_read_again(keys):
+    assert parse_path(render_path(keys)) == keys
+
+
+@pytest.mark.parametrize("text", ["", "no way", "spec.", "spec..a", "the cluster cannot run this", "a[", "a[x]", "a]"])
+def test_what_is_no_way_is_read_as_none(text):
+    assert parse_path(text) == ()

@@ -32,8 +32,10 @@ class Place(NamedTuple):
     host: str
 
 
-def find(home: Home | None = None, server: str = "") -> Address | None:
+def find(home: Home | None = None, server: str = "", *, of_home: bool = False) -> Address | None:
     """The server of that name, else that of `DAYFLY_URL`, else the home's own; None if no server runs there.
+
+    With `of_home` what the environment says is passed over.
 
     Raises:
         DayflyError: nobody has logged in to a server of that name, or the home is not to be trusted.
@@ -44,11 +46,12 @@ def find(home: Home | None = None, server: str = "") -> Address | None:
 
         known = servers.get(home, server)
         return Address(known.url, known.key, known.org, server)
-    url = os.environ.get("DAYFLY_URL") or home.read(home.url)
+    said = {} if of_home else os.environ
+    url = said.get("DAYFLY_URL") or home.read(home.url)
     if not url:
         return None
-    key = os.environ.get("DAYFLY_API_KEY") or home.read(home.key)
-    return Address(url.rstrip("/"), key, os.environ.get("DAYFLY_ORG") or ORGANISATION)
+    key = said.get("DAYFLY_API_KEY") or home.read(home.key)
+    return Address(url.rstrip("/"), key, said.get("DAYFLY_ORG") or ORGANISATION)
 
 
 def place(address: Address) -> Place:

@@ -10,7 +10,7 @@ from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.compile import check_group, check_hook, check_plugin
 from dayfly.spec import documents, template, text
-from dayfly.spec.errors import Faults, SpecError, quote, render_path
+from dayfly.spec.errors import Faults, SpecError, parse_path, quote, render_path
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.route_group import RouteGroup
@@ -160,13 +160,15 @@ def placed(fault: RefusedError, document: Document) -> DayflyError | SpecError:
     return first
 
 
-def located(message: str, document: Document) -> SpecError:
+def located(message: str, document: Document | None) -> SpecError:
     """What the server says of a document, with file, line and column where it names a place in it."""
     way, _, problem = message.partition(": ")
-    for keys, (line, column) in document.marks.items():
+    for keys, (line, column) in document.marks.items() if document else ():
         if keys and render_path(keys) == way:
-            return SpecError(problem, keys, file=document.file, line=line, column=column)
-    return SpecError(message, file=document.file)
+            return SpecError(problem, keys, file=document.file if document else "", line=line, column=column)
+    if document is None and (keys := parse_path(way)):
+        return SpecError(problem, keys)
+    return SpecError(message, file=document.file if document else "")
 
 
 def expand(path: str) -> list[str]:

@@ -27,6 +27,11 @@ class Home(NamedTuple):
         base = Path(state) if state.startswith("/") else Path(os.path.expanduser("~/.local/state"))  # noqa: PTH111 # Path.expanduser raises where there is no home
         return cls(base / "dayfly")
 
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Home:
+        """The home in a folder."""
+        return cls(Path(path).absolute())
+
     @property
     def key(self) -> Path:
         """The API key, readable by its owner alone."""

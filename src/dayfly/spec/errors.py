@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # whoever only lists things reads this file too, and does without `typing`
     from types import TracebackType
     from typing import Self
 
 _MOST_SAID = 20
+_KEY = re.compile(r"""([\w-]+)|\[([0-9]+)\]|\["([^"]*)"\]""")
 Path = tuple[str | int, ...]
 """The way from a document's root to one value: mapping keys and list indexes (from 0)."""
 
@@ -97,6 +100,18 @@ def render_path(keys: Path) -> str:
         else:
             text += f"[{quote(key)}]"
     return text
+
+
+def parse_path(text: str) -> Path:
+    """The way that `render_path` has written; empty for what it does not write."""
+    keys: list[str | int] = []
+    rest = text
+    while match := _KEY.match(rest):
+        name, index, quoted = match.groups()
+        keys.append(int(index) if index else quoted if name is None else name)
+        rest = rest[match.end() :].removeprefix(".")
+    way = tuple(keys)
+    return way if not rest and render_path(way) == text else ()
 
 
 def quote(value: str, *, limit: int = 60) -> str:

@@ -1,0 +1,130 @@
+"""`AsyncClient`: one server, for programs on an event loop. What it means is written in `runs` and `things`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dayfly.client import address, applying
+from dayfly.client.errors import UnreachableError
+from dayfly.client.home import Home
+from dayfly.client.retry import Retry
+from dayfly.client.runs import AsyncRouteGroups, AsyncSandboxes
+from dayfly.client.speaker import Speaker
+from dayfly.client.things import AsyncBaselines, AsyncPlugins
+
+if TYPE_CHECKING:
+    import os
+    import ssl
+    from collections.abc import Callable
+    from typing import Self
+
+    from dayfly.client.address import Address
+    from dayfly.client.applying import Applied
+    from dayfly.client.connection import Io
+    from dayfly.client.wishes import Variables
+
+TIMEOUT_S = 30.0
+
+
+class AsyncClient:
+    """A client of one server. To be closed at its end, best by `async with`; it belongs to one event loop.
+
+    Without arguments it asks the server that the command line asks: that of `DAYFLY_URL`, else the one of the home.
+
+    Args:
+        url: Where the server listens, like `https://dayfly.example.com`.
+        key: The key it takes.
+        org: The organisation of that key, if it is not `local`.
+        server: In place of those, the name of a server that somebody has logged in to with `dayfly login --name`.
+        home: Another home than `DAYFLY_HOME` says.
+        tls: For a certificate authority of your own.
+        timeout: Seconds after which a server that says nothing counts as gone.
+        retries: How patient it is.
+
+    Raises:
+        DayflyError: no server is known, or its address is none.
+    """
+
+    def __init__(
+        self,
+        url: str = "",
+        key: str = "",
+        *,
+        org: str = "",
+        server: str = "",
+        home: str | os.PathLike[str] = "",
+        tls: ssl.SSLContext | None = None,
+        timeout: float = TIMEOUT_S,
+        retries: Retry = Retry(),  # noqa: B008 # a value
+    ) -> None:
+        find = finder(url, key, org=org, server=server, home=home)
+        self._begin(Speaker(find, self._io(tls), timeout=timeout, retries=retries))
+
+    @staticmethod
+    def _io(tls: ssl.SSLContext | None) -> Io:
+        from dayfly.client.loop_io import LoopIo
+
+        return LoopIo(tls)
+
+    def _begin(self, speaker: Speaker) -> None:
+        self._speaker = speaker
+        self.sandboxes = AsyncSandboxes(speaker)
+        self.route_groups = AsyncRouteGroups(speaker)
+        self.plugins = AsyncPlugins(speaker)
+        self.baselines = AsyncBaselines(speaker)
+
+    @property
+    def url(self) -> str:
+        """Where the server listens."""
+        return self._speaker.address.url
+
+    async def version(self) -> str:
+        """The server's; needs no key."""
+        found = await self._speaker.ask(dict[str, Any], "GET", "/api/v2/meta/health")
+        return str(found["version"])
+
+    async def apply(self, *paths: str | os.PathLike[str], variables: Variables | None = None) -> Applied:
+        """Apply all that is in some files and folders, as `dayfly apply` does: all are checked before one is sent.
+
+        Raises:
+            InvalidError: all mistakes, with their places.
+        """
+        ways = {
+            "plugin": self.plugins.apply,
+            "baseline": self.baselines.apply,
+            "sandbox": self.sandboxes.apply,
+            "route group": self.route_groups.apply,
+        }
+        return await applying.apply(ways, paths, variables or {})
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        self._speaker.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def finder(url: str, key: str, *, org: str, server: str, home: str | os.PathLike[str]) -> Callable[[], Address]:
+    """What finds the server that is meant.
+
+    Raises:
+        ValueError: two are.
+    """
+    if url and (server or home):
+        raise ValueError("`url` names a server, and so does `server` or `home`: give one of them")
+    if url:
+        given = address.Address(url.rstrip("/"), key, org or address.ORGANISATION)
+        return lambda: given
+    where = Home.of(home) if home else Home.find()
+
+    def find() -> Address:
+        found = address.find(where, server, of_home=bool(home))
+        if found is None:
+            raise UnreachableError(f"no server runs in {where.path}", address.START)
+        return found._replace(key=key or found.key, org=org or found.org)
+
+    return find

@@ -1,0 +1,113 @@
+"""What is published or declared, and does not run: plugins and baselines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dayfly.client import wishes
+from dayfly.client.errors import ConflictError, InvalidError
+from dayfly.client.types import Baseline, Plugin
+from dayfly.spec import documents
+from dayfly.spec.errors import SpecError
+from dayfly.spec.plugin import Plugin as Wished
+
+if TYPE_CHECKING:
+    from dayfly.client.speaker import Speaker
+    from dayfly.client.wishes import Source, Variables
+
+_AT = "resource-plugins"
+
+
+class AsyncPlugins:
+    """The resource plugins of one server. A name may have a version behind it, `db@1.2.0`."""
+
+    def __init__(self, speaker: Speaker) -> None:
+        self._speaker = speaker
+
+    async def apply(self, source: Source, *, variables: Variables | None = None) -> Plugin:
+        """Publish a version; one that is there with the same content is left as it is.
+
+        Raises:
+            InvalidError: what is wrong, with its places.
+            ConflictError: that version is there, with other content.
+        """
+        wish = wishes.read(source, variables or {}, "plugin")
+        with wishes.placed(wish.document):
+            wished = documents.from_wire(wish.body, "ResourcePlugin")
+            assert isinstance(wished, Wished), "asked for by its kind"
+            name, version = wished.name, wished.version
+            try:
+                await self._speaker.ask(dict[str, Any], "PUT", self._speaker.below(_AT, name), body=wish.body)
+            except ConflictError as fault:
+                there = await self._speaker.get(dict[str, Any], _AT, name, version=version)
+                if documents.export(documents.from_wire(there, "ResourcePlugin")) != documents.export(wished):
+                    fault.advice = f"publish the change under another version than {version}"
+                    raise
+        return await self._speaker.get(Plugin, _AT, name, version=version)
+
+    async def get(self, name: str) -> Plugin:
+        """One version; the highest if none is named.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        name, _, version = name.partition("@")
+        return await self._speaker.get(Plugin, _AT, name, version=version or None)
+
+    async def list(self, *, all_versions: bool = False) -> tuple[Plugin, ...]:
+        """The highest version of each, or all versions of all."""
+        return await self._speaker.get(tuple[Plugin, ...], _AT, version="all" if all_versions else None)
+
+    async def versions(self, name: str) -> tuple[Plugin, ...]:
+        """All versions of one, the highest first."""
+        return await self._speaker.get(tuple[Plugin, ...], _AT, name, "versions")
+
+    async def delete(self, name: str) -> None:
+        """Remove a version, the highest if none is named.
+
+        Raises:
+            RefusedError: a sandbox uses it.
+        """
+        found = await self.get(name)  # by its version: without one, a request that is sent again takes the next
+        path = self._speaker.below(_AT, found.name.partition("@")[0])
+        await self._speaker.ask(dict[str, Any], "DELETE", path, {"version": found.version})
+
+
+class AsyncBaselines:
+    """The baselines of one server, by namespace and name."""
+
+    def __init__(self, speaker: Speaker) -> None:
+        self._speaker = speaker
+
+    async def apply(self, source: Source, *, variables: Variables | None = None) -> Baseline:
+        """Declare it, or change it.
+
+        Raises:
+            InvalidError: what is wrong, with its places.
+        """
+        wish = wishes.read(source, variables or {}, "baseline")
+        if not wish.name:
+            raise InvalidError([SpecError("it has no name", ("name",))])
+        path = self._speaker.below("workloads", str(wish.body.get("namespace", "default")), wish.name)
+        with wishes.placed(wish.document):
+            return await self._speaker.ask(Baseline, "PUT", path, body=wish.body)
+
+    async def get(self, name: str, namespace: str = "default") -> Baseline:
+        """As it was declared.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        return await self._speaker.get(Baseline, "workloads", namespace, name)
+
+    async def list(self) -> tuple[Baseline, ...]:
+        """All of them."""
+        return await self._speaker.get(tuple[Baseline, ...], "workloads")
+
+    async def delete(self, name: str, namespace: str = "default") -> None:
+        """Remove it.
+
+        Raises:
+            ConflictError: a fork derives from it.
+        """
+        await self._speaker.ask(dict[str, Any], "DELETE", self._speaker.below("workloads", namespace, name))

@@ -1,0 +1,247 @@
+"""Everything that a client can ask, of the real API; by the synchronous client and by the asynchronous one."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from control import wishes
+from control.fake_host import uid_of
+from dayfly.client import (
+    ConflictError,
+    DayflyError,
+    DeniedError,
+    Exit,
+    FailedError,
+    InvalidError,
+    NotFoundError,
+    RefusedError,
+    UnreachableError,
+    WaitTimeoutError,
+)
+from dayfly.plan.reasons import Reason
+from dayfly.spec.report import UnitReport
+from dayfly.spec.wire import HistoryEntry, Value
+
+MAKE = UnitReport(
+    id="mydb/provision", resource="mydb", name="provision", event="preStart", kind="exec", state="failed", attempt=1
+)
+
+
+def test_a_life_from_the_wish_to_the_end(dayfly, host):
+    assert dayfly.version() == "1.2.3"
+    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).version == "1.0.0"
+    made = dayfly.sandboxes.apply({"name": "sb1", **wishes.sandbox(labels={"team": "pay"})})
+    assert (made.name, made.spec["resources"][0]["name"], made.created_at.tzinfo) == ("sb1", "mydb", dt.UTC)
+    uid = uid_of(host)
+    host.say(uid, ready=True, reason=Reason.READY, message="fine")
+    ready = dayfly.sandboxes.wait_ready("sb1", timeout=30)
+    assert (ready.status.ready, ready.status.message) == (True, "fine")
+    assert [each.name for each in dayfly.sandboxes.list(label="team=pay")] == ["sb1"]
+    assert dayfly.sandboxes.list(label="team=other") == ()
+    assert dayfly.sandboxes.why("sb1") is None
+    dayfly.sandboxes.delete("sb1")
+    with pytest.raises(WaitTimeoutError, match=r"sb1 is still being deleted after 0.1 s: Deleting: db/drop") as late:
+        dayfly.sandboxes.wait_gone("sb1", timeout=0.1)
+    assert (late.value.code, late.value.reason) == (Exit.TIMED_OUT, "Deleting")
+    host.finish(uid)
+    assert dayfly.sandboxes.wait_gone("sb1", timeout=30) == "cleaned"
+    assert dayfly.sandboxes.wait_gone("never-was", timeout=30) == "cleaned"
+    with pytest.raises(NotFoundError):
+        dayfly.sandboxes.get("sb1")
+    assert dayfly.sandboxes.report("sb1").is_over
+
+
+def test_what_steps_have_handed_over(dayfly, host):
+    dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
+    values = (("mydb/provision", "url", b"db://h"), ("mydb/seed", "rows", b"2"), ("mydb/seed", "raw", b"\xff"))
+    host.outputs[uid_of(host)] = tuple(
+        Value(unit=unit, output=name, value=value, sensitive=name == "url") for unit, name, value in values
+    )
+    found = dayfly.sandboxes.outputs("sb1")
+    assert found["mydb/provision.url"] == found["provision.url"] == found["url"] == "db://h"
+    assert dict(found) == {"mydb/provision.url": "db://h", "mydb/seed.rows": "2", "mydb/seed.raw": "/w=="}
+    assert found.of("raw").content == b"\xff"
+    assert found.variables() == {"MYDB_PROVISION_URL": "db://h", "MYDB_SEED_ROWS": "2"}
+    assert "db://h" not in repr(found) + repr(found.of("url")) + str(found.all), "a traceback shows what is printed"
+    with pytest.raises(KeyError, match=r"no output port; there are mydb/provision.url"):
+        found["port"]
+
+
+def test_logs_and_history(dayfly, host):
+    dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
+    uid = uid_of(host)
+    host.log_data[uid, "mydb/provision", 1] = (b"first\n", True)
+    host.log_data[uid, "mydb/provision", 2] = (b"x" * 300_000 + "ende\u00e9\n".encode(), True)
+    host.log_data[uid, "other/go", 1] = (b"\xff\n", True)
+    host.lines[uid] = (HistoryEntry(seq=0, at=1, unit="", attempt=0, move="Born", reason="", message=""),)
+    assert dayfly.sandboxes.log("sb1", "mydb/provision", attempt=1) == "first\n"
+    assert dayfly.sandboxes.log("sb1", "mydb/provision").endswith("xende\u00e9\n")
+    assert b"".join(piece.data for piece in dayfly.sandboxes.logs("sb1", "mydb")).endswith("ende\u00e9\n".encode())
+    assert {piece.unit for piece in dayfly.sandboxes.logs("sb1", follow=True)} == {"mydb/provision", "other/go"}
+    assert [each.attempt for each in dayfly.sandboxes.attempts("sb1")] == [1, 2, 1]
+    assert [each.move for each in dayfly.sandboxes.history("sb1")] == ["Born"]
+    with pytest.raises(RefusedError, match="there are logs of mydb/provision, other/go"):
+        dayfly.sandboxes.log("sb1", "mydb/nothing")
+
+
+def test_a_log_is_followed_to_its_end(dayfly, host):
+    dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
+    uid = uid_of(host)
+    host.log_data[uid, "mydb/provision", 1] = (b"one\n", False)
+    heard = b""
+    for piece in dayfly.sandboxes.logs("sb1", follow=True):
+        heard += piece.data
+        host.log_data[uid, "mydb/provision", 1] = (b"one\ntwo\n", heard.endswith(b"two\n"))
+    assert heard == b"one\ntwo\n"
+
+
+def test_a_failure_comes_with_the_end_of_the_log(dayfly, host):
+    dayfly.plugins.apply(wishes.plugin())
+    dayfly.sandboxes.apply({"name": "sb1", **wishes.sandbox()})
+    uid = uid_of(host)
+    host.log_data[uid, "mydb/provision", 1] = (b"connecting\nno such host\n", True)
+    host.say(uid, ready=False, reason=Reason.RESOURCE_FAILED, message="mydb/provision failed", units=(MAKE,))
+    with pytest.raises(FailedError) as failed:
+        dayfly.sandboxes.wait_ready("sb1", timeout=30)
+    fault = failed.value
+    assert (fault.reason, fault.unit, fault.code) == ("ResourceFailed", "mydb/provision", Exit.FAILED)
+    assert fault.log == "connecting\nno such host"
+    assert str(fault) == (
+        "sb1: ResourceFailed: mydb/provision failed; read: dayfly logs sb1 mydb provision\n"
+        "mydb/provision | connecting\nmydb/provision | no such host"
+    )
+    blocker = dayfly.sandboxes.why("sb1")
+    assert [root.subject for root in blocker.roots] == ["mydb/provision"]
+    dayfly.sandboxes.delete("sb1")
+    host.say(uid, ready=False, reason=Reason.DELETING, message="it goes", units=())
+    with pytest.raises(FailedError, match="sb1 is being deleted"):
+        dayfly.sandboxes.wait_ready("sb1", timeout=30)
+
+
+def test_what_is_wrong_has_its_place(dayfly, tmp_path, server):
+    with pytest.raises(InvalidError) as wrong:
+        dayfly.sandboxes.apply({"name": "sb1", "spec": {"cluster": "local", "nonsense": 1, "ttl": {"duration": "x"}}})
+    (first, *_) = wrong.value.problems
+    assert (wrong.value.code, first.file, first.path[:5]) == (Exit.USAGE, "", "spec.")
+    file = tmp_path / "sandbox.yaml"
+    file.write_text(
+        "name: sb1\nspec:\n  cluster: local\n  resources:\n  - name: a\n    plugin: nowhere\n    params: {size: '@{size}'}\n"
+    )
+    with pytest.raises(InvalidError, match="unexpanded variable: size") as wrong:
+        dayfly.sandboxes.apply(file)
+    with pytest.raises(InvalidError, match="nowhere") as wrong:
+        dayfly.sandboxes.apply(file, variables={"size": 3})
+    (problem,) = wrong.value.problems
+    assert (problem.file, problem.line, problem.path) == (str(file), 6, "spec.resources[0].plugin")
+    with pytest.raises(InvalidError, match="is a sandbox, not a plugin"):
+        dayfly.plugins.apply(str(file), variables={"size": 3})
+    with pytest.raises(InvalidError, match="name: it has no name"):
+        dayfly.sandboxes.apply(wishes.empty())
+    with pytest.raises(DayflyError, match=r"nothing.yaml: no such file"):
+        dayfly.sandboxes.apply(tmp_path / "nothing.yaml")
+    assert server.get("sandboxes") == []
+
+
+def test_files_are_applied_in_the_order_in_which_they_can_be_had(dayfly, tmp_path):
+    (tmp_path / "b.yaml").write_text(
+        "name: db@1.0.0\nspec: {create: [{name: make, script: '#!/bin/sh'}]}\n---\n"
+        "kind: Deployment\nname: shop\ncommand: [sleep, '1']\n"
+    )
+    (tmp_path / "a.yaml").write_text(
+        "name: sb1\nspec: {cluster: local, resources: [{name: d, plugin: 'db@@{v}'}]}\n---\n"
+        "name: all\nspec: {cluster: local, match: {label: {key: a, value: b}}}\n"
+    )
+    found = dayfly.apply(tmp_path, variables={"v": "1.0.0"})
+    names = [[each.name for each in kind] for kind in found]
+    assert names == [["db@1.0.0"], ["shop"], ["sb1"], ["all"]]
+    assert dayfly.baselines.get("shop").command == ("sleep", "1")
+    assert [each.name for each in dayfly.baselines.list()] == ["shop"]
+    assert dayfly.route_groups.get("all").status.matched_sandboxes == ()
+    (tmp_path / "a.yaml").write_text("name: sb2\nspec: {cluster: local, resources: [{name: d, plugin: gone}]}\n")
+    with pytest.raises(InvalidError) as wrong:
+        dayfly.apply(tmp_path / "a.yaml")
+    assert wrong.value.problems[0].line == 2
+    dayfly.baselines.delete("shop")
+
+
+def test_plugins_and_their_versions(dayfly, server):
+    for version in ("1.0.0", "1.1.0"):
+        dayfly.plugins.apply(wishes.plugin(f"db@{version}"))
+    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).name == "db@1.0.0", "unchanged is no mistake"
+    with pytest.raises(ConflictError, match=r"1.0.0 already exists") as other:
+        dayfly.plugins.apply(wishes.plugin("db@1.0.0", description="another"))
+    assert "another version than 1.0.0" in other.value.advice
+    assert dayfly.plugins.get("db").version == "1.1.0"
+    assert [each.version for each in dayfly.plugins.versions("db")] == ["1.1.0", "1.0.0"]
+    assert len(dayfly.plugins.list(all_versions=True)) == 2
+    dayfly.sandboxes.apply({"name": "sb1", **wishes.sandbox()})
+    with pytest.raises(RefusedError, match="in use by sandbox"):
+        dayfly.plugins.delete("db")
+    dayfly.plugins.delete("db@1.0.0")
+    assert [each.name for each in dayfly.plugins.list(all_versions=True)] == ["db@1.1.0"]
+
+
+def test_what_may_be_done_to_one_that_lives(dayfly, host):
+    dayfly.sandboxes.apply({"name": "sb1", **wishes.empty(ttl={"duration": "1h"})}, lease=60)
+    dayfly.sandboxes.lease("sb1", 3600)
+    with pytest.raises(ConflictError, match="nothing in it is waiting"):
+        dayfly.sandboxes.retry("sb1")
+    until = dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(days=2)
+    longer = dayfly.sandboxes.extend("sb1", until=until)
+    assert longer.status.scheduled_delete_time >= until
+    with pytest.raises(InvalidError, match="no time zone; write"):
+        dayfly.sandboxes.extend("sb1", until=dt.datetime(2030, 1, 1))  # noqa: DTZ001 # what is refused
+    dayfly.sandboxes.abandon("sb1", "it is over")
+    assert dayfly.sandboxes.wait_gone("sb1", timeout=30) == "cleaned"
+
+
+def test_who_may_not(dayfly, server, connect):
+    made = server.call("POST", "keys", {"name": "ci", "role": "viewer"}).json
+    viewer = connect(dayfly.url, made["key"])
+    assert viewer.sandboxes.list() == ()
+    with pytest.raises(DeniedError, match="needs the role member") as refused:
+        viewer.sandboxes.apply({"name": "sb1", **wishes.empty()})
+    assert (refused.value.status, refused.value.code, refused.value.reason) == (403, Exit.DENIED, "Denied")
+    assert len(refused.value.request_id) == 16
+    with pytest.raises(DeniedError, match="no valid key"):
+        connect(dayfly.url, "wrong").sandboxes.list()
+
+
+def test_where_the_server_is(dayfly, server, connect, tmp_path, monkeypatch):
+    for name in ("DAYFLY_URL", "DAYFLY_API_KEY", "DAYFLY_ORG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DAYFLY_HOME", str(tmp_path / "home"))
+    with pytest.raises(UnreachableError, match=r"no server runs in .*home; start one with: dayfly up"):
+        connect()
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home" / "url").write_text(dayfly.url)
+    (tmp_path / "home" / "key").write_text(server.key)
+    (tmp_path / "home" / "key").chmod(0o600)
+    assert connect().sandboxes.list() == ()
+    assert connect(home=tmp_path / "home").url == dayfly.url
+    monkeypatch.setenv("DAYFLY_HOME", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("DAYFLY_URL", dayfly.url)
+    monkeypatch.setenv("DAYFLY_API_KEY", server.key)
+    assert connect().sandboxes.list() == ()
+    assert connect(home=tmp_path / "home").sandboxes.list() == ()
+    with pytest.raises(DayflyError, match='no server "work" is known here; see: dayfly login'):
+        connect(server="work")
+    with pytest.raises(ValueError, match="give one of them"):
+        connect("http://x", server="work")
+    with pytest.raises(DayflyError, match="is not the address of a server; write http://host:port"):
+        connect("ftp://x")
+
+
+def test_an_answer_that_is_no_dayflys(connect):
+    from cli.fake import Fake, serving
+
+    fake = Fake()
+    fake.say("GET", "sandboxes", b"<html>")
+    with serving(fake) as url:
+        with pytest.raises(UnreachableError, match="does not understand"):
+            connect(url, "k").sandboxes.list()
+        fake.say("GET", "sandboxes", {"unexpected": 1}, status=500)
+        with pytest.raises(RefusedError, match="answered 500 without giving a reason"):
+            connect(url, "k").sandboxes.list()

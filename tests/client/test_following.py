@@ -1,0 +1,150 @@
+"""What is followed is told once each time it changes, whatever becomes of the stream."""
+
+from __future__ import annotations
+
+import pytest
+
+from client.relay import relayed
+from control import wishes
+from control.client import KEY
+from dayfly.client import NotFoundError, Retry, UnreachableError, following
+from dayfly.client.changes import Book, Change, Events
+
+QUICK = Retry(patience=20, first=0.01, longest=0.05)
+
+
+@pytest.fixture
+def cut(server, connect):
+    """A client whose way to the server can be cut."""
+    with relayed(server.port) as relay:
+        yield relay, connect(f"http://127.0.0.1:{relay.port}", KEY, retries=QUICK)
+
+
+def told(change):
+    return change.kind, change.name
+
+
+def labels(change):
+    return change.name, (change.now.spec.get("labels") or {}).get("n")
+
+
+def test_all_as_it_stands_and_then_what_changes(dayfly, host, server):
+    for name in ("sb1", "sb2"):
+        server.put(f"sandboxes/{name}", wishes.empty())
+    stream = dayfly.sandboxes.follow()
+    assert [told(next(stream)) for _ in range(3)] == [("changed", "sb1"), ("changed", "sb2"), ("synced", "")]
+    server.put("sandboxes/sb2", wishes.empty(labels={"n": "1"}))
+    assert labels(next(stream)) == ("sb2", "1")
+    (uid,) = [uid for uid, offer in host.offers.items() if offer.name == "sb1"]
+    server.delete("sandboxes/sb1")
+    host.finish(uid)
+    while told(change := next(stream)) != ("deleted", "sb1"):
+        assert told(change) == ("changed", "sb1")
+    stream.close()
+
+
+def test_one_is_followed_to_its_end(dayfly, host, server):
+    with pytest.raises(NotFoundError):
+        next(dayfly.sandboxes.follow("sb1"))
+    server.put("sandboxes/sb1", wishes.empty())
+    seen = []
+    for change in dayfly.sandboxes.follow("sb1"):
+        seen.append(told(change))
+        if change.kind == "synced":
+            (uid,) = host.offers
+            server.delete("sandboxes/sb1")
+            host.finish(uid)
+            server.call("GET", "sandboxes/sb1")
+    assert (seen[0], seen[1], seen[-1]) == (("changed", "sb1"), ("synced", ""), ("deleted", "sb1"))
+
+
+def test_a_stream_that_is_cut_goes_on_where_it_was(cut, server):
+    relay, dayfly = cut
+    server.put("sandboxes/sb1", wishes.empty())
+    stream = dayfly.sandboxes.follow()
+    assert [told(next(stream)) for _ in range(2)] == [("changed", "sb1"), ("synced", "")]
+    for n in ("1", "2", "3"):
+        relay.cut()
+        server.put("sandboxes/sb1", wishes.empty(labels={"n": n}))
+        assert labels(next(stream)) == ("sb1", n), "once, and nothing of what was known"
+    assert relay.made == 4
+    stream.close()
+
+
+def test_what_went_while_a_server_was_started_again_is_told_as_gone():
+    """Its events have new numbers, so it says everything again."""
+    book: Book[str] = Book()
+    said = [*book.changed("a", "1"), *book.changed("b", "1"), *book.synced()]
+    assert [(each.kind, each.name) for each in said] == [("changed", "a"), ("changed", "b"), ("synced", "")]
+    book.again()
+    assert list(book.changed("b", "1")) == [], "it is known to stand so"
+    assert list(book.synced()) == [Change("deleted", "a")]
+    assert list(book.changed("b", "2")) == [Change("changed", "b", "2")]
+    assert list(book.deleted("a")) == [], "it has been said"
+
+
+def test_where_no_stream_gets_through_the_server_is_asked(cut, server, host, monkeypatch):
+    relay, dayfly = cut
+    monkeypatch.setattr(following, "_FIRST_S", 0.3)
+    server.put("sandboxes/sb1", wishes.empty())
+    stream = dayfly.sandboxes.follow(poll=0.02)
+    relay.mute = True
+
+    def unmute(*_):
+        relay.mute = False
+
+    monkeypatch.setattr(following.Follower, "_polled", _after(following.Follower._polled, unmute))
+    assert [told(next(stream)) for _ in range(2)] == [("changed", "sb1"), ("synced", "")]
+    server.put("sandboxes/sb1", wishes.empty(labels={"n": "1"}))
+    assert labels(next(stream)) == ("sb1", "1")
+    (uid,) = host.offers
+    server.delete("sandboxes/sb1")
+    host.finish(uid)
+    while told(change := next(stream)) != ("deleted", "sb1"):
+        assert change.kind == "changed"
+    stream.close()
+
+
+def _after(method, before):
+    def changed(self):
+        before()
+        return method(self)
+
+    return changed
+
+
+def test_route_groups_have_no_stream(dayfly, server):
+    wish = {"spec": {"cluster": "local", "match": {"label": {"key": "a", "value": "b"}}}}
+    server.put("routegroups/all", wish)
+    stream = dayfly.route_groups.follow("all", poll=0.02)
+    assert [told(next(stream)) for _ in range(2)] == [("changed", "all"), ("synced", "")]
+    server.put("routegroups/all", {"spec": {**wish["spec"], "labels": {"n": "1"}}})
+    while (change := next(stream)).now.spec.get("labels") is None:
+        assert change.kind == "changed"
+    stream.close()
+    with pytest.raises(NotFoundError):
+        next(dayfly.route_groups.follow("none"))
+
+
+def test_a_server_that_stays_away_is_said(cut, server, connect):
+    relay, _ = cut
+    dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=Retry(patience=0.2, first=0.01, longest=0.05))
+    server.put("sandboxes/sb1", wishes.empty())
+    stream = dayfly.sandboxes.follow()
+    assert [told(next(stream)) for _ in range(2)] == [("changed", "sb1"), ("synced", "")]
+    relay.close()
+    with pytest.raises(UnreachableError, match="no server answers"):
+        next(stream)
+
+
+def test_a_stream_in_any_pieces_is_the_same_events():
+    text = b': hello\n\nid: a-1\nevent: changed\ndata: {"a":\ndata: 1}\n\n: still here\n\ndata:x\r\n\r\nid: a-2\n\n'
+    whole = list(Events().feed(text))
+    assert [(each.id, each.kind, each.data) for each in whole] == [
+        ("a-1", "changed", b'{"a":\n1}'),
+        ("", "message", b"x"),
+        ("a-2", "message", b""),
+    ]
+    for size in range(1, len(text)):
+        events = Events()
+        assert [event for at in range(0, len(text), size) for event in events.feed(text[at : at + size])] == whole

@@ -1,0 +1,195 @@
+"""What is sent again, and what never: a world in which time costs nothing and every fault comes when it is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from client.relay import relayed
+from control import wishes
+from control.client import KEY
+from dayfly.client import ConflictError, NotFoundError, Retry, UnreachableError
+from dayfly.client.address import Address
+from dayfly.client.connection import run
+from dayfly.client.errors import RefusedError, refusal
+from dayfly.client.retry import after
+from dayfly.client.speaker import Speaker
+
+UNSENT = UnreachableError("refused")
+LOST = UnreachableError("no answer", sent=True)
+
+
+def put_off(status, seconds=None):
+    fault = refusal(status, "later")
+    fault.again_in = seconds
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "idempotent", "otherwise"),
+    [
+        (UNSENT, 0.05, 0.05),
+        (LOST, 0.05, None),
+        (put_off(429, 3.0), 3.0, 3.0),
+        (put_off(429), 0.05, 0.05),
+        (put_off(503, 7.0), 7.0, None),
+        (put_off(503), None, None),
+        (put_off(500), None, None),
+        (put_off(409, 1.0), None, None),
+        (put_off(404), None, None),
+    ],
+)
+def test_what_may_come_again(fault, idempotent, otherwise):
+    retry = Retry()
+    assert retry.pause(fault, idempotent=True, before=0, chance=0) == idempotent
+    assert retry.pause(fault, idempotent=False, before=0, chance=0) == otherwise
+
+
+def test_pauses_grow_to_a_bound_and_differ_by_chance():
+    pauses = [Retry().pause(UNSENT, idempotent=True, before=n, chance=1) for n in range(7)]
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    assert Retry().pause(UNSENT, idempotent=True, before=10_000, chance=0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("3", 3.0), (None, None), ("", None), ("soon", None), ("-1", None), ("9" * 400, None)]
+)
+def test_what_the_server_asks_for(header, seconds):
+    assert after(header) == seconds
+
+
+class World:
+    """An `Io` of scripted answers: a word for a fault, else status and headers. Its clock goes only when it pauses."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.pauses = []
+        self.sent = []
+
+    async def connect(self, to, timeout):  # noqa: ASYNC109 # as an Io has it
+        if self.answers[0] == "refused":
+            self.answers.pop(0)
+            raise ConnectionRefusedError(111, "Connection refused")
+        return self
+
+    async def send(self, data, timeout):  # noqa: ASYNC109 # as above
+        self.sent.append(data)
+
+    async def receive(self, timeout):  # noqa: ASYNC109 # as above
+        answer = self.answers.pop(0)
+        if answer == "lost":
+            return b""
+        if answer == "late":
+            raise TimeoutError
+        status, *headers = answer
+        body = json.dumps({"error": "later"} if status >= 400 else {}).encode()
+        return "\r\n".join((f"HTTP/1.1 {status} X", f"content-length: {len(body)}", *headers, "", "")).encode() + body
+
+    def is_quiet(self):
+        return True
+
+    def close(self):
+        pass
+
+    async def pause(self, seconds):
+        self.pauses.append(seconds)
+
+    def now(self):
+        return sum(self.pauses)
+
+
+def asked(world, method="GET", **options):
+    speaker = Speaker(lambda: Address("http://a:1", "k"), world, timeout=30, retries=Retry(patience=20))
+    return run(speaker.ask(dict, method, "/x", **options))
+
+
+def test_reads_come_again_after_every_fault_of_the_way():
+    world = World("refused", "lost", "late", (429, "retry-after: 3"), (503, "retry-after: 7"), (200,))
+    assert asked(world) == {}
+    assert len(world.sent) == 5
+    assert [each for each in world.pauses if each >= 3] == [3.0, 7.0]
+
+
+def test_what_is_no_repeat_comes_again_only_if_it_never_arrived():
+    world = World("refused", (429,), (200,))
+    assert asked(world, "POST", body={}) == {}
+    for fault in ("lost", "late", (503, "retry-after: 1")):
+        world = World(fault, (200,))
+        with pytest.raises((UnreachableError, RefusedError)) as refused:
+            asked(world, "POST", body={})
+        assert (len(world.sent), world.pauses) == (1, [])
+        assert getattr(refused.value, "sent", True), "nobody knows whether it was carried out, and that is said"
+    world = World("lost", (200,))
+    with pytest.raises(UnreachableError):
+        asked(world, "DELETE", idempotent=False)
+
+
+def test_what_is_not_there_when_its_delete_comes_again_was_deleted():
+    assert asked(World("lost", (404,)), "DELETE") == {}
+    for world in (World((404,)), World("refused", (404,))):
+        with pytest.raises(NotFoundError):
+            asked(world, "DELETE")
+    with pytest.raises(NotFoundError):
+        asked(World("lost", (404,)), "PUT", body={})
+
+
+def test_patience_has_an_end():
+    world = World(*["refused"] * 100)
+    with pytest.raises(UnreachableError, match=r"no server answers at http://a:1 \(connection refused\)"):
+        asked(world)
+    assert 15 < world.now() <= 20
+    with pytest.raises(RefusedError, match="later") as refused:
+        asked(World((429, "retry-after: 60")))
+    assert refused.value.again_in == 60
+    world = World("refused", (200,))
+    with pytest.raises(UnreachableError):
+        asked(world, patience=0)
+
+
+def test_a_wish_whose_answer_was_lost_is_there_once(server, connect):
+    with relayed(server.port) as relay:
+        dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=Retry(first=0.01))
+        relay.lost = 1
+        assert dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()}).name == "sb1"
+        relay.lost = 1
+        assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).version == "1.0.0", "published, though it was a repeat"
+        dayfly.plugins.apply(wishes.plugin("db@1.1.0"))
+        relay.lost = 2
+        dayfly.plugins.delete("db")
+        assert dayfly.plugins.get("db").version == "1.0.0", "a repeat takes no other version"
+        relay.lost = 1
+        with pytest.raises(UnreachableError) as unknown:
+            dayfly.sandboxes.abandon("sb1", "enough")
+        assert unknown.value.sent
+
+
+def test_idle_connections_that_have_ended_are_not_used(server, connect):
+    with relayed(server.port) as relay:
+        dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=Retry(patience=0))
+        dayfly.sandboxes.list()
+        relay.cut()
+        time.sleep(0.05)  # the end arrives; nothing tells us that it has
+        dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
+        with pytest.raises(ConflictError, match="nothing in it is waiting"):
+            dayfly.sandboxes.retry("sb1")
+        assert relay.made == 2
+
+
+def test_many_at_once(server):
+    from dayfly.client import AsyncClient
+
+    async def all_at_once():
+        async with AsyncClient(f"http://127.0.0.1:{server.port}", KEY) as dayfly:
+            made = [dayfly.sandboxes.apply({"name": f"sb{n}", **wishes.empty()}) for n in range(20)]
+            names = [each.name for each in await asyncio.gather(*made)]
+            slow = asyncio.create_task(dayfly.sandboxes.report("sb1", after=99, wait=20))
+            await asyncio.sleep(0.05)
+            slow.cancel()
+            return names, [each.name for each in await dayfly.sandboxes.list()]
+
+    names, listed = asyncio.run(all_at_once())
+    assert sorted(names) == sorted(listed)
+    assert len(listed) == 20
