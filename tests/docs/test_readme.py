@@ -120,7 +120,7 @@ def test_a_schedule_can_be_replayed_as_contributing_says(person: Person):
 
 def test_every_room_that_contributing_names_is_there():
     block = CONTRIBUTING.read_text().partition("## The house")[2].split("```")[1]
-    rooms = set(re.findall(r"^(?:src/dayfly/|           )([a-z]+) ", block, re.MULTILINE))
+    rooms = set(re.findall(r"^(?:src/dayfly/|           )([a-z_]+) ", block, re.MULTILINE))
     there = {path.parent.name for path in (ROOT / "src" / "dayfly").glob("*/__init__.py")}
     assert rooms == there
 

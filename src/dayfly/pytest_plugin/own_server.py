@@ -1,0 +1,84 @@
+"""The server of a test run: one for all of its processes, started by the first and stopped when nobody needs it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from dayfly.client import Client, DayflyError, Exit
+from dayfly.client.errors import UnreachableError
+from dayfly.client.home import Home
+from dayfly.client.retry import Retry
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class OwnServer:
+    """Used by this process as long as it holds a shared lock on `users`, which the kernel takes away at its end.
+
+    Attributes:
+        home: Of the server.
+        client: Of the server.
+
+    Raises:
+        DayflyError: it does not start.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        home.chmod(0o700)
+        self._users = os.open(home / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._users, fcntl.LOCK_SH)
+        starting = os.open(home / "starting", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(starting, fcntl.LOCK_EX)  # the others wait until there is one
+            found = self._answering()
+            if found is None:
+                self._start()
+                found = self._answering()
+        finally:
+            os.close(starting)
+        if found is None:
+            raise DayflyError(Exit.NO_SERVER, f"the server in {home} does not answer", f"see {home / 'server.log'}")
+        found.close()
+        self.client = Client(home=home)
+
+    def close(self) -> None:
+        """This process needs it no more."""
+        os.close(self._users)
+
+    def _answering(self) -> Client | None:
+        try:
+            client = Client(home=self.home, retries=Retry(patience=0))
+            client.sandboxes.list()
+        except UnreachableError:
+            return None
+        return client
+
+    def _start(self) -> None:
+        """Start the server, and beside it what stops it.
+
+        Raises:
+            DayflyError: it says why not.
+        """
+        given = {name: value for name, value in os.environ.items() if name not in ("DAYFLY_URL", "DAYFLY_API_KEY")}
+        environment = {**given, "DAYFLY_HOME": str(Home.of(self.home).path)}
+        up = [sys.executable, "-m", "dayfly", "up", "--detach", "--port", "0"]
+        done = subprocess.run(
+            up, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise DayflyError(Exit.NO_SERVER, f"no server for the tests: {done.stderr.strip()}")
+        subprocess.Popen(  # it outlives us; nobody waits for it here
+            [sys.executable, "-m", "dayfly.pytest_plugin.keeper"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        ).returncode = 0  # keeps the interpreter from complaining about a child that still runs

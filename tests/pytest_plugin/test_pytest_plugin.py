@@ -1,0 +1,220 @@
+"""The fixtures as their users have them: another pytest, with the example of SQLite and nothing in place of anything."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dayfly.cli import lock
+from dayfly.client import Client
+from dayfly.client.home import Home
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTES = ROOT / "examples" / "sqlite-notes"
+
+
+class Suite:
+    """A folder with tests, and what became of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / ".pytest_cache" / "d" / "dayfly"
+        self.notes = folder / "notes"
+        self.notes.mkdir()
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("DAYFLY_", "PYTEST_"))}
+        runner = {"DAYFLY_RUNNER": os.environ["DAYFLY_RUNNER"]} if "DAYFLY_RUNNER" in os.environ else {}
+        self.environment = {**kept, **runner, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1"}
+
+    def write(self, test: str, name: str = "test_it.py") -> None:
+        (self.folder / name).write_text(f"NOTES, FOLDER = {str(NOTES)!r}, {str(self.notes)!r}\n{test}")
+
+    def command(self, *arguments: str) -> list[str]:
+        given = ("--rootdir", str(self.folder), "-p", "dayfly.pytest_plugin", "-p", "no:asyncio")
+        return [sys.executable, "-m", "pytest", *given, *arguments]
+
+    def run(self, *arguments: str, code: int = 0, **more: str) -> str:
+        environment = {**self.environment, **more}
+        done = subprocess.run(
+            self.command(*arguments), cwd=self.folder, env=environment, capture_output=True, text=True, timeout=110
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def is_over(self) -> bool:
+        """Whether the server and what stops it are gone."""
+        return lock.process(Home.of(self.home)) is None
+
+    def settle(self) -> None:
+        until(self.is_over)
+        assert list(self.notes.iterdir()) == [], "what the steps have made is gone"
+
+
+def until(true: object) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def suite(tmp_path: Path):
+    found = Suite(tmp_path)
+    yield found
+    if (process := lock.process(Home.of(found.home))) is not None:
+        os.kill(process, signal.SIGKILL)
+
+
+RESOURCE = """
+import sqlite3
+
+def test_notes(dayfly_resource):
+    db = dayfly_resource(NOTES, folder=FOLDER)
+    assert sqlite3.connect(db["path"]).execute("select count(*) from notes").fetchone() == (2,)
+    assert (db["notes"], db.env["SQLITE_NOTES_SCHEMA_AND_SEED_NOTES"]) == ("2", "2")
+    assert "seeded 2 notes" in db.log("sqlite-notes/schema-and-seed")
+"""
+
+
+def test_a_resource_for_a_test_a_module_and_a_session_on_several_workers(suite):
+    suite.write(RESOURCE)
+    suite.write(
+        """
+import urllib.request, pathlib, pytest
+
+@pytest.fixture(scope="session")
+def db(dayfly_resource_session):
+    return dayfly_resource_session(NOTES, folder=FOLDER)
+
+@pytest.mark.parametrize("n", range(6))
+def test_it_is_the_same(db, n):
+    file = pathlib.Path(FOLDER + "-seen")
+    with file.open("a") as seen:
+        seen.write(db["path"] + "\\n")
+    assert pathlib.Path(db["path"]).exists()
+
+def test_a_sandbox_with_its_fork(dayfly_sandbox):
+    sandbox = dayfly_sandbox(NOTES, folder=FOLDER)
+    assert urllib.request.urlopen(sandbox.endpoints["notes"] + "/notes", timeout=10).status == 200
+""",
+        "test_more.py",
+    )
+    said = suite.run("-n", "2", "-q")
+    assert "8 passed" in said
+    seen = suite.folder.joinpath("notes-seen").read_text().splitlines()
+    assert (len(seen), len(set(seen)) <= 2) == (6, True), "one for each worker"
+    suite.settle()
+
+
+def test_a_failed_step_is_in_the_report_with_its_log(suite):
+    (suite.folder / "broken.yaml").write_text(
+        "name: broken\nspec:\n  create:\n  - {name: make, script: \"#!/bin/sh\\necho 'no such bucket' >&2\\nexit 3\\n\"}\n"
+    )
+    suite.write(
+        """
+def test_it(dayfly_resource):
+    dayfly_resource("broken.yaml")
+
+def test_names(dayfly_resource):
+    dayfly_resource(NOTES, foldr=FOLDER)
+
+def test_no_plugin(dayfly_resource):
+    dayfly_resource("nothing/here.yaml")
+"""
+    )
+    said = suite.run(code=1)
+    assert 'dayfly_resource("broken.yaml")' in said
+    assert re.search(
+        r"^E  .*FailedError: t-broken-\w{6}: ResourceFailed: broken/make: ExitCode: exit code 3$", said, re.MULTILINE
+    )
+    assert re.search(r"^E  .*broken/make \| no such bucket$", said, re.MULTILINE)
+    assert 'no step of "sqlite-notes" takes "foldr"' in said
+    assert "nothing/here.yaml: no such plugin beside the test or below" in said
+    assert "src/dayfly" not in said, "a report shows the test, not how we work"
+    suite.settle()
+
+
+FAILING = """
+def test_it(dayfly_resource, dayfly_resource_session):
+    dayfly_resource_session(NOTES, folder=FOLDER)
+    dayfly_resource(NOTES, folder=FOLDER)
+    assert False
+"""
+
+
+@pytest.mark.rotates(3)
+def test_what_a_failed_test_had_can_be_kept(suite):
+    suite.write(FAILING)
+    said = suite.run("--dayfly-keep", "-n", "1", code=1)
+    kept = re.findall(r"^(t-sqlite-notes-\w{6}), of .*: DAYFLY_HOME=\S+ dayfly get sandbox \1$", said, re.MULTILINE)
+    assert len(kept) == 2
+    with Client(home=suite.home) as dayfly:
+        assert {each.name for each in dayfly.sandboxes.list()} == set(kept)
+        assert len(list(suite.notes.iterdir())) == 2
+        for name in kept:
+            dayfly.sandboxes.delete(name)
+    suite.settle()
+
+
+@pytest.mark.rotates(3)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_when_pytest_is_ended(suite, number):
+    suite.write(
+        """
+import time, pathlib
+def test_it(dayfly_resource):
+    dayfly_resource(NOTES, folder=FOLDER)
+    pathlib.Path(FOLDER + "-ready").touch()
+    time.sleep(100)
+"""
+    )
+    shorter = "import dayfly.pytest_plugin.making as m; m.LEASE_S, m.RENEW_S = 2, 0.5"
+    (suite.folder / "conftest.py").write_text(shorter)
+    process = subprocess.Popen(suite.command(), cwd=suite.folder, env=suite.environment, stdout=subprocess.PIPE)
+    until((suite.folder / "notes-ready").exists)
+    assert len(list(suite.notes.iterdir())) == 1
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    suite.settle()
+
+
+@pytest.mark.rotates(3)
+def test_a_server_that_runs_is_used_where_somebody_says_so(suite):
+    environment = {**suite.environment, "DAYFLY_HOME": str(suite.folder / "home")}
+    dayfly = [sys.executable, "-m", "dayfly"]
+    subprocess.run([*dayfly, "up", "--detach", "--port", "0"], env=environment, check=True, capture_output=True)
+    try:
+        with Client(home=suite.folder / "home") as client:
+            client.plugins.apply(NOTES / "plugin.yaml")
+            suite.write(
+                """
+def test_it(dayfly_resource):
+    assert dayfly_resource("sqlite-notes@1.0.0", {"folder": FOLDER})["notes"] == "2"
+"""
+            )
+            key = (suite.folder / "home" / "key").read_text().strip()
+            suite.run(DAYFLY_URL=client.url, DAYFLY_API_KEY=key)
+            assert client.sandboxes.list() == ()
+        assert not suite.home.exists()
+    finally:
+        subprocess.run([*dayfly, "down"], env=environment, check=True, capture_output=True)
+
+
+def test_it_costs_nothing_where_nobody_uses_it(suite):
+    suite.write("import sys\ndef test_it():\n    print(sorted(m for m in sys.modules if m.startswith('dayfly')))\n")
+    said = suite.run("-s", "-q")
+    assert "['dayfly', 'dayfly.pytest_plugin']" in said
+    assert not suite.home.exists()
+
+
+def test_the_package_brings_it():
+    import tomllib
+
+    found = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert found["project"]["entry-points"]["pytest11"] == {"dayfly": "dayfly.pytest_plugin"}
