@@ -111,3 +111,34 @@ def test_what_is_wrong_is_told_with_its_place(cli: Cli, journal: Path):
     )
     cli.write("p.yaml", text)
     refused(cli("plan", "-f", "."), 2, "p.yaml:7:", "provision.path -> seed.bytes")
+
+
+def test_what_differs_from_the_sandbox_that_lives(served: Cli, journal: Path):
+    from dayfly.cli import plan_diff
+    from dayfly.control.wishes import MUTABLE
+
+    assert set(plan_diff.MAY_CHANGE) == set(MUTABLE), "who would change it says the same"
+    served.write("p.yaml", wishes.plugin(journal))
+    sandbox = "name: demo\nspec:\n  cluster: local\n  labels: {team: LABEL}\n  resources: [{name: db, plugin: notes, params: {owner: OWNER}}]\n"
+    served.write("s.yaml", sandbox.replace("LABEL", "pay").replace("OWNER", "me"))
+    refused(served("plan", "--diff", "-f", "p.yaml", "-f", "s.yaml"), 3, 'no sandbox "demo"')
+    assert served("apply", "-f", "p.yaml", "-f", "s.yaml").code == 0
+    same = served("plan", "--diff", "-f", "s.yaml")
+    assert (same.code, same.out.splitlines()[-1]) == (0, '"demo" is as the file says.'), same.err
+    assert all(line.startswith("  ") or not line.strip() for line in same.out.splitlines()[:-1])
+    served.write("s.yaml", sandbox.replace("LABEL", "new").replace("OWNER", "me"))
+    assert (
+        served("plan", "--diff", "-f", "s.yaml").out.splitlines()[-1] == 'Applying the file changes labels of "demo".'
+    )
+    served.write("s.yaml", sandbox.replace("LABEL", "new").replace("OWNER", "you"))
+    done = served("plan", "--diff", "-f", "s.yaml")
+    assert [line for line in done.out.splitlines() if line[:1] in "+-"][:2] == [
+        '-     $OWNER = "me"',
+        '+     $OWNER = "you"',
+    ]
+    assert "cannot be changed so while it lives (resources): delete it" in done.out
+    data = json.loads(served("plan", "--diff", "-f", "s.yaml", "-o", "json").out)[0]
+    assert (data["changes"], data["refused"]) == (["labels"], ["resources"])
+    nobody = str(served.folder / "none")
+    files = ("-f", "p.yaml", "-f", "s.yaml")
+    refused(served("plan", "--diff", *files, DAYFLY_HOME=nobody), 6, "no server is running", "dayfly up")

@@ -360,3 +360,59 @@ def test_what_is_wrong_is_found_before_anything_is_provisioned(cli: Cli, plugin:
     refused(cli("with", "-f", plugin), 2, "COMMAND")
     assert not journal.exists()
     assert not cli.home.exists()
+
+
+def test_several_plugins_and_params_out_of_files(served: Cli, plugin: str, journal: Path):
+    other = served.write("q.yaml", wishes.plugin(journal).replace("name: notes", "name: more"))
+    served.write("owner.txt", "it's\nme\n")
+    program = "import os, json; print(json.dumps(dict(os.environ)))"
+    files = ("-f", plugin, "-f", other)
+    refused(served("with", *files, "-p", "owner=me", "--", "true"), 2, "2 plugins", "write notes.owner or more.owner")
+    refused(served("with", *files, "-e", "X=provision.path", "--", "true"), 2, "notes/provision.path or more/provision")
+    refused(
+        served("with", "-f", plugin, "--param-file", "owner=nothing.txt", "--", "true"), 2, "nothing.txt: no such file"
+    )
+    given = ("--param-file", "notes.owner=owner.txt", "-e", "X=more/provision.path")
+    done = served("with", *files, *given, "--", sys.executable, "-c", program)
+    assert done.code == 0, done.err
+    env = json.loads(done.out)
+    assert env["X"] == env["MORE_PROVISION_PATH"] != ""
+    assert "NOTES_PROVISION_PATH" in env
+    assert sorted(journal.read_text().split()) == sorted(WHOLE * 2)
+    assert served.sandboxes() == []
+
+
+def test_a_sandbox_of_a_file_with_its_plugin_in_place(served: Cli, plugin: str, journal: Path):
+    served.write(
+        "s.yaml",
+        "name: mine\nspec: {cluster: local, resources: [{name: a, plugin: notes}, {name: b, plugin: notes}]}\n",
+    )
+    call = ("with", "-f", plugin, "-f", "s.yaml", "-e", "X=b/provision.path")
+    done = served(*call, "--", "sh", "-c", 'test -n "$X" && test -n "$A_PROVISION_PATH" && exit 7')
+    assert done.code == 7, done.err
+    assert sorted(journal.read_text().split()) == sorted(WHOLE * 2)
+    assert (served.sandboxes(), json.loads(served("plugin", "list", "-o", "json").out)) == ([], []), "none is published"
+    refused(served("with", "-f", "s.yaml", "-f", plugin, "-p", "owner=me", "--", "true"), 2, "--set NAME=VALUE")
+    group = served.write("g.yaml", "name: g\nspec: {cluster: local, match: {label: {key: a, value: b}}}\n")
+    refused(served("with", "-f", plugin, "-f", group, "--", "true"), 2, "g.yaml", "is a route group")
+
+
+def test_what_failed_is_kept_and_what_did_not_is_not(served: Cli, plugin: str, journal: Path):
+    refused(served("with", "-f", plugin, "--keep", "--reuse", "--", "true"), 2, "give one of them")
+    assert served("with", "-f", plugin, "--keep", "--", "true").code == 0
+    assert served.sandboxes() == []
+    done = served("with", "-f", plugin, "--keep", "--", "sh", "-c", "exit 3")
+    (name,) = served.sandboxes()
+    assert (done.code, f"end it with: dayfly sandbox delete {name}" in done.err) == (3, True), done.err
+    assert served("with", "-f", plugin, "--keep", "--", "sh", "-c", "kill -INT $$").code == 130
+    assert served.sandboxes() == [name], "who ends it does not want to look"
+
+
+def test_what_is_used_again_is_made_once(served: Cli, plugin: str, journal: Path):
+    show = ("--", "sh", "-c", 'echo "$NOTES_PROVISION_PATH"; exit 5')
+    first, second = (served("with", "-f", plugin, "--reuse", *show) for _ in range(2))
+    assert (first.code, second.code, first.out) == (5, 5, second.out)
+    assert journal.read_text().split() == ["provision", "seed"]
+    other = served("with", "-f", plugin, "-p", "owner=me", "--reuse", *show)
+    assert other.out not in ("", first.out), "another param is another resource"
+    assert len(served.sandboxes()) == 2

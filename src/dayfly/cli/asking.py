@@ -38,6 +38,21 @@ def ask(client: Client, name: str, *what: str) -> Any:
         raise
 
 
+def exists(client: Client, name: str) -> bool:
+    """Whether it is there now.
+
+    Raises:
+        CliError: nobody can say.
+    """
+    try:
+        client.get(*subject.at(name))
+    except CliError as fault:
+        if fault.code == Exit.NOT_FOUND:
+            return False
+        raise
+    return True
+
+
 def unknown(client: Client, name: str) -> CliError:
     """What is said of a sandbox that is not there: that it has ended, or which one may be meant."""
     plural, bare = subject.at(name)

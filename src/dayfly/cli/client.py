@@ -16,7 +16,7 @@ from dayfly.client.errors import RefusedError as ApiError
 from dayfly.client.errors import UnreachableError, refusal
 from dayfly.client.home import Home
 
-__all__ = ["CLUSTER", "ORGANISATION", "Address", "ApiError", "Client", "find", "is_elsewhere", "named"]
+__all__ = ["CLUSTER", "ORGANISATION", "START", "Address", "ApiError", "Client", "find", "is_elsewhere", "named"]
 
 CLUSTER = "local"
 UNAUTHORIZED = 401

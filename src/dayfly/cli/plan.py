@@ -10,7 +10,7 @@ import msgspec
 
 from dayfly import compile as compiler
 from dayfly.cli import client as api
-from dayfly.cli import hosts, options, plan_lines, show
+from dayfly.cli import hosts, options, plan_diff, plan_lines, show
 from dayfly.cli.exits import CliError, Exit
 from dayfly.client import files as reading
 from dayfly.spec import semver
@@ -35,11 +35,14 @@ _NOT_YET = "drawn-at-apply"
 @click.command("plan")
 @options.files()
 @options.sets
+@click.option("--diff", is_flag=True, help="Show what differs from the sandboxes of these names that live.")
 @options.cluster
 @options.output
 def command(
     files: tuple[str, ...],
     sets: tuple[str, ...],
+    *,
+    diff: bool,
     context: str | None,
     namespace: str | None,
     output: str | None,
@@ -48,7 +51,8 @@ def command(
 
     Plugins are taken from the same files, else from the running server or the cluster.
     """
-    find = functools.partial(_fetched, functools.cache(lambda: _host(context, namespace)))
+    host = functools.cache(lambda: _host(context, namespace))
+    find = functools.partial(_fetched, host)
     wishes = reading.load(files, sets)
     plugins = {(w.wish.name, w.wish.version): w.wish for w in wishes if isinstance(w.wish, Plugin)}
     sources = {(w.wish.name, w.wish.version): w.document for w in wishes if isinstance(w.wish, Plugin)}
@@ -57,7 +61,8 @@ def command(
         wish, document = wished
         if isinstance(wish, Sandbox):
             preview = _preview(wish, document, plugins, sources, find)
-            found.append(_Planned({"sandbox": wish.name}, preview, plan_lines.of_sandbox(wish, preview)))
+            planned = _Planned({"sandbox": wish.name}, preview, plan_lines.of_sandbox(wish, preview))
+            found.append(_beside(planned, wish, document, plugins, host, find) if diff else planned)
         elif isinstance(wish, LifecycleHook | RouteGroup):
             found.append(_around(wish, document))
     if not found:
@@ -82,6 +87,29 @@ class _Planned(NamedTuple):
     name: dict[str, Any]
     preview: Preview
     lines: Iterable[str]
+
+
+def _beside(
+    planned: _Planned,
+    wish: Sandbox,
+    document: Document,
+    plugins: Plugins,
+    host: Callable[[], Host | None],
+    find: Callable[[str, str], Plugin],
+) -> _Planned:
+    """The plan of a sandbox's file beside what lives of that name."""
+    there = host()
+    if there is None:
+        raise CliError(Exit.NO_SERVER, "no server is running whose sandbox this could be compared with", api.START)
+    standing = there.sandbox(wish.name)
+    if not standing.spec:
+        raise CliError(Exit.NOT_FOUND, f'"{wish.name}" has ended', "without --diff there is the plan of the file")
+    now = plan_diff.living(standing.spec, wish.name)
+    preview = _preview(now, document, plugins, {}, find)
+    between = plan_diff.difference(now, wish)
+    lines = plan_diff.lines(plan_lines.of_sandbox(now, preview), planned.lines)
+    data = {**planned.name, "changes": between.changes, "refused": between.refused}
+    return _Planned(data, planned.preview, [*lines, "", between.sentence(wish.name)])
 
 
 def _around(wish: LifecycleHook | RouteGroup, document: Document) -> _Planned:

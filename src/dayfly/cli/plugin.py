@@ -165,12 +165,12 @@ def test(
     quotes. The plugin's census says what is left. --timeout is for each wait. The exit code is 1 if anything was found.
     """
     from dayfly.cli import testing
-    from dayfly.cli.with_ import given_params
+    from dayfly.cli.borrowing import params_of
     from dayfly.client import files as reading
 
     plugin = reading.load_one(files, sets, "plugin").wish
     assert isinstance(plugin, Plugin), "asked for by its kind"
-    return testing.play(plugin, given_params(plugin, params), only=only, seconds=timeout, output=output)
+    return testing.play(plugin, params_of(plugin, params), only=only, seconds=timeout, output=output)
 
 
 @command.command("init")

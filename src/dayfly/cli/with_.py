@@ -1,4 +1,4 @@
-"""`dayfly with`: a plugin's resource for as long as one command runs.
+"""`dayfly with`: resources for as long as one command runs.
 
 Whatever ends the command ends the resource: its exit, a signal, a failure before it started. If this very process is
 killed, nobody renews the lease and the server cleans up.
@@ -7,24 +7,19 @@ killed, nobody renews the lease and the server cleans up.
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
-import secrets
 import shutil
-import string
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from dayfly.cli import lock, options, outputs, server, show, watch
+from dayfly.cli import applying, asking, borrowing, lock, options, outputs, server, show, watch
 from dayfly.cli.child import Interrupted, Signals
-from dayfly.cli.client import CLUSTER, ApiError, Client, find
+from dayfly.cli.client import ApiError, Client, find
 from dayfly.cli.exits import CliError, Exit
-from dayfly.client import files as reading
 from dayfly.client.home import Home
-from dayfly.compile.references import nearest
-from dayfly.spec import documents, names
-from dayfly.spec.plugin import Plugin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,12 +29,14 @@ if TYPE_CHECKING:
 LEASE_S = 30
 SUSPENDED_S = 86_400
 """How long a command that Ctrl-Z has stopped keeps its resource: as long as a server lets a lease be."""
+KEPT_S = 3600
 RENEW_S = 5
 CLEANUP_S = 600
 _STOP_S = 60
 
 _CANNOT_BE_RUN = 126
 _NO_SUCH_COMMAND = 127
+_SIGNALLED = 128
 _NO_MORE = (404, 409)
 """How the server answers to a lease of a sandbox that is gone or going."""
 
@@ -49,34 +46,55 @@ _NO_MORE = (404, 409)
 @options.sets
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
 @click.option(
+    "--param-file", "param_files", multiple=True, metavar="NAME=PATH", help="A param that is a file's text. Repeatable."
+)
+@click.option(
     "-e", "--env", "renames", multiple=True, metavar="VAR=STEP.OUTPUT", help="One more name for an output. Repeatable."
 )
+@click.option("--keep", is_flag=True, help="If it fails, keep what it had for an hour, to look at.")
+@click.option("--reuse", is_flag=True, help="Keep it for a day, for the next --reuse of the same files and params.")
 @options.timeout("5m")
 @options.named("command_line", "a_file", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     files: tuple[str, ...],
     sets: tuple[str, ...],
     params: tuple[str, ...],
+    param_files: tuple[str, ...],
     renames: tuple[str, ...],
+    *,
+    keep: bool,
+    reuse: bool,
     timeout: float,
     command_line: tuple[str, ...],
 ) -> int:
-    """Provision a plugin, run COMMAND with its outputs in the environment, clean up, and return COMMAND's exit code.
+    """Provision plugins or a sandbox, run COMMAND with their outputs in its environment, clean up, and return its code.
 
-    Outputs are named as `dayfly env` names them: <PLUGIN>_<STEP>_<OUTPUT>. Cleanup comes in any case, also after
-    Ctrl-C. Where no server runs, one is started and stopped again.
+    Outputs are named as `dayfly env` names them: <RESOURCE>_<STEP>_<OUTPUT>, with the plugin's name for the resource's.
+    Cleanup comes in any case, also after Ctrl-C. Where no server runs, one is started and stopped again.
     """
-    plugin = reading.load_one(files, sets, "plugin").wish
-    assert isinstance(plugin, Plugin), "asked for by its kind"
-    aliases = _aliases(plugin, renames)
-    body = _body(plugin, params)
+    borrowed = borrowing.read(files, sets, params, param_files, renames)
+    if keep and reuse:
+        raise CliError(Exit.USAGE, "--reuse keeps it in any case, --keep after a failure", "give one of them")
     if shutil.which(program := command_line[0]) is None:
         there = os.path.exists(program) if os.sep in program else shutil.which(program, os.F_OK) is not None  # noqa: PTH110 # Path has opinions of names
         what = "exists but cannot be run" if there else "no such command"
         show.talk(f"dayfly: {program}: {what}; nothing was provisioned")
         return _CANNOT_BE_RUN if there else _NO_SUCH_COMMAND
     with Signals() as signals, _running_server(Home.find()) as server_:
-        return _use(server_, signals, body, aliases, command_line, seconds=timeout)
+        ending = Ending.REUSE if reuse else Ending.KEEP if keep else Ending.REMOVE
+        name = borrowed.same_name(server_.client.address.key) if reuse else borrowed.name()
+        for baseline in borrowed.baselines:
+            applying.hand_over(server_.client, baseline)
+        body = {**borrowed.body, "name": name, "lease": {"seconds": LEASE_S}}
+        return _use(server_, signals, body, borrowed.aliases, command_line, seconds=timeout, ending=ending)
+
+
+class Ending(enum.Enum):
+    """What becomes of it after the command."""
+
+    REMOVE = "remove"
+    KEEP = "keep"
+    REUSE = "reuse"
 
 
 class _Server(NamedTuple):
@@ -94,16 +112,18 @@ def _use(
     command_line: tuple[str, ...],
     *,
     seconds: float,
+    ending: Ending,
 ) -> int:
     """Provision, run, clean up; the exit code."""
     client, name = server_.client, body["name"]
     first = "dayfly up --detach; " if server_.ours else ""
     code: int = Exit.FAILED
+    lease = _Lease(client, name)
     try:
         try:
-            with _Lease(client, name) as lease, signals.pausing(lease.suspended):
+            with lease, signals.pausing(lease.suspended):
                 with signals.raising():
-                    client.put("sandboxes", name, body=body)
+                    _put(client, body, ending)
                     watch.until_ready(client, name, seconds, first=first)
                     environment = _environment(client.get("sandboxes", name, "outputs"), aliases)
                 lease.kept = True
@@ -118,8 +138,37 @@ def _use(
             show.talk(f"dayfly: {command_line[0]}: {(fault.strerror or 'cannot be run').lower()}; cleaning up")
             code = _CANNOT_BE_RUN
     finally:
-        ended = _clean_up(client, signals, name)
+        if (ending is Ending.REUSE and lease.kept) or (ending is Ending.KEEP and 0 < code < _SIGNALLED):
+            lease.settle()
+            ended = _keep(client, signals, name, ending)
+        else:
+            ended = _clean_up(client, signals, name)
     return code or ended
+
+
+def _put(client: Client, body: Any, ending: Ending) -> None:
+    """Wish for the sandbox. One that is to be used again, and has failed meanwhile, is made anew."""
+    name = body["name"]
+    if ending is Ending.REUSE:
+        report = client.get("sandboxes", name, "report") if asking.exists(client, name) else {}
+        if report.get("reason") in watch.HOPELESS or report.get("closed"):
+            client.delete("sandboxes", name)
+            watch.until_gone(client, name, report["uid"], CLEANUP_S)
+    client.put("sandboxes", name, body=body)
+
+
+def _keep(client: Client, signals: Signals, name: str, ending: Ending) -> int:
+    """Let it live for a while."""
+    client.close()  # a signal may have come in the middle of an exchange
+    signals.forget()
+    _look_where_it_is(client)
+    for_, seconds = ("an hour", KEPT_S) if ending is Ending.KEEP else ("a day", SUSPENDED_S)
+    try:
+        client.put("sandboxes", name, "lease", body={"seconds": seconds})
+    except CliError as fault:
+        return _left(name, str(fault), fault.code)
+    show.talk(f"{name} is kept for {for_}; see: dayfly get sandbox {name}; end it with: dayfly sandbox delete {name}")
+    return Exit.OK
 
 
 def _clean_up(client: Client, signals: Signals, name: str) -> int:
@@ -202,6 +251,10 @@ class _Lease:
         self._over.set()
         self._news.set()
 
+    def settle(self) -> None:
+        """Wait until its last renewal is over, which would shorten a longer lease."""
+        self._thread.join()
+
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
         """Within this nobody renews it, for Ctrl-Z stops us: it is made long before, and short again after."""
@@ -261,65 +314,6 @@ def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
         show.talk(f"dayfly: {fault}")
 
 
-def given_params(plugin: Plugin, params: tuple[str, ...]) -> dict[str, str]:
-    """The `NAME=VALUE` of `-p`, as a sandbox gives them.
-
-    Raises:
-        CliError: one of another form or name, or one that is required and not given.
-    """
-    given = {}
-    known = plugin.spec.params()
-    for pair in params:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise CliError(Exit.USAGE, f"-p expects NAME=VALUE, got {pair!r}", "write e.g. -p size=3")
-        if name not in known:
-            raise CliError(Exit.USAGE, f'no step of "{plugin.name}" takes "{name}" from -p', nearest(name, known))
-        given[name] = value
-    for name, rule in known.items():
-        if rule.required and name not in given:
-            message = f'"{plugin.name}" needs the param "{name}" (its step "{rule.step}")'
-            raise CliError(Exit.USAGE, message, f"give it with -p {name}=VALUE")
-    return given
-
-
-def _body(plugin: Plugin, params: tuple[str, ...]) -> Any:
-    """The sandbox that has the plugin's steps in place, under a name of its own, and a lease."""
-    given = given_params(plugin, params)
-    chance = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(6))
-    room = names.LIMITS["sandbox"] - len("with--") - len(chance)
-    resource = {
-        "name": plugin.name[: names.LIMITS["resource"]].rstrip("-"),
-        "spec": documents.export(plugin)["spec"],
-        "params": given,
-    }
-    return {
-        "name": f"with-{plugin.name[:room].rstrip('-')}-{chance}",
-        "spec": {"cluster": CLUSTER, "description": "dayfly with", "forks": [], "resources": [resource]},
-        "lease": {"seconds": LEASE_S},
-    }
-
-
-def _aliases(plugin: Plugin, renames: tuple[str, ...]) -> dict[str, str]:
-    """`VAR=step.output` pairs, by variable.
-
-    Raises:
-        CliError: another form, or an output the plugin does not have.
-        SpecError: no name for a variable.
-    """
-    known = [f"{step.name}.{output.name}" for step in plugin.spec.create for output in step.outputs]
-    found = {}
-    for pair in renames:
-        variable, equals, key = pair.partition("=")
-        if not equals:
-            raise CliError(Exit.USAGE, f"-e expects VAR=STEP.OUTPUT, got {pair!r}", "write e.g. -e DB=provision.url")
-        names.check_environment(variable)
-        if key not in known:
-            raise CliError(Exit.USAGE, f'"{plugin.name}" has no output "{key}"', nearest(key, known))
-        found[variable] = key
-    return found
-
-
 def _environment(found: list[Any], aliases: dict[str, str]) -> dict[str, str]:
     """Our own environment and every output that a variable can carry."""
     environment = dict(os.environ)
@@ -329,9 +323,11 @@ def _environment(found: list[Any], aliases: dict[str, str]) -> dict[str, str]:
             show.talk(f"{variable.name} is binary ({variable.size} bytes), so no variable holds it")
             continue
         environment[variable.name] = variable.value
-        values[f"{variable.step}.{variable.output}"] = variable.value
+        way = "/".join(part for part in (variable.resource, variable.step) if part)
+        values[f"{way}.{variable.output}"] = variable.value
     for name, key in aliases.items():
-        if key not in values:
+        meant = [each for each in values if each == key or each.endswith(f"/{key}")]
+        if len(meant) != 1:
             raise CliError(Exit.FAILED, f"the output {key} cannot be in {name}", "it is missing or binary")
-        environment[name] = values[key]
+        environment[name] = values[meant[0]]
     return environment

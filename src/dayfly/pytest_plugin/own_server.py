@@ -30,6 +30,7 @@ class OwnServer:
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        Home.of(home).check()  # before anything is opened in it
         home.chmod(0o700)
         self._users = os.open(home / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._users, fcntl.LOCK_SH)

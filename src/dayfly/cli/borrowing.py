@@ -1,0 +1,148 @@
+"""What `dayfly with` is to make: of plugins or of a sandbox's file, under a name of its own, with params and lease."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dayfly.cli.exits import CliError, Exit
+from dayfly.client import files as reading
+from dayfly.client import temporary
+from dayfly.compile.references import nearest
+from dayfly.spec import names
+from dayfly.spec.plugin import Plugin
+from dayfly.spec.workload import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
+_SAME = 10
+
+
+class Borrowed(NamedTuple):
+    """What is made.
+
+    Attributes:
+        body: The wish, without name and lease.
+        of: What its name tells.
+        baselines: To be declared before it.
+        aliases: More names for outputs: the output that is meant, by variable.
+    """
+
+    body: dict[str, Any]
+    of: str
+    baselines: tuple[reading.Wished, ...]
+    aliases: dict[str, str]
+
+    def name(self) -> str:
+        """One that nobody has."""
+        return temporary.name("with", self.of)
+
+    def same_name(self, key: str) -> str:
+        """The same for the same wish. `key` keeps others from telling by it which params were given."""
+        said = json.dumps(self.body, sort_keys=True).encode()
+        number = int.from_bytes(hmac.new(key.encode(), said, hashlib.sha256).digest()[:8])
+        letters = "".join(_LETTERS[number >> 5 * place & 31] for place in range(_SAME))
+        plain = "".join(char if char.isascii() and char.isalnum() else "-" for char in self.of)
+        return f"with-{plain[: names.LIMITS['sandbox'] - len('with--') - _SAME].strip('-')}-{letters}"
+
+
+def read(
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    params: tuple[str, ...],
+    param_files: tuple[str, ...],
+    renames: tuple[str, ...],
+) -> Borrowed:
+    """What the files and options wish for.
+
+    Raises:
+        SpecError: what is wrong in the files.
+        CliError: what is wrong with the options, or nothing in the files that can be made.
+    """
+    found = reading.load(files, sets)
+    for wished in found:
+        if wished.kind in ("route group", "lifecycle hook"):
+            raise wished.document.error(f"is a {wished.kind}, which is not made for one command: {wished.way}")
+    plugins = [wished.wish for wished in found if isinstance(wished.wish, Plugin)]
+    given = [*_pairs("-p", params), *_contents(param_files)]
+    if any(wished.kind == "sandbox" for wished in found):
+        if given:
+            raise CliError(Exit.USAGE, "a sandbox's file has its params in it", "fill them in with --set NAME=VALUE")
+        body = temporary.of_sandbox(found)
+        of = str(body.pop("name"))
+        body["spec"].setdefault("description", "dayfly with")
+    else:
+        if not plugins:
+            raise CliError(Exit.USAGE, f"{', '.join(files)}: no plugin and no sandbox", "name the file of one")
+        body = temporary.of_plugins(plugins, temporary.given(plugins, given), "dayfly with")
+        of = plugins[0].name if len(plugins) == 1 else "-".join(plugin.name[:8] for plugin in plugins)
+    baselines = tuple(wished for wished in found if isinstance(wished.wish, Workload))
+    return Borrowed(body, of, baselines, _aliases(body, plugins, renames))
+
+
+def params_of(plugin: Plugin, params: tuple[str, ...]) -> dict[str, str]:
+    """The `NAME=VALUE` of `-p`, for one plugin.
+
+    Raises:
+        CliError: one of another form or name, or one that is required and not given.
+    """
+    return temporary.given([plugin], _pairs("-p", params))[plugin.name]
+
+
+def _pairs(option: str, given: Iterable[str]) -> list[tuple[str, str]]:
+    found = []
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            example = "size=3" if option == "-p" else "key=./key.pem"
+            message = f"{option} expects NAME={'VALUE' if option == '-p' else 'PATH'}, got {pair!r}"
+            raise CliError(Exit.USAGE, message, f"write e.g. {option} {example}")
+        found.append((name, value))
+    return found
+
+
+def _contents(given: Iterable[str]) -> list[tuple[str, str]]:
+    """The whole content of each file, as it is."""
+    found = []
+    for name, path in _pairs("--param-file", given):
+        try:
+            found.append((name, reading.read(path).decode()))
+        except UnicodeDecodeError:
+            raise CliError(Exit.USAGE, f"{path}: is no text in UTF-8", "a param is text") from None
+    return found
+
+
+def _aliases(body: Any, plugins: list[Plugin], renames: tuple[str, ...]) -> dict[str, str]:
+    """`VAR=step.output` pairs, by variable.
+
+    Raises:
+        CliError: another form, or an output that nothing has.
+        SpecError: no name for a variable.
+    """
+    resources = body["spec"].get("resources", ())
+    known = [
+        f"{each['name']}/{step['name']}.{output['name']}"
+        for each in resources
+        for step in each.get("spec", {}).get("create", ())
+        for output in step.get("outputs", ())
+    ]
+    whole = all("spec" in each for each in resources)
+    found = {}
+    for pair in renames:
+        variable, equals, key = pair.partition("=")
+        if not equals:
+            raise CliError(Exit.USAGE, f"-e expects VAR=STEP.OUTPUT, got {pair!r}", "write e.g. -e DB=provision.url")
+        names.check_environment(variable)
+        meant = [each for each in known if each == key or each.endswith(f"/{key}")]
+        if len(meant) > 1:
+            raise CliError(Exit.USAGE, f'"{key}" is an output of {len(meant)} resources', f"write {' or '.join(meant)}")
+        if not meant and whole:
+            short = known if len(resources) > 1 else [each.partition("/")[2] for each in known]
+            whose = f'"{plugins[0].name}"' if len(plugins) == 1 else "what is in the files"
+            raise CliError(Exit.USAGE, f'{whose} has no output "{key}"', nearest(key, short))
+        found[variable] = meant[0] if meant else key
+    return found
