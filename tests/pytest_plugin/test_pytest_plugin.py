@@ -206,6 +206,17 @@ def test_it(dayfly_resource):
         subprocess.run([*dayfly, "down"], env=environment, check=True, capture_output=True)
 
 
+@pytest.mark.root
+def test_a_home_of_somebody_else_is_refused(suite):
+    suite.home.mkdir(parents=True)
+    os.chown(suite.home, 12345, -1)
+    suite.write(RESOURCE)
+    said = suite.run(code=1)
+    assert "belongs to another user (uid 12345)" in said
+    assert list(suite.home.iterdir()) == []
+    os.chown(suite.home, os.geteuid(), -1)
+
+
 def test_it_costs_nothing_where_nobody_uses_it(suite):
     suite.write("import sys\ndef test_it():\n    print(sorted(m for m in sys.modules if m.startswith('dayfly')))\n")
     said = suite.run("-s", "-q")

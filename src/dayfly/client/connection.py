@@ -171,6 +171,9 @@ class Connection:
         except TimeoutError:
             raise self.silent(f"has not answered within {self._timeout:g} s", sent=False) from None
         except OSError as fault:
+            if problem := getattr(fault, "verify_message", ""):
+                message = f"the certificate of {self.address.url} is not trusted ({problem})"
+                raise UnreachableError(message, "name your authority's file in SSL_CERT_FILE") from None
             reason = (fault.strerror or str(fault)).lower()
             start = "ask whoever runs it" if self.address.name else START
             raise UnreachableError(f"no server answers at {self.address.url} ({reason})", start) from None

@@ -26,7 +26,8 @@ T = TypeVar("T")
 _KEPT = 8
 """How many connections are kept open for the next request."""
 _SAFE = ("GET", "PUT", "DELETE")
-_REFUSED = 400
+_REFUSED = 300
+"""A redirection is not followed: the key is for this server alone."""
 
 
 class Speaker:
@@ -145,7 +146,10 @@ class Speaker:
                     self.look_where_it_is()
 
     async def _once(self, method: str, target: str, data: bytes | None, longer: float) -> Response:
-        connection = self._idle.pop() if self._idle else self._connect()
+        try:
+            connection = self._idle.pop()  # of several threads each gets another one
+        except IndexError:
+            connection = self._connect()
         headers = self._headers()
         if data is not None:
             headers["Content-Type"] = "application/json"

@@ -1,0 +1,99 @@
+"""What may be at the other end: nobody we trust, no HTTP, half an answer, somebody who sends us elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cli.test_many import certificate
+from control import wishes
+from control.client import KEY
+from dayfly.client import Client, NotFoundError, RefusedError, Retry, UnreachableError
+
+NEVER = Retry(patience=0)
+LIST = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"
+
+
+@contextlib.contextmanager
+def answering(answer, tls=None):
+    """A server that says the same to each connection, and keeps what it was asked."""
+    asked = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with contextlib.suppress(OSError), connection:
+                    wrapped = tls.wrap_socket(connection, server_side=True) if tls else connection
+                    with wrapped:
+                        asked.append(wrapped.recv(65536))
+                        wrapped.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}", asked
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(20)
+
+
+def test_a_certificate_is_trusted_where_somebody_says_so_and_else_nothing_is_sent(connect, tmp_path):
+    chain, key = certificate(tmp_path)
+    of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    of_server.load_cert_chain(chain, key)
+    with answering(LIST, of_server) as (url, asked):
+        with pytest.raises(UnreachableError, match=r"the certificate of https://127.* is not trusted") as refused:
+            connect(url, KEY, retries=NEVER).sandboxes.list()
+        assert (asked, refused.value.sent) == ([], False)
+        assert "SSL_CERT_FILE" in refused.value.advice
+        ours = ssl.create_default_context(cafile=chain)
+        assert connect(url, KEY, tls=ours).sandboxes.list() == ()
+        assert f"Bearer {KEY}".encode() in asked[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (b"", "closed the connection without an answer"),
+        (b"SSH-2.0-OpenSSH\r\n", "does not speak HTTP"),
+        (b"HTTP/1.1 2", "closed the connection without an answer|broke off"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n[", "broke off in the middle of its answer"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n[", "broke off in the middle of its answer"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"x" * 100_000, "does not speak HTTP|broke off"),
+    ],
+)
+def test_what_is_no_answer_is_said_and_kept_apart_from_what_never_arrived(connect, answer, message):
+    with answering(answer) as (url, _), pytest.raises(UnreachableError, match=message) as refused:
+        connect(url, KEY, retries=NEVER).sandboxes.list()
+    assert refused.value.sent
+
+
+def test_the_key_goes_to_nobody_else(connect):
+    with answering(LIST) as (other, asked):
+        moved = f"HTTP/1.1 302 Found\r\nlocation: {other}/x\r\ncontent-length: 2\r\n\r\n{{}}".encode()
+        with answering(moved) as (url, _), pytest.raises(RefusedError, match="302"):
+            connect(url, KEY, retries=NEVER).sandboxes.list()
+        assert asked == []
+
+
+def test_many_threads_share_a_client(server):
+    with Client(f"http://127.0.0.1:{server.port}", KEY) as dayfly, ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda n: dayfly.sandboxes.apply({"name": f"sb{n}", **wishes.empty()}).name, range(40)))
+        assert sorted(made) == sorted(each.name for each in dayfly.sandboxes.list())
+
+
+def test_names_cannot_lead_out_of_their_place(dayfly, server):
+    for name in ("../clusters", "..", "sb1/outputs", "sb1?x=1", "sb1#x", "a b", "\u732b", "%2e%2e"):
+        with pytest.raises((NotFoundError, RefusedError)) as refused:
+            dayfly.sandboxes.get(name)
+        assert refused.value.status in (400, 404), name
+    assert server.get("sandboxes") == []
