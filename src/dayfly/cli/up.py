@@ -21,8 +21,9 @@ from dayfly.cli.exits import CliError, Exit
 from dayfly.client.home import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
+    from dayfly.cli.events_out import Receiver
     from dayfly.client.files import Wished
 
 _ADDRESS = "127.0.0.1"
@@ -41,6 +42,7 @@ class _Wish(NamedTuple):
     baselines: list[Wished]
     clusters: tuple[str, ...]
     webhooks: frozenset[str]
+    receiver: Receiver | None
 
 
 @click.command("up")
@@ -59,6 +61,7 @@ class _Wish(NamedTuple):
 @options.a_file("--baseline", "baselines", help="Declare the baselines in this file. Repeatable.")
 @click.option("--cluster", "clusters", multiple=True, metavar="NAME", help="Also serve as this cluster. Repeatable.")
 @options.allow_webhook
+@click.option("--events-to", metavar="URL", help="Send CloudEvents there: ready, failed, stuck, about to expire.")
 def command(
     port: int,
     detach: bool,
@@ -67,6 +70,7 @@ def command(
     baselines: tuple[str, ...],
     clusters: tuple[str, ...],
     webhooks: tuple[str, ...],
+    events_to: str | None,
 ) -> None:
     """Run the server of this home: the API on 127.0.0.1, and the engine that runs steps on this machine.
 
@@ -80,6 +84,7 @@ def command(
     if wrong := [name for name in clusters if not 0 < len(name.encode()) <= LONGEST_CLUSTER or not name.isprintable()]:
         raise CliError(Exit.USAGE, f"{wrong[0]!r} is not the name of a cluster", "write it as the sandbox's file does")
     servers = options.webhook_servers(webhooks)
+    receiver = _receiver(events_to, servers)
     declared = _baselines(baselines)
     containers = _containers(engine)
     if (pid := lock.process(home)) is not None:
@@ -89,11 +94,12 @@ def command(
         files = [word for name in baselines for word in ("--baseline", str(Path(name).absolute()))]
         files += [f"--cluster={name}" for name in clusters]
         files += [f"--allow-webhook={each}" for each in sorted(servers)]
+        files += [f"--events-to={events_to}"] if events_to else []
         client = server.start(home, ["--port", str(port), "--parallel", str(parallel), "--engine", engine, *files])
         show.talk(f"dayfly is up at {client.address.url} (process {lock.process(home)}, log {home.log})")
         return
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    wish = _Wish(home, home.make_key(), runner.find(), parallel, containers, declared, clusters, servers)
+    wish = _Wish(home, home.make_key(), runner.find(), parallel, containers, declared, clusters, servers, receiver)
     with _listening(port) as sock:
         asyncio.run(_serve(wish, sock))
 
@@ -137,7 +143,8 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
                 with _told(wish.home, f"http://{_ADDRESS}:{sock.getsockname()[1]}") as url:
                     await asyncio.to_thread(_declare, Address(url, wish.key), wish.baselines)
                     show.talk(f"dayfly is up at {url} (process {os.getpid()}, home {wish.home.path}); Ctrl-C stops it")
-                    await serving
+                    async with _events_told(url, wish):
+                        await serving
             finally:
                 stop.set()
                 await serving
@@ -147,6 +154,31 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
         raise CliError(Exit.FAILED, str(fault)) from None
     finally:
         await host.close()
+
+
+def _receiver(url: str | None, allowed: frozenset[str]) -> Receiver | None:
+    if not url:
+        return None
+    from dayfly.cli import events_out
+
+    return events_out.receiver(url, allowed)
+
+
+@contextlib.asynccontextmanager
+async def _events_told(url: str, wish: _Wish) -> AsyncIterator[None]:
+    """Within this, whoever wants events is sent them."""
+    if wish.receiver is None:
+        yield
+        return
+    from dayfly.cli import events_out
+
+    source = f"urn:dayfly:{socket.gethostname()}:{wish.home.path}"
+    telling = asyncio.create_task(events_out.tell(Address(url, wish.key), wish.receiver, source), name="events")
+    try:
+        yield
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
 
 
 def _containers(engine: str) -> str:
