@@ -121,6 +121,7 @@ def receiver():
     found.server.server_close()
 
 
+@pytest.mark.rotates(2, "libraries")
 def test_a_server_tells_of_its_sandboxes_and_again_after_a_restart(cli, journal, receiver):
     cli.write("p.yaml", wishes.plugin(journal))
     cli.write("good.yaml", "name: good\nspec: {cluster: local, resources: [{name: db, plugin: notes}]}\n")

@@ -39,6 +39,7 @@ def test_they_are_what_their_systems_take():
 
 
 @pytest.mark.slow
+@pytest.mark.rotates(2, "libraries")
 def test_their_lines_do_what_the_page_says(person: Person):
     """With a `pip` that has nothing to do, and a server of this machine in place of one for many."""
     here = person.home / "build"
