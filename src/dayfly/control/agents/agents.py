@@ -259,14 +259,18 @@ class Agents:
         """Go on with a frozen cluster."""
         who, name = audit.who(request), request.path_params["name"]
 
-        def work(rows: Rows) -> bool:
-            done = mailbox.thaw(rows, name)
-            if done:
-                audit.note(rows, who, "thaw", f"clusters/{name}")
-            return done
+        def work(rows: Rows) -> None:
+            if not mailbox.thaw(rows, name):
+                unseen = mailbox.frozen(rows, name) is not None
+                raise ApiError(
+                    409,
+                    "it has not said yet what it has, and will when it connects: ask again"
+                    if unseen
+                    else "it is not frozen",
+                )
+            audit.note(rows, who, "thaw", f"clusters/{name}")
 
-        if not await self._store.of(who.org).write(work):
-            raise ApiError(409, "it is not frozen, or has not said yet what it has: look at both sides first (GET)")
+        await self._store.of(who.org).write(work)
         self._news.set()
         return {}
 
