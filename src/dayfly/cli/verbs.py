@@ -48,6 +48,7 @@ _VERBS = {
     "key": "Create, list and delete API keys.",
     "cluster": "Add, list and remove clusters, and the tokens of their agents.",
     "audit": "Show or check who changed what.",
+    "page": "Open the page of the server in a browser.",
     "operator": "Run the operator of a Kubernetes cluster.",
     "completion": "Print the completion script of a shell.",
 }

@@ -24,6 +24,8 @@ from dayfly.control.exchange import AuthMiddleware, Secure, refuse
 from dayfly.control.host_sync import HostSync
 from dayfly.control.keys import ApiKeys, StoredKeys
 from dayfly.control.link import Links
+from dayfly.control.overview import Overview
+from dayfly.control.page_sessions import PageSessions
 from dayfly.control.plugins import Plugins
 from dayfly.control.rate import Rate
 from dayfly.control.reports import Family, Reports
@@ -32,6 +34,8 @@ from dayfly.control.routes import API
 from dayfly.control.sandboxes import Sandboxes
 from dayfly.control.tls import Renewal
 from dayfly.control.workloads import Workloads
+from dayfly.page.files import AT as PAGE
+from dayfly.page.files import Door, Page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -82,13 +86,19 @@ def create_app(
     sandboxes = Sandboxes(store, links, sync)
     groups = RouteGroups(store, links, sync)
     clusters = Clusters(store, {org: hosts}, version)
+    stored = StoredKeys(store)
+    known = First(keys, stored) if keys else stored
+    sessions = PageSessions(store, known, tls=tls)
+    page = Page()
     routes = [
+        *sessions.routes(),
         *clusters.routes(),
         *ApiKeys(store).routes(),
         *Audit(store).routes(),
         *Plugins(store).routes(),
         *Workloads(store, sync).routes(),
         *sandboxes.routes(),
+        *Overview(store, links, sandboxes).routes(),
         *Changes(store, links, sandboxes, closing).routes(),
         *groups.routes(),
         *(
@@ -97,12 +107,14 @@ def create_app(
             for route in Reports(store, links, family, closing).routes()
         ),
         *agents.routes(),
+        Route("/", Door(_Nowhere())),
+        Route(PAGE, page),
+        Route(PAGE + "/{path:path}", page),
         Route("/{path:path}", _Nowhere()),
     ]
 
-    stored = StoredKeys(store)
-    known = First(keys, stored) if keys else stored
-    auth = Middleware(AuthMiddleware, keys=known, loopback=loopback, rate=Rate(rate) if rate else None)
+    bound = Rate(rate) if rate else None
+    auth = Middleware(AuthMiddleware, keys=known, sessions=sessions, loopback=loopback, rate=bound)
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Secure), auth] if tls else [auth],

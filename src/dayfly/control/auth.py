@@ -6,12 +6,15 @@ import enum
 import hashlib
 import hmac
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
     from starlette.requests import Request
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+PAGE = "dayfly-page"
+"""The header that the page alone sends: a form or a link of another site cannot."""
 LOCAL = "local"
 """The only organisation of a home's own server."""
 
@@ -51,6 +54,16 @@ class Keys(Protocol):
     async def caller(self, key: str) -> Caller | None:
         """Whose the key is now; None for one that is unknown, expired or revoked."""
 
+    async def holder(self, key_id: str) -> Caller | None:
+        """As `caller`, for a key that was given earlier and is called by its id since."""
+
+
+class Cookies(Protocol):
+    """Knows whose a cookie of the page is."""
+
+    async def caller(self, request: Request) -> Caller | None:
+        """Who sent a request that carries no key, as long as its session and the session's key are good."""
+
 
 class Single:
     """Knows the one key of a home, its admin's. It holds its digest, and takes equally long for every wrong key."""
@@ -61,6 +74,9 @@ class Single:
 
     async def caller(self, key: str) -> Caller | None:
         return self._caller if hmac.compare_digest(digest(key), self._known) else None
+
+    async def holder(self, key_id: str) -> Caller | None:
+        return self._caller if key_id == self._caller.key_id else None
 
 
 def single(key: str, org: str = LOCAL) -> Keys:
@@ -77,6 +93,12 @@ class First:
     async def caller(self, key: str) -> Caller | None:
         for each in self._keys:
             if (found := await each.caller(key)) is not None:
+                return found
+        return None
+
+    async def holder(self, key_id: str) -> Caller | None:
+        for each in self._keys:
+            if (found := await each.holder(key_id)) is not None:
                 return found
         return None
 
@@ -101,8 +123,24 @@ def caller(request: Request) -> Caller:
     return found
 
 
+def stranger(headers: Headers) -> str:
+    """Why a change that comes without a key is not our own page's; empty if it is.
+
+    A cookie comes along with whatever another site makes a browser send. That site cannot add the header.
+    """
+    host = headers.get("host", "")
+    origin = urlsplit(headers.get("origin", "")).netloc
+    if headers.get(PAGE) != "1" or not host or origin.lower() != host.lower():
+        return "a change without a key needs the header Dayfly-Page: 1 and the page's own origin"
+    if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        return "only the page of this very server may change anything without a key"
+    return ""
+
+
 def program(headers: Headers) -> str:
-    """The program's name for itself, cut to what fits into a line."""
+    """The program's name for itself, cut to what fits into a line; browsers on the page are called by that."""
+    if PAGE in headers:
+        return "page"
     return "".join(char for char in headers.get("user-agent", "") if char.isprintable())[:60]
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from dayfly.control.auth import Caller, Keys
+    from dayfly.control.auth import Caller, Cookies, Keys
     from dayfly.control.rate import Rate
 
     Handler = Callable[[Request], Awaitable[Any]]
@@ -41,6 +41,10 @@ LOOK_AGAIN_S = 2.0
 log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
+# What a browser loads before anybody is signed in: files that are everybody's.
+_PAGE = ("/", "/page")
+_READS = ("GET", "HEAD", "OPTIONS")
+_NOT_BY_PAGE = ("/keys", "/tokens", "/page/links")
 _YES_NO = {"": False, "false": False, "0": False, "true": True, "1": True}
 _LAST_SECOND_MS = 253_402_300_799_000  # 9999-12-31T23:59:59Z: later than this cannot be written
 
@@ -97,14 +101,18 @@ class AuthMiddleware:
     Args:
         app: What lies behind. It finds the caller in the request.
         keys: Whose a key is.
+        sessions: Whose a cookie of the page is; it may what its key may, but for giving out keys, tokens and links.
         loopback: Whether only this machine's own programs are served: then a request must call us by a loopback name.
         rate: How many requests each key may make.
     """
 
-    def __init__(self, app: ASGIApp, *, keys: Keys, loopback: bool, rate: Rate | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, *, keys: Keys, sessions: Cookies, loopback: bool, rate: Rate | None = None
+    ) -> None:
         self._rate = rate
         self._app = app
         self._keys = keys
+        self._sessions = sessions
         self._open = frozenset(
             API + path for path, methods in ROUTES.items() if all(each.role is None for each in methods.values())
         )
@@ -139,7 +147,7 @@ class AuthMiddleware:
         answering = asyncio.ensure_future(self._app(scope, receive, noted))
         try:
             while not (await asyncio.wait({answering}, timeout=LOOK_AGAIN_S))[0]:
-                if await self._keys.caller(auth.key_of(Request(scope).headers)) != scope["caller"]:
+                if await self._caller(Request(scope)) != scope["caller"]:
                     break
         except StoreError as fault:
             log.warning("a request is cut off, since nobody knows whether its key is still good: %s", fault)
@@ -158,15 +166,26 @@ class AuthMiddleware:
         if "\0" in path or b"%00" in request.scope["query_string"] or b"\0" in request.scope["query_string"]:
             # PostgreSQL has no such character, and would say that the store cannot be used.
             raise ApiError(400, "no address has a NUL in it")
-        if path in self._open:
+        if path in self._open or path in _PAGE or path.startswith(f"{_PAGE[1]}/"):
             return None
-        caller = await self._keys.caller(auth.key_of(request.headers))
+        caller = await self._caller(request)
         if caller is None:
             raise _no_key()
+        if request.method not in _READS and not auth.key_of(request.headers):
+            if trouble := auth.stranger(request.headers):
+                raise ApiError(403, trouble)
+            if any(part in path for part in _NOT_BY_PAGE):
+                raise ApiError(403, "keys, tokens and links are given out with a key alone: by the command line")
         if self._rate is not None and (wait := self._rate.take(caller.org, caller.key_id)):
             text = f"too many requests with the key {caller.key_id}; come again in {wait} s"
             raise ApiError(429, text, {"Retry-After": str(wait)})
         return caller
+
+    async def _caller(self, request: Request) -> Caller | None:
+        """Whoever has the key that comes with it or, if none does, the page's cookie."""
+        if key := auth.key_of(request.headers):
+            return await self._keys.caller(key)
+        return await self._sessions.caller(request) if "cookie" in request.headers else None
 
 
 class Secure:

@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from dayfly.spec.report import UnitReport
+from dayfly.spec.run import Request
+
 Time = str
 """RFC 3339."""
 RoleWord = Literal["viewer", "member", "admin"]
@@ -176,6 +179,15 @@ class SandboxStatus(Form):
     conditions: list[dict[str, Any]] = []
 
 
+class Progress(Form):
+    """`done` of `total` units of the `phase` that it is in; `tone` says how its reason stands."""
+
+    phase: str
+    done: int
+    total: int
+    tone: str
+
+
 class Sandbox(Form):
     name: str
     routing_key: str
@@ -184,6 +196,7 @@ class Sandbox(Form):
     spec: dict[str, Any]
     endpoints: list[dict[str, Any]]
     status: SandboxStatus
+    progress: Progress
     warnings: list[str] = []
 
 
@@ -255,9 +268,14 @@ class Report(Form):
     ready: bool = False
     reason: str = ""
     message: str = ""
+    about: str = ""
     done: int = 0
     total: int = 0
-    units: list[dict[str, Any]] = []
+    units: list[UnitReport] = []
+    closed: Request | None = None
+    abandon: Request | None = None
+    born_at: int = 0
+    unserved: list[str] = []
 
 
 class Blocker(Form):
@@ -268,7 +286,7 @@ class Blocker(Form):
     message: str = ""
     since: int = 0
     next: str = ""
-    because: list[dict[str, Any]] = []
+    because: "list[Blocker]" = []
 
 
 class Output(Form):

@@ -16,7 +16,7 @@ from dayfly.control.audit import Who
 from dayfly.control.auth import Caller, Role
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve
-from dayfly.control.tables import api_keys, organisations
+from dayfly.control.tables import api_keys, organisations, page_sessions
 from dayfly.spec.errors import Faults, SpecError, quote
 
 if TYPE_CHECKING:
@@ -46,17 +46,23 @@ class StoredKeys:
         id_, _, secret = rest.partition("_")
         if prefix != PREFIX or not (id_ and secret and key.isascii()):
             return None
-        row = await self._shelf.read(
-            lambda rows: rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one_or_none()
-        )
+        row = await self._row(id_)
         if row is None or not hmac.compare_digest(auth.digest(secret).hex(), row.digest):
             return None
         now = _now()
-        if row.expires_at is not None and row.expires_at <= now:
-            return None
         if row.last_used_at is None or row.last_used_at <= now - NOTED_EVERY_MS:
             await self._shelf.write(lambda rows: _note(rows, id_, now))
-        return Caller(row.org, ROLES[row.role], row.id, row.name)
+        return _caller(row)
+
+    async def holder(self, key_id: str) -> Caller | None:
+        row = await self._row(key_id)
+        return None if row is None else _caller(row)
+
+    async def _row(self, id_: str) -> Row[Any] | None:
+        """The row of a key that is still good."""
+        query = lambda rows: rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one_or_none()  # noqa: E731
+        row = await self._shelf.read(query)
+        return None if row is None or (row.expires_at is not None and row.expires_at <= _now()) else row
 
 
 class ApiKeys:
@@ -93,6 +99,7 @@ class ApiKeys:
         def work(rows: Rows) -> None:
             if rows.execute(rows.delete(api_keys).where(api_keys.c.id == id_)).rowcount == 0:
                 raise ApiError(404, f"no key {quote(id_)} here; a key's id is what stands between its two underscores")
+            rows.execute(rows.delete(page_sessions).where(page_sessions.c.key == id_))
             audit.note(rows, who, "revoke", f"keys/{id_}")
 
         await self._store.of(who.org).write(work)
@@ -163,6 +170,10 @@ def _wish(body: Any) -> tuple[str, Role, int]:
         faults.found.append(SpecError(problem, ("expiresInSeconds",)))
     faults.settle()
     return str(name), ROLES[str(role)], int(seconds)
+
+
+def _caller(row: Row[Any]) -> Caller:
+    return Caller(row.org, ROLES[row.role], row.id, row.name)
 
 
 def _wire(row: Row[Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import msgspec
 
 from dayfly.control import auth
 from dayfly.control.errors import ApiError
-from dayfly.control.exchange import serve, wait_seconds, whole_number
+from dayfly.control.exchange import flag, serve, wait_seconds, whole_number
 from dayfly.control.picture import NOTHING_YET
 from dayfly.plan.why import why
 from dayfly.spec.errors import quote
@@ -125,13 +125,14 @@ class Reports:
         return (why(report, f"{self._family.prefix}{subject.name}") if report else None) or {}
 
     async def outputs(self, request: Request) -> Any:
+        """All; with `masked` in the query without what is in the sensitive ones."""
         subject = await self._subject(request)
         if subject.record is None:
             raise ApiError(404, self._family.not_found)
-        found = []
+        found, masked = [], flag(request, "masked")
         for value in await subject.link.values(subject.uid) if subject.link else ():
             resource, _, step = value.unit.rpartition("/")
-            text, encoding = _text(value.value)
+            text, encoding = text_of(b"" if masked and value.sensitive else value.value)
             place = {"resource": resource, "step": step, "output": value.output}
             found.append({**place, "value": text, "encoding": encoding, "sensitive": value.sensitive})
         return found
@@ -162,7 +163,7 @@ class Reports:
                 break
             # A host that is far away is asked less often.
             await asyncio.sleep(max(LOOK_AGAIN_S, loop.time() - asked))
-        text, encoding = _text(data)
+        text, encoding = text_of(data)
         place = {"unit": unit, "attempt": info.attempt, "offset": offset, "next": offset + len(data)}
         return {**place, "sealed": whole, "data": text, "encoding": encoding}
 
@@ -253,7 +254,7 @@ def _there_is(logs: Mapping[str, LogInfo]) -> str:
     return f"there are logs of {', '.join(sorted(logs))}" if logs else "there are no logs yet"
 
 
-def _text(data: bytes) -> tuple[str, str]:
+def text_of(data: bytes) -> tuple[str, str]:
     """The bytes as text and how to read it: `utf-8` as it stands, or `base64`."""
     try:
         return data.decode(), "utf-8"

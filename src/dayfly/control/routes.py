@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dayfly.control import forms
+from dayfly.control import forms, page_forms
 from dayfly.control.auth import Role
 from dayfly.spec.mailbox import Asked, Heard, Letters, Opening, Said, Session
 
@@ -42,6 +42,8 @@ _GROUP = _ORG + "/routegroups/{name}"
 _PAGE = {"after": "string", "limit": "integer"}
 _COLLECT = {"session": "integer", "after": "integer", "digest": "string", "wait": "integer"}
 _VERSION = {"version": "string"}
+_ENDED = {"before": "integer", "limit": "integer"}
+_MASKED = {"masked": "boolean"}
 _LOG = {"unit": "string", "attempt": "integer", "offset": "integer", "wait": "integer"}
 _LOGS = dict.fromkeys(("resource", "step", "workload", "container", "sinceTime"), "string")
 
@@ -49,6 +51,14 @@ ROUTES: dict[str, dict[str, Operation]] = {
     "/meta/health": {"GET": Operation(None, "Whether the server and its store answer.", forms.Health)},
     "/meta/reasons": {"GET": Operation(VIEWER, "Every reason that is said, and what it means.", [forms.ReasonMeaning])},
     "/meta/openapi.json": {"GET": Operation(None, "This document.", forms.Document)},
+    "/page/links": {"POST": Operation(VIEWER, "Make a link that signs in on the page, once.", page_forms.PageLink)},
+    "/page/enter": {
+        "POST": Operation(None, "Sign in on the page by a link.", page_forms.PageSession, body=page_forms.PageCode)
+    },
+    "/page/session": {
+        "GET": Operation(VIEWER, "Who is signed in on the page.", page_forms.PageSession),
+        "DELETE": Operation(VIEWER, "Sign out."),
+    },
     "/orgs": {"GET": Operation(VIEWER, "The organisation of the key.", forms.Organisations)},
     _ORG + "/clusters": {"GET": Operation(VIEWER, "All clusters.", [forms.Cluster], _PAGE)},
     _CLUSTER: {
@@ -98,6 +108,14 @@ ROUTES: dict[str, dict[str, Operation]] = {
         "DELETE": Operation(MEMBER, "Remove a baseline that no fork derives from."),
     },
     _ORG + "/sandboxes": {"GET": Operation(VIEWER, "All sandboxes.", [forms.Sandbox], {"label": "string", **_PAGE})},
+    _ORG + "/attention": {"GET": Operation(VIEWER, "What needs somebody, the worst first.", [page_forms.Concern])},
+    _ORG + "/ended-sandboxes": {
+        "GET": Operation(VIEWER, "Sandboxes that have ended, the last first.", [page_forms.Ended], _ENDED)
+    },
+    _SANDBOX + "/plan": {"GET": Operation(VIEWER, "What a sandbox does, unit by unit.", page_forms.Plan)},
+    _SANDBOX + "/reveal": {
+        "POST": Operation(MEMBER, "One output, for the record.", forms.Output, body=page_forms.OutputName)
+    },
     _SANDBOX: {
         "GET": Operation(VIEWER, "A sandbox.", forms.Sandbox),
         "PUT": Operation(MEMBER, "Make a sandbox, or change it.", forms.Sandbox, body=forms.NewSandbox),
@@ -135,7 +153,7 @@ ROUTES: dict[str, dict[str, Operation]] = {
         )
     },
     _SANDBOX + "/why": {"GET": Operation(VIEWER, "What a sandbox waits for, down to the root.", forms.Blocker)},
-    _SANDBOX + "/outputs": {"GET": Operation(MEMBER, "All outputs, sensitive ones too.", [forms.Output])},
+    _SANDBOX + "/outputs": {"GET": Operation(MEMBER, "All outputs, sensitive ones too.", [forms.Output], _MASKED)},
     _SANDBOX + "/attempts": {"GET": Operation(VIEWER, "The logs that there are.", [forms.Attempt])},
     _SANDBOX + "/log": {"GET": Operation(VIEWER, "A piece of one log.", forms.LogPiece, _LOG)},
     _SANDBOX + "/logs": {

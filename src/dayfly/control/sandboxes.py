@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly.control import audit, auth, clusters, endpoints, lifetimes, lives, records, wishes
+from dayfly.control.attention import tone
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, page, read_json, rfc3339, serve
 from dayfly.control.lives import Told
@@ -363,6 +364,12 @@ class Sandboxes:
             "spec": wishes.with_bare_names(documents.export(record.sandbox)["spec"]),
             "endpoints": told.endpoints,
             "status": status,
+            "progress": {
+                "phase": report.phase.value,
+                "done": report.done,
+                "total": report.total,
+                "tone": tone(report).name.lower(),
+            },
         }
 
 

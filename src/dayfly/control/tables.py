@@ -57,6 +57,21 @@ api_keys = Table(
     Index("api_keys_by_org", "org", "created_at"),
 )
 
+# Who is signed in on the page: a row begins as a link that works once, and becomes a session. Either secret is kept as
+# its SHA-256, and the other one is empty. Whose it is and what it may is asked of its key, each time.
+page_sessions = Table(
+    "page_sessions",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("key", String(32), nullable=False),
+    Column("code", String(64), nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Index("page_sessions_by_end", "expires_at"),
+)
+
 cluster_tokens = Table(
     "cluster_tokens",
     metadata,

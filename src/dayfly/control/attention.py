@@ -1,0 +1,179 @@
+"""What needs somebody, out of what is known: cleanups that are stuck, outcomes nobody knows, and what is left over.
+
+A pure function over rows: `overview` gathers them. The worst comes first, and of equals what has lasted longest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from dayfly.plan import catalogue, words
+from dayfly.plan.catalogue import CATALOGUE, Tone
+from dayfly.plan.reasons import Reason
+from dayfly.plan.why import why
+from dayfly.spec import ttl
+from dayfly.spec.lifecycle import CREATING, Event
+from dayfly.spec.run import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dayfly.plan.why import Blocker
+    from dayfly.spec.report import Report
+
+ORDER = ("stuck", "failed", "silent", "unknown", "ignored", "expiring", "abandoned")
+"""The kinds of what needs somebody, the worst first."""
+
+
+class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One thing; as in `forms.Concern`."""
+
+    kind: str
+    subject: str
+    reason: str
+    message: str
+    sandbox: str = ""
+    since: int = 0
+    until: int = 0
+    next: str = ""
+    units: tuple[str, ...] = ()
+
+
+class Box(NamedTuple):
+    """A living sandbox, how it stands, and from when to when it lives (unix milliseconds; 0: without an end)."""
+
+    name: str
+    report: Report
+    begins_at: int
+    expires_at: int
+
+
+class Quiet(NamedTuple):
+    """A cluster of which nothing is heard, since when, and why."""
+
+    name: str
+    since: int
+    why: str
+
+
+def concerns(
+    boxes: Iterable[Box], ended: Iterable[tuple[str, Report]], quiet: Iterable[Quiet], now: int
+) -> list[Concern]:
+    """All of it, for whoever asks `now` (unix milliseconds)."""
+    found = [each for box in boxes for each in _of(box, now)]
+    found += [given_up(name, report) for name, report in ended if report.abandon is not None]
+    for each in quiet:
+        message = each.why or "its agent has not been heard of for so long; what it has received it carries out alone"
+        to_do = "see whether the operator runs there, and reaches this server"
+        found.append(
+            Concern(
+                kind="silent",
+                subject=f"cluster {each.name}",
+                reason="Silent",
+                message=message,
+                since=each.since,
+                next=to_do,
+            )
+        )
+    return sorted(found, key=lambda each: (ORDER.index(each.kind), each.since or now, each.subject))
+
+
+def tone(report: Report) -> Tone:
+    """How it stands. A reason that is Kubernetes' own is one of something that is in the way."""
+    if report.unserved and report.ready:
+        return Tone.WARNING
+    known = CATALOGUE.get(Reason(report.reason)) if report.reason in set(Reason) else None
+    return known.tone if known else Tone.TROUBLE
+
+
+def _of(box: Box, now: int) -> Iterator[Concern]:
+    name, report, begins_at, expires_at = box
+    subject = f"sandbox {name}"
+    if report.abandon is not None:
+        yield given_up(name, report)
+    elif report.reason == Reason.CLEANUP_STUCK or tone(report) is Tone.FAILED:
+        root = _root(why(report, name))
+        yield Concern(
+            kind="stuck" if report.closed else "failed",
+            subject=subject,
+            reason=report.reason,
+            message=report.message,
+            sandbox=name,
+            since=(report.closed.at if report.closed else 0) or report.born_at,
+            next=root.next if root else "",
+            units=(report.about,) if report.about else (),
+        )
+    for unit in report.units:
+        if unit.state == "unknown":
+            yield Concern(
+                kind="unknown",
+                subject=f"{unit.id} of {subject}",
+                reason=unit.reason,
+                message=unit.message,
+                sandbox=name,
+                since=unit.since,
+                until=unit.until,
+                units=(unit.id,),
+            )
+    if report.unserved and report.phase is Phase.OPEN:
+        message = words.unserved(report.unserved)
+        to_do = catalogue.advice(Reason.UNSERVED)
+        yield Concern(
+            kind="ignored",
+            subject=subject,
+            reason=Reason.UNSERVED,
+            message=message,
+            sandbox=name,
+            since=report.born_at,
+            next=to_do,
+        )
+    if expires_at and report.closed is None and now >= (warned := ttl.warns_at(begins_at, expires_at)):
+        yield Concern(
+            kind="expiring",
+            subject=subject,
+            reason=Reason.EXPIRES_SOON,
+            message="Its time to live is nearly over.",
+            sandbox=name,
+            since=warned,
+            until=expires_at,
+            next=catalogue.advice(Reason.EXPIRES_SOON).format(sandbox=name),
+        )
+
+
+def given_up(name: str, report: Report) -> Concern:
+    """A sandbox whose cleanup was given up, and which of its units may have left something."""
+    asked = report.abandon
+    assert asked is not None, "asked for by the caller"
+    return Concern(
+        kind="abandoned",
+        subject=f"sandbox {name}",
+        reason=Reason.ABANDONED,
+        message=f"{asked.message} ({asked.by})" if asked.by else asked.message,
+        sandbox=name,
+        since=asked.at,
+        next="see whether anything of these is left, and remove it by hand" if left_over(report) else "",
+        units=left_over(report),
+    )
+
+
+def left_over(report: Report) -> tuple[str, ...]:
+    """The create steps that may have run, of resources whose delete steps have not all succeeded."""
+    owed = {
+        unit.resource
+        for unit in report.units
+        if unit.event == Event.POST_STOP and unit.state not in ("succeeded", "skipped")
+    }
+    undone = {unit.resource for unit in report.units if unit.event == Event.POST_STOP}
+    return tuple(
+        unit.id
+        for unit in report.units
+        if unit.event in CREATING and unit.started_at and (unit.resource in owed or unit.resource not in undone)
+    )
+
+
+def _root(blocker: Blocker | None) -> Blocker | None:
+    while blocker is not None and blocker.because:
+        blocker = blocker.because[0]
+    return blocker

@@ -1,0 +1,156 @@
+"""What the page asks for beside what all clients do: what needs somebody, what has ended, a sandbox's plan, an output.
+
+Each is an address like any other, for whoever has the role.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import sqlalchemy as sa
+
+from dayfly import compile as compiler
+from dayfly.control import attention, audit, auth, records, shelves
+from dayfly.control.attention import Box, Concern, Quiet
+from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
+from dayfly.control.exchange import read_json, rfc3339, serve, whole_number
+from dayfly.control.port import HERE
+from dayfly.control.reports import text_of
+from dayfly.control.tables import agents, ended_sandboxes
+from dayfly.spec.errors import SpecError, quote
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.routing import Route
+
+    from dayfly.control.link import Links
+    from dayfly.control.records import Record
+    from dayfly.control.rows import Rows
+    from dayfly.control.sandboxes import Sandboxes
+    from dayfly.control.store import Store
+
+PAGE = 200
+# An agent asks at least every half a minute.
+SILENT_MS = 90_000
+# Of so many that have ended last it is looked at how.
+LOOKED_AT = 200
+
+
+class Overview:
+    """The addresses."""
+
+    def __init__(self, store: Store, links: Links, sandboxes: Sandboxes) -> None:
+        self._store, self._links, self._sandboxes = store, links, sandboxes
+        # By uid what is to be said of one that has ended: that does not change any more.
+        self._over: dict[str, Concern | None] = {}
+
+    def routes(self) -> list[Route]:
+        """All of them."""
+        at = "/orgs/{org}"
+        one = at + "/sandboxes/{name}"
+        return [
+            serve(at + "/attention", GET=self.attention),
+            serve(at + "/ended-sandboxes", GET=self.ended),
+            serve(one + "/plan", GET=self.plan),
+            serve(one + "/reveal", POST=self.reveal),
+        ]
+
+    async def attention(self, request: Request) -> Any:
+        """What needs somebody, the worst first."""
+        org, now = auth.caller(request).org, time.time_ns() // 1_000_000
+        living, over, quiet = await self._store.of(org).read(
+            lambda rows: (records.living(rows), _ended(rows, 0, LOOKED_AT), _quiet(rows, now))
+        )
+        told = await self._sandboxes.told(living)
+        boxes = [Box(each.name, told[each.uid].report, each.life_begins_at, each.expires_at) for each in living]
+        found = attention.concerns(boxes, (), quiet, now)
+        return found + await self._given_up(org, over)
+
+    async def _given_up(self, org: str, over: list[Any]) -> list[Concern]:
+        """What was given up of those that have ended, as far as their hosts still know."""
+        by_cluster: dict[str, list[Any]] = {}
+        for row in over:
+            if row.uid not in self._over:
+                by_cluster.setdefault(row.cluster, []).append(row)
+        for cluster, rows in by_cluster.items():
+            if (link := self._links.of(org, cluster)) is None:
+                continue
+            standings, _ = await link.look([row.uid for row in rows])
+            for row in rows:
+                if (standing := standings.get(row.uid)) is not None and standing.report is not None:
+                    report = standing.report
+                    self._over[row.uid] = attention.given_up(row.name, report) if report.abandon else None
+        known = [self._over.get(row.uid) for row in over]
+        if len(self._over) > 10 * LOOKED_AT:
+            self._over.clear()
+        return [each for each in known if each is not None]
+
+    async def ended(self, request: Request) -> Any:
+        """The traces, the last first; with `before` those that ended before then (unix milliseconds)."""
+        before, limit = whole_number(request, "before", 0), whole_number(request, "limit", PAGE)
+        found = await self._store.of(auth.caller(request).org).read(
+            lambda rows: _ended(rows, before, min(limit or PAGE, 5 * PAGE))
+        )
+        return [
+            {
+                "uid": row.uid,
+                "name": row.name,
+                "cluster": row.cluster,
+                "routingKey": row.routing_key,
+                "createdAt": rfc3339(row.created_at),
+                "endedAt": rfc3339(row.ended_at),
+            }
+            for row in found
+        ]
+
+    async def plan(self, request: Request) -> Any:
+        """The units of a living sandbox, as `dayfly plan` has them."""
+        record = await self._record(request)
+        link = self._links.of(record.org, record.cluster)
+        place = link.place() if link is not None else HERE
+        compiled = await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record, place))
+        found: dict[str, Any] = msgspec.to_builtins(compiler.preview(compiled))
+        return {"events": [], "forks": [], "deletion": [], "warnings": [], **found}
+
+    async def reveal(self, request: Request) -> Any:
+        """One output, sensitive or not. That somebody has looked is written down before it is shown."""
+        record, body = await self._record(request), await read_json(request)
+        unit, output = (body.get(name) if isinstance(body, dict) else None for name in ("unit", "output"))
+        if not isinstance(unit, str) or not isinstance(output, str):
+            raise SpecError('must be {"unit": "RESOURCE/STEP", "output": "NAME"}', ())
+        link = self._links.of(record.org, record.cluster)
+        values = await link.values(record.uid) if link is not None else ()
+        value = next((each for each in values if each.unit == unit and each.output == output), None)
+        if value is None:
+            raise ApiError(404, f"sandbox {quote(record.name)} has no output {quote(output)} of {quote(unit)} now")
+        what = f"sandboxes/{record.name}/outputs/{unit}.{output}"
+        await self._store.of(record.org).write(lambda rows: audit.note(rows, audit.who(request), "reveal", what))
+        resource, _, step = unit.rpartition("/")
+        text, encoding = text_of(value.value)
+        found = {"resource": resource, "step": step, "output": output, "value": text, "encoding": encoding}
+        return {**found, "sensitive": value.sensitive}
+
+    async def _record(self, request: Request) -> Record:
+        record = await self._sandboxes.find(auth.caller(request).org, request.path_params["name"])
+        if record is None:
+            raise ApiError(404, SANDBOX_NOT_FOUND)
+        return record
+
+
+def _ended(rows: Rows, before: int, limit: int) -> list[Any]:
+    query = rows.select(ended_sandboxes).order_by(ended_sandboxes.c.ended_at.desc(), ended_sandboxes.c.uid)
+    if before:
+        query = query.where(ended_sandboxes.c.ended_at < before)
+    return list(rows.execute(query.limit(limit)))
+
+
+def _quiet(rows: Rows, now: int) -> list[Quiet]:
+    """Clusters whose agents have come once, and are not heard of now or are frozen."""
+    silent = sa.or_(agents.c.seen_at <= now - SILENT_MS, agents.c.frozen != "")
+    query = rows.select(agents).where(agents.c.seen_at > 0, silent)
+    return [
+        Quiet(row.cluster, row.seen_at, f"it is frozen: dayfly cluster thaw {row.cluster}" if row.frozen else "")
+        for row in rows.execute(query)
+    ]

@@ -1,0 +1,61 @@
+"""What the page's own addresses take and give, as types (see `forms`)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dayfly.compile.preview import Preview
+from dayfly.control.forms import Form, RoleWord, Time
+
+Plan = Preview
+
+
+class PageLink(Form):
+    """A way to sign in on the page, once; `path` is below the server's address."""
+
+    path: str
+    expires_in_seconds: int
+
+
+class PageCode(Form):
+    code: str
+
+
+class PageSession(Form):
+    """Who is signed in. `expiresAt` is missing where a key asks, and no session."""
+
+    org: str
+    role: RoleWord
+    name: str
+    key: str
+    expires_at: Time = ""
+
+
+class OutputName(Form):
+    unit: str
+    output: str
+
+
+class Ended(Form):
+    """What is left of a sandbox that has ended."""
+
+    uid: str
+    name: str
+    cluster: str
+    routing_key: str
+    created_at: Time
+    ended_at: Time
+
+
+class Concern(Form):
+    """Something that needs somebody. At `until` time alone settles it; `next` is what can be done."""
+
+    kind: Literal["stuck", "failed", "unknown", "silent", "expiring", "abandoned", "ignored"]
+    subject: str
+    reason: str
+    message: str
+    sandbox: str = ""
+    since: int = 0
+    until: int = 0
+    next: str = ""
+    units: list[str] = []

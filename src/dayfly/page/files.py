@@ -1,0 +1,93 @@
+"""The built files of the page, read once, and what a browser is told of them."""
+
+from __future__ import annotations
+
+import mimetypes
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+AT = "/page"
+STATIC = Path(__file__).parent / "static"
+UNBUILT = "The page is not built in this checkout. Build it with: make page"
+
+# No script or style but our own files, nothing from or to another server, in nobody's frame.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+# The bundler puts a digest of what is in them into their names.
+_HASHED = "assets/"
+_FOREVER = "public, max-age=31536000, immutable"
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
+
+
+class _File(NamedTuple):
+    data: bytes
+    type: str
+    caching: str
+
+
+class Page:
+    """Serves what lies below `/page`. An address there that is no file is a view, which the page itself tells apart."""
+
+    def __init__(self, folder: Path = STATIC) -> None:
+        self._folder = folder
+        self._files: dict[str, _File] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._answer(Request(scope))(scope, receive, send)
+
+    def _answer(self, request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return PlainTextResponse("only GET is possible here\n", 405, {**HEADERS, "Allow": "GET, HEAD"})
+        name = request.scope["path"].removeprefix(AT).lstrip("/")
+        if not self._files:
+            self._files = _read(self._folder)  # a page that is built later is found without another start
+        if "index.html" not in self._files:
+            return PlainTextResponse(UNBUILT + "\n", 503, HEADERS)
+        found = self._files.get(name)
+        if found is None and name.startswith(_HASHED):
+            return PlainTextResponse("no such file\n", 404, HEADERS)
+        file = found or self._files["index.html"]
+        return Response(file.data, headers={**HEADERS, "Cache-Control": file.caching}, media_type=file.type)
+
+
+def _read(folder: Path) -> dict[str, _File]:
+    """All built files by their names below the folder; only these can be served, whatever an address says."""
+    return {
+        path.relative_to(folder).as_posix(): _File(
+            path.read_bytes(), _type(path), _FOREVER if path.parent != folder else "no-cache"
+        )
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def _type(path: Path) -> str:
+    return _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+
+
+class Door:
+    """`/`: leads browsers to the page, and everybody else to `otherwise`."""
+
+    def __init__(self, otherwise: ASGIApp) -> None:
+        self._otherwise = otherwise
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] in ("GET", "HEAD") and "text/html" in Request(scope).headers.get("accept", ""):
+            await RedirectResponse(f"{AT}/", 307, HEADERS)(scope, receive, send)
+        else:
+            await self._otherwise(scope, receive, send)
