@@ -1,0 +1,146 @@
+/** What can be done to a sandbox, and asked first. Only what the role allows is there; the server checks it again. */
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { below, get, may, request } from "./api";
+import { spec } from "./filter";
+import { shellWord } from "./text";
+import type { Report, Sandbox } from "./types";
+import { Ask, Copy, Text } from "./ui";
+
+type Asked = "" | "delete" | "extend" | "retry" | "abandon";
+
+interface Props {
+  name: string;
+  report: Report;
+  sandbox: Sandbox | null;
+}
+
+export function Actions({ name, report, sandbox }: Props): JSX.Element {
+  const [asked, setAsked] = useState<Asked>("");
+  const done = (): void => setAsked("");
+  const open = report.phase === "open";
+  const over = report.phase === "cleaned" || report.phase === "abandoned";
+  const retrying = (report.units ?? []).filter((unit) => unit.state === "retrying").map((unit) => unit.id);
+  const member = may("member") && !over;
+  const at = (what: string): string => below("sandboxes", name, what);
+  return (
+    <div class="actions" role="group" aria-label="What can be done">
+      {sandbox && (
+        <>
+          <Copy text={() => yaml(name)}>Copy as YAML</Copy>
+          <Copy text={() => command(name)}>Copy as command</Copy>
+        </>
+      )}
+      {member && retrying.length > 0 && (
+        <button type="button" onClick={() => setAsked("retry")}>
+          Retry
+        </button>
+      )}
+      {member && open && sandbox && spec(sandbox).ttl && (
+        <button type="button" onClick={() => setAsked("extend")}>
+          Extend
+        </button>
+      )}
+      {member && !report.closed && (
+        <button type="button" class="danger" onClick={() => setAsked("delete")}>
+          Delete
+        </button>
+      )}
+      {member && report.closed && !report.abandon && (
+        <button type="button" class="danger" onClick={() => setAsked("abandon")}>
+          Abandon
+        </button>
+      )}
+      {asked === "delete" && (
+        <Ask title={`Delete ${name}?`} verb="Delete" danger onClose={done} act={() => request("DELETE", below("sandboxes", name))}>
+          <p>Its forks stop, then its delete steps run. This cannot be taken back.</p>
+        </Ask>
+      )}
+      {asked === "extend" && <Extend name={name} onClose={done} />}
+      {asked === "retry" && <Retry at={at("retry")} units={retrying} onClose={done} />}
+      {asked === "abandon" && <Abandon name={name} at={at("abandon")} onClose={done} />}
+    </div>
+  );
+}
+
+const HOURS: [number, string][] = [
+  [1, "1 hour"],
+  [4, "4 hours"],
+  [24, "1 day"],
+  [72, "3 days"],
+  [168, "1 week"],
+];
+
+function Extend({ name, onClose }: { name: string; onClose: () => void }): JSX.Element {
+  const [hours, setHours] = useState(4);
+  const act = (): Promise<unknown> => request("POST", below("sandboxes", name, "extend"), { seconds: hours * 3600 });
+  return (
+    <Ask title={`Let ${name} live longer`} verb="Extend" onClose={onClose} act={act}>
+      <label>
+        At least until{" "}
+        <select value={hours} onChange={(event) => setHours(Number(event.currentTarget.value))}>
+          {HOURS.map(([value, title]) => (
+            <option key={value} value={value}>
+              {title} from now
+            </option>
+          ))}
+        </select>
+      </label>
+    </Ask>
+  );
+}
+
+function Retry({ at, units, onClose }: { at: string; units: string[]; onClose: () => void }): JSX.Element {
+  const [unit, setUnit] = useState("");
+  return (
+    <Ask title="Retry now" verb="Retry" onClose={onClose} act={() => request("POST", at, unit ? { unit } : {})}>
+      <label>
+        What{" "}
+        <select value={unit} onChange={(event) => setUnit(event.currentTarget.value)}>
+          <option value="">all that waits to be retried</option>
+          {units.map((each) => (
+            <option key={each} value={each}>
+              {each}
+            </option>
+          ))}
+        </select>
+      </label>
+    </Ask>
+  );
+}
+
+function Abandon({ name, at, onClose }: { name: string; at: string; onClose: () => void }): JSX.Element {
+  const [reason, setReason] = useState("");
+  const act = (): Promise<unknown> => request("POST", at, { reason: reason.trim() });
+  return (
+    <Ask title={`Give up the cleanup of ${name}?`} verb="Abandon" danger ready={reason.trim() !== ""} onClose={onClose} act={act}>
+      <p>Delete steps that have not succeeded are not tried again, and what they would have removed stays. The reason is recorded.</p>
+      <label>
+        Reason
+        <input type="text" value={reason} maxLength={1000} required onInput={(event) => setReason(event.currentTarget.value)} />
+      </label>
+    </Ask>
+  );
+}
+
+/** The sandbox as the file that would make it. */
+export async function yaml(name: string): Promise<string> {
+  const [found, { stringify }] = await Promise.all([get<Sandbox>(below("sandboxes", name)), import("yaml")]);
+  return stringify({ name: found.name, spec: found.spec }, { lineWidth: 0 });
+}
+
+async function command(name: string): Promise<string> {
+  const written = await yaml(name);
+  let end = "YAML";
+  while (written.split("\n").includes(end)) end += "_";
+  return `dayfly apply -f - <<'${end}'\n${written}${end}\n`;
+}
+
+/** The command that shows the same. */
+export function Shell({ words }: { words: string[] }): JSX.Element {
+  return (
+    <code>
+      <Text>{["dayfly", ...words].map(shellWord).join(" ")}</Text>
+    </code>
+  );
+}

@@ -1,0 +1,61 @@
+/** Requests to the server: JSON in, JSON out, and its own sentence where it refuses. */
+import type { Session } from "./types";
+
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+let session: Session | null = null;
+
+export function signedIn(found: Session): void {
+  session = found;
+}
+
+/** Whether the session's role is enough for one. The server asks again. */
+export function may(role: "member" | "admin"): boolean {
+  return session !== null && (session.role === "admin" || session.role === role);
+}
+
+export async function request<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  const init: RequestInit = {
+    method,
+    credentials: "same-origin",
+    cache: "no-store",
+    headers: { "Dayfly-Page": "1", ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+  };
+  if (body !== undefined) init.body = JSON.stringify(body);
+  if (signal) init.signal = signal;
+  let response: Response;
+  try {
+    response = await fetch(`/api/v2${path}`, init);
+  } catch (fault) {
+    if (signal?.aborted) throw fault;
+    throw new Refused(0, "the server does not answer");
+  }
+  const found: unknown = await response.json().catch(() => ({}));
+  if (!response.ok) {
+    const error = (found as { error?: string }).error ?? `the server answered ${response.status} and gave no reason`;
+    if (response.status === 401 && session) window.dispatchEvent(new Event("signed-out"));
+    throw new Refused(response.status, error);
+  }
+  return found as T;
+}
+
+/** An address below the organisation; each part is one segment, whatever is in it. */
+export function below(...parts: string[]): string {
+  return ["/orgs", ...[session?.org ?? "", ...parts].map(encodeURIComponent)].join("/");
+}
+
+export function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return request<T>("GET", path, undefined, signal);
+}
+
+/** What somebody reads where something was refused. */
+export function words(fault: unknown): string {
+  return fault instanceof Error ? fault.message : String(fault);
+}

@@ -1,0 +1,68 @@
+/** What a sandbox's history tells of the attempts of its units, for the timeline. Pure. */
+import type { Move, Unit } from "./types";
+
+export interface Bar {
+  attempt: number;
+  from: number;
+  /** 0: it still runs. */
+  to: number;
+  state: string;
+  reason: string;
+}
+
+export interface Row {
+  unit: string;
+  bars: Bar[];
+}
+
+const SAYS = new Set(["Record", "Void", "Doubt"]);
+
+/** A row for each unit, in the units' order. The newest attempt is told by the report, which knows its times exactly. */
+export function rows(units: readonly Unit[], moves: readonly Move[]): Row[] {
+  const older = new Map<string, Map<number, Bar>>();
+  for (const move of moves) {
+    if (!move.unit || !move.attempt) continue;
+    const of = older.get(move.unit) ?? new Map<number, Bar>();
+    older.set(move.unit, of);
+    const bar = of.get(move.attempt) ?? { attempt: move.attempt, from: move.at, to: 0, state: "running", reason: "" };
+    of.set(move.attempt, bar);
+    bar.to = move.at;
+    if (SAYS.has(move.move)) bar.reason = move.reason;
+    if (move.move === "Void") bar.state = "skipped"; // it never ran
+    if (move.move === "Record") bar.state = move.reason.toLowerCase() === "succeeded" ? "succeeded" : "failed";
+  }
+  return units.map((unit) => {
+    const bars = [...(older.get(unit.id)?.values() ?? [])].filter((bar) => bar.attempt < (unit.attempt ?? 0));
+    for (const bar of bars) if (bar.state === "running") bar.state = "failed"; // there is a later one
+    if (unit.attempt && (unit.startedAt || unit.since)) {
+      const from = unit.startedAt || unit.since || 0;
+      const over = !["running", "unknown"].includes(unit.state);
+      const to = over ? unit.endedAt || Math.max(from, unit.since ?? 0) : 0;
+      const state = unit.state === "retrying" ? "failed" : unit.state;
+      if (unit.startedAt || over) bars.push({ attempt: unit.attempt, from, to, state, reason: unit.reason ?? "" });
+    }
+    return { unit: unit.id, bars: bars.sort((a, b) => a.attempt - b.attempt) };
+  });
+}
+
+export interface Scale {
+  begin: number;
+  end: number;
+}
+
+/** From the first moment to the last, or to now where something still runs; never less than a second. */
+export function scale(found: readonly Row[], now: number): Scale {
+  const bars = found.flatMap((row) => row.bars);
+  if (!bars.length) return { begin: now, end: now + 1000 };
+  const begin = Math.min(...bars.map((bar) => bar.from));
+  const end = Math.max(...bars.map((bar) => bar.to || now));
+  return { begin, end: Math.max(end, begin + 1000) };
+}
+
+/** Where a bar stands between 0 and 100, at least half a part wide. */
+export function place(bar: Bar, at: Scale, now: number): { left: number; width: number } {
+  const whole = at.end - at.begin;
+  const left = Math.min(99.5, Math.max(0, ((bar.from - at.begin) / whole) * 100));
+  const width = Math.max(0.5, Math.min(100 - left, (((bar.to || now) - bar.from) / whole) * 100));
+  return { left, width };
+}

@@ -1,0 +1,88 @@
+/** What needs somebody, the worst first. */
+import type { JSX } from "preact";
+import { below } from "./api";
+import { useAsked, useNow, type Live } from "./live";
+import { href } from "./router";
+import { duration, moment, roughly } from "./text";
+import type { Concern } from "./types";
+import { Fault, Heading, State, Text } from "./ui";
+
+const KINDS: Record<Concern["kind"], [title: string, state: string]> = {
+  stuck: ["Cleanup is stuck", "failed"],
+  failed: ["Failed", "failed"],
+  silent: ["Silent cluster", "warning"],
+  unknown: ["Outcome unknown", "unknown"],
+  ignored: ["In part ignored", "warning"],
+  expiring: ["About to expire", "trouble"],
+  abandoned: ["Abandoned", "stopped"],
+};
+
+const AGAIN_MS = 10_000;
+
+export function Attention({ live }: { live: Live }): JSX.Element {
+  const now = useNow();
+  const { found, fault } = useAsked<Concern[]>(below("attention"), live.all.size, AGAIN_MS);
+  return (
+    <>
+      <div class="head">
+        <Heading title="What needs somebody">What needs somebody</Heading>
+        <p class="count" role="status">
+          {found ? (found.length === 1 ? "1 thing" : `${found.length} things`) : "Loading…"}
+        </p>
+      </div>
+      <Fault>{fault}</Fault>
+      {found && !found.length && <p class="nothing">Nothing does: no cleanup is stuck, and every outcome is known.</p>}
+      <ul class="concerns">
+        {(found ?? []).map((each) => (
+          <li key={`${each.kind} ${each.subject} ${each.since}`}>
+            <One concern={each} now={now} />
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function One({ concern, now }: { concern: Concern; now: number }): JSX.Element {
+  const [title, state] = KINDS[concern.kind];
+  const unit = concern.kind === "unknown" || concern.kind === "stuck" ? (concern.units?.[0] ?? "") : "";
+  return (
+    <>
+      <p class="what">
+        <State state={state}>{title}</State>{" "}
+        {concern.sandbox ? (
+          <a href={href(["sandboxes", concern.sandbox], { unit })}>
+            <Text>{concern.subject}</Text>
+          </a>
+        ) : (
+          <Text>{concern.subject}</Text>
+        )}{" "}
+        {concern.since ? <span class="aside">for {roughly(now - concern.since)}</span> : null}
+      </p>
+      <p>
+        <b>{concern.reason}</b> <Text>{concern.message}</Text>
+      </p>
+      {concern.until ? (
+        <p class="aside">
+          {concern.kind === "expiring" ? "Ends" : "Settled by itself"} at {moment(concern.until)}
+          {concern.until > now ? `, in ${duration(concern.until - now)}` : ""}.
+        </p>
+      ) : null}
+      {concern.kind === "abandoned" && (concern.units ?? []).length > 0 && (
+        <p>
+          May have left something:{" "}
+          {(concern.units ?? []).map((id) => (
+            <span class="chip" key={id}>
+              <Text>{id}</Text>
+            </span>
+          ))}
+        </p>
+      )}
+      {concern.next ? (
+        <p class="next">
+          What to do: <Text>{concern.next}</Text>
+        </p>
+      ) : null}
+    </>
+  );
+}

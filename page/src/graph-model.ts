@@ -1,0 +1,93 @@
+/** What is drawn of a sandbox: its units as nodes in the lanes of its events, and outputs as edges between them. Pure. */
+import type { Plan, Step, Unit } from "./types";
+
+export interface Shape {
+  id: string;
+  name: string;
+  resource: string;
+  event: string;
+  kind: string;
+}
+
+export interface Edge {
+  from: string;
+  to: string;
+  /** The outputs that go this way. Empty where only the order is known. */
+  names: string[];
+}
+
+export interface Graph {
+  shapes: Shape[];
+  edges: Edge[];
+}
+
+export const LANES: [event: string, title: string][] = [
+  ["preStart", "Before the start"],
+  ["start", "Running"],
+  ["postStart", "After the start"],
+  ["preStop", "Before the stop"],
+  ["postStop", "After the stop"],
+];
+
+export interface Details {
+  inputs: Step["inputs"];
+  outputs: Step["outputs"];
+  image: string;
+  request: string;
+  clocks: string;
+  tries: string;
+}
+
+const NOTHING: Details = { inputs: [], outputs: [], image: "", request: "", clocks: "", tries: "" };
+
+/** What the plan says of each unit. */
+export function details(plan: Plan | null): Map<string, Details> {
+  const found = new Map<string, Details>();
+  for (const event of plan?.events ?? [])
+    for (const wave of event.waves)
+      for (const step of wave) found.set(step.id, { ...NOTHING, ...step, inputs: step.inputs ?? [], outputs: step.outputs ?? [] });
+  for (const fork of plan?.forks ?? []) {
+    const inputs = fork.env.map((each) => ({ ...each, value: each.value ?? null, env: each.name }));
+    found.set(fork.id, { ...NOTHING, inputs, image: fork.images.join(", ") });
+  }
+  return found;
+}
+
+/** `db/provision.path` as the unit and its output; null where it is no unit's. */
+export function producer(source: string, known: ReadonlySet<string>): [string, string] | null {
+  for (let dot = source.indexOf("."); dot > 0; dot = source.indexOf(".", dot + 1)) {
+    const unit = source.slice(0, dot);
+    if (known.has(unit)) return [unit, source.slice(dot + 1)];
+  }
+  return null;
+}
+
+/** The graph, from what the host reports and, as long as the sandbox lives, its plan. */
+export function graphOf(units: readonly Unit[], plan: Plan | null): Graph {
+  const known = new Set(units.map((unit) => unit.id));
+  const shapes = units.map(({ id, name, resource = "", event, kind }) => ({ id, name, resource, event, kind }));
+  const of = details(plan);
+  const edges = new Map<string, Edge>();
+  const join = (from: string, to: string, name: string): void => {
+    if (from === to || !known.has(from)) return;
+    const key = `${from}\n${to}`;
+    const edge = edges.get(key) ?? { from, to, names: [] };
+    if (name && !edge.names.includes(name)) edge.names.push(name);
+    edges.set(key, edge);
+  };
+  for (const unit of units) {
+    for (const input of of.get(unit.id)?.inputs ?? []) {
+      const from = input.source ? producer(input.source, known) : null;
+      if (from) join(from[0], unit.id, from[1]);
+    }
+    for (const from of unit.reads ?? []) join(from, unit.id, "");
+  }
+  return { shapes, edges: [...edges.values()] };
+}
+
+/** Two graphs with the same key are laid out alike: states and times are none of it. */
+export function layoutKey(graph: Graph): string {
+  const shapes = graph.shapes.map((each) => `${each.event} ${each.id}`);
+  const edges = graph.edges.map((each) => `${each.from}>${each.to}:${each.names.join(",")}`);
+  return [...shapes.sort(), ...edges.sort()].join("\n");
+}

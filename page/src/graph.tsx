@@ -1,0 +1,106 @@
+/** A sandbox's graph. It is laid out when units come or go, and only then: what lives changes signs and colours. */
+import type { JSX } from "preact";
+import { useMemo, useRef } from "preact/hooks";
+import { graphOf, layoutKey, type Graph } from "./graph-model";
+import { layOut, NODE_H, NODE_W, type Laid } from "./layout";
+import { withQuery } from "./router";
+import { visible } from "./text";
+import type { Plan, Unit } from "./types";
+import { State, Text } from "./ui";
+
+export function useLaid(units: readonly Unit[], plan: Plan | null): { graph: Graph; laid: Laid } {
+  const graph = useMemo(() => graphOf(units, plan), [units, plan]);
+  const kept = useRef<{ key: string; laid: Laid } | null>(null);
+  const key = layoutKey(graph);
+  if (kept.current?.key !== key) {
+    performance.mark("layout-begins");
+    kept.current = { key, laid: layOut(graph, Math.max(320, Math.min(window.innerWidth - 64, 1180))) };
+    performance.measure("graph layout", "layout-begins");
+  }
+  return { graph, laid: kept.current.laid };
+}
+
+interface Props {
+  units: readonly Unit[];
+  plan: Plan | null;
+  chosen: string;
+}
+
+export function GraphView({ units, plan, chosen }: Props): JSX.Element {
+  const { graph, laid } = useLaid(units, plan);
+  const byId = useMemo(() => new Map(units.map((unit) => [unit.id, unit])), [units]);
+  const near = (from: string, to: string): string => (chosen && (from === chosen || to === chosen) ? "near" : "");
+  return (
+    <div class="graph" role="region" aria-label="Graph of units" tabIndex={0}>
+      <div class="canvas" style={{ width: `${laid.w}px`, height: `${laid.h}px` }}>
+        {laid.lanes.map((lane) => (
+          <div key={lane.event} class="lane" style={box(lane)}>
+            <h3>
+              {lane.title} <code>{lane.event === "start" ? "" : lane.event}</code>
+            </h3>
+          </div>
+        ))}
+        {laid.blocks.map((block) => (
+          <div key={block.key} class="block" style={box(block)}>
+            <Text>{block.title}</Text>
+          </div>
+        ))}
+        <svg width={laid.w} height={laid.h} aria-hidden="true">
+          <defs>
+            <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
+              <path d="M0 0L8 4L0 8z" />
+            </marker>
+          </defs>
+          {laid.edges.map((edge) => (
+            <path key={`${edge.from} ${edge.to}`} class={near(edge.from, edge.to)} d={edge.path} marker-end="url(#arrow)" />
+          ))}
+          {laid.edges.flatMap((edge) =>
+            edge.labels.map((label) => (
+              <text key={`${edge.from} ${edge.to}`} class={near(edge.from, edge.to)} x={label.x} y={label.y}>
+                {visible(label.text)}
+              </text>
+            )),
+          )}
+        </svg>
+        <ul aria-label="Units">
+          {laid.order.map((id) => {
+            const unit = byId.get(id);
+            return unit ? <Node key={id} unit={unit} graph={graph} laid={laid} chosen={chosen === id} /> : null;
+          })}
+        </ul>
+      </div>
+    </div>
+  );
+}
+
+function Node({ unit, graph, laid, chosen }: { unit: Unit; graph: Graph; laid: Laid; chosen: boolean }): JSX.Element {
+  const at = laid.nodes.get(unit.id) ?? { x: 0, y: 0 };
+  const reads = graph.edges.filter((edge) => edge.to === unit.id).map((edge) => edge.from);
+  const tries = (unit.attempt ?? 0) > 1 ? `, attempt ${unit.attempt}` : "";
+  const name = `${unit.id}, ${unit.kind}, ${unit.event}: ${unit.state}${tries}${reads.length ? `; reads ${reads.join(", ")}` : ""}`;
+  return (
+    <li style={{ left: `${at.x}px`, top: `${at.y}px`, width: `${NODE_W}px`, height: `${NODE_H}px` }}>
+      <a
+        class={`node ${unit.state}`}
+        href={withQuery({ unit: chosen ? "" : unit.id })}
+        aria-current={chosen ? "true" : undefined}
+        aria-label={visible(name)}
+      >
+        <span class="name">
+          <Text>{unit.resource ? unit.name : unit.id}</Text>
+        </span>
+        <span class="line">
+          <State state={unit.state}>{unit.state}</State>
+          <span class="kind">
+            {unit.kind}
+            {tries ? ` ×${unit.attempt}` : ""}
+          </span>
+        </span>
+      </a>
+    </li>
+  );
+}
+
+function box(at: { x: number; y: number; w: number; h: number }): Record<string, string> {
+  return { left: `${at.x}px`, top: `${at.y}px`, width: `${at.w}px`, height: `${at.h}px` };
+}

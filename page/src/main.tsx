@@ -1,0 +1,186 @@
+/** The page: who is signed in, which view the address names, and what is on every view. */
+import { render, type JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { Attention } from "./attention";
+import { Refused, request, signedIn, words } from "./api";
+import { toneOf } from "./filter";
+import { List, isTyping } from "./list";
+import { useSandboxes, type Live } from "./live";
+import { EndedView, Hosts, Plugins } from "./others";
+import { go, href, usePlace, type Place } from "./router";
+import { SandboxView } from "./sandbox";
+import type { Session } from "./types";
+import { Dialog, Fault, Heading, Text } from "./ui";
+
+function App(): JSX.Element {
+  const place = usePlace();
+  const [session, setSession] = useState<Session | null>(null);
+  const [fault, setFault] = useState<{ status: number; text: string } | null>(null);
+  useEffect(() => {
+    const out = (): void => {
+      setSession(null);
+      setFault({ status: 401, text: "" });
+    };
+    window.addEventListener("signed-out", out);
+    void enter().then(
+      (found) => {
+        signedIn(found);
+        setSession(found);
+      },
+      (refused: unknown) => setFault({ status: refused instanceof Refused ? refused.status : 0, text: words(refused) }),
+    );
+    return () => window.removeEventListener("signed-out", out);
+  }, []);
+  if (session) return <SignedIn session={session} place={place} />;
+  return <main id="main">{fault && <SignIn fault={fault} />}</main>;
+}
+
+/** Who is signed in; by a link's code first, if this address has one. It stands behind the # and is gone at once. */
+async function enter(): Promise<Session> {
+  const code = location.pathname === "/page/enter" ? location.hash.slice(1) : "";
+  if (!code) return request<Session>("GET", "/page/session");
+  go(href(["sandboxes"]), "replace");
+  return request<Session>("POST", "/page/enter", { code });
+}
+
+function SignIn({ fault }: { fault: { status: number; text: string } }): JSX.Element {
+  const linkWasBad = fault.text.startsWith("this link");
+  return (
+    <div class="sign-in">
+      <Heading title="Sign in">Sign in</Heading>
+      {fault.status === 401 && !linkWasBad ? null : <Fault>{fault.text}</Fault>}
+      <p>This page opens by a link that works once. Have one made by:</p>
+      <pre>dayfly page</pre>
+      <p class="aside">
+        For a server that you have logged in to: <code>dayfly page --server NAME</code>
+      </p>
+    </div>
+  );
+}
+
+const VIEWS: [string, string][] = [
+  ["sandboxes", "Sandboxes"],
+  ["attention", "Needs somebody"],
+  ["plugins", "Plugins"],
+  ["hosts", "Hosts"],
+  ["ended", "Ended"],
+];
+
+function SignedIn({ session, place }: { session: Session; place: Place }): JSX.Element {
+  const live = useSandboxes();
+  const [help, setHelp] = useState(false);
+  const view = place.parts[0] || "sandboxes";
+  useEffect(() => {
+    const key = (event: KeyboardEvent): void => {
+      if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+      if (event.key === "?") setHelp(true);
+      else if (event.key === "/") {
+        event.preventDefault();
+        const search = document.getElementById("search");
+        if (search) search.focus();
+        else {
+          go(href(["sandboxes"]));
+          setTimeout(() => document.getElementById("search")?.focus());
+        }
+      }
+    };
+    window.addEventListener("keydown", key);
+    return () => window.removeEventListener("keydown", key);
+  }, []);
+  const failing = [...live.all.values()].filter((each) => toneOf(each) === "failed").length;
+  return (
+    <>
+      <a class="skip" href="#main">
+        Skip to the content
+      </a>
+      <header>
+        <a class="brand" href={href(["sandboxes"])} aria-label="Dayfly, all sandboxes">
+          <img src="/page/dayfly.svg" alt="" width="24" height="24" /> Dayfly
+        </a>
+        <nav aria-label="Views">
+          {VIEWS.map(([path, title]) => (
+            <a key={path} href={href([path])} aria-current={path === view ? "page" : undefined}>
+              {title}
+              {path === "attention" && failing ? <span class="badge">{failing}</span> : null}
+            </a>
+          ))}
+        </nav>
+        <div class="me">
+          <span class="who">
+            <Text>{`${session.name} (${session.role})`}</Text>
+          </span>
+          <button type="button" class="quiet" aria-label="Help and keys" onClick={() => setHelp(true)}>
+            ?
+          </button>
+          <button type="button" class="quiet" onClick={() => void signOut()}>
+            Sign out
+          </button>
+        </div>
+      </header>
+      <main id="main" tabIndex={-1}>
+        <p class={`offline ${live.connected ? "" : "shown"}`} role="status">
+          {live.connected ? "" : "The server cannot be reached; what is shown may be out of date."}
+        </p>
+        <View view={view} place={place} live={live} />
+      </main>
+      {help && <Help onClose={() => setHelp(false)} />}
+    </>
+  );
+}
+
+function View({ view, place, live }: { view: string; place: Place; live: Live }): JSX.Element {
+  const name = place.parts[1] ?? "";
+  if (view === "sandboxes" && name) return <SandboxView key={name} name={name} place={place} />;
+  if (view === "sandboxes") return <List live={live} place={place} />;
+  if (view === "attention") return <Attention live={live} />;
+  if (view === "plugins") return <Plugins place={place} />;
+  if (view === "hosts") return <Hosts live={live} />;
+  if (view === "ended") return <EndedView live={live} />;
+  return (
+    <>
+      <Heading title="Not here">Not here</Heading>
+      <p class="nothing">There is nothing at this address.</p>
+    </>
+  );
+}
+
+async function signOut(): Promise<void> {
+  try {
+    await request("DELETE", "/page/session");
+  } finally {
+    window.dispatchEvent(new Event("signed-out"));
+  }
+}
+
+const KEYS: [string, string][] = [
+  ["j, k", "next and previous sandbox"],
+  ["Enter", "open it"],
+  ["/", "filter sandboxes"],
+  ["Esc", "close a unit or a question"],
+  ["?", "this help"],
+];
+
+function Help({ onClose }: { onClose: () => void }): JSX.Element {
+  return (
+    <Dialog title="Keys" onClose={onClose}>
+      <dl>
+        {KEYS.map(([key, what]) => (
+          <>
+            <dt>
+              <kbd>{key}</kbd>
+            </dt>
+            <dd>{what}</dd>
+          </>
+        ))}
+      </dl>
+      <form method="dialog">
+        <p class="buttons">
+          <button class="main">Close</button>
+        </p>
+      </form>
+    </Dialog>
+  );
+}
+
+const root = document.getElementById("page");
+if (root) render(<App />, root);

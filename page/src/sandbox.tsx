@@ -1,0 +1,210 @@
+/** One sandbox: how it stands and why, its graph, its attempts, and a unit's panel beside it. */
+import type { JSX } from "preact";
+import { useEffect, useMemo } from "preact/hooks";
+import { Actions } from "./actions";
+import { below } from "./api";
+import { spec, type Tone } from "./filter";
+import { GraphView } from "./graph";
+import { details } from "./graph-model";
+import { useAsked, useNow, useReport } from "./live";
+import { go, withQuery, type Place } from "./router";
+import { Timeline } from "./timeline";
+import { duration, moment, roughly } from "./text";
+import type { Blocker, Plan, Report, Sandbox, Unit } from "./types";
+import { Fault, Heading, Labels, State, Text, TONE_WORDS } from "./ui";
+import { UnitPanel } from "./unit";
+
+const OVER = ["cleaned", "abandoned"];
+
+export function SandboxView({ name, place }: { name: string; place: Place }): JSX.Element {
+  const { report, fault, missing } = useReport(name);
+  const over = !report || OVER.includes(report.phase ?? "");
+  const living = !over && !missing;
+  const { found: sandbox } = useAsked<Sandbox>(living ? below("sandboxes", name) : null, `${report?.version} ${report?.reason}`);
+  // Forks may come and go; nothing else of a plan changes.
+  const ids = (report?.units ?? []).map((unit) => unit.id).join(" ");
+  const { found: plan } = useAsked<Plan>(living ? below("sandboxes", name, "plan") : null, ids);
+  const chosen = place.query.get("unit") ?? "";
+  const of = useMemo(() => details(plan), [plan]);
+  const units: readonly Unit[] = report?.units ?? [];
+  const unit = units.find((each) => each.id === chosen);
+  useEffect(() => {
+    const key = (event: KeyboardEvent): void => {
+      if (event.key === "Escape" && chosen && !document.querySelector("dialog[open]")) go(withQuery({ unit: "" }), "replace");
+    };
+    window.addEventListener("keydown", key);
+    return () => window.removeEventListener("keydown", key);
+  }, [chosen]);
+  if (missing && !report) return <Missing name={name} />;
+  // Without its plan a graph has no names on its edges: it is drawn once, with them.
+  const drawn = report && units.length && (plan || !living);
+  return (
+    <>
+      <div class="head">
+        <Heading title={name}>
+          <Text>{name}</Text>
+        </Heading>
+        {report && <Actions name={name} report={report} sandbox={sandbox} />}
+      </div>
+      <Standing report={report} sandbox={sandbox} />
+      <Fault>{report ? fault : ""}</Fault>
+      <div class={unit ? "with-unit" : ""}>
+        <div class="main-column">
+          {drawn ? <GraphView units={units} plan={plan} chosen={chosen} /> : <div class="graph empty" />}
+          {report && <Why name={name} report={report} />}
+          {drawn && <Timeline name={name} report={report} />}
+          {sandbox && <Facts sandbox={sandbox} report={report} />}
+        </div>
+        {unit && report && <UnitPanel name={name} report={report} unit={unit} about={of.get(unit.id)} living={living} />}
+      </div>
+    </>
+  );
+}
+
+function Missing({ name }: { name: string }): JSX.Element {
+  return (
+    <>
+      <div class="head">
+        <Heading title={name}>
+          <Text>{name}</Text>
+        </Heading>
+      </div>
+      <p class="nothing">There is no sandbox of this name, and none has ended in the last week.</p>
+    </>
+  );
+}
+
+export function tone(report: Report, sandbox: Sandbox | null): Tone {
+  if (report.ready) return (report.unserved ?? []).length ? "warning" : "ready";
+  const known = sandbox?.progress.tone;
+  return known && known !== "progress" ? (known as Tone) : report.phase === "abandoned" ? "warning" : report.phase === "cleaned" ? "ready" : "working";
+}
+
+function Standing({ report, sandbox }: { report: Report | null; sandbox: Sandbox | null }): JSX.Element {
+  const now = useNow();
+  if (!report) return <p class="standing">Loading…</p>;
+  const at = tone(report, sandbox);
+  const over = report.phase === "cleaned" || report.phase === "abandoned";
+  const end = sandbox?.status.scheduledDeleteTime;
+  return (
+    <div class="standing">
+      <p role="status">
+        <State state={at}>{over ? "ended" : report.closed ? "ending" : TONE_WORDS[at]}</State> <b>{report.reason || report.phase}</b>{" "}
+        <span class="aside">
+          {report.total ? `${report.done} of ${report.total}` : ""}
+          {report.bornAt ? ` · ${roughly(now - report.bornAt)} old` : ""}
+          {end && !report.closed ? ` · ${duration(Date.parse(end) - now)} left` : ""}
+        </span>
+      </p>
+      <p class="message">
+        <Text>{report.message ?? ""}</Text>
+      </p>
+    </div>
+  );
+}
+
+/** What holds it up, down to the root. */
+function Why({ name, report }: { name: string; report: Report }): JSX.Element | null {
+  const wanted = !report.ready && report.reason !== "Cleaned";
+  const { found } = useAsked<Blocker>(wanted ? below("sandboxes", name, "why") : null, report.version);
+  return (
+    <section class="why" aria-labelledby="why">
+      <h2 id="why">Why</h2>
+      {wanted && found?.subject ? (
+        <ul>
+          <Cause blocker={found} />
+        </ul>
+      ) : (
+        <p class="aside">{report.ready ? "Nothing holds it up: it is as wished for." : "Nothing holds it up."}</p>
+      )}
+    </section>
+  );
+}
+
+function Cause({ blocker }: { blocker: Blocker }): JSX.Element {
+  const deeper = blocker.because ?? [];
+  const unit = blocker.subject?.startsWith("sandbox ") ? "" : (blocker.subject ?? "");
+  return (
+    <li>
+      {unit ? (
+        <a href={withQuery({ unit })}>
+          <Text>{unit}</Text>
+        </a>
+      ) : (
+        <Text>{blocker.subject ?? ""}</Text>
+      )}{" "}
+      <b>{blocker.reason}</b> <Text>{blocker.message ?? ""}</Text>
+      {blocker.since ? <span class="aside"> since {moment(blocker.since)}</span> : null}
+      {blocker.next ? (
+        <p class="next">
+          What to do: <Text>{blocker.next}</Text>
+        </p>
+      ) : null}
+      {deeper.length > 0 && (
+        <ul>
+          {deeper.map((each) => (
+            <Cause key={each.subject} blocker={each} />
+          ))}
+        </ul>
+      )}
+    </li>
+  );
+}
+
+function Facts({ sandbox, report }: { sandbox: Sandbox; report: Report | null }): JSX.Element {
+  const { cluster = "", description = "", labels = {} } = spec(sandbox);
+  const urls = sandbox.endpoints.map((each) => ({ name: String(each["name"] ?? ""), url: String(each["url"] ?? "") }));
+  return (
+    <section aria-labelledby="facts">
+      <h2 id="facts">About it</h2>
+      <dl>
+        {description && (
+          <>
+            <dt>What</dt>
+            <dd>
+              <Text>{description}</Text>
+            </dd>
+          </>
+        )}
+        <dt>Host</dt>
+        <dd>
+          <Text>{cluster}</Text>
+        </dd>
+        <dt>Created</dt>
+        <dd>{moment(Date.parse(sandbox.createdAt))}</dd>
+        <dt>Routing key</dt>
+        <dd>
+          <code>{sandbox.routingKey}</code>
+        </dd>
+        {Object.keys(labels).length > 0 && (
+          <>
+            <dt>Labels</dt>
+            <dd>
+              <Labels labels={labels} />
+            </dd>
+          </>
+        )}
+        {urls.length > 0 && (
+          <>
+            <dt>Endpoints</dt>
+            <dd>
+              {urls.map((each) => (
+                <div key={each.name}>
+                  <Text>{each.name}</Text>: <code><Text>{each.url}</Text></code>
+                </div>
+              ))}
+            </dd>
+          </>
+        )}
+        {report?.closed && (
+          <>
+            <dt>Ended by</dt>
+            <dd>
+              <Text>{[report.closed.reason, report.closed.message, report.closed.by].filter(Boolean).join(", ")}</Text>
+            </dd>
+          </>
+        )}
+      </dl>
+    </section>
+  );
+}

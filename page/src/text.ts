@@ -1,0 +1,51 @@
+/** How foreign text, moments and durations are shown. All of it is pure. */
+
+// What reorders, hides or ends text: anybody may write it into a name, a label or a log.
+const HIDDEN =
+  // eslint-disable-next-line no-control-regex
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+// Colours of terminals: in a log they say nothing here.
+// eslint-disable-next-line no-control-regex
+const COLOURS = /\u001b\[[0-9;:]*m/g;
+
+/** The text with each character that could deceive written out, such as ⟨202E⟩. */
+export function visible(text: string): string {
+  return text.replace(HIDDEN, (char) => `⟨${char.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+}
+
+/** A piece of a log: line ends as everywhere, no colours, and nothing that deceives. */
+export function logText(text: string): string {
+  return visible(text.replace(COLOURS, "").replace(/\r\n?/g, "\n"));
+}
+
+/** A length of time in at most two units: 5 s, 3 min 20 s, 2 h 5 min, 3 d 4 h. */
+export function duration(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  const [d, h, m, s] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60, seconds % 60];
+  if (d) return h ? `${d} d ${h} h` : `${d} d`;
+  if (h) return m ? `${h} h ${m} min` : `${h} h`;
+  if (m) return s && m < 10 ? `${m} min ${s} s` : `${m} min`;
+  return `${s} s`;
+}
+
+/** As `duration`, in its greatest unit alone. For what is looked over. */
+export function roughly(ms: number): string {
+  const seconds = Math.max(0, Math.floor(ms / 1000));
+  if (seconds >= 2 * 86400) return `${Math.floor(seconds / 86400)} d`;
+  if (seconds >= 2 * 3600) return `${Math.floor(seconds / 3600)} h`;
+  if (seconds >= 120) return `${Math.floor(seconds / 60)} min`;
+  return seconds >= 60 ? "1 min" : `${seconds} s`;
+}
+
+/** A moment by the reader's own clock, to the second. */
+export function moment(ms: number): string {
+  const at = new Date(ms);
+  const two = (n: number): string => String(n).padStart(2, "0");
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+}
+
+/** What a shell takes as one word, whatever is in it. */
+export function shellWord(text: string): string {
+  return /^[A-Za-z0-9_./:@%+=-]+$/.test(text) ? text : `'${text.replace(/'/g, "'\\''")}'`;
+}

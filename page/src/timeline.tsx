@@ -1,0 +1,46 @@
+/** When each attempt ran. One row for each unit from the beginning on, so that nothing moves when one starts. */
+import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
+import { below } from "./api";
+import { place, rows, scale } from "./attempts";
+import { useAsked, useNow } from "./live";
+import { withQuery } from "./router";
+import { duration, moment, visible } from "./text";
+import type { Move, Report, Unit } from "./types";
+import { Text } from "./ui";
+
+export function Timeline({ name, report }: { name: string; report: Report }): JSX.Element {
+  const units: readonly Unit[] = report.units ?? [];
+  const { found: moves } = useAsked<Move[]>(below("sandboxes", name, "history"), report.version);
+  const runs = units.some((unit) => unit.state === "running" || unit.state === "unknown");
+  const now = useNow(runs ? 1000 : 60_000);
+  const found = useMemo(() => rows(units, moves ?? []), [units, moves]);
+  const at = scale(found, now);
+  return (
+    <section class="timeline" aria-labelledby="timeline">
+      <h2 id="timeline">
+        Attempts <span class="aside">over {duration(at.end - at.begin)}</span>
+      </h2>
+      <ul>
+        {found.map((row) => (
+          <li key={row.unit}>
+            <a href={withQuery({ unit: row.unit })} class="of">
+              <Text>{row.unit}</Text>
+            </a>
+            <span class="track">
+              {row.bars.map((bar) => {
+                const { left, width } = place(bar, at, now);
+                const says = `attempt ${bar.attempt}: ${bar.state}, ${moment(bar.from)}, ${duration((bar.to || now) - bar.from)}`;
+                return (
+                  <span key={bar.attempt} class={`attempt ${bar.state}`} style={{ left: `${left}%`, width: `${width}%` }} title={visible(says)}>
+                    <span class="offstage">{visible(says)}</span>
+                  </span>
+                );
+              })}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}

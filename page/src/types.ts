@@ -1,0 +1,29 @@
+/** The API's own types, as its OpenAPI document has them. */
+import type { components } from "./openapi";
+
+type Schemas = components["schemas"];
+
+export type Sandbox = Schemas["Sandbox"];
+export type Report = Schemas["Report"];
+export type Unit = Schemas["UnitReport"];
+export type Plan = Schemas["Preview"];
+export type Step = Schemas["StepLine"];
+export type Blocker = Schemas["Blocker"];
+export type Move = Schemas["Move"];
+export type Output = Schemas["Output"];
+export type LogPiece = Schemas["LogPiece"];
+export type AttemptLog = Schemas["Attempt"];
+export type Concern = Schemas["Concern"];
+export type Ended = Schemas["Ended"];
+export type Plugin = Schemas["Plugin"];
+export type Cluster = Schemas["Cluster"];
+export type Session = Schemas["PageSession"];
+
+/** What a sandbox's spec has that is shown; the rest passes through untouched. */
+export interface Spec {
+  cluster?: string;
+  description?: string;
+  labels?: Record<string, string>;
+  ttl?: { duration: string; offsetFrom?: string };
+  [key: string]: unknown;
+}

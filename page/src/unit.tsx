@@ -1,0 +1,216 @@
+/** One unit: what it reads and gives, its attempts, its log, its receipt, and what it waits for. */
+import type { JSX } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { below, may, request, words } from "./api";
+import type { Details } from "./graph-model";
+import { useAsked, useNow } from "./live";
+import { Log } from "./log";
+import { withQuery } from "./router";
+import { duration, moment } from "./text";
+import type { AttemptLog, Move, Output, Report, Unit } from "./types";
+import { Fault, State, Text } from "./ui";
+
+interface Props {
+  name: string;
+  report: Report;
+  unit: Unit;
+  about: Details | undefined;
+  living: boolean;
+}
+
+export function UnitPanel({ name, report, unit, about, living }: Props): JSX.Element {
+  const now = useNow();
+  const { found: moves } = useAsked<Move[]>(below("sandboxes", name, "history"), report.version);
+  const { found: logs } = useAsked<AttemptLog[]>(below("sandboxes", name, "attempts"), report.version);
+  const [attempt, setAttempt] = useState(0);
+  useEffect(() => setAttempt(0), [unit.id]);
+  const mine = useMemo(() => (moves ?? []).filter((move) => move.unit === unit.id), [moves, unit.id]);
+  const attempts = (logs ?? []).filter((log) => log.unit === unit.id).map((log) => log.attempt);
+  const newest = attempts.length ? Math.max(...attempts) : 0;
+  const shown = attempt || newest;
+  return (
+    <aside class="unit" aria-label={`Unit ${unit.id}`}>
+      <div class="unit-head">
+        <h2>
+          <Text>{unit.id}</Text>
+        </h2>
+        <a class="close" href={withQuery({ unit: "" })} aria-label="Close this unit">
+          ×
+        </a>
+      </div>
+      <p class="standing">
+        <State state={unit.state} /> <span class="aside">{unit.kind}, {unit.event}</span>
+        <br />
+        <span class="message">
+          {unit.reason && unit.reason !== unit.state ? <b>{unit.reason}: </b> : null}
+          <Text>{unit.message || (unit.since ? `since ${moment(unit.since)}` : "not yet")}</Text>
+        </span>
+        {unit.until && unit.until > now ? <span class="aside"> By itself at {moment(unit.until)}, in {duration(unit.until - now)}.</span> : null}
+      </p>
+      {(unit.waitsOn ?? []).length > 0 && (
+        <p>
+          Waits for{" "}
+          {(unit.waitsOn ?? []).map((id) => (
+            <a key={id} class="chip" href={withQuery({ unit: id })}>
+              <Text>{id}</Text>
+            </a>
+          ))}
+        </p>
+      )}
+      <Reads about={about} unit={unit} />
+      <Gives name={name} report={report} unit={unit} about={about} living={living} />
+      <section>
+        <h3>Log</h3>
+        {attempts.length > 1 && (
+          <label>
+            Attempt{" "}
+            <select value={shown} onChange={(event) => setAttempt(Number(event.currentTarget.value))}>
+              {attempts.map((each) => (
+                <option key={each} value={each}>
+                  {each}
+                </option>
+              ))}
+            </select>
+          </label>
+        )}
+        {newest ? <Log name={name} unit={unit.id} attempt={shown} /> : <p class="aside log">No log yet.</p>}
+      </section>
+      <Receipt moves={mine} unit={unit} />
+      {about && (about.image || about.request || about.clocks || about.tries) ? (
+        <details>
+          <summary>How it is run</summary>
+          <dl>
+            <Pair name="Image" value={about.image} />
+            <Pair name="What" value={about.request} />
+            <Pair name="Clocks" value={about.clocks} />
+            <Pair name="Tries" value={about.tries} />
+          </dl>
+        </details>
+      ) : null}
+    </aside>
+  );
+}
+
+function Pair({ name, value }: { name: string; value: string }): JSX.Element | null {
+  return value ? (
+    <>
+      <dt>{name}</dt>
+      <dd>
+        <Text>{value}</Text>
+      </dd>
+    </>
+  ) : null;
+}
+
+function Reads({ about, unit }: { about: Details | undefined; unit: Unit }): JSX.Element | null {
+  const inputs = about?.inputs ?? [];
+  if (!inputs.length && !(unit.reads ?? []).length) return null;
+  return (
+    <section>
+      <h3>Reads</h3>
+      <ul class="values">
+        {inputs.map((input) => (
+          <li key={input.name}>
+            <b>
+              <Text>{input.name}</Text>
+            </b>
+            <code>
+              {input.source ? <Text>{`← ${input.source}`}</Text> : input.sensitive ? "••••••" : <Text>{input.value ?? "(none)"}</Text>}
+            </code>
+          </li>
+        ))}
+        {!inputs.length &&
+          (unit.reads ?? []).map((id) => (
+            <li key={id}>
+              <a href={withQuery({ unit: id })}>
+                <Text>{id}</Text>
+              </a>
+            </li>
+          ))}
+      </ul>
+    </section>
+  );
+}
+
+function Gives({ name, report, unit, about, living }: Props): JSX.Element | null {
+  const there = unit.outputs ?? [];
+  const asks = living && there.length > 0 && may("member");
+  const path = asks ? `${below("sandboxes", name, "outputs")}?masked=true` : null;
+  const { found, fault } = useAsked<Output[]>(path, report.version);
+  const names = [...new Set([...(about?.outputs ?? []).map((each) => each.name), ...there])];
+  if (!names.length) return null;
+  return (
+    <section>
+      <h3>Gives</h3>
+      <Fault>{fault}</Fault>
+      <ul class="values">
+        {names.map((output) => {
+          const value = found?.find((each) => `${each.resource ? `${each.resource}/` : ""}${each.step}` === unit.id && each.output === output);
+          return (
+            <li key={output}>
+              <b>
+                <Text>{output}</Text>
+              </b>
+              {value ? <Value name={name} unit={unit.id} output={value} /> : <code class="aside">{there.includes(output) ? "recorded" : "not yet"}</code>}
+            </li>
+          );
+        })}
+      </ul>
+    </section>
+  );
+}
+
+/** An output. A sensitive one is shown for a click, which the server writes down. */
+function Value({ name, unit, output }: { name: string; unit: string; output: Output }): JSX.Element {
+  const [shown, setShown] = useState<Output | null>(null);
+  const [fault, setFault] = useState("");
+  const reveal = async (): Promise<void> => {
+    try {
+      setShown(await request<Output>("POST", below("sandboxes", name, "reveal"), { unit, output: output.output }));
+    } catch (refused) {
+      setFault(words(refused));
+    }
+  };
+  const told = output.sensitive ? shown : output;
+  if (told)
+    return (
+      <code>
+        <Text>{told.encoding === "utf-8" ? told.value : `base64: ${told.value}`}</Text>{" "}
+        {output.sensitive && (
+          <button type="button" class="quiet" onClick={() => setShown(null)}>
+            Hide
+          </button>
+        )}
+      </code>
+    );
+  return (
+    <code>
+      ••••••{" "}
+      <button type="button" class="quiet" aria-label={`Reveal ${output.output}; this is recorded`} onClick={() => void reveal()}>
+        Reveal
+      </button>
+      <Fault>{fault}</Fault>
+    </code>
+  );
+}
+
+/** What the ledger has of it, the newest last. */
+function Receipt({ moves, unit }: { moves: Move[]; unit: Unit }): JSX.Element | null {
+  if (!moves.length) return null;
+  return (
+    <details>
+      <summary>
+        Receipt and history of {moves.length === 1 ? "one move" : `${moves.length} moves`}
+        {unit.startedAt && unit.endedAt ? `, ran ${duration(unit.endedAt - unit.startedAt)}` : ""}
+      </summary>
+      <ol class="moves">
+        {moves.map((move, index) => (
+          <li key={index}>
+            <time>{moment(move.at)}</time> <b>{move.move}</b> attempt {move.attempt}{" "}
+            <Text>{[move.reason, move.message].filter(Boolean).join(": ")}</Text>
+          </li>
+        ))}
+      </ol>
+    </details>
+  );
+}
