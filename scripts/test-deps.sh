@@ -17,6 +17,7 @@ want openssl openssl
 want podman podman
 want setpriv util-linux
 want curl curl
+want chromium chromium
 want zsh zsh
 want containerd containerd
 want runc runc

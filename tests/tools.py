@@ -56,6 +56,13 @@ def sdk() -> None:
     sdk_environment.python()
 
 
+def page() -> None:
+    """The page, and what its tests in the browser need."""
+    script = ROOT / "scripts" / "page.sh"
+    subprocess.run([script], check=True)
+    subprocess.run([script, "tools"], check=True)
+
+
 TOOLS: dict[str, Callable[[], object]] = {
     each.__name__: each
     for each in (
@@ -64,6 +71,7 @@ TOOLS: dict[str, Callable[[], object]] = {
         runner,
         image,
         sdk,
+        page,
         outside.versitygw,
         outside.awscli,
         outside.terraform,

@@ -77,7 +77,7 @@ async def app(blank, tmp_path, host):
 
 async def test_every_address_of_the_table_is_served(app):
     served = {route.path for route in app.routes}
-    assert served - {"/{path:path}"} == {routes.API + path for path in routes.ROUTES}
+    assert served - {"/{path:path}", "/", "/page", "/page/{path:path}"} == {routes.API + path for path in routes.ROUTES}
 
 
 class Fixed:
@@ -86,6 +86,9 @@ class Fixed:
     async def caller(self, key):
         name, _, org = key.partition("@")
         return auth.Caller(org, auth.Role[name.upper()], "k", key) if org else None
+
+    async def holder(self, key_id):
+        return None
 
 
 async def test_a_role_may_what_those_below_it_may_and_no_more(blank, tmp_path, host):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.routing import Route
 
 from dayfly.control import group_records, records, shelves
@@ -34,8 +35,7 @@ from dayfly.control.routes import API
 from dayfly.control.sandboxes import Sandboxes
 from dayfly.control.tls import Renewal
 from dayfly.control.workloads import Workloads
-from dayfly.page.files import AT as PAGE
-from dayfly.page.files import Door, Page
+from dayfly.page import files
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -89,7 +89,7 @@ def create_app(
     stored = StoredKeys(store)
     known = First(keys, stored) if keys else stored
     sessions = PageSessions(store, known, tls=tls)
-    page = Page()
+    page = files.Page()
     routes = [
         *sessions.routes(),
         *clusters.routes(),
@@ -107,9 +107,9 @@ def create_app(
             for route in Reports(store, links, family, closing).routes()
         ),
         *agents.routes(),
-        Route("/", Door(_Nowhere())),
-        Route(PAGE, page),
-        Route(PAGE + "/{path:path}", page),
+        Route("/", _Door()),
+        Route(files.AT, page),
+        Route(files.AT + "/{path:path}", page),
         Route("/{path:path}", _Nowhere()),
     ]
 
@@ -248,6 +248,13 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
         yield
+
+
+class _Door:
+    """`/`: browsers are led to the page."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (files.lead if files.shows_pages(Request(scope)) else _Nowhere())(scope, receive, send)
 
 
 class _Nowhere:

@@ -18,6 +18,7 @@ from dayfly.control import auth
 from dayfly.control.errors import ApiError, explain
 from dayfly.control.routes import API, ROUTES
 from dayfly.control.store import StoreError
+from dayfly.page import files
 from dayfly.spec.errors import quote
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ LOOK_AGAIN_S = 2.0
 log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
-# What a browser loads before anybody is signed in: files that are everybody's.
-_PAGE = ("/", "/page")
 _READS = ("GET", "HEAD", "OPTIONS")
 _NOT_BY_PAGE = ("/keys", "/tokens", "/page/links")
 _YES_NO = {"": False, "false": False, "0": False, "true": True, "1": True}
@@ -166,7 +165,7 @@ class AuthMiddleware:
         if "\0" in path or b"%00" in request.scope["query_string"] or b"\0" in request.scope["query_string"]:
             # PostgreSQL has no such character, and would say that the store cannot be used.
             raise ApiError(400, "no address has a NUL in it")
-        if path in self._open or path in _PAGE or path.startswith(f"{_PAGE[1]}/"):
+        if path in self._open or _is_page(path, request):
             return None
         caller = await self._caller(request)
         if caller is None:
@@ -201,6 +200,11 @@ class Secure:
             await send(message)
 
         await self._app(scope, receive, with_word)
+
+
+def _is_page(path: str, request: Request) -> bool:
+    """Whether a browser loads it before anybody is signed in: files that are everybody's, and the way to them."""
+    return path == files.AT or path.startswith(f"{files.AT}/") or (path == "/" and files.shows_pages(request))
 
 
 def _no_key() -> ApiError:

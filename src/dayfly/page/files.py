@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import Receive, Scope, Send
 
 AT = "/page"
 STATIC = Path(__file__).parent / "static"
@@ -80,14 +80,11 @@ def _type(path: Path) -> str:
     return _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
 
 
-class Door:
-    """`/`: leads browsers to the page, and everybody else to `otherwise`."""
+async def lead(scope: Scope, receive: Receive, send: Send) -> None:
+    """`/`: leads to the page."""
+    await RedirectResponse(f"{AT}/", 307, HEADERS)(scope, receive, send)
 
-    def __init__(self, otherwise: ASGIApp) -> None:
-        self._otherwise = otherwise
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] in ("GET", "HEAD") and "text/html" in Request(scope).headers.get("accept", ""):
-            await RedirectResponse(f"{AT}/", 307, HEADERS)(scope, receive, send)
-        else:
-            await self._otherwise(scope, receive, send)
+def shows_pages(request: Request) -> bool:
+    """Whether a browser asks, for somebody to look at the answer."""
+    return request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")

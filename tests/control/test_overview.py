@@ -1,0 +1,141 @@
+"""What needs somebody, what has ended, a sandbox's plan, and an output that is shown for the record."""
+
+from __future__ import annotations
+
+import msgspec
+
+from control import wishes
+from dayfly.control import attention
+from dayfly.control.attention import Box, Quiet
+from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.run import Phase, Request
+from dayfly.spec.wire import Value
+
+NOW = 1_000_000_000
+
+
+def report(**changes):
+    usual = Report(uid="u", phase=Phase.OPEN, ready=True, reason="Ready", message="fine", done=1, total=1, units=())
+    return msgspec.structs.replace(usual, **changes)
+
+
+def unit(id_, event, state, **more):
+    resource, _, name = id_.rpartition("/")
+    return UnitReport(id=id_, resource=resource, name=name, event=event, kind="exec", state=state, **more)
+
+
+def box(name, told, begins_at=0, expires_at=0):
+    return Box(name, told, begins_at, expires_at)
+
+
+def test_what_goes_well_needs_nobody():
+    well = report(units=(unit("db/make", "preStart", "succeeded"),))
+    pending = report(ready=False, reason="ResourcesPending", message="db/make: running")
+    assert attention.concerns([box("a", well), box("b", pending), box("c", well, NOW, NOW + 10**9)], (), (), NOW) == []
+
+
+def test_each_kind_is_said_the_worst_first_with_what_to_do():
+    stop = Request(at=NOW - 50, reason="Deleted", message="deleted", by="a key")
+    drop = unit("db/drop", "postStop", "retrying", reason="WaitingToRetry", message="exit 1", attempt=6, started_at=5)
+    doubt = unit("db/make", "preStart", "unknown", reason="NoNews", message="nobody knows", since=7, until=NOW + 99)
+    found = attention.concerns(
+        [
+            box("late", report(), NOW - 3_600_000, NOW + 1000),
+            box("unsure", report(ready=False, reason="Unknown", message="db/make may have run", units=(doubt,))),
+            box("half", report(unserved=("Routing: nothing routes here",))),
+            box("bad", report(ready=False, reason="ResourceFailed", message="exit 1", about="db/make", born_at=9)),
+            box(
+                "stuck",
+                report(
+                    phase=Phase.CLOSED,
+                    ready=False,
+                    reason="CleanupStuck",
+                    message="db/drop: exit 1",
+                    about="db/drop",
+                    closed=stop,
+                    units=(drop,),
+                ),
+            ),
+        ],
+        [
+            (
+                "gone",
+                report(
+                    phase=Phase.ABANDONED,
+                    abandon=Request(at=3, reason="Abandoned", message="cluster is gone", by="ann"),
+                    units=(
+                        unit("db/make", "preStart", "succeeded", started_at=1),
+                        unit("db/drop", "postStop", "failed", started_at=2),
+                        unit("q/make", "preStart", "succeeded", started_at=1),
+                        unit("q/drop", "postStop", "succeeded", started_at=2),
+                        unit("z/make", "preStart", "skipped"),
+                    ),
+                ),
+            )
+        ],
+        [Quiet("far", NOW - 100_000, "")],
+        NOW,
+    )
+    assert [each.kind for each in found] == list(attention.ORDER)
+    said = {each.kind: each for each in found}
+    assert (said["stuck"].sandbox, said["stuck"].since, said["stuck"].units) == ("stuck", NOW - 50, ("db/drop",))
+    assert "dayfly" in said["stuck"].next
+    assert (said["unknown"].until, said["unknown"].units) == (NOW + 99, ("db/make",))
+    assert said["expiring"].until == NOW + 1000
+    assert said["abandoned"].message == "cluster is gone (ann)"
+    assert said["abandoned"].units == ("db/make",), "whose delete step has not succeeded, and no other"
+    assert said["silent"].subject == "cluster far"
+    assert said["ignored"].reason == "Unserved"
+
+
+def test_the_server_gathers_it(db, host):
+    db.put("sandboxes/sb1", wishes.sandbox())
+    (uid,) = host.offers
+    host.say(uid, ready=False, reason="ResourceFailed", message="mydb/provision: exit 1")
+    (found,) = db.get("attention")
+    assert (found["kind"], found["sandbox"], found["reason"]) == ("failed", "sb1", "ResourceFailed")
+
+
+def test_the_plan_names_what_goes_from_unit_to_unit_and_no_secret(db):
+    db.put("sandboxes/sb1", wishes.sandbox())
+    plan = db.get("sandboxes/sb1/plan")
+    steps = {step["id"]: step for event in plan["events"] for wave in event["waves"] for step in wave}
+    assert [each["source"] for each in steps["mydb/drop"]["inputs"]] == ["mydb/provision.host"]
+    assert [each["name"] for each in steps["mydb/provision"]["outputs"]] == ["host"]
+    assert db.call("GET", "sandboxes/nobody/plan").status == 404
+
+
+def test_sensitive_outputs_are_masked_until_somebody_asks_which_is_recorded(db, host):
+    db.put("sandboxes/sb1", wishes.sandbox())
+    (uid,) = host.offers
+    host.outputs[uid] = (
+        Value(unit="mydb/provision", output="host", value=b"h1"),
+        Value(unit="mydb/provision", output="password", value=b"canary", sensitive=True),
+    )
+    masked = db.get("sandboxes/sb1/outputs?masked=true")
+    assert [(each["output"], each["value"], each["sensitive"]) for each in masked] == [
+        ("host", "h1", False),
+        ("password", "", True),
+    ]
+    assert "canary" in db.call("GET", "sandboxes/sb1/outputs").body.decode(), "as other clients know it"
+    ask = {"unit": "mydb/provision", "output": "password"}
+    assert db.call("POST", "sandboxes/sb1/reveal", ask).json["value"] == "canary"
+    last = db.get("audit")["entries"][-1]
+    assert (last["action"], last["object"]) == ("reveal", "sandboxes/sb1/outputs/mydb/provision.password")
+    before = db.get("audit")["head"]["number"]
+    assert db.call("POST", "sandboxes/sb1/reveal", {**ask, "output": "nothing"}).status == 404
+    assert db.call("POST", "sandboxes/sb1/reveal", {"unit": 5}).status == 400
+    assert db.get("audit")["head"]["number"] == before, "nothing was shown"
+
+
+def test_what_has_ended_is_listed_the_last_first(client, host):
+    for name in ("one", "two"):
+        client.put(f"sandboxes/{name}", wishes.empty())
+        uid = next(uid for uid, offer in host.offers.items() if offer.name == name)
+        client.call("DELETE", f"sandboxes/{name}")
+        host.finish(uid)
+        assert client.call("GET", f"sandboxes/{name}").status == 404
+    found = client.get("ended-sandboxes")
+    assert [each["name"] for each in found] == ["two", "one"]
+    assert [each["name"] for each in client.get("ended-sandboxes?limit=1")] == ["two"]
+    assert client.call("GET", "ended-sandboxes?before=1").json == []
