@@ -18,7 +18,7 @@ interface Props {
 export function Actions({ name, report, sandbox }: Props): JSX.Element {
   const [asked, setAsked] = useState<Asked>("");
   const done = (): void => setAsked("");
-  const open = report.phase === "open";
+  const open = report.phase === "open" && !report.closed;
   const over = report.phase === "cleaned" || report.phase === "abandoned";
   const retrying = (report.units ?? []).filter((unit) => unit.state === "retrying").map((unit) => unit.id);
   const member = may("member") && !over;
@@ -41,12 +41,12 @@ export function Actions({ name, report, sandbox }: Props): JSX.Element {
           Extend
         </button>
       )}
-      {member && !report.closed && (
+      {member && open && (
         <button type="button" class="danger" onClick={() => setAsked("delete")}>
           Delete
         </button>
       )}
-      {member && report.closed && !report.abandon && (
+      {member && !open && !report.abandon && (
         <button type="button" class="danger" onClick={() => setAsked("abandon")}>
           Abandon
         </button>

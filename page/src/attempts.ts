@@ -66,3 +66,39 @@ export function place(bar: Bar, at: Scale, now: number): { left: number; width: 
   const width = Math.max(0.5, Math.min(100 - left, (((bar.to || now) - bar.from) / whole) * 100));
   return { left, width };
 }
+
+/** The units of a sandbox that has ended, whose report has none any more: as its history tells them.
+ *
+ * Who watched it end knows more of them (`before`): their events, kinds and what they read.
+ */
+export function fromHistory(moves: readonly Move[], before: readonly Unit[]): Unit[] {
+  const found = new Map<string, Unit>(before.map((unit) => [unit.id, { ...unit, state: unit.state === "waiting" ? "skipped" : unit.state }]));
+  let closed = false;
+  for (const move of moves) {
+    if (!move.unit) {
+      closed ||= move.move === "Close" || move.move === "GiveUp";
+      continue;
+    }
+    const fork = move.unit.startsWith("fork:");
+    const slash = move.unit.lastIndexOf("/");
+    const known = found.get(move.unit) ?? {
+      id: move.unit,
+      resource: fork || slash < 0 ? "" : move.unit.slice(0, slash),
+      name: move.unit.slice(slash + 1),
+      event: fork ? "start" : closed ? "postStop" : "preStart",
+      kind: fork ? "fork" : "step",
+      state: "running",
+    };
+    const unit: Unit = { ...known, attempt: move.attempt, reason: "", message: "", since: move.at, until: 0, waitsOn: [] };
+    if (move.move === "Claim") Object.assign(unit, { state: fork ? "stopped" : "unknown", startedAt: move.at, endedAt: 0 });
+    if (move.move === "Void") unit.state = "skipped";
+    if (move.move === "Record") {
+      const well = move.reason.toLowerCase() === "succeeded";
+      Object.assign(unit, { state: fork ? "stopped" : well ? "succeeded" : "failed", endedAt: move.at });
+      if (!well) Object.assign(unit, { reason: move.reason, message: move.message });
+    }
+    found.set(move.unit, unit);
+  }
+  for (const unit of found.values()) if (unit.kind === "fork") unit.state = "stopped";
+  return [...found.values()];
+}

@@ -53,6 +53,16 @@ export function details(plan: Plan | null): Map<string, Details> {
   return found;
 }
 
+/** The units of a plan that no host has taken over yet. */
+export function planned(plan: Plan): Unit[] {
+  const unit = (id: string, event: string, kind: string): Unit => {
+    const slash = kind === "fork" ? -1 : id.lastIndexOf("/");
+    return { id, resource: slash < 0 ? "" : id.slice(0, slash), name: id.slice(slash + 1), event, kind, state: "waiting" };
+  };
+  const steps = plan.events.flatMap((event) => event.waves.flatMap((wave) => wave.map((step) => unit(step.id, event.event, "step"))));
+  return [...steps, ...plan.forks.map((fork) => unit(fork.id, "start", "fork"))];
+}
+
 /** `db/provision.path` as the unit and its output; null where it is no unit's. */
 export function producer(source: string, known: ReadonlySet<string>): [string, string] | null {
   for (let dot = source.indexOf("."); dot > 0; dot = source.indexOf(".", dot + 1)) {

@@ -35,9 +35,9 @@ export function GraphView({ units, plan, chosen }: Props): JSX.Element {
       <div class="canvas" style={{ width: `${laid.w}px`, height: `${laid.h}px` }}>
         {laid.lanes.map((lane) => (
           <div key={lane.event} class="lane" style={box(lane)}>
-            <h3>
+            <p>
               {lane.title} <code>{lane.event === "start" ? "" : lane.event}</code>
-            </h3>
+            </p>
           </div>
         ))}
         {laid.blocks.map((block) => (
@@ -76,15 +76,14 @@ export function GraphView({ units, plan, chosen }: Props): JSX.Element {
 function Node({ unit, graph, laid, chosen }: { unit: Unit; graph: Graph; laid: Laid; chosen: boolean }): JSX.Element {
   const at = laid.nodes.get(unit.id) ?? { x: 0, y: 0 };
   const reads = graph.edges.filter((edge) => edge.to === unit.id).map((edge) => edge.from);
-  const tries = (unit.attempt ?? 0) > 1 ? `, attempt ${unit.attempt}` : "";
-  const name = `${unit.id}, ${unit.kind}, ${unit.event}: ${unit.state}${tries}${reads.length ? `; reads ${reads.join(", ")}` : ""}`;
+  const tries = (unit.attempt ?? 0) > 1 ? ` ×${unit.attempt}` : "";
+  const more = `, ${unit.resource ? `of ${unit.resource}, ` : ""}${unit.event}${reads.length ? `, reads ${reads.join(", ")}` : ""}`;
   return (
     <li style={{ left: `${at.x}px`, top: `${at.y}px`, width: `${NODE_W}px`, height: `${NODE_H}px` }}>
       <a
         class={`node ${unit.state}`}
         href={withQuery({ unit: chosen ? "" : unit.id })}
         aria-current={chosen ? "true" : undefined}
-        aria-label={visible(name)}
       >
         <span class="name">
           <Text>{unit.resource ? unit.name : unit.id}</Text>
@@ -93,9 +92,10 @@ function Node({ unit, graph, laid, chosen }: { unit: Unit; graph: Graph; laid: L
           <State state={unit.state}>{unit.state}</State>
           <span class="kind">
             {unit.kind}
-            {tries ? ` ×${unit.attempt}` : ""}
+            {tries}
           </span>
         </span>
+        <span class="offstage">{visible(more)}</span>
       </a>
     </li>
   );

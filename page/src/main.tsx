@@ -130,7 +130,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
 
 function View({ view, place, live }: { view: string; place: Place; live: Live }): JSX.Element {
   const name = place.parts[1] ?? "";
-  if (view === "sandboxes" && name) return <SandboxView key={name} name={name} place={place} />;
+  if (view === "sandboxes" && name) return <SandboxView key={name} name={name} place={place} live={live} />;
   if (view === "sandboxes") return <List live={live} place={place} />;
   if (view === "attention") return <Attention live={live} />;
   if (view === "plugins") return <Plugins place={place} />;

@@ -1,33 +1,35 @@
 /** One sandbox: how it stands and why, its graph, its attempts, and a unit's panel beside it. */
 import type { JSX } from "preact";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { Actions } from "./actions";
 import { below } from "./api";
+import { fromHistory } from "./attempts";
 import { spec, type Tone } from "./filter";
 import { GraphView } from "./graph";
-import { details } from "./graph-model";
-import { useAsked, useNow, useReport } from "./live";
+import { details, planned } from "./graph-model";
+import { useAsked, useNow, useReport, type Live } from "./live";
 import { go, withQuery, type Place } from "./router";
 import { Timeline } from "./timeline";
 import { duration, moment, roughly } from "./text";
-import type { Blocker, Plan, Report, Sandbox, Unit } from "./types";
+import type { Blocker, Move, Plan, Report, Sandbox, Unit } from "./types";
 import { Fault, Heading, Labels, State, Text, TONE_WORDS } from "./ui";
 import { UnitPanel } from "./unit";
 
 const OVER = ["cleaned", "abandoned"];
 
-export function SandboxView({ name, place }: { name: string; place: Place }): JSX.Element {
+export function SandboxView({ name, place, live }: { name: string; place: Place; live: Live }): JSX.Element {
   const { report, fault, missing } = useReport(name);
   const over = !report || OVER.includes(report.phase ?? "");
   const living = !over && !missing;
-  const { found: sandbox } = useAsked<Sandbox>(living ? below("sandboxes", name) : null, `${report?.version} ${report?.reason}`);
+  const sandbox = (living && live.all.get(name)) || null;
   // Forks may come and go; nothing else of a plan changes.
   const ids = (report?.units ?? []).map((unit) => unit.id).join(" ");
-  const { found: plan } = useAsked<Plan>(living ? below("sandboxes", name, "plan") : null, ids);
+  const { found: newest } = useAsked<Plan>(living ? below("sandboxes", name, "plan") : null, ids);
+  const plan = useLast(newest, newest !== null);
   const chosen = place.query.get("unit") ?? "";
   const of = useMemo(() => details(plan), [plan]);
-  const units: readonly Unit[] = report?.units ?? [];
-  const unit = units.find((each) => each.id === chosen);
+  const units = useUnits(name, report, over, plan);
+  const unit = units?.find((each) => each.id === chosen);
   useEffect(() => {
     const key = (event: KeyboardEvent): void => {
       if (event.key === "Escape" && chosen && !document.querySelector("dialog[open]")) go(withQuery({ unit: "" }), "replace");
@@ -36,8 +38,8 @@ export function SandboxView({ name, place }: { name: string; place: Place }): JS
     return () => window.removeEventListener("keydown", key);
   }, [chosen]);
   if (missing && !report) return <Missing name={name} />;
-  // Without its plan a graph has no names on its edges: it is drawn once, with them.
-  const drawn = report && units.length && (plan || !living);
+  // Without its plan a graph has no names on its edges: all is drawn at once, with them, and nothing moves later.
+  const drawn = report && units && (plan || !living);
   return (
     <>
       <div class="head">
@@ -48,17 +50,42 @@ export function SandboxView({ name, place }: { name: string; place: Place }): JS
       </div>
       <Standing report={report} sandbox={sandbox} />
       <Fault>{report ? fault : ""}</Fault>
-      <div class={unit ? "with-unit" : ""}>
-        <div class="main-column">
-          {drawn ? <GraphView units={units} plan={plan} chosen={chosen} /> : <div class="graph empty" />}
-          {report && <Why name={name} report={report} />}
-          {drawn && <Timeline name={name} report={report} />}
-          {sandbox && <Facts sandbox={sandbox} report={report} />}
+      {drawn && (
+        <div class={unit ? "with-unit" : ""}>
+          <div class="main-column">
+            {units.length > 0 && <GraphView units={units} plan={plan} chosen={chosen} />}
+            <Why name={name} report={report} />
+            {units.length > 0 && <Timeline name={name} report={report} units={units} />}
+            {sandbox && <Facts sandbox={sandbox} report={report} />}
+          </div>
+          {unit && <UnitPanel name={name} report={report} unit={unit} about={of.get(unit.id)} living={living} />}
         </div>
-        {unit && report && <UnitPanel name={name} report={report} unit={unit} about={of.get(unit.id)} living={living} />}
-      </div>
+      )}
     </>
   );
+}
+
+/** The last value that was good: what has been seen of a sandbox is still shown when it has ended. */
+function useLast<T>(value: T, good: boolean): T {
+  const last = useRef(value);
+  if (good) last.current = value;
+  return last.current;
+}
+
+const NONE: readonly Unit[] = [];
+
+/** Its units, from its report; before its host has taken it over from its plan, and once it has ended from its history.
+ * Null as long as nobody knows.
+ */
+function useUnits(name: string, report: Report | null, over: boolean, plan: Plan | null): readonly Unit[] | null {
+  const told = report?.units ?? NONE;
+  const before = useLast<readonly Unit[]>(told, told.length > 0);
+  const { found: moves, fault } = useAsked<Move[]>(over && report ? below("sandboxes", name, "history") : null, report?.version);
+  return useMemo(() => {
+    if (over && moves) return fromHistory(moves, before);
+    if (before.length || fault) return before;
+    return over || !plan ? null : planned(plan);
+  }, [over, moves, before, plan, fault]);
 }
 
 function Missing({ name }: { name: string }): JSX.Element {

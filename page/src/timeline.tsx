@@ -9,8 +9,7 @@ import { duration, moment, visible } from "./text";
 import type { Move, Report, Unit } from "./types";
 import { Text } from "./ui";
 
-export function Timeline({ name, report }: { name: string; report: Report }): JSX.Element {
-  const units: readonly Unit[] = report.units ?? [];
+export function Timeline({ name, report, units }: { name: string; report: Report; units: readonly Unit[] }): JSX.Element {
   const { found: moves } = useAsked<Move[]>(below("sandboxes", name, "history"), report.version);
   const runs = units.some((unit) => unit.state === "running" || unit.state === "unknown");
   const now = useNow(runs ? 1000 : 60_000);
@@ -32,7 +31,7 @@ export function Timeline({ name, report }: { name: string; report: Report }): JS
                 const { left, width } = place(bar, at, now);
                 const says = `attempt ${bar.attempt}: ${bar.state}, ${moment(bar.from)}, ${duration((bar.to || now) - bar.from)}`;
                 return (
-                  <span key={bar.attempt} class={`attempt ${bar.state}`} style={{ left: `${left}%`, width: `${width}%` }} title={visible(says)}>
+                  <span key={bar.attempt} class={`attempt ${bar.state}`} style={{ transform: `translateX(${left}%) scaleX(${width / 100})` }} title={visible(says)}>
                     <span class="offstage">{visible(says)}</span>
                   </span>
                 );

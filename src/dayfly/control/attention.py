@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from dayfly.plan import catalogue, words
+from dayfly.plan.actions import Claim, Close, GiveUp, Record, Void
 from dayfly.plan.catalogue import CATALOGUE, Tone
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import why
 from dayfly.spec import ttl
-from dayfly.spec.lifecycle import CREATING, Event
+from dayfly.spec.lifecycle import CREATING, Event, workload_of
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
     from dayfly.plan.why import Blocker
     from dayfly.spec.report import Report
+    from dayfly.spec.wire import HistoryEntry
 
+_CLOSING = frozenset({Close.__name__, GiveUp.__name__})
 ORDER = ("stuck", "failed", "silent", "unknown", "ignored", "expiring", "abandoned")
 """The kinds of what needs somebody, the worst first."""
 
@@ -142,10 +145,14 @@ def _of(box: Box, now: int) -> Iterator[Concern]:
         )
 
 
-def given_up(name: str, report: Report) -> Concern:
-    """A sandbox whose cleanup was given up, and which of its units may have left something."""
+def given_up(name: str, report: Report, history: Iterable[HistoryEntry] = ()) -> Concern:
+    """A sandbox whose cleanup was given up, and which of its units may have left something.
+
+    The report of one that has ended has no units any more; then its `history` has them.
+    """
     asked = report.abandon
     assert asked is not None, "asked for by the caller"
+    left = left_over(report) or left_by(history)
     return Concern(
         kind="abandoned",
         subject=f"sandbox {name}",
@@ -153,8 +160,8 @@ def given_up(name: str, report: Report) -> Concern:
         message=f"{asked.message} ({asked.by})" if asked.by else asked.message,
         sandbox=name,
         since=asked.at,
-        next="see whether anything of these is left, and remove it by hand" if left_over(report) else "",
-        units=left_over(report),
+        next="see whether anything of these is left, and remove it by hand" if left else "",
+        units=left,
     )
 
 
@@ -171,6 +178,22 @@ def left_over(report: Report) -> tuple[str, ...]:
         for unit in report.units
         if unit.event in CREATING and unit.started_at and (unit.resource in owed or unit.resource not in undone)
     )
+
+
+def left_by(history: Iterable[HistoryEntry]) -> tuple[str, ...]:
+    """The create steps that were allowed to run, of resources of which no delete step has succeeded."""
+    closed, made, gone = False, dict[str, str](), set[str]()
+    for entry in history:
+        resource = entry.unit.rpartition("/")[0]
+        if not entry.unit:
+            closed = closed or entry.move in _CLOSING
+        elif entry.move == Claim.__name__ and not closed:
+            made[entry.unit] = resource
+        elif entry.move == Void.__name__ and not closed:
+            made.pop(entry.unit, None)
+        elif entry.move == Record.__name__ and closed and entry.reason == "succeeded":
+            gone.add(resource)
+    return tuple(unit for unit, resource in made.items() if resource not in gone and not workload_of(unit))
 
 
 def _root(blocker: Blocker | None) -> Blocker | None:

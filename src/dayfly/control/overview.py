@@ -81,7 +81,8 @@ class Overview:
             for row in rows:
                 if (standing := standings.get(row.uid)) is not None and standing.report is not None:
                     report = standing.report
-                    self._over[row.uid] = attention.given_up(row.name, report) if report.abandon else None
+                    history = await link.history(row.uid) if report.abandon else ()
+                    self._over[row.uid] = attention.given_up(row.name, report, history) if report.abandon else None
         known = [self._over.get(row.uid) for row in over]
         if len(self._over) > 10 * LOOKED_AT:
             self._over.clear()

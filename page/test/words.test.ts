@@ -1,0 +1,102 @@
+import { describe, expect, test } from "vitest";
+import { fromHistory, place, rows, scale } from "../src/attempts";
+import { parse, sorted, takes, toneOf } from "../src/filter";
+import { duration, logText, roughly, shellWord, visible } from "../src/text";
+import type { Move, Sandbox, Unit } from "../src/types";
+
+function sandbox(name: string, more: { labels?: Record<string, string>; tone?: string; ready?: boolean; cluster?: string } = {}): Sandbox {
+  return {
+    name,
+    routingKey: "k",
+    createdAt: "2026-01-01T00:00:00Z",
+    updatedAt: "2026-01-01T00:00:00Z",
+    spec: { cluster: more.cluster ?? "local", labels: more.labels ?? {} } as unknown as Sandbox["spec"],
+    endpoints: [],
+    status: { ready: more.ready ?? false, reason: "Ready", message: "" },
+    progress: { phase: "open", done: 1, total: 2, tone: more.tone ?? "progress" },
+  };
+}
+
+function move(seq: number, unit: string, attempt: number, name: string, reason = ""): Move {
+  return { seq, at: seq * 1000, unit, attempt, move: name, reason, message: "" };
+}
+
+describe("text of others", () => {
+  test("is shown with everything that deceives written out", () => {
+    expect(visible("a\u202eb\u200bc\u0007\u2028\ufeff")).toBe("a⟨202E⟩b⟨200B⟩c⟨0007⟩⟨2028⟩⟨FEFF⟩");
+    expect(visible("öäü 漢字 🙂\n\t<b>")).toBe("öäü 漢字 🙂\n\t<b>");
+  });
+  test("loses a terminal's colours in logs, and nothing else of them", () => {
+    expect(logText("\u001b[1;31mred\u001b[0m\r\nnext\u001b]0;t\u0007")).toBe("red\nnext⟨001B⟩]0;t⟨0007⟩");
+  });
+  test("is one word for a shell", () => {
+    expect(shellWord("db/make")).toBe("db/make");
+    expect(shellWord("a'; rm -rf /")).toBe("'a'\\''; rm -rf /'");
+  });
+});
+
+test("durations have two units at most", () => {
+  expect([98, 1234, 45_000, 200_000, 7_500_000, 273_600_000].map(duration)).toEqual(["98 ms", "1.2 s", "45 s", "3 min 20 s", "2 h 5 min", "3 d 4 h"]);
+  expect([5_000, 100_000, 5_000_000, 90_000_000, 900_000_000].map(roughly)).toEqual(["5 s", "1 min", "83 min", "25 h", "10 d"]);
+});
+
+describe("a filter", () => {
+  const all = [
+    sandbox("b", { labels: { team: "x" }, ready: true }),
+    sandbox("a", { tone: "failed", cluster: "far" }),
+    sandbox("c", { labels: { team: "y" } }),
+  ];
+  const found = (query: string): string[] => all.filter((each) => takes(parse(query), each)).map((each) => each.name);
+  test("finds words, labels, states and hosts, all of them", () => {
+    expect(found("")).toEqual(["b", "a", "c"]);
+    expect(found("team=x")).toEqual(["b"]);
+    expect(found("team=")).toEqual(["b", "c"]);
+    expect(found("is:failed")).toEqual(["a"]);
+    expect(found("is:ready is:working")).toEqual(["b", "c"]);
+    expect(found("on:far")).toEqual(["a"]);
+    expect(found("team=x is:failed")).toEqual([]);
+    expect(found("TEAM=")).toEqual([]);
+  });
+  test("is sorted as asked, of equals by name", () => {
+    expect(sorted(all, "name").map((each) => each.name)).toEqual(["a", "b", "c"]);
+    expect(sorted(all, "state").map(toneOf)).toEqual(["failed", "working", "ready"]);
+  });
+});
+
+describe("a timeline", () => {
+  const units: Unit[] = [{ id: "db/drop", name: "drop", event: "postStop", kind: "exec", state: "running", attempt: 3, startedAt: 9000 }];
+  const moves = [
+    move(1, "db/drop", 1, "Claim"),
+    move(3, "db/drop", 1, "Record", "ExitCode"),
+    move(4, "db/drop", 2, "Claim"),
+    move(5, "db/drop", 2, "Void", "Stalled"),
+    move(8, "db/drop", 3, "Claim"),
+  ];
+  test("has a bar for each attempt, and the newest goes on", () => {
+    const [row] = rows(units, moves);
+    expect(row?.bars.map((bar) => [bar.attempt, bar.from, bar.to, bar.state])).toEqual([
+      [1, 1000, 3000, "failed"],
+      [2, 4000, 5000, "skipped"],
+      [3, 9000, 0, "running"],
+    ]);
+    const at = scale(row ? [row] : [], 11_000);
+    expect(at).toEqual({ begin: 1000, end: 11_000 });
+    expect(row?.bars[2] && place(row.bars[2], at, 11_000)).toEqual({ left: 80, width: 20 });
+  });
+  test("of one that has ended comes from its history, with what was seen before", () => {
+    const before: Unit[] = [
+      { id: "db/make", name: "make", resource: "db", event: "preStart", kind: "webhook", state: "succeeded" },
+      { id: "db/later", name: "later", resource: "db", event: "postStart", kind: "exec", state: "waiting" },
+    ];
+    const told = fromHistory(
+      [move(1, "db/make", 1, "Claim"), move(2, "db/make", 1, "Record", "succeeded"), move(3, "", 0, "Close"), move(4, "db/drop", 1, "Claim"), move(5, "db/drop", 1, "Record", "succeeded"), move(6, "fork:default/a", 1, "Claim")],
+      before,
+    );
+    expect(told.map((each) => [each.id, each.event, each.kind, each.state])).toEqual([
+      ["db/make", "preStart", "webhook", "succeeded"],
+      ["db/later", "postStart", "exec", "skipped"],
+      ["db/drop", "postStop", "step", "succeeded"],
+      ["fork:default/a", "start", "fork", "stopped"],
+    ]);
+  });
+});

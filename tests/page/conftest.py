@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import contextlib
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from control.client import serving
+from control.fake_host import FakeHost
+from dayfly.control.store import Store
+from page import browser as driven
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+    from control.client import Client
+
+    Enter = Callable[..., contextlib.AbstractContextManager[driven.Visit]]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One for all tests of a worker; `tests/scopes.py` gives them to one."""
+    with driven.chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("store") / "control.db"
+    Store.open(path).close()
+    return path
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    return FakeHost()
+
+
+@pytest.fixture
+def client(tmp_path: Path, blank: Path, host: FakeHost) -> Iterator[Client]:
+    """A server whose host says what the test wants it to say."""
+    with serving(shutil.copy(blank, tmp_path), {"local": host}) as found:
+        yield found
+
+
+@pytest.fixture
+def enter(browser: Browser, client: Client) -> Enter:
+    """A window on that server's page, signed in, as the owner or by another key."""
+
+    def come(key: str = "", **options: Any) -> contextlib.AbstractContextManager[driven.Visit]:
+        return driven.visit(browser, f"http://127.0.0.1:{client.port}", driven.link_of(client, key), **options)
+
+    return come

@@ -1,0 +1,385 @@
+"""The page in a real browser: a sandbox's life without a reload, who may what, by keyboard alone, for every reader."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from control import wishes
+from control.client import Client
+from dayfly.cli import lock
+from dayfly.cli.home import Home
+from dayfly.spec.report import UnitReport
+from dayfly.spec.run import Request
+from dayfly.spec.wire import HistoryEntry, Value
+from page import browser as driven
+
+pytestmark = pytest.mark.builds("page", "runner")
+
+SCHEMES = [("light", driven.DESKTOP), ("dark", driven.DESKTOP), ("light", driven.PHONE), ("dark", driven.PHONE)]
+GATED = """\
+name: gated
+spec:
+  runner: {image: none}
+  create:
+  - name: make
+    outputs: [{name: token, valueFromPath: /tmp/token, sensitive: true}]
+    script: "#!/bin/sh\\necho making; printf s3cret >/tmp/token; while [ ! -e @{folder}/go-make ]; do sleep 0.05; done"
+  - name: fill
+    inputs: [{name: token, valueFromStep: {name: make, output: token}, as: {env: TOKEN}}]
+    outputs: [{name: rows, valueFromPath: /tmp/rows}]
+    script: "#!/bin/sh\\nprintf 3 >/tmp/rows; while [ ! -e @{folder}/go-fill ]; do sleep 0.05; done"
+  delete:
+  - name: drop
+    script: "#!/bin/sh\\nwhile [ ! -e @{folder}/go-drop ]; do sleep 0.05; done; echo gone"
+---
+name: demo
+spec: {cluster: local, labels: {team: a}, ttl: {duration: 1d}, resources: [{name: db, plugin: gated}]}
+"""
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A real server on this machine, and a way to type commands to it."""
+    place = tmp_path / "home"
+
+    def type_(*arguments):
+        return driven.dayfly(*arguments, home=place, folder=tmp_path)
+
+    type_("up", "--detach", "--port", "0")
+    try:
+        yield type_
+    finally:
+        type_("down")
+        assert lock.process(Home(place)) is None
+
+
+def url_of(link: str) -> str:
+    return re.match(r"http://[^/]+", link)[0]
+
+
+def test_a_sandbox_lives_and_dies_before_ones_eyes_without_a_reload(browser, home, tmp_path):
+    (tmp_path / "all.yaml").write_text(GATED.replace("@{folder}", str(tmp_path)))
+    link = home("page", "--no-open")
+    with driven.visit(browser, url_of(link), link) as visit:
+        page = visit.page
+        page.wait_for_selector("text=There are no sandboxes")
+        page.evaluate("window.same = true")
+        applying = threading.Thread(target=home, args=("apply", "-f", "all.yaml"))
+        applying.start()
+        page.click("a:has-text('demo')")
+        page.wait_for_selector(".node.running:has-text('make')")
+        # From here on nobody touches anything: whatever moves, moves by itself.
+        page.evaluate("window.notes.shift = 0; window.notes.moved = []")
+        before = page.evaluate("[...document.querySelectorAll('.canvas li')].map((e) => e.style.cssText)")
+        assert page.locator(".node.waiting").count() == 2
+        (tmp_path / "go-make").touch()
+        page.wait_for_selector(".node.succeeded:has-text('make')")
+        page.wait_for_selector(".node.running:has-text('fill')")
+        (tmp_path / "go-fill").touch()
+        page.wait_for_selector(".standing .state.ready")
+        applying.join()
+        assert page.locator(".node.succeeded").count() == 2
+        assert page.text_content(".canvas svg text") == "token", "the edge between the steps has its output's name"
+        assert "s3cret" not in page.content()
+        page.click("button:has-text('Delete')")
+        page.click("dialog button.danger")
+        page.wait_for_selector(".node.running:has-text('drop')")
+        (tmp_path / "go-drop").touch()
+        page.wait_for_selector(".standing .state:has-text('ended')")
+        assert before == page.evaluate("[...document.querySelectorAll('.canvas li')].map((e) => e.style.cssText)")
+        assert visit.shift() == (0, [])
+        page.click(".node:has-text('drop')")
+        page.wait_for_selector(".log pre:has-text('gone')")
+        page.click("nav a:has-text('Ended')")
+        page.wait_for_selector("th a:has-text('demo')")
+        page.click("nav a:has-text('Sandboxes')")
+        page.wait_for_selector("text=There are no sandboxes")
+        assert page.evaluate("window.same"), "it was never loaded again"
+        assert visit.shift() == (0, [])
+
+
+def test_a_link_works_once_and_only_by_its_own_script(browser, client):
+    """What looks at the address before (a preview, a proxy) does not use it up: the code stands behind the #."""
+    url, link = f"http://127.0.0.1:{client.port}", driven.link_of(client)
+    for _ in range(3):
+        urllib.request.urlopen(f"{url}/page/enter", timeout=20).close()
+    with driven.visit(browser, url, link) as visit:
+        assert visit.page.url == f"{url}/page/sandboxes", "no code is left in the address"
+        (cookie,) = visit.context.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Strict", "/")
+        assert visit.page.evaluate("document.cookie") == ""
+        visit.page.click("text=Sign out")
+        visit.page.wait_for_selector("h1:has-text('Sign in')")
+        assert visit.context.cookies() == []
+    with driven.visit(browser, url) as visit:
+        visit.page.goto(link)
+        visit.page.wait_for_selector("text=this link has been used already")
+    with driven.visit(browser, url) as visit:
+        visit.open("/", "text=dayfly page")
+        assert visit.page.url.startswith(f"{url}/page")
+
+
+def test_another_site_in_the_same_browser_can_do_nothing(browser, client, enter):
+    """A page of another origin sends what a browser lets it: with the cookie, for `localhost` is the same site."""
+    client.put("sandboxes/sb1", wishes.empty())
+    with enter() as visit:
+        evil = visit.context.new_page()
+        evil.goto(f"http://127.0.0.1:{client.port}/api/v2/meta/health")
+        forge = f"""async () => {{
+            const at = "http://127.0.0.1:{client.port}/api/v2/orgs/local/sandboxes/sb1";
+            const plain = await fetch(at, {{method: "DELETE", credentials: "include"}});
+            return plain.status;
+        }}"""
+        assert evil.evaluate(forge) == 403, "not even from our own origin without the header"
+        evil.close()
+        visit.elsewhere.clear()
+    assert client.get("sandboxes/sb1")["name"] == "sb1"
+
+
+def told(host, uid: str, **more) -> None:
+    """A run with a unit in every state, some of it not as it should be."""
+    unit = lambda name, event, state, **of: UnitReport(id=f"mydb/{name}", resource="mydb", name=name, event=event, kind="exec", state=state, **of)  # noqa: E731,E501
+    units = (
+        unit("provision", "preStart", "succeeded", attempt=1, started_at=1_000, ended_at=2_500, outputs=("host", "pw")),
+        unit("drop", "postStop", "retrying", attempt=2, reason="WaitingToRetry", message="exit 1", since=3_000,
+             started_at=2_000, reads=("mydb/provision",)),
+    )  # fmt: skip
+    said = {"ready": False, "reason": "ResourceFailed", "message": "mydb/provision: exit 1", "units": units}
+    host.outputs[uid] = (
+        Value(unit="mydb/provision", output="host", value=b"h1"),
+        Value(unit="mydb/provision", output="pw", value=b"canary", sensitive=True),
+    )
+    host.lines[uid] = tuple(
+        HistoryEntry(seq=n, at=n * 1000, unit="mydb/drop", attempt=n, move="Record", reason="failed", message="exit 1")
+        for n in (1, 2)
+    )
+    host.log_data[uid, "mydb/drop", 2] = (b"could not drop\n", True)
+    host.say(uid, **{**said, **more})
+
+
+@pytest.fixture
+def world(client, host):
+    """Sandboxes that need somebody, and what belongs to them."""
+    client.put("resource-plugins/db", wishes.plugin(description="A database"))
+    client.put("sandboxes/sb1", wishes.sandbox(labels={"team": "a"}, ttl={"duration": "9m"}))
+    client.put("sandboxes/sb2", wishes.sandbox(labels={"team": "b"}))
+    for uid, offer in list(host.offers.items()):
+        if offer.name == "sb1":
+            told(host, uid)
+    return client
+
+
+def uid_of(host, name: str) -> str:
+    return next(uid for uid, offer in host.offers.items() if offer.name == name)
+
+
+VIEWS = [
+    ("/page/sandboxes", "tbody tr th a"),
+    ("/page/sandboxes/sb1?unit=mydb%2Fprovision", ".values li"),
+    ("/page/sandboxes/sb1?unit=mydb%2Fdrop", ".log pre:has-text('could not drop')"),
+    ("/page/attention", ".concerns li"),
+    ("/page/plugins", "tbody tr th a"),
+    ("/page/plugins/db", ".steps li"),
+    ("/page/hosts", "tbody tr th a"),
+    ("/page/ended", "tbody tr th a"),
+    ("/page/sandboxes/nobody", ".nothing"),
+]
+
+
+@pytest.mark.parametrize(("scheme", "size"), SCHEMES)
+def test_every_view_can_be_read_by_everybody(world, host, enter, scheme, size):
+    world.put("sandboxes/old", wishes.empty())
+    uid = uid_of(host, "old")
+    world.call("DELETE", "sandboxes/old")
+    host.finish(uid)
+    assert world.call("GET", "sandboxes/old").status == 404
+    with enter(color_scheme=scheme, viewport=size) as visit:
+        for path, wait in VIEWS:
+            visit.open(path, wait)
+            assert visit.axe() == [], path
+            wide = visit.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 0, f"{path} is wider than the window"
+        visit.open("/page/sandboxes/sb2", ".actions")
+        for button in ("Delete",):
+            visit.page.click(f".actions button:has-text('{button}')")
+            visit.page.wait_for_selector("dialog[open]")
+            assert visit.axe() == [], button
+            visit.page.keyboard.press("Escape")
+        visit.page.keyboard.press("?")
+        visit.page.wait_for_selector("dialog[open]")
+        assert visit.axe() == []
+
+
+def test_sensitive_outputs_come_for_a_click_alone_and_it_is_recorded(world, enter):
+    with enter() as visit:
+        page = visit.page
+        visit.open("/page/sandboxes/sb1?unit=mydb%2Fprovision", ".values li:has-text('h1')")
+        assert "canary" not in page.content()
+        assert not [each for each in world.get("audit")["entries"] if each["action"] == "reveal"]
+        page.click("button:has-text('Reveal')")
+        page.wait_for_selector(".values li:has-text('canary')")
+        entry = world.get("audit")["entries"][-1]
+        assert (entry["action"], entry["program"]) == ("reveal", "page")
+        page.click("button:has-text('Hide')")
+        assert "canary" not in page.content()
+
+
+def test_what_needs_somebody_leads_to_it(world, host, enter):
+    with enter() as visit:
+        visit.open("/page/attention", ".concerns li")
+        text = visit.page.inner_text(".concerns")
+        assert "sandbox sb1" in text
+        assert "What to do: read its log with `dayfly logs sb1" in text
+        visit.page.click(".concerns a >> nth=0")
+        visit.page.wait_for_selector(".why li:has-text('ResourceFailed')")
+
+
+def test_who_may_only_look_sees_no_buttons_and_the_server_refuses(world, enter):
+    key = world.call("POST", "keys", {"name": "looker", "role": "viewer"}).json["key"]
+    with enter(key) as visit:
+        page = visit.page
+        visit.open("/page/sandboxes/sb1?unit=mydb%2Fprovision", ".values li")
+        page.wait_for_selector("text=looker (viewer)")
+        shown = page.locator(".actions button").all_inner_texts()
+        assert [each.strip() for each in shown] == ["Copy as YAML", "Copy as command"]
+        assert page.locator("button:has-text('Reveal')").count() == 0
+        for method, path, body in (
+            ("DELETE", "sandboxes/sb1", None),
+            ("POST", "sandboxes/sb1/abandon", {"reason": "r"}),
+            ("POST", "sandboxes/sb1/reveal", {"unit": "mydb/provision", "output": "pw"}),
+            ("GET", "sandboxes/sb1/outputs", None),
+        ):
+            ask = """([method, path, body]) => fetch("/api/v2/orgs/local/" + path, {method, body: body && JSON.stringify(body),
+                headers: {"Dayfly-Page": "1"}}).then((r) => r.status)"""
+            assert page.evaluate(ask, [method, path, body]) == 403, path
+
+
+def test_filters_stand_in_the_address_and_find_names_labels_and_states(world, enter):
+    with enter() as visit:
+        page = visit.page
+        names = lambda: page.locator("tbody th a").all_inner_texts()  # noqa: E731
+        visit.open("/page/sandboxes", "text=2 sandboxes")
+        page.keyboard.press("/")
+        page.keyboard.type("team=b")
+        page.wait_for_selector("text=1 of 2 sandboxes")
+        assert names() == ["sb2"]
+        assert page.url.endswith("?q=team%3Db")
+        visit.open("/page/sandboxes?q=is%3Afailed", "text=1 of 2 sandboxes")
+        assert names() == ["sb1"]
+        visit.open("/page/sandboxes?q=nothing-like-it", "text=No sandbox fits")
+        world.call("PUT", "sandboxes/nothing-like-it", wishes.empty())
+        page.wait_for_selector("text=1 of 3 sandboxes")
+
+
+def test_by_keyboard_alone_to_a_sandbox_its_units_and_its_end(world, host, enter):
+    uid = uid_of(host, "sb1")
+    with enter() as visit:
+        page = visit.page
+        page.wait_for_selector("tbody tr >> nth=1")
+        focused = lambda: page.evaluate("document.activeElement.innerText || document.activeElement.ariaLabel")  # noqa: E731
+        page.keyboard.press("j")
+        page.wait_for_function("document.activeElement.dataset.row === '0'")
+        page.keyboard.press("j")
+        page.wait_for_function("document.activeElement.dataset.row === '1'")
+        page.keyboard.press("k")
+        page.wait_for_function("document.activeElement.dataset.row === '0'")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("h1:has-text('sb1')")
+        page.wait_for_selector(".node")
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.matches('.node')"):
+                break
+        assert "provision" in focused()
+        page.keyboard.press("Enter")
+        page.wait_for_selector("aside.unit")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("aside.unit", state="detached")
+        for _ in range(60):
+            page.keyboard.press("Shift+Tab")
+            if focused() == "Delete":
+                break
+        page.keyboard.press("Enter")
+        page.wait_for_selector("dialog[open]")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("dialog", state="detached")
+        assert focused() == "Delete", "where one was"
+        page.keyboard.press("Enter")
+        page.wait_for_selector("dialog[open]")
+        while focused() != "Delete" or not page.evaluate("document.activeElement.closest('dialog') !== null"):
+            page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("dialog", state="detached")
+    assert host.closed[uid].reason == "Deleted"
+
+
+def test_abandoning_asks_for_a_reason_and_extending_for_how_long(world, host, enter):
+    with enter() as visit:
+        page = visit.page
+        visit.open("/page/sandboxes/sb1", ".node")
+        page.click("button:has-text('Extend')")
+        page.select_option("dialog select", "24")
+        page.click("dialog button.main")
+        page.wait_for_selector("text=/1 d left|23 h 5. min left/")
+        uid = uid_of(host, "sb1")
+        world.call("DELETE", "sandboxes/sb1")
+        told(host, uid, reason="CleanupStuck", message="mydb/drop: exit 1")
+        page.click("button:has-text('Retry')")
+        page.click("dialog button.main")
+        page.wait_for_selector("dialog", state="detached")
+        assert host.hurried[-1][0] == {"mydb/drop": 2}
+        page.click("button:has-text('Abandon')")
+        assert page.is_disabled("dialog button.danger")
+        page.fill("dialog input", "the cluster is gone")
+        page.click("dialog button.danger")
+        page.wait_for_selector("dialog", state="detached")
+    assert host.given_up[uid].message == "the cluster is gone"
+
+
+def test_of_thousands_only_what_is_seen_is_there(client, host, enter):
+    for n in range(150):
+        client.call("PUT", f"sandboxes/box-{n:03}", wishes.empty())
+    with enter() as visit:
+        page = visit.page
+        page.wait_for_selector("text=150 sandboxes")
+        assert page.locator("tbody tr").count() < 60
+        assert page.get_attribute("table", "aria-rowcount") == "151"
+        page.mouse.wheel(0, 100_000)
+        page.wait_for_selector("a:has-text('box-149')")
+        assert page.locator("a:has-text('box-000')").count() == 0
+        page.keyboard.press("Home")
+
+
+def test_a_revoked_key_shows_the_way_in_again(world: Client, enter):
+    made = world.call("POST", "keys", {"name": "short", "role": "member"}).json
+    with enter(made["key"]) as visit:
+        visit.page.wait_for_selector("text=2 sandboxes")
+        assert world.call("DELETE", f"keys/{made['id']}").status == 200
+        visit.page.wait_for_selector("h1:has-text('Sign in')")
+
+
+def test_given_up_and_ended_is_told_with_what_may_be_left(world, host, enter):
+    uid = uid_of(host, "sb1")
+    asked = Request(at=time.time_ns() // 1_000_000, reason="Abandoned", message="no way", by="ann")
+    told(host, uid, reason="Abandoned")
+    import msgspec
+
+    host.reports[uid] = msgspec.structs.replace(host.reports[uid], abandon=asked)
+    with enter() as visit:
+        visit.open("/page/attention", ".concerns li:has-text('Abandoned')")
+        assert "mydb/provision" in visit.page.inner_text(".concerns")
+
+
+def test_the_types_of_the_api_are_todays(tmp_path: Path):
+    """`scripts/page.sh types` was run after the last change of the API."""
+    import subprocess
+
+    made = tmp_path / "openapi.d.ts"
+    subprocess.run([driven.ROOT / "scripts" / "page.sh", "types", made], check=True, capture_output=True)
+    assert made.read_text() == (driven.ROOT / "page/src/openapi.d.ts").read_text()

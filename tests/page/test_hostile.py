@@ -1,0 +1,103 @@
+"""Whatever strangers write (names, labels, outputs, logs, errors) is text: it runs nothing, asks nobody, deceives nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from control import wishes
+from dayfly.spec.report import UnitReport
+from dayfly.spec.wire import HistoryEntry, Value
+
+pytestmark = pytest.mark.builds("page")
+
+SCRIPT = "<script>window.owned = 1</script>"
+IMAGE = '"><img src=x onerror="window.owned = 1"><a href="javascript:window.owned=1">'
+# Right-to-left override, an isolate, a zero-width space, a bell, a terminal's colours and its title.
+SLY = "safe\u202etxt.exe\u2066\u200b\x07\x1b[31mred\x1b]0;title\x07"
+EVIL = f"{SCRIPT}{IMAGE}{SLY}http://evil.example/"
+SAYS = f"{SCRIPT} {IMAGE}"
+
+
+def visible(page) -> None:
+    """None of it has become an element, and what deceives is written out."""
+    assert page.evaluate("window.owned") is None
+    assert page.locator("img:not([src='/page/dayfly.svg'])").count() == 0
+    assert page.locator("a[href^='javascript']").count() == 0
+    assert page.locator("script:not([src])").count() == 0
+    text = page.inner_text("body")
+    assert not set(text) & set("\u202e\u2066\u200b\x07\x1b"), "nothing that turns or hides text"
+
+
+def test_hostile_text_is_text_on_every_view(client, host, enter):
+    client.put("resource-plugins/db", wishes.plugin(description=EVIL))
+    client.put("sandboxes/sb1", wishes.sandbox(labels={"team": EVIL}, description=EVIL, ttl={"duration": "9m"}))
+    (uid,) = host.offers
+    unit = UnitReport(
+        id="mydb/provision",
+        resource="mydb",
+        name=f"provision{SCRIPT}",
+        event="preStart",
+        kind=f"exec{SCRIPT}",
+        state="unknown",
+        attempt=1,
+        reason=f"Reason{SCRIPT}",
+        message=EVIL,
+        since=1,
+        started_at=1,
+        outputs=("host", SCRIPT),
+    )
+    host.outputs[uid] = (
+        Value(unit="mydb/provision", output="host", value=EVIL.encode()),
+        Value(unit="mydb/provision", output=SCRIPT, value=EVIL.encode(), sensitive=True),
+    )
+    host.lines[uid] = (
+        HistoryEntry(seq=1, at=1, unit=unit.id, attempt=1, move=SCRIPT, reason=IMAGE, message=EVIL),
+    )
+    host.log_data[uid, "mydb/provision", 1] = (EVIL.encode(), True)
+    host.say(uid, ready=False, reason=f"ResourceFailed{SCRIPT}", message=EVIL, units=(unit,))
+    with enter() as visit:
+        page = visit.page
+        for path, wait in (
+            ("/page/sandboxes", "tbody tr th a"),
+            ("/page/sandboxes?q=%3Cscript%3E", "input"),
+            ("/page/sandboxes/sb1?unit=mydb%2Fprovision", ".log pre:has-text('evil.example')"),
+            ("/page/attention", ".concerns li"),
+            ("/page/plugins", "tbody tr th a"),
+            ("/page/plugins/db", ".steps li"),
+            (f"/page/sandboxes/{'%3Cscript%3Ealert(1)%3C%2Fscript%3E'}", "h1"),
+            ("/page/plugins/%22%3E%3Cimg%20src%3Dx%3E", "h1"),
+            ("/page/%3Cscript%3E", "h1"),
+            ("/page/sandboxes/%E0%A4%A", "h1"),
+        ):
+            visit.open(path, wait)
+            visible(page)
+        visit.open("/page/sandboxes/sb1?unit=mydb%2Fprovision", "button:has-text('Reveal')")
+        page.click("button:has-text('Reveal')")
+        page.wait_for_selector("button:has-text('Hide')")
+        page.click("summary >> nth=0")
+        page.wait_for_selector(".moves li")
+        visible(page)
+        assert "⟨202E⟩" in " ".join(page.locator(".values").all_inner_texts())
+        log = page.inner_text(".log pre")
+        assert SCRIPT in log
+        assert "⟨202E⟩" in log
+        assert "[31m" not in log
+
+
+def test_a_log_of_a_megabyte_does_no_harm(client, host, enter):
+    client.put("resource-plugins/db", wishes.plugin())
+    client.put("sandboxes/sb1", wishes.sandbox())
+    (uid,) = host.offers
+    line = f"{SAYS} \u202e\x1b[1m" + "x" * 60 + "\n"
+    data = (line * (1 + (1 << 20) // len(line.encode()))).encode() + b"the end\n"
+    host.log_data[uid, "mydb/provision", 1] = (data, True)
+    unit = UnitReport(
+        id="mydb/provision", resource="mydb", name="provision", event="preStart", kind="exec", state="running", attempt=1
+    )
+    host.say(uid, ready=False, reason="ResourcesPending", message="m", units=(unit,))
+    with enter() as visit:
+        visit.open("/page/sandboxes/sb1?unit=mydb%2Fprovision", ".log pre:has-text('the end')")
+        visit.page.wait_for_selector("text=only the last part is shown")
+        assert len(visit.page.inner_text(".log pre")) < 410_000
+        visible(visit.page)
+        assert visit.page.evaluate("document.querySelector('.log pre').children.length") == 0
