@@ -58,3 +58,5 @@ if [ -n "$(ls -A "$databases")" ]; then
     exit 1
 fi
 echo 'Nothing: the database is gone.'
+
+say 'See it live, in a browser: make page && ./dayfly up --detach && ./dayfly page'

@@ -59,9 +59,9 @@ export function Plugins({ place }: { place: Place }): JSX.Element {
             <thead>
               <tr>
                 <th scope="col">Plugin</th>
-                <th scope="col">Description</th>
                 <th scope="col">Used by</th>
-                <th scope="col" class="age">Published</th>
+                <th scope="col">Description</th>
+                <th scope="col" class="left">Published</th>
               </tr>
             </thead>
             <tbody>
@@ -72,11 +72,11 @@ export function Plugins({ place }: { place: Place }): JSX.Element {
                       <Text>{each.name}</Text>
                     </a>
                   </th>
+                  <td>{users(each).length || "–"}</td>
                   <td class="wide">
                     <Text>{String((each.spec as PluginSpec).description ?? "")}</Text>
                   </td>
-                  <td>{users(each).length || "–"}</td>
-                  <td class="age">{moment(Date.parse(each.createdAt)).slice(0, 10)}</td>
+                  <td class="left">{moment(Date.parse(each.createdAt)).slice(0, 10)}</td>
                 </tr>
               ))}
             </tbody>
@@ -216,8 +216,8 @@ export function Hosts({ live }: { live: Live }): JSX.Element {
             <thead>
               <tr>
                 <th scope="col">Host</th>
-                <th scope="col">State</th>
                 <th scope="col">Sandboxes</th>
+                <th scope="col">State</th>
                 <th scope="col" class="age">Operator</th>
               </tr>
             </thead>
@@ -229,10 +229,10 @@ export function Hosts({ live }: { live: Live }): JSX.Element {
                       <Text>{each.name}</Text>
                     </a>
                   </th>
+                  <td>{counted.get(each.name) ?? 0}</td>
                   <td>
                     <State state={silent.has(each.name) ? "warning" : "ready"}>{silent.has(each.name) ? "silent" : "no trouble known"}</State>
                   </td>
-                  <td>{counted.get(each.name) ?? 0}</td>
                   <td class="age">
                     <Text>{each.operator.version || "–"}</Text>
                   </td>

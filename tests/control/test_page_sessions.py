@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import http.client
 import re
 
@@ -180,11 +181,11 @@ def test_a_key_goes_before_a_cookie(client):
 
 def test_a_stream_ends_soon_after_its_session(client):
     given = cookie(client)
-    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=30)
-    connection.request("GET", "/api/v2/orgs/local/changes", headers=ours(client, Cookie=given))
-    stream = connection.getresponse()
-    assert stream.status == 200
-    assert client.call("DELETE", SESSION, None, ours(client, Cookie=given)).status == 200
-    with pytest.raises(http.client.IncompleteRead):
-        stream.read()
-    connection.close()
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=12)
+    with contextlib.closing(connection):
+        connection.request("GET", "/api/v2/orgs/local/changes", headers=ours(client, Cookie=given))
+        with connection.getresponse() as stream:
+            assert stream.status == 200
+            assert client.call("DELETE", SESSION, None, ours(client, Cookie=given)).status == 200
+            with pytest.raises(http.client.IncompleteRead):
+                stream.read()

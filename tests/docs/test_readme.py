@@ -97,7 +97,8 @@ def test_the_plugin_of_the_readme_works(person: Person):
 def test_make_run_shows_a_sandbox_from_birth_to_death(person: Person):
     said = typed(person, "make run")
     assert "Dayfly made this database for one sandbox" in said
-    assert said.endswith("Nothing: the database is gone.\n")
+    assert "Nothing: the database is gone.\n" in said
+    assert said.endswith("./dayfly page\n")
 
 
 @pytest.mark.parametrize("page", [README, CONTRIBUTING], ids=relative)

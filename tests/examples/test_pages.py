@@ -89,7 +89,9 @@ def test_the_demonstration_runs_by_itself_and_leaves_nothing(tmp_path: Path):
     )
     assert ended.returncode == 0, ended.stdout
     assert "Dayfly made this database for one sandbox" in ended.stdout
-    assert ended.stdout.endswith("Nothing: the database is gone.\n")
+    *_, gone, _, page = ended.stdout.splitlines()
+    assert gone == "Nothing: the database is gone."
+    assert page.endswith("./dayfly page")
     assert list(tmp_path.iterdir()) == []
 
 

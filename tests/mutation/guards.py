@@ -13,6 +13,7 @@ from mutation.guards_groups import GROUPS
 from mutation.guards_hooks import HOOKS
 from mutation.guards_kube import KUBE
 from mutation.guards_objects import OBJECTS
+from mutation.guards_page import PAGE
 from mutation.guards_states import STATES
 from mutation.guards_wishes import WISHES
 
@@ -403,6 +404,7 @@ GUARDS: tuple[Guard, ...] = (
     *CONTROL,
     *ALONE,
     *OBJECTS,
+    *PAGE,
     *STATES,
     *GROUPS,
     *HOOKS,

@@ -64,7 +64,9 @@ class Visit:
         self.context = context
         self.elsewhere: list[str] = []
         self.errors: list[str] = []
-        self.expected = re.compile(r"status of 401|status of 403|status of 404|status of 400|ERR_INCOMPLETE_CHUNKED_ENCODING")
+        self.expected = re.compile(
+            r"status of 401|status of 403|status of 404|status of 400|ERR_INCOMPLETE_CHUNKED_ENCODING"
+        )
         context.on("request", self._asks)
         self.page.on("pageerror", lambda fault: self.errors.append(str(fault)))
         self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
@@ -130,7 +132,9 @@ def link_of(client: Any, key: str = "") -> str:
 
 def dayfly(*arguments: str, home: Path, folder: Path) -> str:
     """What one command prints."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("DAYFLY_") or name == "DAYFLY_RUNNER"}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith("DAYFLY_") or name == "DAYFLY_RUNNER"
+    }
     done = subprocess.run(
         [str(ROOT / "dayfly"), *arguments],
         env={**kept, "DAYFLY_HOME": str(home)},

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import threading
 import time
 import urllib.request
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from control import wishes
@@ -144,7 +146,10 @@ def test_another_site_in_the_same_browser_can_do_nothing(browser, client, enter)
 
 def told(host, uid: str, **more) -> None:
     """A run with a unit in every state, some of it not as it should be."""
-    unit = lambda name, event, state, **of: UnitReport(id=f"mydb/{name}", resource="mydb", name=name, event=event, kind="exec", state=state, **of)  # noqa: E731,E501
+
+    def unit(name: str, event: str, state: str, **of) -> UnitReport:
+        return UnitReport(id=f"mydb/{name}", resource="mydb", name=name, event=event, kind="exec", state=state, **of)
+
     units = (
         unit("provision", "preStart", "succeeded", attempt=1, started_at=1_000, ended_at=2_500, outputs=("host", "pw")),
         unit("drop", "postStop", "retrying", attempt=2, reason="WaitingToRetry", message="exit 1", since=3_000,
@@ -192,6 +197,7 @@ VIEWS = [
 ]
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize(("scheme", "size"), SCHEMES)
 def test_every_view_can_be_read_by_everybody(world, host, enter, scheme, size):
     world.put("sandboxes/old", wishes.empty())
@@ -368,8 +374,6 @@ def test_given_up_and_ended_is_told_with_what_may_be_left(world, host, enter):
     uid = uid_of(host, "sb1")
     asked = Request(at=time.time_ns() // 1_000_000, reason="Abandoned", message="no way", by="ann")
     told(host, uid, reason="Abandoned")
-    import msgspec
-
     host.reports[uid] = msgspec.structs.replace(host.reports[uid], abandon=asked)
     with enter() as visit:
         visit.open("/page/attention", ".concerns li:has-text('Abandoned')")
@@ -378,8 +382,12 @@ def test_given_up_and_ended_is_told_with_what_may_be_left(world, host, enter):
 
 def test_the_types_of_the_api_are_todays(tmp_path: Path):
     """`scripts/page.sh types` was run after the last change of the API."""
-    import subprocess
-
     made = tmp_path / "openapi.d.ts"
     subprocess.run([driven.ROOT / "scripts" / "page.sh", "types", made], check=True, capture_output=True)
     assert made.read_text() == (driven.ROOT / "page/src/openapi.d.ts").read_text()
+
+
+def test_its_pure_parts_do_as_they_say():
+    """By vitest: where everything of a graph stands, what a filter finds, how foreign text is shown."""
+    done = subprocess.run([driven.ROOT / "scripts" / "page.sh", "test"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -65,7 +65,11 @@ def test_each_view_is_the_same_document_and_never_kept(get: Get, static: Path):
     build(static)
     for path in ("/page", "/page/", "/page/sandboxes/a", "/page/enter", "/page/sandboxes/..%2f..%2fsecret"):
         status, headers, body = get(path)
-        assert (status, headers["cache-control"], headers["content-type"]) == (200, "no-cache", "text/html; charset=utf-8")
+        assert (status, headers["cache-control"], headers["content-type"]) == (
+            200,
+            "no-cache",
+            "text/html; charset=utf-8",
+        )
         assert b"<title>Dayfly" in body, path
 
 

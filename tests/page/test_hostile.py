@@ -50,9 +50,7 @@ def test_hostile_text_is_text_on_every_view(client, host, enter):
         Value(unit="mydb/provision", output="host", value=EVIL.encode()),
         Value(unit="mydb/provision", output=SCRIPT, value=EVIL.encode(), sensitive=True),
     )
-    host.lines[uid] = (
-        HistoryEntry(seq=1, at=1, unit=unit.id, attempt=1, move=SCRIPT, reason=IMAGE, message=EVIL),
-    )
+    host.lines[uid] = (HistoryEntry(seq=1, at=1, unit=unit.id, attempt=1, move=SCRIPT, reason=IMAGE, message=EVIL),)
     host.log_data[uid, "mydb/provision", 1] = (EVIL.encode(), True)
     host.say(uid, ready=False, reason=f"ResourceFailed{SCRIPT}", message=EVIL, units=(unit,))
     with enter() as visit:
@@ -92,7 +90,13 @@ def test_a_log_of_a_megabyte_does_no_harm(client, host, enter):
     data = (line * (1 + (1 << 20) // len(line.encode()))).encode() + b"the end\n"
     host.log_data[uid, "mydb/provision", 1] = (data, True)
     unit = UnitReport(
-        id="mydb/provision", resource="mydb", name="provision", event="preStart", kind="exec", state="running", attempt=1
+        id="mydb/provision",
+        resource="mydb",
+        name="provision",
+        event="preStart",
+        kind="exec",
+        state="running",
+        attempt=1,
     )
     host.say(uid, ready=False, reason="ResourcesPending", message="m", units=(unit,))
     with enter() as visit:

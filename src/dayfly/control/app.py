@@ -114,7 +114,9 @@ def create_app(
     ]
 
     bound = Rate(rate) if rate else None
-    auth = Middleware(AuthMiddleware, keys=known, sessions=sessions, loopback=loopback, rate=bound)
+    auth = Middleware(
+        AuthMiddleware, keys=known, sessions=sessions, loopback=loopback, rate=bound, written=lambda: store.written
+    )
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Secure), auth] if tls else [auth],

@@ -60,11 +60,15 @@ class Stream:
         self.listeners = 0
         self._shelf, self._links, self._sandboxes = store.of(org), links, sandboxes
         self._seen: dict[str, tuple[str, int, int]] = {}
+        self._stamped: tuple[int, ...] | None = None
         self._looking = asyncio.Lock()
 
     async def look(self) -> None:
         """Find what has changed since the last look."""
         async with self._looking:
+            stamp = self._stamp()
+            if stamp is not None and stamp == self._stamped:
+                return
             found = await self._shelf.read(records.revisions)
             versions = {
                 each.name: (each.uid, revision, self._version(each.org, each.cluster, each.uid))
@@ -79,7 +83,17 @@ class Stream:
                     self._tell(name, "changed", msgspec.json.encode(shown))
             for name in self._seen.keys() - versions.keys():
                 self._tell(name, "deleted", msgspec.json.encode({"name": name}))
-            self._seen = versions
+            self._seen, self._stamped = versions, stamp
+
+    def _stamp(self) -> tuple[int, ...] | None:
+        """Stays as it is as long as nothing can have changed; None where only the store's rows tell."""
+        written = self._shelf.written
+        links = sorted(self._links.each(self._shelf.org), key=id)
+        return (
+            None
+            if written is None
+            else (written, *(count for each in links for count in (id(each), each.picture.changes)))
+        )
 
     def since(self, last: str) -> list[Event] | None:
         """What came after the event of that id; None if nobody knows."""

@@ -38,6 +38,8 @@ LONGEST_WAIT_S = 30.0
 HSTS = b"max-age=31536000"
 # How often it is looked at whether the key of a request that takes long is still good.
 LOOK_AGAIN_S = 2.0
+# Where nothing at all was written meanwhile only each so many-th time: it may have expired.
+LOOK_ANYWAY = 5
 
 log = logging.getLogger(__name__)
 
@@ -103,12 +105,21 @@ class AuthMiddleware:
         sessions: Whose a cookie of the page is; it may what its key may, but for giving out keys, tokens and links.
         loopback: Whether only this machine's own programs are served: then a request must call us by a loopback name.
         rate: How many requests each key may make.
+        written: Rises with each write of the store, as `Store.written`.
     """
 
     def __init__(
-        self, app: ASGIApp, *, keys: Keys, sessions: Cookies, loopback: bool, rate: Rate | None = None
+        self,
+        app: ASGIApp,
+        *,
+        keys: Keys,
+        sessions: Cookies,
+        loopback: bool,
+        rate: Rate | None = None,
+        written: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._rate = rate
+        self._written = written
         self._app = app
         self._keys = keys
         self._sessions = sessions
@@ -144,8 +155,13 @@ class AuthMiddleware:
             await send(message)
 
         answering = asyncio.ensure_future(self._app(scope, receive, noted))
+        seen, times = self._written(), 0
         try:
             while not (await asyncio.wait({answering}, timeout=LOOK_AGAIN_S))[0]:
+                times += 1
+                if seen is not None and seen == self._written() and times % LOOK_ANYWAY:
+                    continue  # nobody can have revoked it
+                seen = self._written()
                 if await self._caller(Request(scope)) != scope["caller"]:
                     break
         except StoreError as fault:

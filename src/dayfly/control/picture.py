@@ -23,6 +23,8 @@ class Picture:
 
     def __init__(self) -> None:
         self.session = 0
+        self.changes = 0
+        """Rises whenever a version may have changed."""
         # By uid: how each run stands, the newest of them that came with a report, and whose end is to be noted.
         self._runs: dict[str, Standing] = {}
         self._reports: dict[str, Standing] = {}
@@ -135,6 +137,7 @@ class Picture:
             self._beyond.discard(self._heard)
 
     def _wake(self, uid: str) -> None:
+        self.changes += 1
         for future in self._waiting.get(uid, ()):
             if not future.done():
                 future.set_result(None)

@@ -58,6 +58,7 @@ class Store:
         self._engine = engines.reading
         self._writing = engines.writing
         self._workers = ThreadPoolExecutor(max_workers=engines.workers, thread_name_prefix="store")
+        self._written = 0
 
     @classmethod
     def open(cls, where: Path | str) -> Store:
@@ -108,6 +109,11 @@ class Store:
         """Whether it is a file of this machine, which no other server uses."""
         return self._engine.dialect.name == "sqlite"
 
+    @property
+    def written(self) -> int | None:
+        """Rises with each write, so that who knows what was there need not look again; None where others write, too."""
+        return self._written if self.is_sqlite else None
+
     def close(self) -> None:
         """Finish what is under way and let the database go. Calling it again does nothing."""
         self._workers.shutdown()
@@ -128,7 +134,10 @@ class Store:
             ConflictError: a uniqueness or a reference would be broken.
             StoreError: the database cannot be written, say because the disk is full.
         """
-        return await self._run(self._writing, work, org)
+        try:
+            return await self._run(self._writing, work, org)
+        finally:
+            self._written += 1  # also where nobody can tell whether it was
 
     def of(self, org: str) -> Shelf:
         """One organisation's part of it."""
@@ -160,6 +169,11 @@ class Shelf:
     def __init__(self, store: Store, org: str) -> None:
         self._store = store
         self.org = org
+
+    @property
+    def written(self) -> int | None:
+        """As `Store.written`."""
+        return self._store.written
 
     async def read(self, work: Callable[[Rows], T]) -> T:
         """As `Store.read`."""

@@ -1,0 +1,103 @@
+"""Guards of the page: who a browser is, what other sites may have it do, and what is shown to whom."""
+
+from __future__ import annotations
+
+from mutation.guard import Guard, guard
+
+SESSIONS, AUTH, EXCHANGE = "control/page_sessions.py", "control/auth.py", "control/exchange.py"
+TESTS = "control/test_page_sessions.py::test_"
+OVERVIEW = "control/test_overview.py::test_"
+
+PAGE: tuple[Guard, ...] = (
+    guard(
+        "a link signs in as often as it is used",
+        SESSIONS,
+        "table.c.id == row.id, table.c.code == row.code, table.c.expires_at > now",
+        "table.c.id == row.id",
+        TESTS + "a_link_works_once_also_for_two_who_are_equally_quick[sqlite]",
+    ),
+    guard(
+        "a code is good as a cookie",
+        SESSIONS,
+        """getattr(row, column)):
+            return None
+""",
+        """row.code or row.digest):
+            return None
+""",
+        TESTS + "a_code_is_no_cookie_and_a_cookie_no_code[sqlite]",
+    ),
+    guard(
+        "a link or session never ends",
+        SESSIONS,
+        "return row if row.expires_at > _now() else None",
+        "return row",
+        TESTS + "a_link_ends_after_a_minute_and_a_session_after_half_a_day[sqlite]",
+    ),
+    guard(
+        "a key that has expired is good for a session",
+        "control/keys.py",
+        "return None if row is None or (row.expires_at is not None and row.expires_at <= _now()) else row",
+        "return row",
+        TESTS + "a_key_that_ends_by_itself_ends_its_sessions[sqlite]",
+    ),
+    guard(
+        "another site changes things by the cookie",
+        EXCHANGE,
+        """            if trouble := auth.stranger(request.headers):
+                raise ApiError(403, trouble)
+""",
+        "",
+        TESTS + "another_site_can_change_nothing_by_the_cookie_and_sign_nobody_in[sqlite-wrong0]",
+    ),
+    guard(
+        "any origin is our own",
+        AUTH,
+        "or not host or origin.lower() != host.lower()",
+        "or not host",
+        TESTS + "another_site_can_change_nothing_by_the_cookie_and_sign_nobody_in[sqlite-wrong3]",
+    ),
+    guard(
+        "a session makes keys that outlive it",
+        EXCHANGE,
+        "if any(part in path for part in _NOT_BY_PAGE):",
+        'if path == "":',
+        TESTS + "by_the_cookie_nobody_makes_keys_tokens_or_links[sqlite]",
+    ),
+    guard(
+        "scripts read the cookie",
+        SESSIONS,
+        "httponly=True",
+        "httponly=False",
+        TESTS + "a_link_becomes_a_cookie_that_no_script_reads_and_no_site_sends[sqlite]",
+    ),
+    guard(
+        "a stream goes on after its session",
+        EXCHANGE,
+        'if await self._caller(Request(scope)) != scope["caller"]:',
+        "if False:",
+        TESTS + "a_stream_ends_soon_after_its_session[sqlite]",
+    ),
+    guard(
+        "masked outputs are not",
+        "control/reports.py",
+        'b"" if masked and value.sensitive else value.value',
+        "value.value",
+        OVERVIEW + "sensitive_outputs_are_masked_until_somebody_asks_which_is_recorded[sqlite]",
+    ),
+    guard(
+        "a look at a sensitive output leaves no trace",
+        "control/overview.py",
+        """        await self._store.of(record.org).write(lambda rows: audit.note(rows, audit.who(request), "reveal", what))
+""",
+        "",
+        OVERVIEW + "sensitive_outputs_are_masked_until_somebody_asks_which_is_recorded[sqlite]",
+    ),
+    guard(
+        "the page may run what is not ours",
+        "page/files.py",
+        "script-src 'self'",
+        "script-src 'self' 'unsafe-inline'",
+        "page/test_files.py::test_nothing_but_its_own_files_may_run_and_nobody_may_frame_it",
+    ),
+)

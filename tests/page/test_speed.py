@@ -1,0 +1,116 @@
+"""How quick the page is, and what it costs its server: measured, in the proof."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.command import Cli
+from control import wishes
+from dayfly.cli import lock
+from dayfly.cli.home import Home
+from dayfly.spec.report import UnitReport
+from page import browser as driven
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.proof, pytest.mark.builds("page", "runner"), pytest.mark.timeout(600)]
+
+MANY = 1000
+UNITS = 256
+FIRST_VIEW_MS = 1000
+LAYOUT_MS = 500
+AT_REST_MS = 1.0
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    found = Cli(tmp_path / "home", tmp_path, [])
+    yield found
+    found.close()
+
+
+def processor(pid: int) -> float:
+    """The seconds of a processor that it has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cost(pid: int, seconds: float) -> float:
+    """Milliseconds of a processor for each second, as long as nothing happens."""
+    before, at = processor(pid), time.monotonic()
+    time.sleep(seconds)  # a measurement: there is nothing to wait for
+    return 1000 * (processor(pid) - before) / (time.monotonic() - at)
+
+
+def test_a_thousand_are_there_within_a_second_and_cost_next_to_nothing(cli, browser, played):
+    assert cli("up", "--detach", "--port", "0").code == 0
+    home = Home(cli.home)
+    url, key, pid = home.read(home.url), home.read(home.key), lock.process(home)
+    for n in range(MANY):
+        wish = wishes.empty(labels={"team": f"t{n % 7}"}, ttl={"duration": "5d"})
+        asked = urllib.request.Request(
+            f"{url}/api/v2/orgs/local/sandboxes/box-{n:04}",
+            json.dumps(wish).encode(),
+            {"signadot-api-key": key},
+            method="PUT",
+        )
+        urllib.request.urlopen(asked, timeout=60).close()
+    link = cli("page", "--no-open").out.strip()
+    with driven.visit(browser, re.match(r"http://[^/]+", link)[0], link) as visit:
+        page = visit.page
+        page.wait_for_selector(f"text={MANY} sandboxes")
+        shown = []
+        for _ in range(5):
+            page.reload()
+            page.wait_for_selector(f"text={MANY} sandboxes")
+            shown.append(page.evaluate("performance.now()"))
+        time.sleep(10)  # the server has its own work after so much that was new
+        rest = cost(pid, 20)
+        visit.open("/page/sandboxes/box-0001", ".standing .state")
+        one = cost(pid, 20)
+    alone = cost(pid, 20)
+    rest, one = rest - alone, one - alone
+    first = sorted(shown)[2]
+    played("the page", MANY, f"first view of {MANY:,} sandboxes {first:.0f} ms; at rest {rest:.2f} and {one:.2f} ms/s")
+    print(
+        f"first view {first:.0f} ms ({shown}); server alone {alone:.2f}, list open +{rest:.2f}, one open +{one:.2f} ms/s"
+    )
+    assert first < FIRST_VIEW_MS
+    assert rest <= AT_REST_MS
+    assert one <= AT_REST_MS
+
+
+def test_a_graph_of_as_many_units_as_a_run_may_have_is_laid_out_in_half_a_second(client, host, enter, played):
+    client.put("resource-plugins/db", wishes.plugin())
+    client.put("sandboxes/sb1", wishes.sandbox())
+    (uid,) = host.offers
+    units = tuple(
+        UnitReport(
+            id=f"r{n // 4}/s{n % 4}",
+            resource=f"r{n // 4}",
+            name=f"s{n % 4}",
+            event="postStop" if n % 4 == 3 else "preStart",
+            kind="exec",
+            state="running",
+            reads=tuple([f"r{n // 4}/s{n % 4 - 1}"] if n % 4 else [f"r{n // 4 - 1}/s1"] if n // 4 % 3 else []),
+        )
+        for n in range(UNITS)
+    )
+    host.say(uid, ready=False, reason="ResourcesPending", message="m", units=units)
+    with enter() as visit:
+        took = []
+        for _ in range(5):
+            visit.open("/page/sandboxes/sb1", ".node >> nth=255")
+            took.append(max(visit.page.evaluate("performance.getEntriesByName('graph layout').map((e) => e.duration)")))
+        played("the page's graph", UNITS, f"{UNITS} units laid out in {sorted(took)[2]:.0f} ms")
+        print(f"{UNITS} units: {took} ms")
+        assert sorted(took)[2] < LAYOUT_MS
