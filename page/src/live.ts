@@ -59,6 +59,7 @@ export function useSandboxes(): Live {
     };
     const open = (): void => {
       source = new EventSource(`/api/v2${below("changes")}`);
+      source.addEventListener("open", () => setLive((last) => (last.connected ? last : { ...last, connected: true })));
       // Whatever is not said again by `synced` is gone.
       source.addEventListener("reset", () => (fresh = new Map()));
       source.addEventListener("changed", (event: MessageEvent<string>) => {

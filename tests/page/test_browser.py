@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from control import wishes
 from control.client import Client
@@ -323,6 +324,23 @@ def test_by_keyboard_alone_to_a_sandbox_its_units_and_its_end(world, host, enter
         page.keyboard.press("Enter")
         page.wait_for_selector("dialog", state="detached")
     assert host.closed[uid].reason == "Deleted"
+
+
+def test_a_sandbox_is_copied_as_the_file_and_as_the_command_that_make_it(world, enter):
+    with enter(permissions=["clipboard-read", "clipboard-write"]) as visit:
+        page = visit.page
+        visit.open("/page/sandboxes/sb1", ".actions button")
+
+        def copied(button: str) -> str:
+            page.evaluate("navigator.clipboard.writeText('')")
+            page.click(f"button:has-text('{button}')")
+            page.wait_for_function("navigator.clipboard.readText().then((text) => text !== '')")
+            return page.evaluate("navigator.clipboard.readText()")
+
+        written = copied("Copy as YAML")
+        found = yaml.safe_load(written)
+        assert (found["name"], found["spec"]) == ("sb1", world.get("sandboxes/sb1")["spec"])
+        assert copied("Copy as command") == f"dayfly apply -f - <<'YAML'\n{written}YAML\n"
 
 
 def test_abandoning_asks_for_a_reason_and_extending_for_how_long(world, host, enter):
