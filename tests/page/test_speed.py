@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 import urllib.request
@@ -39,17 +38,16 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def processor(pid: int) -> float:
-    """The seconds of a processor that it has had."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """The milliseconds of a processor that its threads have had, as exactly as the kernel counts."""
+    return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
 
 
-def cost(pid: int, seconds: float = 40) -> float:
+def cost(pid: int, seconds: float = 12) -> float:
     """Milliseconds of a processor for each second, as long as nothing happens; what has happened is over by then."""
-    time.sleep(8)
+    time.sleep(4)
     before, at = processor(pid), time.monotonic()
     time.sleep(seconds)  # a measurement: there is nothing to wait for
-    return 1000 * (processor(pid) - before) / (time.monotonic() - at)
+    return (processor(pid) - before) / (time.monotonic() - at)
 
 
 def test_a_thousand_are_there_within_a_second_and_cost_next_to_nothing(cli, browser, played):
@@ -74,19 +72,24 @@ def test_a_thousand_are_there_within_a_second_and_cost_next_to_nothing(cli, brow
             page.reload()
             page.wait_for_selector(f"text={MANY} sandboxes")
             shown.append(page.evaluate("performance.now()"))
-        rest = cost(pid)
-        visit.open("/page/sandboxes/box-0001", ".standing .state")
-        one = cost(pid)
-    alone = cost(pid)
-    rest, one = rest - alone, one - alone
+        alone, listed, one = [], [], []
+        for _ in range(3):
+            visit.open("/page/sandboxes", f"text={MANY} sandboxes")
+            listed.append(cost(pid))
+            visit.open("/page/sandboxes/box-0001", ".standing .state")
+            one.append(cost(pid))
+            page.goto("about:blank")
+            alone.append(cost(pid))
+        rest, one_rest = (sorted(each)[1] - sorted(alone)[1] for each in (listed, one))
     first = sorted(shown)[2]
-    played("the page", MANY, f"first view of {MANY:,} sandboxes {first:.0f} ms; at rest {rest:.2f} and {one:.2f} ms/s")
-    print(
-        f"first view {first:.0f} ms ({shown}); server alone {alone:.2f}, list open +{rest:.2f}, one open +{one:.2f} ms/s"
+    played(
+        "the page", MANY, f"first view of {MANY:,} sandboxes {first:.0f} ms; at rest {rest:.2f} and {one_rest:.2f} ms/s"
     )
+    print(f"first view {first:.0f} ms ({shown}); alone {alone}, list {listed}, one {one} ms/s")
+    print(f"list +{rest:.2f}, one +{one_rest:.2f}")
     assert first < FIRST_VIEW_MS
     assert rest <= AT_REST_MS
-    assert one <= AT_REST_MS
+    assert one_rest <= AT_REST_MS
 
 
 def test_a_graph_of_as_many_units_as_a_run_may_have_is_laid_out_in_half_a_second(client, host, enter, played):

@@ -98,6 +98,8 @@ class Stream:
     def since(self, last: str) -> list[Event] | None:
         """What came after the event of that id; None if nobody knows."""
         id_, _, number = last.partition("-")
+        if id_ == self.id and number == str(self.number):
+            return []
         if id_ != self.id or not (number.isascii() and number.isdigit()) or int(number) > self.number:
             return None
         oldest = self.events[0].number if self.events else self.number + 1
@@ -155,6 +157,7 @@ class Changes:
 
     async def _events(self, stream: Stream, last: str, name: str) -> AsyncIterator[bytes]:
         stream.listeners += 1
+        closing = asyncio.ensure_future(self._closing.wait())
         try:
             seen, news = stream.number, stream.since(last) if last else None
             if news is None:
@@ -171,18 +174,12 @@ class Changes:
                     yield said
                 if self._closing.is_set():
                     return
-                await self._pause()
+                await asyncio.wait({closing}, timeout=LOOK_S)
                 await _looked(stream)
                 news = stream.since(f"{stream.id}-{seen}")
         finally:
-            stream.listeners -= 1
-
-    async def _pause(self) -> None:
-        closing = asyncio.ensure_future(self._closing.wait())
-        try:
-            await asyncio.wait({closing}, timeout=LOOK_S)
-        finally:
             closing.cancel()
+            stream.listeners -= 1
 
 
 async def _looked(stream: Stream) -> None:
