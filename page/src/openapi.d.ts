@@ -1268,10 +1268,12 @@ export interface components {
         };
         /**
          * Frozen
-         * @description `onlyInCluster` are UIDs, `onlyHere` names.
+         * @description `onlyInCluster` are UIDs, `onlyHere` names; both once the cluster has said what it has (`compared`).
          */
         Frozen: {
             frozen: boolean;
+            /** @default false */
+            compared?: boolean;
             /** @default  */
             why?: string;
             /** @default  */
