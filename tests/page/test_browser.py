@@ -332,9 +332,8 @@ def test_a_sandbox_is_copied_as_the_file_and_as_the_command_that_make_it(world, 
         visit.open("/page/sandboxes/sb1", ".actions button")
 
         def copied(button: str) -> str:
-            page.evaluate("navigator.clipboard.writeText('')")
             page.click(f"button:has-text('{button}')")
-            page.wait_for_function("navigator.clipboard.readText().then((text) => text !== '')")
+            page.wait_for_selector(f"button:has-text('{button}'):has-text('Copied')")
             return page.evaluate("navigator.clipboard.readText()")
 
         written = copied("Copy as YAML")
