@@ -13,7 +13,7 @@ from docs.transcript import commands
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
 # Ends of host names that lead nowhere outside: reserved ones, and those within a cluster.
 # Names by which a document says in what language it is written; nobody is asked there.
-_DIALECTS = ("json-schema.org",)
+_DIALECTS = ("json-schema.org", "www.w3.org")
 _NOWHERE = (".example", ".example.com", ".invalid", ".test", ".localhost", ".svc", ".deploy", ".local", ".internal")
 # Loopback, also as senders of webhooks must not be led astray by it, and an address of nobody in particular.
 _HERE = ("127.", "0x7f.", "010.0.0.1")
@@ -41,7 +41,7 @@ def relative(path: Path) -> str:
 def lines() -> Iterator[tuple[str, str]]:
     """Every line of the project's texts with its place; the licence is not ours to change."""
     for path in TRACKED:
-        if path.name == "LICENSE":
+        if path.name == "LICENSE" or path.suffix == ".png":
             continue
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
             yield f"{relative(path)}:{number}", line
