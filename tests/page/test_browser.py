@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from dayfly.cli.home import Home
 
 from control import wishes
 from control.client import Client
 from dayfly.cli import lock
+from dayfly.client.home import Home
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run import Request
 from dayfly.spec.wire import HistoryEntry, Value

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from dayfly.cli.home import Home
 
 from cli.command import Cli
 from control import wishes
 from dayfly.cli import lock
+from dayfly.client.home import Home
 from dayfly.spec.report import UnitReport
 from page import browser as driven
 
