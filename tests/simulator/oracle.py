@@ -364,14 +364,15 @@ class Oracle:
         """A fork is asked to end because its run is closed."""
         if self.run.phase is Phase.CLOSED and self.run.abandon is None and not self.pre_stop_over():
             raise Violation(5, f"{unit} is ended before preStop is over")
-        # Of what is no longer wished for, the wish does not say what comes after it.
-        later = [
-            name
-            for name in self.wished
-            if unit in self.wished and unit in self.scenario.shapes[name].after and self.run.unit(name).state in ALIVE
-        ]
-        if self.run.phase is Phase.CLOSED and self.run.abandon is None and later:
+        # What is still wished for is not ended by this: it outlives, by a wish of its own, what it once came after.
+        going = self.run.kept if self.run.phase is Phase.CLOSED else [n for n in self.run.kept if n not in self.wished]
+        later = [n for n in going if unit in self._after(n) and self.run.unit(n).state in ALIVE]
+        if unit in going and self.run.abandon is None and later:
             raise Violation(5, f"{unit} is ended before {later[0]}, which comes after it")
+
+    def _after(self, name: str) -> tuple[str, ...]:
+        """What it comes after: by the wish, or, if nobody wishes for it any more, by what it was begun from."""
+        return self.scenario.shapes[name].after if name in self.wished else self.run.unit(name).after
 
     def dissolved(self) -> None:
         """The ledger forgets the run."""

@@ -161,6 +161,7 @@ class EmbeddedHost:
     # --- what a link asks of it (`execute.host_end.Host`) -------------------------------------------------------------
 
     wants_baselines = True
+    routes = False
 
     def begin_session(self) -> int:
         """A number higher than of all sessions before."""

@@ -59,6 +59,7 @@ class Served:
     """`execute.host_end.Host` over the objects of one organisation, in the namespace that is bound to it."""
 
     wants_baselines = False
+    routes = False
 
     def __init__(self, cluster: Cluster, bound: Mapping[str, str], admit: Admit) -> None:
         """`bound` says for each organisation where its Sandboxes live; `admit` refuses what no executor can do."""
