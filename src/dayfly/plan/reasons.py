@@ -48,6 +48,8 @@ class Reason(enum.StrEnum):
     STALLED = "Stalled"
 
     BASELINE_MISSING = "BaselineMissing"
+    ROUTE_PENDING = "RoutePending"
+    NOT_ROUTED = "NotRouted"
     PATH_BUSY = "PathBusy"
     KIND_NOT_FORKED = "KindNotForked"
     UNSUPPORTED_KIND = "UnsupportedKind"
