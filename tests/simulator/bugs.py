@@ -251,8 +251,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "removed forks stay",
         OPENING,
-        "if not record.kept or name in desk.plan.kept:",
-        "if name:",
+        "if name not in desk.plan.kept]",
+        "if not name]",
         0,
         13,
     ),

