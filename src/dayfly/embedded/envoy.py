@@ -304,7 +304,7 @@ class Envoy:
 _ARGUMENTS = [
     *("--concurrency", "1"),
     "--disable-hot-restart",
-    *("--log-level", "error"),
+    *("--log-level", "warning"),
     *("--drain-time-s", "5"),
     *("--drain-strategy", "immediate"),
 ]

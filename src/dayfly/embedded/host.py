@@ -19,7 +19,7 @@ from dayfly.embedded.envoy import Envoy
 from dayfly.embedded.executors import Executors, ForkExecutor, StepExecutor, WebhookExecutor
 from dayfly.embedded.forks import HOST, Baselines, Ports, unapplied
 from dayfly.embedded.ledger import Hook, Ledger, LedgerError, Stored
-from dayfly.embedded.route_executors import PreviewExecutor, RouteExecutor, leads_nowhere, nowhere
+from dayfly.embedded.route_executors import PreviewExecutor, RouteExecutor, leads_nowhere, nowhere, unrouted
 from dayfly.embedded.routing import Routing
 from dayfly.embedded.runs import Runs
 from dayfly.embedded.scene import Scenes
@@ -314,8 +314,9 @@ class EmbeddedHost:
                 # What it says of its steps is true, and not why it stands still.
                 report = msgspec.structs.replace(report, message=f"{report.message}; {self._writer.trouble}")
             kept = [step.unit for step in scene.plan.kept.values()]
-            in_vain = (text for unit in kept if (text := unapplied(unit) or nowhere(unit, self._baselines)))
-            return limited(report, tuple(in_vain))
+            more = nowhere if self.routes else unrouted
+            told = (text for unit in kept for text in (unapplied(unit), more(unit, self._baselines)))
+            return limited(report, tuple(filter(None, told)))
         last = self._engine.reader.last(uid)
         if last is None:
             return None

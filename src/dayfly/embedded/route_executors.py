@@ -135,6 +135,14 @@ def nowhere(unit: Unit, baselines: Baselines) -> str:
     return f"the endpoint {unit.name} (no baseline {of.namespace}/{of.name} with a port is declared)"
 
 
+def unrouted(unit: Unit, baselines: Baselines) -> str:
+    """What of a fork's baseline is wished for in vain where nothing routes, in words; or nothing."""
+    workload = baselines.get(unit.fork.baseline) if unit.fork is not None else None
+    if workload is None or not workload.routed_port:
+        return ""
+    return f"the route from {workload.namespace}/{workload.name} ({MISSING})"
+
+
 def leads_nowhere(preview: Preview, baselines: Baselines) -> bool:
     """Whether nobody has declared where the requests of a preview are to go."""
     workload = baselines.get(workload_at(preview.host))

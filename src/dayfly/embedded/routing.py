@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 # After trouble it is tried again, less and less often.
 AGAIN_S, AGAIN_MOST_S = 0.25, 5.0
-MISSING = "this server routes nothing by keys: it was started with --no-routing, or no Envoy is installed"
+MISSING = "this server routes nothing by keys; start it with: dayfly up --routing"
 
 
 @dataclass(frozen=True)

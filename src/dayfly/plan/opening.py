@@ -163,7 +163,7 @@ def _watch(desk: Desk, fork: KeptStep, record: UnitRecord) -> bool:
     fact = desk.fact(fork.id)
     if _answers(desk, fork):
         return True
-    if isinstance(fact, Running):
+    if isinstance(fact, Running) and not fact.message:
         desk.wait(Wait(unit=fork.id, reason=Reason.NOT_ANSWERING, message=words.not_answering(), since=fact.since))
     else:
         desk.wait(_alive(fork.id, record, fact, desk.now))
