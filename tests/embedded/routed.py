@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import http.client
-import http.server
 import json
-import threading
+import os
+import socket
+import subprocess
+import time
 
 import msgspec
 
@@ -14,7 +16,7 @@ from dayfly.embedded.forks import _any_free
 from dayfly.spec.lifecycle import Baseline, Preview, Route, Unit
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
-from embedded.machine import Machine
+from embedded.machine import Machine, until
 
 # Says who it is, and with what it was asked.
 SERVER = (
@@ -71,8 +73,15 @@ def get(port, path="/", headers=()):
         return Said(answer.status, **json.loads(body)) if answer.status == 200 else Said(answer.status)
 
 
+def _answers(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Routed:
     """`port` is where the requests of the baseline `app` are taken in."""
+
+    app = workload("app")
 
     def __init__(self, machine: Machine):
         self.machine = machine
@@ -92,34 +101,26 @@ class Routed:
     def proxy(self):
         return self.host._routing._proxy
 
-    async def declare(self, name, *, routed_port=None, served=True):
+    async def declare(self, name, *, routed_port=None, waits=True):
         """A baseline that is served by this process; returns where its requests are taken in."""
-        port = self.serve(name) if served else _any_free()
+        port = self.serve(name)
         found = Workload(
             name=name, command=COMMAND, env={"WHO": "fork"}, port=port, routed_port=routed_port or _any_free()
         )
         await self.host.baseline(found)
+        routing = self.host._routing
+        if waits:
+            await until(lambda: routing._applied == routing._change, lambda: routing._trouble or routing._troubles)
         return found.routed_port
 
     def serve(self, who):
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self):
-                said = json.dumps({"who": who, "headers": self.headers.items(), "path": self.path}).encode()
-                self.send_response(200)
-                self.send_header("content-length", str(len(said)))
-                self.end_headers()
-                self.wfile.write(said)
-
-            def log_message(self, *_):
-                pass
-
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        self._servers.append(server)
-        return server.server_port
+        port = _any_free()
+        self._servers.append(subprocess.Popen(COMMAND, env={**os.environ, "WHO": who, "PORT": str(port)}))
+        end = time.monotonic() + 30
+        while not _answers(port):
+            assert time.monotonic() < end, "the baseline does not answer"
+            time.sleep(0.01)
+        return port
 
     async def offer(self, uid, *keys, of="app", also=(), forks=None, generation=0, **times):
         """A sandbox whose fork answers as `uid`; `keys` lead to it."""
@@ -136,5 +137,5 @@ class Routed:
 
     def close(self):
         for server in self._servers:
-            server.shutdown()
-            server.server_close()
+            server.kill()
+            server.wait()
