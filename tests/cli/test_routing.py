@@ -180,6 +180,24 @@ def test_two_sandboxes_and_a_group(routed: Shop):
     assert shop.ask(baggage=f"sd-routing-key={keys['one']}")[0] == "one"
 
 
+def test_a_killed_server_leaves_its_routes_and_the_next_one_goes_on_with_them(shop: Shop):
+    killed = shop.up("--routing")
+    shop.cli.write("one.yaml", sandbox("one"))
+    assert shop.cli("apply", "-f", "one.yaml").code == 0
+    key = f"sd-routing-key={shop.get('sandbox', 'one')['routingKey']}"
+    lock = f"{shop.cli.home}/routing/lock"
+    proxy = _holder(lock)
+    killed.kill()
+    killed.wait()
+    assert shop.ask(baggage=key)[0] == "one"
+    server = shop.up("--routing")
+    until(lambda: shop.get("sandbox", "one")["status"].get("ready"))
+    assert _holder(lock) == proxy
+    assert (shop.ask(baggage=key)[0], shop.ask()[0]) == ("one", "baseline")
+    server.terminate()
+    assert server.wait(30) == 0
+
+
 def test_without_it_ready_says_that_nothing_routes(shop: Shop):
     server = shop.up()
     shop.cli.write("one.yaml", sandbox("one"))
