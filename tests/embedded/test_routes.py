@@ -212,6 +212,10 @@ async def test_a_hundred_thousand_requests_while_fifty_sandboxes_come_and_go(way
     played("requests through a route while 50 sandboxes come and go", asked, f"{asked} requests, none lost")
 
 
+def mine(some, who):
+    return {each for each in some if who and each.startswith(f"{who}.")}
+
+
 async def storm(ways, *, sandboxes, rounds, least=0):
     """Ask all the time, with each key and without, while sandboxes are made and deleted; how often was asked.
 
@@ -224,12 +228,12 @@ async def storm(ways, *, sandboxes, rounds, least=0):
         nonlocal count
         who, headers = (f"u{number}", dict([key(keys[number])])) if number >= 0 else ("", {})
         while not over.is_set():
-            named, lived = {each for each in live if each.startswith(f"{who}.")} if who else set(), ready & live
+            before, sure = mine(live, who), mine(ready, who)
             async with session.get(f"http://127.0.0.1:{ways.port}/", headers=headers) as answer:
                 said = (await answer.json(content_type=None))["who"] if answer.status == 200 else str(answer.status)
             count += 1
-            after = {each for each in live if each.startswith(f"{who}.")} if who else set()
-            good = named | after | ({"app"} if not (named & lived & after) else set())
+            # Ready when it was asked and when it was answered: then no other answer will do.
+            good = before | mine(live, who) | (set() if sure & ready else {"app"})
             if said not in good:
                 wrong.append((who, said, good))
 
