@@ -88,3 +88,52 @@ def test_a_group_has_the_previews_of_its_cluster():
         ("preview:a", "gkey", ()),
         ("preview:b", "gkey", ()),
     ]
+
+
+LOCAL = """\
+name: box
+spec:
+  cluster: local
+  forks:
+  - forkOf: {kind: Deployment, namespace: shop, name: web}
+  local:
+  - name: mine
+    from: {kind: Deployment, namespace: pay, name: web}
+    mappings:
+    - {port: 80, toLocal: "localhost:3000"}
+"""
+
+
+def local(yaml=LOCAL, *, here=True):
+    return compiled(wishes.sandbox(yaml), {}, uid="u", routing_key="k3v9", routed={"pay/web": ("gg",)}, local=here)
+
+
+def test_a_local_workload_has_a_route_to_its_port():
+    unit = next(unit for unit in local().forks if kept_id(unit) == "route:pay/web")
+    baseline = Baseline(kind="Deployment", namespace="pay", name="web")
+    assert unit.route == Route(baseline=baseline, keys=("k3v9", "gg"), local_port=3000)
+    assert unit.after == ()
+    assert local().warnings == ()
+
+
+def test_where_the_host_is_no_developers_machine_it_is_said_to_be_idle():
+    found = local(here=False)
+    assert [kept_id(unit) for unit in found.forks] == ["fork:shop/web", "route:shop/web"]
+    assert [warning for warning in found.warnings if "local" in warning]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("localhost:3000", "10.0.0.1:3000", "write localhost:<port>"),
+        ("localhost:3000", "localhost:0", "write localhost:<port>"),
+        ("localhost:3000", "localhost:x", "write localhost:<port>"),
+        ("name: web}\n    mappings", "nam: web}\n    mappings", "kind, namespace and name"),
+        ('    - {port: 80, toLocal: "localhost:3000"}', "      []", "has one mapping"),
+        ("{kind: Deployment, namespace: pay", "{kind: Pod, namespace: shop", "another fork or local workload takes"),
+    ],
+)
+def test_a_local_workload_that_cannot_be(before, after, said):
+    assert before in LOCAL
+    with pytest.raises(SpecError, match=said):
+        local(LOCAL.replace(before, after))

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from dayfly.embedded import envoy
-from dayfly.spec.lifecycle import Unit
+from dayfly.spec.lifecycle import Route, Unit
 from dayfly.spec.routing import Forms
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
@@ -158,6 +158,15 @@ async def test_a_server_that_routes_nothing_says_so_of_what_another_left_and_cle
     ways.host.start()
     assert "dayfly up --routing" in await ways.machine.said(ROUTE, "NotRouted")
     await ways.machine.finish("u")
+
+
+async def test_a_local_workload_answers_at_its_own_port_and_its_baseline_for_all_others(ways):
+    mine = Unit(name="mine", kind="route", route=Route(baseline=ways.app, keys=(KEY,), local_port=ways.serve("mine")))
+    await ways.offer("u", forks=(mine, preview(KEY)))
+    await ways.machine.ready("u")
+    assert [await ways.who(key(each)) for each in (KEY, OTHER)] == ["mine", "app"]
+    (front,) = ways.host.endpoints("u")
+    assert (await ways.ask(port=front.port)).who == "mine"
 
 
 async def test_a_port_that_somebody_else_has_is_said_and_taken_once_it_is_free(ways):

@@ -54,6 +54,7 @@ def compile(  # noqa: A001  -- the field's word for it
     namespace: str = "",
     publisher: str = "local",
     routed: Mapping[str, Sequence[str]] | None = None,
+    local: bool = False,
     source: Document | None = None,
     plugin_sources: Mapping[Key, Document] | None = None,
 ) -> Compiled:
@@ -69,6 +70,7 @@ def compile(  # noqa: A001  -- the field's word for it
         publisher: Who has published the plugins; with a plugin's name it says whom a host has granted something.
         routed: Given where the host routes requests by their key: by `<namespace>/<name>` of a baseline the keys of
             those route groups whose requests go to this sandbox's fork of it.
+        local: Whether the host is the developer's own machine, to whose programs it can lead requests.
         source: The document the sandbox was read from, for lines and columns in errors and warnings.
         plugin_sources: Likewise for plugins.
 
@@ -82,7 +84,9 @@ def compile(  # noqa: A001  -- the field's word for it
         if named is not sandbox:
             sandbox, found = named, resources.resolve(named, plugins)
         hooks = hooks_of(sandbox.spec.hooks)
-        wished = len(sandbox.spec.forks) + (0 if routed is None else len(sandbox.spec.forks) + len(_endpoints(sandbox)))
+        spec = sandbox.spec
+        led = (*spec.forks, *_endpoints(sandbox), *spec.local) if routed is not None else ()
+        wished = len(spec.forks) + len(led)
         check_count([hooks, *(instance.workflows for instance in found.values())], wished)
         for instance in found.values():
             _check_instance(instance, plugin_sources or {})
@@ -100,6 +104,7 @@ def compile(  # noqa: A001  -- the field's word for it
         kept = forks.build_all(sandbox.spec.forks, found, env, ("spec", "forks"))
         if routed is not None:
             ways = routes.routes(kept, routing_key, routed)
+            ways += routes.to_local(sandbox.spec.local if local else (), routing_key, routed, ways)
             kept += (*ways, *routes.previews(_endpoints(sandbox), routing_key, ways))
         check_size(kept, ("spec", "forks"))
         for made in documents:
@@ -110,7 +115,8 @@ def compile(  # noqa: A001  -- the field's word for it
     if documents[-1].pre_stop and not sandbox.spec.forks:
         problem = "runs only once a fork has been started, and this sandbox has none; write it under postStop"
         doubts.append(SpecError(problem, ("spec", "hooks", "preStop")))
-    doubts += [SpecError("is stored as it is, but no host acts on it yet", keys) for keys in _idle(sandbox)]
+    idle = "is stored as it is, but no host acts on it yet"
+    doubts += [SpecError(idle, keys) for keys in _idle(sandbox, local=local)]
     return Compiled(documents, kept, tuple(str(located(doubt, source)) for doubt in doubts))
 
 
@@ -119,9 +125,10 @@ def _endpoints(sandbox: Sandbox) -> tuple[Endpoint, ...]:
     return group.endpoints if group else ()
 
 
-def _idle(sandbox: Sandbox) -> list[Path]:
+def _idle(sandbox: Sandbox, *, local: bool) -> list[Path]:
     """The ways to what a sandbox wishes for in vain; a Ready that says nothing of it would be half a truth."""
-    return [("spec", field) for field in ("local", "virtual", "middleware", "routing") if getattr(sandbox.spec, field)]
+    fields = ("virtual", "middleware", "routing") if local else ("local", "virtual", "middleware", "routing")
+    return [("spec", field) for field in fields if getattr(sandbox.spec, field)]
 
 
 def check_plugin(plugin: Plugin, *, source: Document | None = None) -> Lifecycle:

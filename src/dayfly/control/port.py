@@ -69,6 +69,11 @@ class Place(NamedTuple):
     declares: bool = True
     routes: bool = False
 
+    @property
+    def leads_to_local(self) -> bool:
+        """Whether it is the developer's own machine, to whose programs it can lead requests."""
+        return self.routes and self.declares
+
 
 HERE = Place()
 

@@ -193,8 +193,9 @@ class Sandboxes:
             trouble = f"the cluster cannot be asked at the moment: {silent}"
         report = standing.report if standing else None
         link = self._sync.link(record)
-        routes = link is not None and link.place().routes
-        in_vain = unserved(documents.export(record.sandbox)["spec"], by_name=True, routes=routes)
+        place = link.place() if link is not None else HERE
+        routes, local = place.routes, place.leads_to_local
+        in_vain = unserved(documents.export(record.sandbox)["spec"], by_name=True, routes=routes, local=local)
         return Told(
             limited(lives.with_trouble(record, report, trouble), in_vain),
             endpoints.describe(record.spec, standing.endpoints if standing else (), routes=routes),

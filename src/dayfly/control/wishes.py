@@ -90,6 +90,7 @@ def compiled(rows: Rows, record: Record, place: Place, routed: Mapping[str, Sequ
         namespace=place.namespace,
         publisher=place.publisher,
         routed=routed if place.routes else None,
+        local=place.leads_to_local,
     )
 
 

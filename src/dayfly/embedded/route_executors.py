@@ -104,7 +104,7 @@ class RouteExecutor(KeptExecutor):
         route = unit.route
         if route is None:
             return Wished(born=live.run.born_at, baseline=None, keys=())
-        port = self._ports.known(key.run, fork_id(route.baseline))
+        port = route.local_port or self._ports.known(key.run, fork_id(route.baseline))
         return Wished(live.run.born_at, route.baseline, route.keys, port=port, drain_ms=route.drain_ms)
 
 
@@ -128,7 +128,10 @@ def workload_at(host: str) -> Baseline:
 
 
 def nowhere(unit: Unit, baselines: Baselines) -> str:
-    """What is wished for in vain with a preview, in words; or nothing."""
+    """What is wished for in vain with a route or preview, in words; or nothing."""
+    if unit.route is not None and unit.route.local_port and baselines.get(unit.route.baseline) is None:
+        of = unit.route.baseline
+        return f"local {unit.name} (no baseline {of.namespace}/{of.name} is declared)"
     if unit.preview is None or not leads_nowhere(unit.preview, baselines):
         return ""
     of = workload_at(unit.preview.host)

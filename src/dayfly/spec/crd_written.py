@@ -162,6 +162,7 @@ FIELDS: dict[type, Row] = {
         "baseline": text("The workload whose requests it leads to the fork."),
         "keys": _many("The routing keys that a request may carry for that; the first is the target's own."),
         "drain_ms": text("Milliseconds that the fork lives on once the route is gone.", minimum=0),
+        "local_port": text("A port of the developer's own machine, where that is the host; 0: it leads to the fork."),
     },
     lifecycle.Preview: {
         "scheme": text("http, https or grpc.", 8),

@@ -226,12 +226,14 @@ class Route(Struct, frozen=True, kw_only=True):
     """Requests for the baseline that carry one of these keys go to its fork, as long as the target lives.
 
     The first key is the target's own, the others are of groups that it is in. Keys that come or go change the route
-    where it is: it is never replaced for them. Once it is gone the fork lives on for `drain_ms`.
+    where it is: it is never replaced for them. Once it is gone the fork lives on for `drain_ms`. With `local_port` they
+    go to a program of the developer's own machine instead, where that is the host.
     """
 
     baseline: Baseline
     keys: tuple[str, ...]
     drain_ms: int = DRAIN_MS
+    local_port: int = 0
 
 
 class Preview(Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ _FIELDS = {
 }
 
 
-def unserved(spec: Mapping[str, Any], *, by_name: bool, routes: bool = False) -> tuple[str, ...]:
+def unserved(spec: Mapping[str, Any], *, by_name: bool, routes: bool = False, local: bool = False) -> tuple[str, ...]:
     """The ways to what is wished for in vain, each with its reason.
 
     Args:
@@ -30,8 +30,10 @@ def unserved(spec: Mapping[str, Any], *, by_name: bool, routes: bool = False) ->
         by_name: Whether an endpoint's host names the workload that is forked. Where Services lead to workloads it may
             have another name, so that only an endpoint into a namespace without any fork is known to lead nowhere.
         routes: Whether the host gives endpoints an address of their own, and says itself where one leads nowhere.
+        local: Whether it leads requests to programs of the developer's machine.
     """
-    found = [f"spec.{field} ({why})" for field, why in _FIELDS.items() if spec.get(field)]
+    fields = {field: why for field, why in _FIELDS.items() if not local or field != "local"}
+    found = [f"spec.{field} ({why})" for field, why in fields.items() if spec.get(field)]
     return (*found, *_endpoints(spec, by_name=by_name, routes=routes))
 
 
