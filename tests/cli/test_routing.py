@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -121,7 +123,9 @@ def shop(cli: Cli) -> Iterator[Shop]:
     found = Shop(cli)
     yield found
     found.close()
-    assert not _holder(f"{cli.home}/routing/lock"), "the proxy is left"
+    if left := _holder(f"{cli.home}/routing/lock"):
+        os.kill(left, signal.SIGKILL)
+    assert not left, "the proxy is left"
 
 
 @pytest.fixture
