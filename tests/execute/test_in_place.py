@@ -27,3 +27,13 @@ def test_only_these_kinds():
 
 def test_only_while_they_live():
     assert set(generations(State.DONE).values()) == {"newest"}
+
+
+def test_a_unit_of_which_no_form_is_recorded_has_that_which_is_wished_for():
+    """Ledgers of the days before there were any."""
+    plan = seal((), (ROUTE,))
+    record = UnitRecord(attempt=1, state=State.CLAIMED)
+    run = Run(
+        uid="u", target=Target(kind="Sandbox", name="s", uid="u"), plan="", units=dict.fromkeys(plan.kept, record)
+    )
+    assert in_place(plan, run, {"route"}).kept == plan.kept

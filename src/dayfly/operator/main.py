@@ -7,6 +7,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from dayfly import __version__
 from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
@@ -39,6 +41,7 @@ from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
 from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.report import Report
+from dayfly.spec.routing import Forms
 from dayfly.work.queue import WorkQueue, work
 
 log = logging.getLogger(__name__)
@@ -68,6 +71,7 @@ class Operator:
         hooks: Wings | None = None,
         groups: Wings | None = None,
         states: StateAccess | None = None,
+        forms: Forms = Forms(),  # noqa: B008 - frozen
         agent: Agents | None = None,
         now: Callable[[], int] = unix_ms,
         seed: int | None = None,
@@ -99,6 +103,7 @@ class Operator:
             ended=self._ended,
             bound=steps,
             states=states,
+            forms=forms,
         )
         self._resource_status = ResourceStatus(self.cluster, Bindings(self.cluster).of)
         self._stopping = asyncio.Event()
@@ -223,6 +228,8 @@ class Operator:
             return
         target, session = self.targets.of(found), self._reconciler.sessions.of(found)
         report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now), scene.now)
+        if lacking := self._reconciler.lacking(run):
+            report = msgspec.structs.replace(report, unserved=(*report.unserved, *lacking))
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
             if target.copies and (after := await self._resource_status.run(scene, found, report, session.resources)):

@@ -149,6 +149,12 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         ),
         Entry(Reason.ROUTE_PENDING, Tone.PROGRESS, "What leads requests to it is taking it up."),
         Entry(
+            Reason.ROUTE_NOT_TAKEN,
+            Tone.TROUBLE,
+            "The fork answers, and the data plane does not lead requests with its key there yet.",
+            "see what the Gateway says of the route: kubectl describe httproutes,grpcroutes -l dayfly.dev/route",
+        ),
+        Entry(
             Reason.RECALLED,
             Tone.TROUBLE,
             "Its image is missing, and it has been asked to prove that it never began.",

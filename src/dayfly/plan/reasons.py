@@ -42,6 +42,7 @@ class Reason(enum.StrEnum):
     RECALLED = "Recalled"
     FOREIGN = "Foreign"
     NOT_ANSWERING = "NotAnswering"
+    ROUTE_NOT_TAKEN = "RouteNotTaken"
     STOPPED_BY_FAILURE = "StoppedByFailure"
     STOPPED_BY_DOUBT = "StoppedByDoubt"
     OUTPUTS_UNREAD = "OutputsUnread"

@@ -189,6 +189,18 @@ def not_answering() -> Clocked:
     return Clocked("has been running {since} and does not answer yet")
 
 
+def draining() -> str:
+    return "its routes are gone; requests that came by them are being answered"
+
+
+def route_written(kind: str, beside: str) -> str:
+    return f"a route beside {kind} {beside} is being written"
+
+
+def route_leaving() -> str:
+    return "a route that is not wanted any more is being taken away"
+
+
 def starting(attempt: int, message: str) -> str:
     return f"attempt {attempt} is starting" + (f": {message}" if message else "")
 

@@ -1,0 +1,100 @@
+"""What is done to routes of ours: made, kept as they are to be, taken away; each by its UID and the version seen."""
+
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from dayfly.execute.gateway.read import RouteObject
+from dayfly.execute.gateway.render import BESIDE_ANNOTATION, ROUTE_LABEL
+from dayfly.execute.pod.names import RUN_LABEL
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import Resource
+
+GROUP, VERSION = "gateway.networking.k8s.io", "v1"
+HTTP_ROUTES = Resource(GROUP, VERSION, "httproutes", "HTTPRoute", RouteObject)
+GRPC_ROUTES = Resource(GROUP, VERSION, "grpcroutes", "GRPCRoute", RouteObject)
+KINDS = (HTTP_ROUTES, GRPC_ROUTES)
+
+
+class ForeignRouteError(Exception):
+    """A route with the name of ours is not ours."""
+
+
+class Routes:
+    """Routes of ours. Every read is a quorum read."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def left(self, kind: Resource[RouteObject], run: str, fork: str, namespace: str) -> list[RouteObject]:
+        """Those that lead to a fork, as they are now.
+
+        Raises:
+            errors.ApiError: the server cannot be asked.
+        """
+        try:
+            which = f"{RUN_LABEL}={run},{ROUTE_LABEL}={fork}"
+            return list((await self._client.list_all(kind, namespace, labels=which)).items)
+        except errors.NotFound:
+            return []  # nothing of that kind is served any more
+
+    async def make(self, kind: Resource[RouteObject], manifest: Mapping[str, Any]) -> RouteObject:
+        """Create one, or find the one that an earlier try, or a peer, has created.
+
+        Raises:
+            ForeignRouteError: the name is taken by somebody else's.
+            errors.Refused: the server does not admit it.
+        """
+        meta = manifest["metadata"]
+        try:
+            return await self._client.create(kind, manifest, meta["namespace"])
+        except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
+            found = await self._client.find(kind, meta["name"], meta["namespace"])
+            if found is None:
+                raise fault from None
+        owner = meta["ownerReferences"][0]["uid"]
+        if owner not in {each.uid for each in found.metadata.owner_references or ()}:
+            name = f"{kind.kind} {meta['namespace']}/{meta['name']}"
+            raise ForeignRouteError(f"{name} exists and does not belong to Dayfly; delete it")
+        return found
+
+    async def keep(self, kind: Resource[RouteObject], seen: RouteObject, manifest: Mapping[str, Any]) -> RouteObject:
+        """Give it the form of the manifest: that very object, at the version seen.
+
+        Raises:
+            errors.Conflict: it is another one by now.
+            errors.Refused: the server does not admit it.
+        """
+        meta = seen.metadata
+        identity = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        body = {**manifest, "metadata": {**manifest["metadata"], **identity}}
+        return await self._client.update(kind, body, meta.name, meta.namespace)
+
+    async def remove(self, kind: Resource[RouteObject], seen: RouteObject) -> bool:
+        """Delete it; false if the server saw another one than we do."""
+        meta = seen.metadata
+        return bool(meta.deletion_timestamp) or await _done(
+            self._client.delete(kind, meta.name, meta.namespace, uid=meta.uid)
+        )
+
+
+def differs(seen: RouteObject, manifest: Mapping[str, Any]) -> bool:
+    """Whether one of ours is other than it is to be, whoever has changed it; what others have added is left."""
+    wanted = manifest["metadata"]
+    labels, notes = seen.metadata.labels or {}, seen.metadata.annotations or {}
+    return (
+        seen.spec != manifest["spec"]
+        or not wanted["labels"].items() <= labels.items()
+        or notes.get(BESIDE_ANNOTATION) != wanted["annotations"][BESIDE_ANNOTATION]
+    )
+
+
+async def _done(change: Awaitable[Any]) -> bool:
+    """Whether the change was made, or there is nothing left to change."""
+    try:
+        await change
+    except errors.NotFound:
+        return True
+    except errors.Conflict:
+        return False
+    return True
