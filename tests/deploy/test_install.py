@@ -52,6 +52,7 @@ ClusterRole dayfly-operator: dayfly.dev/runs create,delete,get,list,patch,update
 ClusterRole dayfly-operator: dayfly.dev/sandboxes delete,get,list,patch,watch
 ClusterRole dayfly-operator: dayfly.dev/sandboxes/status patch
 ClusterRole dayfly-operator: dayfly.dev/steplogs create,delete,get,list
+ClusterRole dayfly-operator: discovery.k8s.io/endpointslices list
 ClusterRole dayfly-operator: events.k8s.io/events create,list,patch
 ClusterRole dayfly-operator: gateway.networking.k8s.io/grpcroutes get,list,watch
 ClusterRole dayfly-operator: gateway.networking.k8s.io/httproutes get,list,watch

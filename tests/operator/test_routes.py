@@ -280,6 +280,29 @@ class TestKeeping:
 
         play(story)
 
+    def test_a_route_that_the_server_would_keep_without_its_key_is_not_made(self):
+        """It would take everybody's requests."""
+
+        async def story(world: World) -> None:
+            def pruned(operation, kind, old, new):
+                if kind.plural == "httproutes" and RUN_LABEL in (new or {}).get("metadata", {}).get("labels", {}):
+                    for rule in new["spec"]["rules"]:
+                        for match in rule["matches"]:
+                            match.pop("headers", None)
+                    return new
+                return None
+
+            world.cluster.admission.append(pruned)
+            world.sandbox(wish(forks=[fork()]))
+            await world.until(lambda: "would keep HTTPRoute web-" in message(world), "the refusal", 60)
+            await world.rest(120)
+            assert world.gateways.ours() == []
+            world.cluster.admission.remove(pruned)
+            await world.until(lambda: ready(world), "ready", 60)
+            await ended(world)
+
+        play(story)
+
     def test_what_is_left_of_a_run_that_is_gone_is_swept(self):
         async def story(world: World) -> None:
             await routed(world)
@@ -292,6 +315,19 @@ class TestKeeping:
             world.cluster.controllers.settle = lambda: None  # the cluster's own collector is late
             world.ask("POST", "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes", body)
             await world.until(lambda: not world.gateways.ours(), "it to be swept", 120)
+
+        play(story)
+
+
+class TestPreviews:
+    def test_an_endpoint_without_an_address_is_said_and_keeps_nothing_up(self):
+        async def story(world: World) -> None:
+            endpoints = [{"name": "site", "target": "http://web.shop.svc:80"}]
+            world.sandbox(wish(forks=[fork()], defaultRouteGroup={"endpoints": endpoints}))
+            await world.until(lambda: ready(world), "ready", 60)
+            assert "preview:site (endpoints get no address of their own in a cluster)" in message(world)
+            world.delete()
+            await gone(world)
 
         play(story)
 

@@ -38,8 +38,10 @@ class Host(Protocol):
 
     wants_baselines: bool
     """Whether forks derive from what the control plane hands over."""
-    routes: bool
-    """Whether it leads requests to forks by their routing key."""
+
+    @property
+    def routes(self) -> bool:
+        """Whether it leads requests to forks by their routing key."""
 
     def begin_session(self) -> int:
         """A number higher than of all sessions before."""

@@ -155,6 +155,8 @@ class Operator:
 
     async def _workers(self) -> None:
         """Until the queues are closed."""
+        with contextlib.suppress(errors.ApiError):  # who needs to know asks again
+            await self.cluster.gateway.looked()
         async with asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(self._reconciler.sweeper.run())]
             if self._agent is not None:

@@ -16,6 +16,7 @@ from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.effects import Effects
 from dayfly.operator.executors.fork_executor import ForkExecutor
 from dayfly.operator.executors.object_executor import ObjectExecutor
+from dayfly.operator.executors.preview_executor import PreviewExecutor
 from dayfly.operator.executors.route_executor import RouteExecutor
 from dayfly.operator.executors.step_executor import StepExecutor
 from dayfly.operator.executors.step_observer import StepObserver
@@ -91,6 +92,7 @@ class Reconciler:
             ObjectExecutor(cluster, self._outputs),
             ForkExecutor(forks),
             RouteExecutor(routes),
+            PreviewExecutor(cluster),
         )
         self._observer = Observer(cluster, targets=self.targets, executors=self.executors, places=self.places)
         self._effects = Effects(cluster, targets=self.targets, executors=self.executors)
@@ -109,7 +111,7 @@ class Reconciler:
         """What the latest turn of that run found to be wished for in vain."""
         session = self.sessions.find(self._cluster.ledger.get(run))
         sight = session.work.sight if session is not None else None
-        return sight.routes.lacking if sight is not None else ()
+        return sight.unrouted if sight is not None else ()
 
     def again(self, run: str, wake_at: int) -> float:
         """Seconds from now after which the run is to be looked at even without news; 0 if only news can change it.

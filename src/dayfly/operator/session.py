@@ -45,6 +45,8 @@ class Sight(msgspec.Struct):
     pods: dict[AttemptKey, Pod] = {}
     objects: dict[AttemptKey, dict[str, Any]] = {}
     """By the attempts that have made them, those that are there."""
+    unrouted: tuple[str, ...] = ()
+    """Ways to it that lead nowhere; they are said wherever Ready is."""
     routes: RouteSight = msgspec.field(default_factory=RouteSight)
     forks: ForkSight = msgspec.field(default_factory=lambda: ForkSight(ForkMemory(Refusals())))
 

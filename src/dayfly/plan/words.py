@@ -197,6 +197,10 @@ def route_written(kind: str, beside: str) -> str:
     return f"a route beside {kind} {beside} is being written"
 
 
+def route_settling() -> str:
+    return "its Gateways have taken its routes, and their proxies are being told"
+
+
 def route_leaving() -> str:
     return "a route that is not wanted any more is being taken away"
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from dayfly.execute.pod.read import milliseconds
 from dayfly.kube.objects import AnnotatedMeta, Condition, Slim
 
 
@@ -65,6 +66,12 @@ _TOLD = ("Accepted", "ResolvedRefs")
 def accepting(route: RouteObject) -> dict[tuple[str, ...], Parent]:
     """The Gateways that have taken a route, in whatever form."""
     return {parent.who: parent for parent in route.status.parents or () if parent.holds("Accepted")}
+
+
+def taken_at(ours: RouteObject) -> int:
+    """When the last of its Gateways has taken a route, in unix milliseconds; 0 if none says."""
+    found = (parent.find("Accepted") for parent in ours.status.parents or ())
+    return max((milliseconds(each.last_transition_time) for each in found if each is not None), default=0)
 
 
 def lacking(ours: RouteObject, beside: RouteObject) -> str:

@@ -23,6 +23,7 @@ MOST_MATCHES = 960
 """Of ours beside one route: what one sandbox may add to what every Gateway has to look through."""
 # A name has at most 253 characters; ours stand behind the other's in the alphabet, by which equals are told.
 _READABLE = 230
+WITH_PARAMETERS = "HTTPRoute"
 
 
 class Fork(NamedTuple):
@@ -106,7 +107,9 @@ def beside(kind: Resource[RouteObject], route: RouteObject, fork: Fork, leads: L
     Its Gateways and its hosts are theirs. Of its labels and annotations none is: they are instructions to other tools.
     """
     meta = route.metadata
-    made: Copied = copied(route.rules, signs, leads, meta.namespace, MOST_MATCHES)
+    # Of a GRPCRoute's match the server would drop a parameter without a word, and what is left would fit everything.
+    fitting = [sign for sign in signs if kind.kind == WITH_PARAMETERS or not sign.query]
+    made: Copied = copied(route.rules, fitting, leads, meta.namespace, MOST_MATCHES)
     wanted = (meta.annotations or {}).get(LABELS_ANNOTATION, "")
     labels = {
         key: value

@@ -59,7 +59,6 @@ class Served:
     """`execute.host_end.Host` over the objects of one organisation, in the namespace that is bound to it."""
 
     wants_baselines = False
-    routes = False
 
     def __init__(self, cluster: Cluster, bound: Mapping[str, str], admit: Admit) -> None:
         """`bound` says for each organisation where its Sandboxes live; `admit` refuses what no executor can do."""
@@ -90,6 +89,11 @@ class Served:
         return self._bound.get(self.org, "")
 
     # --- what a link asks (`execute.host_end.Host`) -------------------------------------------------------------------
+
+    @property
+    def routes(self) -> bool:
+        """Whether it leads requests to forks by their routing key: as far as is known."""
+        return bool(self._cluster.gateway.kinds)
 
     def begin_session(self) -> int:
         return self.session

@@ -10,7 +10,7 @@ from dayfly.execute.fork.run import ForeignForkError, Forks
 from dayfly.execute.gateway import read
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.render import ROUTE_LABEL
-from dayfly.execute.gateway.run import KINDS, ForeignRouteError, Routes, differs
+from dayfly.execute.gateway.run import KINDS, AlteredRouteError, ForeignRouteError, Routes, differs
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, ObjectMeta, Resource
 from dayfly.operator.cluster.caches import Cluster, belonging
@@ -32,19 +32,29 @@ AGAIN_S = 30.0
 CONFLICT_S = 1.0
 # What is on its way out is looked at again so soon.
 GOING_S = 1.0
-_REFUSALS = (ForeignForkError, ForeignRouteError, NotGrantedError, errors.Refused)
+# So long after a Gateway has taken a route for the first time its proxies may not know yet.
+SETTLE_MS = 2_000
+# A Service that has no pod yet is looked at again so soon.
+EMPTY_S = 0.5
+_REFUSALS = (AlteredRouteError, ForeignForkError, ForeignRouteError, NotGrantedError, errors.Refused)
+
+
+Ours = dict[tuple[str, Key], tuple[Resource[RouteObject], RouteObject]]
+"""Routes that lead to one fork, by plural and place."""
 
 
 class RouteMemory:
     """What is remembered of one run's routes."""
 
-    __slots__ = ("gone_at", "stuck", "taken")
+    __slots__ = ("gone_at", "heard_at", "stuck", "taken")
 
     def __init__(self) -> None:
         self.gone_at: dict[AttemptKey, int] = {}
         """Since when nothing of a route that is to end is there."""
         self.stuck: dict[str, Objection] = {}
         """Why what leads to a fork cannot be written."""
+        self.heard_at: dict[str, int] = {}
+        """By UID, when a route was first seen to be taken."""
         self.taken: dict[str, int] = {}
         """By UID, the generation that the server made of what was written last: it may have added something."""
 
@@ -109,8 +119,20 @@ class RouteReconciler:
             sight.lacking += (f"{step.id} ({picture.remark})",)
         if stuck := memory.stuck.get(step.id):
             sight.facts[key] = Waiting(since=since, reason=stuck.reason, message=stuck.message)
-        elif said := next(_lacking(picture, ours, memory), ""):
+        elif said := next(_lacking(picture, ours, memory), "") or self._settling(run, ours, memory):
             sight.facts[key] = Waiting(since=since, reason=Reason.ROUTE_NOT_TAKEN, message=said)
+
+    def _settling(self, run: RunObject, ours: Ours, memory: RouteMemory) -> str:
+        """A Gateway says that it has taken a route a moment before all of its proxies go by it."""
+        now, until = self._cluster.now(), 0
+        for _, seen in ours.values():
+            # Its clock may go before ours.
+            heard = memory.heard_at.setdefault(seen.metadata.uid, now)
+            until = max(until, min(read.taken_at(seen), heard) + SETTLE_MS)
+        if now >= until:
+            return ""
+        self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
+        return words.route_settling()
 
     def _ours(
         self, run: RunObject, of: Baseline
@@ -201,6 +223,8 @@ class RouteReconciler:
                 await leave(self._cluster.client, run, of.namespace)
             for manifest in missing:
                 await self._services.service(manifest)
+            if not await self._all_answer(run, changed, ours):
+                return
             for each in changed:
                 await self._write(each, ours.get((each.kind.plural, each.key)), memory)
             for kind, seen in extra:
@@ -214,6 +238,22 @@ class RouteReconciler:
             memory.stuck[step.id] = said
             fresh = before is None or before.message != said.message
             self._cluster.queue.add(run.metadata.name, after=0.0 if fresh else AGAIN_S)
+
+    async def _all_answer(self, run: RunObject, changed: list[Wanted], ours: Ours) -> bool:
+        """Whether the Services of routes that are new have pods by now: a data plane would answer for them with 503."""
+        new = [each.manifest for each in changed if (each.kind.plural, each.key) not in ours]
+        services = {
+            (ref["name"], manifest["metadata"]["namespace"])
+            for manifest in new
+            for rule in manifest["spec"]["rules"]
+            for ref in rule.get("backendRefs") or ()
+            if ref["name"].startswith("f-")
+        }
+        for name, namespace in sorted(services):
+            if not await self._routes.answers(name, namespace):
+                self._cluster.queue.add(run.metadata.name, after=EMPTY_S)
+                return False
+        return True
 
     async def _drop_services(self, run: RunObject, of: Baseline, but: set[str]) -> None:
         own = fork_of(run, of).name
@@ -308,9 +348,7 @@ def _is_off(wanted: Wanted, found: tuple[Resource[RouteObject], RouteObject] | N
     return differs(found[1], wanted.manifest) and memory.taken.get(meta.uid) != meta.generation
 
 
-def _lacking(
-    picture: Picture, ours: dict[tuple[str, Key], tuple[Resource[RouteObject], RouteObject]], memory: RouteMemory
-) -> Iterator[str]:
+def _lacking(picture: Picture, ours: Ours, memory: RouteMemory) -> Iterator[str]:
     """Why requests with a key may not be led to the fork yet."""
     for wanted in picture.routes:
         found = ours.get((wanted.kind.plural, wanted.key))
@@ -336,4 +374,5 @@ def _objection(error: Exception, now: int) -> Objection:
         if isinstance(error, errors.Forbidden) and error.not_granted:
             message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
         return Objection(reason=error.reason or Reason.REFUSED, message=message, since=now)
-    return Objection(reason=Reason.NAME_TAKEN, message=str(error), since=now)
+    reason = Reason.REFUSED if isinstance(error, AlteredRouteError) else Reason.NAME_TAKEN
+    return Objection(reason=reason, message=str(error), since=now)
