@@ -309,6 +309,7 @@ class Place(NamedTuple):
     `lease_s` is 0 where it has no others beside it. `pod` is the name of its own pod in that namespace, if it runs in
     one; `void_image` and `webhook_image` are used rather than that pod's. `steps` of a namespace run at once.
     `webhooks` are servers that webhooks may reach wherever they are. `state_port` is 0 where no states are served.
+    `forms` are further ways in which requests may carry routing keys.
     """
 
     identity: str
@@ -321,6 +322,7 @@ class Place(NamedTuple):
     webhook_image: str = ""
     webhooks: frozenset[str] = frozenset()
     state_port: int = 0
+    forms: Forms = Forms()
 
 
 async def operate(
@@ -352,6 +354,7 @@ async def operate(
         elector=elector,
         identity=place.identity,
         steps=place.steps,
+        forms=place.forms,
     )
     watched = ", ".join(operator.cluster.watched)
     journal.say(
