@@ -74,6 +74,12 @@ def taken_at(ours: RouteObject) -> int:
     return max((milliseconds(each.last_transition_time) for each in found if each is not None), default=0)
 
 
+def is_newest(ours: RouteObject) -> bool:
+    """Whether all that have taken a route have it as it is now."""
+    told = (parent.find("Accepted") for parent in ours.status.parents or ())
+    return all(each is not None and each.observed_generation >= ours.metadata.generation for each in told)
+
+
 def lacking(ours: RouteObject, beside: RouteObject) -> str:
     """Why a route of ours does not lead yet where the one beside it does; empty if all have taken it as it is now.
 

@@ -1,7 +1,10 @@
 """The objects that lead requests with a key to a fork: a route beside the baseline's, and Services. Pure."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import msgspec
 
 from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.render import FORK_LABEL, LIKE_LABEL, ports
@@ -14,6 +17,9 @@ ROUTE_LABEL = f"{GROUP}/route"
 """On what leads to a fork and is not its own Service: the fork's name."""
 BESIDE_ANNOTATION = f"{GROUP}/beside"
 """On a route of ours: the UID of the one that it stands beside."""
+WITHDRAWN_ANNOTATION = f"{GROUP}/withdrawn"
+"""On a route of ours that is about to go: its UID."""
+WITHDRAWN_HEADER = "dayfly-withdrawn"
 IGNORE_ANNOTATION = f"{GROUP}/routing"
 """On somebody's route, with the value `ignore`: no route of ours stands beside it."""
 LABELS_ANNOTATION = f"{GROUP}/route-labels"
@@ -23,6 +29,7 @@ MOST_MATCHES = 960
 """Of ours beside one route: what one sandbox may add to what every Gateway has to look through."""
 # A name has at most 253 characters; ours stand behind the other's in the alphabet, by which equals are told.
 _READABLE = 230
+_EVERYTHING: tuple[dict[str, Any], ...] = ({},)
 WITH_PARAMETERS = "HTTPRoute"
 
 
@@ -134,6 +141,38 @@ def beside(kind: Resource[RouteObject], route: RouteObject, fork: Fork, leads: L
     )
     total = sum(len(rule["matches"]) for rules in made.objects for rule in rules)
     return Beside(manifests, made.crowded, cut=total >= MOST_MATCHES)
+
+
+def withdrawn(kind: Resource[RouteObject], seen: RouteObject) -> dict[str, Any]:
+    """A route of ours that no request fits any more, and which leads where it led.
+
+    Data planes may forget where a route leads before they forget the route; whatever fitted it would be answered 503.
+    """
+    meta, number = seen.metadata, itertools.count()
+
+    def unfit(match: Mapping[str, Any]) -> dict[str, Any]:
+        kept = {key: value for key, value in match.items() if key not in ("headers", "queryParams")}
+        header = {"type": "Exact", "name": WITHDRAWN_HEADER, "value": f"{meta.uid}-{next(number)}"}
+        return {**kept, "headers": [header]}
+
+    rules = [{**rule, "matches": [unfit(match) for match in rule.get("matches") or _EVERYTHING]} for rule in seen.rules]
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "labels": dict(meta.labels or {}),
+            "annotations": {**(meta.annotations or {}), WITHDRAWN_ANNOTATION: meta.uid},
+            "ownerReferences": msgspec.to_builtins(meta.owner_references or []),
+        },
+        "spec": {**seen.spec, "rules": rules},
+    }
+
+
+def is_withdrawn(seen: RouteObject) -> bool:
+    """Whether no request fits it any more."""
+    return (seen.metadata.annotations or {}).get(WITHDRAWN_ANNOTATION) == seen.metadata.uid
 
 
 def _name(kind: Resource[RouteObject], route: RouteObject, fork: Fork, number: int) -> str:

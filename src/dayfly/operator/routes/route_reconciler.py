@@ -1,5 +1,6 @@
 """Routes by key in a cluster: their facts, and what is kept of them while their sandboxes live."""
 
+import contextlib
 from collections.abc import Iterator
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.fork.run import ForeignForkError, Forks
-from dayfly.execute.gateway import read
+from dayfly.execute.gateway import read, render
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.render import ROUTE_LABEL
 from dayfly.execute.gateway.run import KINDS, AlteredRouteError, ForeignRouteError, Routes, differs
@@ -30,10 +31,10 @@ from dayfly.spec.run import ALIVE, Result
 # After so long what could not be written is tried again, if no news comes first.
 AGAIN_S = 30.0
 CONFLICT_S = 1.0
-# What is on its way out is looked at again so soon.
-GOING_S = 1.0
 # So long after a Gateway has taken a route for the first time its proxies may not know yet.
 SETTLE_MS = 2_000
+# A route that no request fits goes after so long, whatever its Gateways say.
+PATIENCE_MS = 10_000
 # A Service that has no pod yet is looked at again so soon.
 EMPTY_S = 0.5
 _REFUSALS = (AlteredRouteError, ForeignForkError, ForeignRouteError, NotGrantedError, errors.Refused)
@@ -46,20 +47,22 @@ Ours = dict[tuple[str, Key], tuple[Resource[RouteObject], RouteObject]]
 class RouteMemory:
     """What is remembered of one run's routes."""
 
-    __slots__ = ("gone_at", "heard_at", "stuck", "taken")
+    __slots__ = ("gone_at", "heard_at", "stuck", "taken", "withdrawn_at")
 
     def __init__(self) -> None:
         self.gone_at: dict[AttemptKey, int] = {}
         """Since when nothing of a route that is to end is there."""
         self.stuck: dict[str, Objection] = {}
         """Why what leads to a fork cannot be written."""
+        self.withdrawn_at: dict[str, list[int]] = {}
+        """By UID, since when no request fits a route that is to go, and since when its Gateways know; 0: not yet."""
         self.heard_at: dict[str, int] = {}
         """By UID, when a route was first seen to be taken."""
         self.taken: dict[str, int] = {}
         """By UID, the generation that the server made of what was written last: it may have added something."""
 
     def __bool__(self) -> bool:
-        return bool(self.gone_at or self.stuck)
+        return bool(self.gone_at or self.stuck or self.withdrawn_at)
 
 
 class RouteSight(msgspec.Struct):
@@ -160,7 +163,6 @@ class RouteReconciler:
         key = name, record.attempt
         if await self._left(run, _baseline(name)):
             memory.gone_at.pop(key, None)
-            self._cluster.queue.add(run.metadata.name, after=GOING_S)
             return Running(since=record.claimed_at, ready=False)
         drain = (_route(step).drain_ms if step else DRAIN_MS) if record.ref else 0
         until = memory.gone_at.setdefault(key, now) + drain
@@ -181,8 +183,29 @@ class RouteReconciler:
         if not left and (name, run.ledger.unit(name).attempt) not in memory.gone_at:
             self._cluster.queue.add(run.metadata.name)  # of what is not there nobody hears that it has gone
         for kind, seen in left:
-            if not await self._routes.remove(kind, seen):
-                self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)
+            await self._take_away(run, kind, seen, memory)
+
+    async def _take_away(
+        self, run: RunObject, kind: Resource[RouteObject], seen: RouteObject, memory: RouteMemory
+    ) -> None:
+        """First no request fits it any more, and when all proxies know that it goes."""
+        now, uid, after = self._cluster.now(), seen.metadata.uid, CONFLICT_S
+        if seen.metadata.deletion_timestamp:
+            return
+        if not render.is_withdrawn(seen):
+            with contextlib.suppress(errors.Conflict, errors.NotFound):
+                await self._routes.keep(kind, seen, render.withdrawn(kind, seen))
+        else:
+            since, newest = memory.withdrawn_at.setdefault(uid, [now, 0])
+            if read.is_newest(seen):
+                newest = memory.withdrawn_at[uid][1] = newest or now
+            due = min(newest + SETTLE_MS if newest else since + PATIENCE_MS, since + PATIENCE_MS)
+            after = (due - now) / 1000 + 0.001
+            if now >= due:
+                memory.withdrawn_at.pop(uid)
+                await self._routes.remove(kind, seen)
+                return
+        self._cluster.queue.add(run.metadata.name, after=after)
 
     async def keep(self, run: RunObject, plan: Plan, memory: RouteMemory) -> None:
         """After a turn: what leads to forks is as it is to be, and nothing else of ours is there.
@@ -228,7 +251,7 @@ class RouteReconciler:
             for each in changed:
                 await self._write(each, ours.get((each.kind.plural, each.key)), memory)
             for kind, seen in extra:
-                await self._routes.remove(kind, seen)
+                await self._take_away(run, kind, seen, memory)
             self._unstuck(run, step.id, memory)
         except errors.Conflict:
             self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)
