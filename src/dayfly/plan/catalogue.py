@@ -151,7 +151,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(
             Reason.ROUTE_NOT_TAKEN,
             Tone.TROUBLE,
-            "The fork answers, and the data plane does not lead requests with its key there yet.",
+            "A Gateway does not take the route that would lead requests with its key to the fork.",
             "see what the Gateway says of the route: kubectl describe httproutes,grpcroutes -l dayfly.dev/route",
         ),
         Entry(

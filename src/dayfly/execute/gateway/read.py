@@ -1,6 +1,6 @@
 """What Gateways say of a route: whether they have taken it as it is now. Pure."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -60,6 +60,13 @@ class RouteObject(Slim, frozen=True):
         return found if isinstance(found, list) else []
 
 
+class Lack(NamedTuple):
+    """Why requests may not be led yet; `refused` if somebody has to do something about it."""
+
+    message: str
+    refused: bool = False
+
+
 _TOLD = ("Accepted", "ResolvedRefs")
 
 
@@ -80,8 +87,8 @@ def is_newest(ours: RouteObject) -> bool:
     return all(each is not None and each.observed_generation >= ours.metadata.generation for each in told)
 
 
-def lacking(ours: RouteObject, beside: RouteObject) -> str:
-    """Why a route of ours does not lead yet where the one beside it does; empty if all have taken it as it is now.
+def lacking(ours: RouteObject, beside: RouteObject) -> Lack | None:
+    """Why a route of ours does not lead yet where the one beside it does; None if all have taken it as it is now.
 
     What a Gateway has against that one it may have against ours.
     """
@@ -90,7 +97,8 @@ def lacking(ours: RouteObject, beside: RouteObject) -> str:
         for type_ in (each for each in _TOLD if parent.holds(each)):
             told = said[who].find(type_) if who in said else None
             if told is None or told.observed_generation < ours.metadata.generation:
-                return f"{parent.called} has not taken route {ours.metadata.name} yet"
+                return Lack(f"{parent.called} has not taken route {ours.metadata.name} yet")
             if told.status != "True":
-                return f"{parent.called} does not take route {ours.metadata.name}: {told.reason}: {told.message}"
-    return ""
+                said_no = f"{parent.called} does not take route {ours.metadata.name}: {told.reason}: {told.message}"
+                return Lack(said_no, refused=True)
+    return None

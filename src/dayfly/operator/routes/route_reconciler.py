@@ -9,7 +9,7 @@ from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.fork.run import ForeignForkError, Forks
 from dayfly.execute.gateway import read, render
-from dayfly.execute.gateway.read import RouteObject
+from dayfly.execute.gateway.read import Lack, RouteObject
 from dayfly.execute.gateway.render import ROUTE_LABEL
 from dayfly.execute.gateway.run import KINDS, AlteredRouteError, ForeignRouteError, Routes, differs
 from dayfly.kube import errors
@@ -122,10 +122,11 @@ class RouteReconciler:
             sight.lacking += (f"{step.id} ({picture.remark})",)
         if stuck := memory.stuck.get(step.id):
             sight.facts[key] = Waiting(since=since, reason=stuck.reason, message=stuck.message)
-        elif said := next(_lacking(picture, ours, memory), "") or self._settling(run, ours, memory):
-            sight.facts[key] = Waiting(since=since, reason=Reason.ROUTE_NOT_TAKEN, message=said)
+        elif lack := next(_lacking(picture, ours, memory), None) or self._settling(run, ours, memory):
+            reason = Reason.ROUTE_NOT_TAKEN if lack.refused else Reason.ROUTE_PENDING
+            sight.facts[key] = Waiting(since=since, reason=reason, message=lack.message)
 
-    def _settling(self, run: RunObject, ours: Ours, memory: RouteMemory) -> str:
+    def _settling(self, run: RunObject, ours: Ours, memory: RouteMemory) -> Lack | None:
         """A Gateway says that it has taken a route a moment before all of its proxies go by it."""
         now, until = self._cluster.now(), 0
         for _, seen in ours.values():
@@ -133,9 +134,9 @@ class RouteReconciler:
             heard = memory.heard_at.setdefault(seen.metadata.uid, now)
             until = max(until, min(read.taken_at(seen), heard) + SETTLE_MS)
         if now >= until:
-            return ""
+            return None
         self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
-        return words.route_settling()
+        return Lack(words.route_settling())
 
     def _ours(
         self, run: RunObject, of: Baseline
@@ -371,16 +372,16 @@ def _is_off(wanted: Wanted, found: tuple[Resource[RouteObject], RouteObject] | N
     return differs(found[1], wanted.manifest) and memory.taken.get(meta.uid) != meta.generation
 
 
-def _lacking(picture: Picture, ours: Ours, memory: RouteMemory) -> Iterator[str]:
+def _lacking(picture: Picture, ours: Ours, memory: RouteMemory) -> Iterator[Lack]:
     """Why requests with a key may not be led to the fork yet."""
     for wanted in picture.routes:
         found = ours.get((wanted.kind.plural, wanted.key))
         if found is None or found[1].metadata.deletion_timestamp or _is_off(wanted, found, memory):
-            yield words.route_written(wanted.kind.kind, str(Key.of(wanted.beside)))
-        elif said := read.lacking(found[1], wanted.beside):
-            yield said
+            yield Lack(words.route_written(wanted.kind.kind, str(Key.of(wanted.beside))))
+        elif lack := read.lacking(found[1], wanted.beside):
+            yield lack
     if any(place not in {(each.kind.plural, each.key) for each in picture.routes} for place in ours):
-        yield words.route_leaving()
+        yield Lack(words.route_leaving())
 
 
 def _unrouted(name: str, trouble: str) -> str:
