@@ -18,7 +18,7 @@ from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 
 # Folders and boot ids, ports of the loopback interface, paths that steps share.
-MACHINE_ONLY = {"FolderLost", "ForkWithoutPort", "MachineRestarted", "NotRouted", "PathBusy", "RoutePending"}
+MACHINE_ONLY = {"FolderLost", "ForkWithoutPort", "MachineRestarted", "NotRouted", "PathBusy"}
 # Pods and nodes, other tenants' rights, hooks, Kubernetes' own objects; and the front, which on one machine is the API.
 CLUSTER_ONLY = {
     "Accepted",
@@ -30,6 +30,8 @@ CLUSTER_ONLY = {
     "ForkWithoutService",
     "Hindered",
     "KindNotForked",
+    "KindNotServed",
+    "KindRefused",
     "LedgerLost",
     "NameTaken",
     "NamespaceMissing",
@@ -37,8 +39,6 @@ CLUSTER_ONLY = {
     "NoSuchContainer",
     "NodeLost",
     "NodeSilent",
-    "KindNotServed",
-    "KindRefused",
     "NotProgressing",
     "NotTakenUp",
     "ObjectEnding",
@@ -59,6 +59,7 @@ CLUSTER_ONLY = {
     "Pulling",
     "Refused",
     "ResourceReady",
+    "RouteNotTaken",
     "Served",
     "TakenUp",
     "TargetsNotGranted",
