@@ -280,6 +280,40 @@ class TestKeeping:
 
         play(story)
 
+    def test_a_route_that_cannot_be_withdrawn_goes_at_once(self):
+        """Whoever may not be changed any more must not keep the sandbox."""
+
+        async def story(world: World) -> None:
+            await routed(world)
+            world.cluster.denied.add(("update", "httproutes.gateway.networking.k8s.io"))
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+    def test_a_route_goes_when_no_gateway_says_anything_any_more(self):
+        async def story(world: World) -> None:
+            await routed(world)
+            world.gateways.latency = 10_000.0
+            world.delete()
+            await world.until(lambda: not world.gateways.ours(), "it to go", 15)
+            await gone(world)
+
+        play(story)
+
+    def test_what_is_on_its_way_out_fits_no_request(self):
+        """So that whoever forgets first where it leads answers nobody with an error."""
+
+        async def story(world: World) -> None:
+            key, _ = await routed(world)
+            world.delete()
+            await world.until(lambda: world.gateways.leads(key) == "web", "the key to be nobody's", 30)
+            [ours] = world.gateways.ours()
+            assert "deletionTimestamp" not in ours["metadata"]
+            await gone(world)
+
+        play(story)
+
     def test_a_route_that_the_server_would_keep_without_its_key_is_not_made(self):
         """It would take everybody's requests."""
 

@@ -189,8 +189,8 @@ _WORK: dict[str, str] = {
     Kind.WEBHOOK: "a request",
     Kind.OBJECT: "a manifest",
     Kind.FORK: "a baseline",
-    Kind.ROUTE: "a baseline and keys",
-    Kind.PREVIEW: "a target and a key",
+    Kind.ROUTE: "a baseline",
+    Kind.PREVIEW: "a target",
 }
 
 

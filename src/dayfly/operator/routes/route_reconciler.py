@@ -1,6 +1,5 @@
 """Routes by key in a cluster: their facts, and what is kept of them while their sandboxes live."""
 
-import contextlib
 from collections.abc import Iterator
 
 import msgspec
@@ -194,8 +193,12 @@ class RouteReconciler:
         if seen.metadata.deletion_timestamp:
             return
         if not render.is_withdrawn(seen):
-            with contextlib.suppress(errors.Conflict, errors.NotFound):
+            try:
                 await self._routes.keep(kind, seen, render.withdrawn(kind, seen))
+            except (errors.Conflict, errors.NotFound):
+                pass  # it is another one by now, or none
+            except (AlteredRouteError, errors.Refused):
+                await self._routes.remove(kind, seen)  # better a few requests than a sandbox that cannot end
         else:
             since, newest = memory.withdrawn_at.setdefault(uid, [now, 0])
             if read.is_newest(seen):
