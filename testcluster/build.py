@@ -137,6 +137,12 @@ def kwok() -> Path:
     return _build("kwok", HERE / "kwok", "sigs.k8s.io/kwok/cmd/kwok", "-s -w")
 
 
+def envoy_gateway() -> Path:
+    """The program that drives Envoy by the Gateway API; built at the first call."""
+    package = "github.com/envoyproxy/gateway/cmd/envoy-gateway"
+    return _build("envoy-gateway", HERE / "gateway", package, "-s -w", compiler="all=-l -dwarf=false")
+
+
 def pause() -> Path:
     """The program of a pod's own container; it waits for SIGTERM."""
     source = HERE / "pause.c"

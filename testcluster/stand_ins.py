@@ -75,7 +75,7 @@ def postgres() -> Path:
             _copy(root, _POSTGRES_HOME / "lib" / module)
         shared = Path("/usr/share/postgresql/15")
         shutil.copytree(shared, root / shared.relative_to("/"), ignore=shutil.ignore_patterns("man"))
-        _copy_linked(root, (root / _POSTGRES_HOME.relative_to("/")).rglob("*"))
+        copy_linked(root, (root / _POSTGRES_HOME.relative_to("/")).rglob("*"))
         _copy(
             root, Path("/usr/share/zoneinfo/UTC")
         )  # Debian's reads the system's time zones, and clients ask for this one
@@ -106,7 +106,7 @@ def python() -> Path:
         (root / "usr" / "bin" / "env").symlink_to("/bin/busybox")
         library = home / "lib" / folder
         shutil.copytree(sysconfig.get_path("stdlib"), library, ignore=shutil.ignore_patterns(*_UNUSED))
-        _copy_linked(root, [home / "bin" / "python3", *library.glob("lib-dynload/*.so")])
+        copy_linked(root, [home / "bin" / "python3", *library.glob("lib-dynload/*.so")])
 
     environment = {"PATH": "/usr/local/bin:/bin", "PYTHONHOME": "/usr/local", "LD_LIBRARY_PATH": "/usr/local/lib"}
     return images.cached(PYTHON, program, fill, images.Settings(environment=environment))
@@ -134,7 +134,7 @@ def redis() -> Path:
     def fill(root: Path) -> None:
         images.with_shell(root)
         _copy(root, Path(_REDIS))
-        _copy_linked(root, [root / _REDIS[1:]])
+        copy_linked(root, [root / _REDIS[1:]])
 
     return images.cached(REDIS, Path(_REDIS), fill, images.Settings(environment={"PATH": "/usr/bin:/bin"}))
 
@@ -157,7 +157,7 @@ def _copy(root: Path, file: Path) -> None:
     shutil.copy2(file, target)
 
 
-def _copy_linked(root: Path, programs: Iterable[Path]) -> None:
+def copy_linked(root: Path, programs: Iterable[Path]) -> None:
     """Copy the libraries that these link to: to their places, or to /usr/local/lib if this machine's are elsewhere."""
     for program in [each for each in programs if each.is_file()]:
         said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout

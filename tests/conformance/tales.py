@@ -184,7 +184,7 @@ TALES = {
         {"db/make": Behaviour(outputs=URL), "db/drop": Behaviour(fails=99)},
     ),
     "a kind that this host has not": Tale(
-        (doc.resource("db", (doc.Unit(name="thing", kind="route"),), ()),),
+        (doc.resource("db", (doc.Unit(name="thing", kind="balloon"),), ()),),
         (_until("db/thing", "UnsupportedKind"), DELETE, GONE),
     ),
     "created and cleaned up by webhooks": Tale(

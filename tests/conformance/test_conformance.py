@@ -18,7 +18,7 @@ from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 
 # Folders and boot ids, ports of the loopback interface, paths that steps share.
-MACHINE_ONLY = {"FolderLost", "ForkWithoutPort", "MachineRestarted", "PathBusy"}
+MACHINE_ONLY = {"FolderLost", "ForkWithoutPort", "MachineRestarted", "NotRouted", "PathBusy"}
 # Pods and nodes, other tenants' rights, hooks, Kubernetes' own objects; and the front, which on one machine is the API.
 CLUSTER_ONLY = {
     "Accepted",
@@ -30,6 +30,8 @@ CLUSTER_ONLY = {
     "ForkWithoutService",
     "Hindered",
     "KindNotForked",
+    "KindNotServed",
+    "KindRefused",
     "LedgerLost",
     "NameTaken",
     "NamespaceMissing",
@@ -37,8 +39,6 @@ CLUSTER_ONLY = {
     "NoSuchContainer",
     "NodeLost",
     "NodeSilent",
-    "KindNotServed",
-    "KindRefused",
     "NotProgressing",
     "NotTakenUp",
     "ObjectEnding",
@@ -59,6 +59,7 @@ CLUSTER_ONLY = {
     "Pulling",
     "Refused",
     "ResourceReady",
+    "RouteNotTaken",
     "Served",
     "TakenUp",
     "TargetsNotGranted",
@@ -124,7 +125,9 @@ async def test_what_a_new_kind_cannot_do_is_refused_as_it_says(machine):
     """Whoever registers a kind says with it what is admitted."""
     unit = msgspec.structs.replace(toy("make"), timeouts=Timeouts(run_ms=1))
     documents = (doc.resource("db", (unit,), ()),)
-    with pytest.raises(RefusedError, match="db/make: this host runs units of kind exec, fork and webhook, not toy"):
+    with pytest.raises(
+        RefusedError, match="db/make: this host runs units of kind exec, fork, preview, route and webhook, not toy"
+    ):
         machine.host.admit(documents, ())
     machine.host._engine.executors.add(Toys(lambda live: live.run, lambda _: None, gated=False))
     with pytest.raises(RefusedError, match="db/make: no toy is played with for less than a second"):

@@ -36,6 +36,7 @@ class FakeHost:
     """
 
     wants_baselines = True
+    routes = False
 
     def __init__(self, file: Path | None = None) -> None:
         self.end = KeepingEnd(self)

@@ -31,6 +31,8 @@ MACHINES = anything("cluster.example.org/v1", "Machine", "machines").metadata_on
 RIGHTS = """\
 ClusterRole dayfly-agent: dayfly.dev/sandboxes create
 ClusterRole dayfly-forks: apps/deployments create,delete,patch,update
+ClusterRole dayfly-forks: gateway.networking.k8s.io/grpcroutes create,delete,update
+ClusterRole dayfly-forks: gateway.networking.k8s.io/httproutes create,delete,update
 ClusterRole dayfly-forks: secrets create,delete,get
 ClusterRole dayfly-forks: services create,delete,patch
 ClusterRole dayfly-operator: apiextensions.k8s.io/customresourcedefinitions get
@@ -50,7 +52,10 @@ ClusterRole dayfly-operator: dayfly.dev/runs create,delete,get,list,patch,update
 ClusterRole dayfly-operator: dayfly.dev/sandboxes delete,get,list,patch,watch
 ClusterRole dayfly-operator: dayfly.dev/sandboxes/status patch
 ClusterRole dayfly-operator: dayfly.dev/steplogs create,delete,get,list
+ClusterRole dayfly-operator: discovery.k8s.io/endpointslices list
 ClusterRole dayfly-operator: events.k8s.io/events create,list,patch
+ClusterRole dayfly-operator: gateway.networking.k8s.io/grpcroutes get,list,watch
+ClusterRole dayfly-operator: gateway.networking.k8s.io/httproutes get,list,watch
 ClusterRole dayfly-operator: namespaces get,list,patch,watch
 ClusterRole dayfly-operator: pods get,list,watch
 ClusterRole dayfly-operator: serviceaccounts impersonate [dayfly-objects]

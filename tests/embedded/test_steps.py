@@ -411,7 +411,9 @@ async def test_a_cleanup_that_fails_again_and_again_is_called_stuck(machine):
 
 async def test_what_this_host_cannot_run_is_refused(machine):
     document = doc.hooks(pre_start=[doc.Unit(name="thing", kind="object", object=Object(remove="a"))])
-    with pytest.raises(RefusedError, match="thing: this host runs units of kind exec, fork and webhook, not object"):
+    with pytest.raises(
+        RefusedError, match="thing: this host runs units of kind exec, fork, preview, route and webhook, not object"
+    ):
         machine.host.admit((document,), ())
     entry = {"name": "TOKEN_X", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     template = {"spec": {"containers": [{"name": "main", "env": [entry]}]}}

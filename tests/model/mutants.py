@@ -126,8 +126,8 @@ MUTANTS = (
     _core(
         "a fork goes before the one that came after it",
         closing._kept_rest,
-        "if later and _is_there(desk, name):",
-        "if False:",
+        "if not waits_for_later(desk, name, every)",
+        "if desk.now >= 0",
         PAIR,
         "ORDER",
     ),

@@ -7,7 +7,7 @@ _RISES = "the number of a report has to rise with each change, and by how much n
 _DEFAULT = "SQLite as Python brings it here does so unasked; it may have been built to do otherwise"
 
 EQUIVALENT: dict[str, str] = {
-    "plan/closing.py _kept_rest: _rest(desk, going) and len(going) == len(desk.run.kept) -> (_rest(desk, going))": (
+    "plan/closing.py _kept_rest: _rest(desk, going) and len(going) == len(every) -> (_rest(desk, going))": (
         "what waits does so for another that is there and comes later; as `after` has no circle the last of them is "
         "among those that go, and does not rest"
     ),

@@ -11,6 +11,7 @@ TIDYING = "operator/test_fork_guards.py::TestTidying::test_"
 DOING = "operator/test_fork_guards.py::TestDoing::test_"
 TELLING, TOLD = "operator/cluster/fork_values.py", "operator/test_fork_values.py::test_"
 BIRTH = "operator/test_birth_guards.py::Test"
+ROUTED = "embedded/test_routes.py::test_"
 PLACES, PLACED = "operator/pods/places.py", "operator/test_places_alone.py::Test"
 
 ALONE: tuple[Guard, ...] = (
@@ -302,5 +303,48 @@ ALONE: tuple[Guard, ...] = (
         "if ref.resource and ref.resource != document.resource:",
         "if ref.resource:",
         "plan/test_status.py::TestSealed::test_who_reads_its_own_resource_by_name_waits_for_no_reader_of_it",
+    ),
+    # --- routes on one machine ---
+    guard(
+        "a fork ends with its route",
+        "embedded/routing.py",
+        "await asyncio.sleep(entry.wished.drain_ms / 1000)",
+        "await asyncio.sleep(0)",
+        ROUTED + "the_fork_outlives_its_route_and_what_came_by_it_is_answered",
+    ),
+    guard(
+        "a proxy of another release is adopted",
+        "embedded/envoy.py",
+        'if found and slurp(f"{self._folder}/form").decode(errors="replace") != self._form():',
+        "if False:",
+        "embedded/test_envoy.py::test_one_of_another_form_is_replaced_and_there_is_never_a_second",
+    ),
+    guard(
+        "what is no key reaches a host's patterns",
+        "embedded/route_executors.py",
+        "meaning.check_key(key)",
+        "pass",
+        ROUTED + "a_document_with_what_is_no_key_is_refused",
+    ),
+    guard(
+        "what is no key reaches a document",
+        "compile/routes.py",
+        "    for each in keys:\n        routing.check_key(each)\n",
+        "",
+        "compile/test_routes.py::test_what_is_no_key_reaches_no_pattern",
+    ),
+    guard(
+        "a port that somebody else has is fought for",
+        "embedded/envoy.py",
+        'if not problem or await asyncio.to_thread(self._probed, way.listens) != "":',
+        "if way:",
+        ROUTED + "a_port_that_somebody_else_has_is_said_and_taken_once_it_is_free",
+    ),
+    guard(
+        "an endpoint leads where nobody has declared anything",
+        "embedded/host.py",
+        "if unit.preview is not None and leads_nowhere(unit.preview, self._baselines):",
+        "if False:",
+        ROUTED + "a_preview_gives_its_key_and_an_endpoint_of_a_baseline_has_one_too",
     ),
 )

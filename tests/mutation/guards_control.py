@@ -62,6 +62,20 @@ CONTROL: tuple[Guard, ...] = (
         "control/test_rights.py::test_every_route_for_every_role_and_every_organisation",
     ),
     guard(
+        "a baseline's requests are taken in where another listens",
+        "control/workloads.py",
+        "if workload.routed_port in (other.routed_port, other.port):",
+        "if False:",
+        "cli/test_routing.py::test_a_port_of_another_baseline_is_not_taken",
+    ),
+    guard(
+        "the keys of a group that a sandbox has left lead to it still",
+        "control/group_keys.py",
+        "if before.get(uid) != now.get(uid):",
+        "if uid in now and before.get(uid) != now.get(uid):",
+        "cli/test_routing.py::test_two_sandboxes_and_a_group",
+    ),
+    guard(
         "a key that has expired opens",
         "control/keys.py",
         "if row.expires_at is not None and row.expires_at <= now:",

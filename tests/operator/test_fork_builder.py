@@ -17,12 +17,12 @@ from dayfly.kube import errors
 from dayfly.kube.objects import ContainerState, ContainerStatus, Key, ObjectMeta, Pod, PodStatus, StateWaiting
 from dayfly.operator.forks import fork_builder
 from dayfly.operator.forks.fork_builder import ForkBuilder
-from dayfly.operator.forks.fork_reconciler import AGAIN_S, _objection, in_place
+from dayfly.operator.forks.fork_reconciler import AGAIN_S, _objection
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import As, Exec, Fork, Input, Lifecycle, Output, Ref, Target, Unit
-from dayfly.spec.run import OutputRecord, Request, Run, State, UnitRecord
+from dayfly.spec.run import OutputRecord, Request, State, UnitRecord
 from kube.fake import run
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
@@ -143,14 +143,6 @@ def test_a_baseline_that_is_out_of_reach_is_looked_at_again():
     objections, again = run(story())
     assert objections == {"fork:away/web": Reason.NAMESPACE_NOT_GRANTED}
     assert again == [("box", AGAIN_S)]
-
-
-@pytest.mark.parametrize(("generation", "then"), [("g", "g"), ("", "wished")])
-def test_a_fork_of_which_no_form_is_recorded_has_that_which_is_wished_for(generation, then):
-    plan = seal((), (UNIT,))
-    wished = msgspec.structs.replace(plan, kept={NAME: msgspec.structs.replace(plan.kept[NAME], generation="wished")})
-    record = UnitRecord(attempt=1, state=State.CLAIMED, kind="fork", generation=generation)
-    assert in_place(wished, Run(uid="u", target=TARGET, plan="", units={NAME: record})).kept[NAME].generation == then
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from rig.alone import DEPLOYMENTS, MERGE, NAME, OWN, SERVICES, UNIT, Alone
 from dayfly.execute.fork.read import Service, Workload
 from dayfly.execute.fork.render import FORM_ANNOTATION, REPLICAS_ANNOTATION, form
 from dayfly.execute.fork.run import Forks
+from dayfly.execute.in_place import in_place
 from dayfly.kube.objects import Key, ObjectMeta
-from dayfly.operator.forks.fork_reconciler import in_place
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.plan.reasons import Reason
@@ -423,5 +423,5 @@ def test_a_fork_that_lives_is_not_replaced_for_a_new_wish(state, generation):
         return Alone().claimed("ref", state).ledger
 
     plan = seal((), (UNIT,))
-    found = in_place(plan, played(story)).kept[NAME].generation
+    found = in_place(plan, played(story), {"fork"}).kept[NAME].generation
     assert found == (generation or plan.kept[NAME].generation)

@@ -29,11 +29,13 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.hooks.wing import Hooks
+from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.adapter import KindLostError
 from dayfly.operator.targets.targets import Targets, kind_of
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import pair_id
+from dayfly.spec.routing import Forms
 from kube.fake import FakeCluster, run
 
 API = "/apis/dayfly.dev/v1alpha1"
@@ -50,7 +52,8 @@ class Bench:
         self.caches = Cluster(client)
         self.targets = Targets(self.caches)
         self.wing = Hooks(self.caches, self.targets, Recorder(client, "dayfly.dev/operator", "test"))
-        self.sweeper = Sweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches))
+        routes = RouteReconciler(self.caches, Forms())
+        self.sweeper = Sweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches), routes)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
         selector = {"apiVersion": "cluster.example.org/v1", "kind": "Machine"}
         spec = {"selector": selector, "preStop": [{"name": "drain", "script": "#!/bin/sh\n"}]}

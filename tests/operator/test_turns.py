@@ -60,6 +60,7 @@ class Bench:
             keep=self._step("keep"),
             last=lambda _run: self.scene,
             again=lambda _run, wake_at: wake_at / 1000,
+            lacking=lambda _run: (),
             rest=lambda _run: self.done.append("rest"),
             places=SimpleNamespace(settle=lambda _run, decision: self.done.append(("settle", decision))),
             sessions=SimpleNamespace(of=lambda _run: session),

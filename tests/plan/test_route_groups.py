@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dayfly.plan.route_groups import Group, Member, Members, conflicts, standing
+from dayfly.plan.route_groups import Group, Member, Members, conflicts, routed, standing
 from dayfly.spec.label_match import parse
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase
@@ -104,3 +104,18 @@ def test_a_group_that_is_not_ready_says_why_and_one_that_ends_has_nobody(phase, 
 def test_nobody_who_joins_makes_a_group_unready():
     """A label is all that a stranger needs to join."""
     assert standing(report(), [member(str(n)) for n in range(50)], [str(n) for n in range(50)]).ready
+
+
+def test_the_key_of_a_group_leads_to_one_fork_of_each_baseline():
+    old = Member("old", "c", {}, ("shop/web",), 1)
+    young = Member("young", "c", {}, ("shop/web", "shop/pay"), 2)
+    elsewhere = Member("far", "d", {}, ("shop/web",), 3)
+    members = {"y": young, "o": old, "f": elsewhere}
+    assert routed([("k1", members), ("k2", {"y": young})]) == {
+        "o": {"shop/web": ("k1",)},
+        "y": {"shop/pay": ("k1", "k2"), "shop/web": ("k2",)},
+        "f": {"shop/web": ("k1",)},
+    }
+    # As it is said where two of them are in conflict.
+    (clash,) = conflicts(members.values())
+    assert (clash.baseline, clash.sandbox) == ("shop/web", "old")

@@ -251,8 +251,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "removed forks stay",
         OPENING,
-        "if not record.kept or name in desk.plan.kept:",
-        "if name:",
+        "if name not in desk.plan.kept]",
+        "if not name]",
         0,
         13,
     ),
@@ -410,10 +410,17 @@ BUGS: tuple[Bug, ...] = (
         5,
     ),
     _bug(
-        "a fork goes before what comes after it",
+        "a fork goes before what comes after it, while others stay",
+        OPENING,
+        "        if waits_for_later(desk, name, dismissed):\n            continue\n",
+        "",
+        5,
+    ),
+    _bug(
+        "a fork goes before what comes after it, at the end",
         CLOSING,
-        "if later and _is_there(desk, name):",
-        "if later and desk.now < 0:",
+        "if not waits_for_later(desk, name, every)",
+        "if desk.now >= 0",
         5,
     ),
     # --- retry ---

@@ -6,7 +6,7 @@ violations are those of the invariants: 1 AtMostOnce, 2 NoStartWithoutClaim, 3 C
 12 DoubtIsLoud, 13 Settles, 14 NothingLeft. `0` is the core's own promise: total, deterministic, never silent.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -364,14 +364,21 @@ class Oracle:
         """A fork is asked to end because its run is closed."""
         if self.run.phase is Phase.CLOSED and self.run.abandon is None and not self.pre_stop_over():
             raise Violation(5, f"{unit} is ended before preStop is over")
-        # Of what is no longer wished for, the wish does not say what comes after it.
-        later = [
-            name
-            for name in self.wished
-            if unit in self.wished and unit in self.scenario.shapes[name].after and self.run.unit(name).state in ALIVE
-        ]
+        later = [n for n in self.run.kept if unit in self._after(n) and self.run.unit(n).state in ALIVE]
         if self.run.phase is Phase.CLOSED and self.run.abandon is None and later:
             raise Violation(5, f"{unit} is ended before {later[0]}, which comes after it")
+
+    def dismissing(self, unit: str, wished: Collection[str]) -> None:
+        """A fork is asked to end because a server found it wished for no more, as it found those that are `wished`."""
+        # What stays outlives, by a wish of its own, what it once came after.
+        going = [n for n in self.run.kept if n not in wished]
+        later = [n for n in going if unit in self.run.unit(n).after and self.run.unit(n).state in ALIVE]
+        if self.run.phase is Phase.OPEN and later:
+            raise Violation(5, f"{unit} is dismissed before {later[0]}, which came after it")
+
+    def _after(self, name: str) -> tuple[str, ...]:
+        """What it comes after: by the wish, or, if nobody wishes for it any more, by what it was begun from."""
+        return self.scenario.shapes[name].after if name in self.wished else self.run.unit(name).after
 
     def dissolved(self) -> None:
         """The ledger forgets the run."""

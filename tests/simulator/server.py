@@ -24,7 +24,7 @@ from simulator.oracle import Violation
 from simulator.scenario import value
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator
+    from collections.abc import Collection, Coroutine, Generator
 
     from dayfly.embedded.ledger import Stored
     from simulator.world import Simulation
@@ -158,12 +158,12 @@ class Server:
                     sim.oracle.launched(unit, attempt, sim.ledger.values(sim.uid))
                 sim.launch(self, scene, unit, attempt)
             case Fence(unit=unit, attempt=attempt):
-                self._stopping(effect)
+                self._stopping(effect, scene.plan.kept)
                 sim.fence(self, scene, unit, attempt)
             case Recall(unit=unit, attempt=attempt):
                 sim.recall(self, scene, unit, attempt)
             case Cancel(unit=unit, attempt=attempt):
-                self._stopping(effect)
+                self._stopping(effect, scene.plan.kept)
                 sim.cancel(self, scene, unit, attempt)
             case Release(unit=unit, attempt=attempt):
                 sim.release(self, scene, unit, attempt)
@@ -172,6 +172,10 @@ class Server:
                     sim.ledger.dissolve(scene.world.run, "box")
         sim.boundary(f"after {type(effect).__name__}")
 
-    def _stopping(self, effect: Fence | Cancel) -> None:
-        if self.simulation.scenario.shapes[effect.unit].event is None and effect.reason == "Cancelled":
+    def _stopping(self, effect: Fence | Cancel, wished: Collection[str]) -> None:
+        if self.simulation.scenario.shapes[effect.unit].event is not None:
+            return
+        if effect.reason == "Cancelled":
             self.simulation.oracle.stopping(effect.unit)
+        elif effect.unit not in wished:
+            self.simulation.oracle.dismissing(effect.unit, wished)

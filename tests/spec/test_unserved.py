@@ -2,7 +2,7 @@
 
 import pytest
 
-from dayfly.spec.unserved import unserved
+from dayfly.spec.unserved import group_unserved, unserved
 
 FORK = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
 
@@ -42,3 +42,18 @@ def test_endpoints_without_a_fork(host, on_machine, in_cluster, form):
 @pytest.mark.parametrize("spec", [{}, {"forks": None, "endpoints": "x", "defaultRouteGroup": 5}, {"forks": [None, 7]}])
 def test_nothing_is_taken_for_granted(spec):
     assert unserved(spec, by_name=True) == ()
+
+
+def test_where_a_host_routes_only_what_carries_no_key_or_lies_elsewhere_is_in_vain():
+    targets = {"a": "http://x.y.svc:1", "b": "tcp://x.y.svc:1"}
+    endpoints = [{"name": name, "target": target} for name, target in targets.items()]
+    elsewhere = {"name": "c", "target": "grpc://x.y.svc:1", "cluster": "west"}
+    assert group_unserved({"endpoints": [*endpoints, elsewhere]}, routed="east") == (
+        "spec.endpoints[1] (no key can stand in what is sent by tcp)",
+        "spec.endpoints[2] (the group has its addresses in east, and none in west)",
+    )
+    spec = {"defaultRouteGroup": {"endpoints": endpoints}, "local": [{}]}
+    assert unserved(spec, by_name=True, routes=True, local=True) == (
+        'spec.defaultRouteGroup.endpoints[1] (no fork answers for "x.y.svc")',
+    )
+    assert any("spec.local" in each for each in unserved(spec, by_name=True, routes=True))

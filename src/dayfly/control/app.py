@@ -32,6 +32,7 @@ from dayfly.control.rate import Rate
 from dayfly.control.reports import Family, Reports
 from dayfly.control.route_groups import RouteGroups
 from dayfly.control.routes import API
+from dayfly.control.routing_rules import RoutingRules
 from dayfly.control.sandboxes import Sandboxes
 from dayfly.control.tls import Renewal
 from dayfly.control.workloads import Workloads
@@ -97,6 +98,7 @@ def create_app(
         *Audit(store).routes(),
         *Plugins(store).routes(),
         *Workloads(store, sync).routes(),
+        *RoutingRules(store, links, sync).routes(),
         *sandboxes.routes(),
         *Overview(store, links, sandboxes).routes(),
         *Changes(store, links, sandboxes, closing).routes(),

@@ -110,5 +110,8 @@ class Crowd:
 
 
 def _seen(row: Any, spec: SandboxSpec) -> _Seen:
-    baselines = tuple(f"{fork.fork_of.namespace}/{fork.fork_of.name}" for fork in spec.forks)
+    forks = [(fork.fork_of.namespace, fork.fork_of.name) for fork in spec.forks]
+    # What runs on the developer's machine answers for its baseline as a fork does.
+    local = [(of.get("namespace"), of.get("name")) for each in spec.local if isinstance(of := each.get("from"), dict)]
+    baselines = tuple(f"{namespace}/{name}" for namespace, name in (*forks, *local))
     return _Seen(row.updated_at, spec.ttl, Member(row.name, row.cluster, spec.labels, baselines, row.created_at))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dayfly.spec.endpoints import split_target
-from dayfly.spec.lifecycle import Baseline, fork_id
+from dayfly.spec.lifecycle import Baseline, fork_id, preview_id
+from dayfly.spec.unserved import PREVIEWED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,12 +15,13 @@ if TYPE_CHECKING:
     from dayfly.spec.wire import Endpoint
 
 
-def describe(spec: SandboxSpec, found: Iterable[Endpoint]) -> list[dict[str, Any]]:
+def describe(spec: SandboxSpec, found: Iterable[Endpoint], *, routes: bool = False) -> list[dict[str, Any]]:
     """The endpoints as clients know them; `url` is empty while nothing answers there.
 
     Args:
         spec: The wish. A fork for which it names no endpoint has one by the baseline's name.
-        found: Where the forks answer.
+        found: Where the forks and previews answer.
+        routes: Whether the host routes requests by their key: then these endpoints have addresses of their own.
     """
     where = {endpoint.unit: endpoint for endpoint in found}
     wished: list[tuple[str, str, str, str, int]] = []  # name, unit, scheme, host, port
@@ -31,8 +33,9 @@ def describe(spec: SandboxSpec, found: Iterable[Endpoint]) -> list[dict[str, Any
         wished.append((port.name, _unit(port.host), port.protocol or "http", port.host, port.port))
     for target in spec.default_route_group.endpoints if spec.default_route_group else ():
         scheme, host, number = split_target(target.target)
-        wished.append((target.name, _unit(host), scheme, host, number))
-    covered = {unit for _, unit, _, _, _ in wished}
+        unit = preview_id(target.name) if routes and scheme in PREVIEWED else _unit(host)
+        wished.append((target.name, unit, scheme, host, number))
+    covered = {unit for _, unit, _, host, _ in wished for unit in (unit, _unit(host))}
     taken = {name for name, _, _, _, _ in wished}
     described = [_describe(name, scheme, host, port, where.get(unit)) for name, unit, scheme, host, port in wished]
     for fork in spec.forks:

@@ -96,6 +96,11 @@ def serve(path: str, **handlers: Handler) -> Route:
     return Route(API + path, Address(path, handlers))
 
 
+def serve_as(path: str, at: str, **handlers: Handler) -> Route:
+    """The route of an address in the table, at the place where older clients look for it."""
+    return Route(at, Address(path, handlers))
+
+
 class AuthMiddleware:
     """Lets in whom it should, under either form of an address: with and without a slash at its end, no redirects.
 

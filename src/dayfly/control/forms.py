@@ -153,11 +153,43 @@ class NewBaseline(Form):
     env: dict[str, str] = {}
     port: int | None = None
     workdir: str = ""
+    routed_port: int | None = None
 
 
 class Baseline(NewBaseline):
     created_at: Time = ""
     updated_at: Time = ""
+
+
+class RoutedDestination(Form):
+    host: str
+    port: int
+
+
+class RoutedPort(Form):
+    workload_port: int
+    destinations: list[RoutedDestination]
+
+
+class RoutedBaseline(Form):
+    kind: str
+    namespace: str
+    name: str
+
+
+class RoutedSandbox(Form):
+    name: str
+
+
+class RoutingRule(Form):
+    routing_key: str
+    baseline: RoutedBaseline
+    destination_sandbox: RoutedSandbox
+    mappings: list[RoutedPort]
+
+
+class RoutingRules(Form):
+    routing_rules: list[RoutingRule]
 
 
 class Seconds(Form):

@@ -11,17 +11,25 @@ from dayfly.control.exchange import rfc3339
 from dayfly.plan import route_groups as groups
 from dayfly.plan.status import limited
 from dayfly.spec import documents
+from dayfly.spec.endpoints import split_target
+from dayfly.spec.lifecycle import preview_id
 from dayfly.spec.unserved import group_unserved
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dayfly.control.group_records import GroupRecord
     from dayfly.control.lives import Told
     from dayfly.plan.route_groups import Standing
+    from dayfly.spec.wire import Endpoint
 
 
-def wire(record: GroupRecord, told: Told, stands: Standing, end: int) -> dict[str, Any]:
-    """A route group as the API tells of it; `end` is when its life is over as things stand, 0 for never."""
-    report = spoken(record, told, stands)
+def wire(record: GroupRecord, told: Told, stands: Standing, end: int, *, routes: bool) -> dict[str, Any]:
+    """A route group as the API tells of it.
+
+    `end` is when its life is over as things stand, 0 for never; `routes`: whether its host routes by keys.
+    """
+    report = spoken(record, told, stands, routes=routes)
     status: dict[str, Any] = {
         "ready": report.ready,
         "reason": report.reason,
@@ -42,16 +50,17 @@ def wire(record: GroupRecord, told: Told, stands: Standing, end: int) -> dict[st
         "createdAt": rfc3339(record.created_at),
         "updatedAt": rfc3339(record.updated_at),
         "spec": documents.export(record.group)["spec"],
-        "endpoints": endpoints(record),
+        "endpoints": told.endpoints,
         "status": status,
     }
 
 
-def spoken(record: GroupRecord, told: Told, stands: Standing) -> Any:
+def spoken(record: GroupRecord, told: Told, stands: Standing, *, routes: bool) -> Any:
     """The report of its run in the words of the group, and what nobody carries out for it."""
     changes = {"ready": stands.ready, "reason": stands.reason, "message": stands.message}
     report = msgspec.structs.replace(told.report, **changes)
-    return limited(report, group_unserved(documents.export(record.group)["spec"]))
+    in_vain = group_unserved(documents.export(record.group)["spec"], routed=record.cluster if routes else "")
+    return limited(report, in_vain)
 
 
 def _conditions(stands: Standing) -> list[dict[str, str]]:
@@ -66,9 +75,13 @@ def _conditions(stands: Standing) -> list[dict[str, str]]:
     ]
 
 
-def endpoints(record: GroupRecord) -> list[dict[str, Any]]:
-    """As clients know them; `url` is empty as long as nothing routes by keys."""
-    return [
-        {"name": each.name, "target": each.target, "url": "", **({"cluster": each.cluster} if each.cluster else {})}
-        for each in record.spec.endpoints
-    ]
+def endpoints(record: GroupRecord, found: Iterable[Endpoint]) -> list[dict[str, Any]]:
+    """As clients know them; `url` is empty as long as nothing answers there."""
+    where = {each.unit: f"{each.host}:{each.port}" for each in found}
+    told = []
+    for each in record.spec.endpoints:
+        at = where.get(preview_id(each.name), "")
+        url = f"{split_target(each.target)[0]}://{at}" if at else ""
+        in_cluster = {"cluster": each.cluster} if each.cluster else {}
+        told.append({"name": each.name, "target": each.target, "url": url, **in_cluster})
+    return told

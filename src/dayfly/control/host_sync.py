@@ -28,7 +28,7 @@ from dayfly.spec.run import Request
 from dayfly.spec.wire import Abandon, Ended, HostUnavailableError, Lease, Offer, RefusedError, Stop, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator, Iterator
+    from collections.abc import Callable, Coroutine, Generator, Iterator
 
     from dayfly.compile import Compiled
     from dayfly.control.link import Link, Links
@@ -69,6 +69,10 @@ class HostSync:
         self._worked_beside = 0.0
         self._baselines = BaselineSync(store, links)
         self._leases: dict[str, int] = {}
+        # Of a sandbox, by organisation and uid: the keys of route groups that lead to its forks, by baseline.
+        self.routed: Callable[[str, str], dict[str, tuple[str, ...]]] = lambda _org, _uid: {}
+        # Set whenever anything was told: whoever keeps up with all sandboxes may have to look.
+        self.told = asyncio.Event()
         self._troubles: dict[str, str] = {}
 
     def lock(self, org: str, name: str) -> asyncio.Lock:
@@ -91,6 +95,7 @@ class HostSync:
             compiled: What it means, if the caller has it.
         """
         self._confirmed.pop(record.uid, None)
+        self.told.set()
         try:
             link = self.link(record)
             if link is None:
@@ -237,8 +242,8 @@ class HostSync:
             request = Request(at=_now(), reason=Reason.EXPIRED, message=EXPIRED)
             return Stop(uid=record.uid, request=request)
         if compiled is None:
-            place = link.place()
-            compiled = await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record, place))
+            place, keys = link.place(), self.routed(record.org, record.uid)
+            compiled = await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record, place, keys))
         if record.lease_seconds and (record.uid not in self._leases or not known):
             # Nobody could renew it while there was no server, or no run: it begins with this process, or with the run.
             self._leases[record.uid] = _now() + record.lease_seconds * 1000

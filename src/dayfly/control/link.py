@@ -44,9 +44,10 @@ class Link:
 
     def __init__(self, host: Host, org: str = LOCAL, place: Callable[[], Place] = lambda: HERE) -> None:
         self.org = org
-        self.place = place
+        self._place = place
         self.picture = Picture()
         self.wants_baselines = False
+        self._routes = False
         self._host = host
         self._process = uuid.uuid4().hex
         self._number = 0
@@ -56,6 +57,10 @@ class Link:
         self._silent = False
         self._waiting: dict[int, asyncio.Future[wire.Answer | wire.Ended]] = {}
         host.attach(self.hear)
+
+    def place(self) -> Place:
+        """What its sandboxes are compiled for, as far as it has said."""
+        return self._place()._replace(routes=self._routes)
 
     # --- what comes ---------------------------------------------------------------------------------------------------
 
@@ -82,7 +87,7 @@ class Link:
         if inventory.session < self.picture.session:
             return
         self._greeted = False
-        self.wants_baselines = inventory.baselines
+        self.wants_baselines, self._routes = inventory.baselines, inventory.routes
         begins = self.picture.take_over(inventory)
         self._met.set()
         if begins:

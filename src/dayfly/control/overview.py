@@ -111,7 +111,7 @@ class Overview:
         record = await self._record(request)
         link = self._links.of(record.org, record.cluster)
         place = link.place() if link is not None else HERE
-        compiled = await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record, place))
+        compiled = await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record, place, {}))
         found: dict[str, Any] = msgspec.to_builtins(compiler.preview(compiled))
         return {"events": [], "forks": [], "deletion": [], "warnings": [], **found}
 

@@ -60,12 +60,19 @@ class Place(NamedTuple):
     """What a host's sandboxes are compiled for.
 
     `publisher` is what its grants call those who publish plugins here, `namespace` that of its Sandbox objects, where
-    it has any. `declares`: whether forks derive from what is declared here, and from nothing of its own.
+    it has any. `declares`: whether forks derive from what is declared here, and from nothing of its own. `routes`:
+    whether it leads requests to forks by their routing key.
     """
 
     publisher: str = "local"
     namespace: str = ""
     declares: bool = True
+    routes: bool = False
+
+    @property
+    def leads_to_local(self) -> bool:
+        """Whether it is the developer's own machine, to whose programs it can lead requests."""
+        return self.routes and self.declares
 
 
 HERE = Place()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
@@ -15,6 +16,7 @@ from dayfly.control import audit, auth, clusters, group_forms, group_records, li
 from dayfly.control.crowd import Crowd
 from dayfly.control.errors import GROUP_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, page, read_json, serve
+from dayfly.control.group_keys import GroupKeys
 from dayfly.control.group_records import GroupRecord
 from dayfly.control.lives import Told, abandonment, end_request, new_routing_key, retried, with_trouble
 from dayfly.control.port import HERE
@@ -45,6 +47,7 @@ MOST_GROUPS = 1_000
 # Of so many of its sandboxes, those whose forks go first, a group says whether they are ready.
 ASKED = 16
 SWEEP_S, LONGEST_PAUSE_S, PAUSE_PER_WORK = 2.0, 30.0, 99
+SOON_PER_WORK = 9
 MUTABLE = {"labels": "labels", "match": "match", "ttl": "ttl", "endpoints": "endpoints"}
 
 log = logging.getLogger(__name__)
@@ -58,6 +61,7 @@ class RouteGroups:
         self._links = links
         self._sync = sync
         self._crowds: dict[str, Crowd] = {}
+        self._keys = GroupKeys(store, sync)
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -164,8 +168,8 @@ class RouteGroups:
         found = await self._standings(records_)
         return {
             record.uid: Told(
-                group_forms.spoken(record, found[record.uid][0], found[record.uid][1]),
-                group_forms.endpoints(record),
+                group_forms.spoken(record, *found[record.uid], routes=self._routes(record)),
+                found[record.uid][0].endpoints,
                 found[record.uid][0].version,
             )
             for record in records_
@@ -185,12 +189,26 @@ class RouteGroups:
                 # One faulty round must not end all others.
                 log.exception("a round over the route groups failed")
             worked = time.thread_time() - began
-            await asyncio.sleep(max(SWEEP_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * worked)))
+            await self._pause(worked)
+
+    async def _pause(self, worked: float) -> None:
+        """Until the next round: a while, or, where keys lead somewhere, soon after anything has changed."""
+        self._sync.told.clear()
+        pause = max(SWEEP_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * worked))
+        if not any(link.place().routes for link in self._links.each()):
+            await asyncio.sleep(pause)
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._sync.told.wait(), pause)
+        await asyncio.sleep(min(pause, SOON_PER_WORK * worked))
 
     async def sweep(self) -> None:
         """One round."""
-        for org in sorted({entry.org for entry in await self._store.everywhere().read(group_records.roll)}):
-            for record in await self._crowd(org).refresh():
+        there = {entry.org for entry in await self._store.everywhere().read(group_records.roll)}
+        for org in sorted(there | self._keys.orgs()):
+            groups_ = await self._crowd(org).refresh()
+            await self._keys.follow(org, self._crowd(org), groups_)
+            for record in groups_:
                 if record.stop is None and (self._is_unnoted(record) or self._is_over(record)):
                     await again(functools.partial(self._settle, org, record.name))
 
@@ -265,9 +283,9 @@ class RouteGroups:
             raise ApiError(409, f"there are {there} route groups, and more are not allowed: delete some first")
         link = self._sync.link(record)
         place = link.place() if link is not None else HERE
-        compiled = await shelf.read(lambda rows: shelves.compiled(rows, record, place))
+        compiled = await shelf.read(lambda rows: shelves.compiled(rows, record, place, {}))
         if link is not None:
-            await link.admit(compiled.documents, ())
+            await link.admit(compiled.documents, compiled.forks)
         stored = await shelf.write(lambda rows: _save(rows, who, "create", record))
         await self._sync.tell(stored, compiled)
         return await self._shown(stored)
@@ -349,7 +367,8 @@ class RouteGroups:
                 for uid, member in asked[record.uid].items()
                 if uid not in found or found[uid].report is None or not found[uid].report.ready
             ]
-            told = Told(report, [], last.seq if last else None)
+            answers = group_forms.endpoints(record, last.endpoints if last else ())
+            told = Told(report, answers, last.seq if last else None)
             said[record.uid] = told, groups.standing(report, members[record.uid].values(), waiting)
         return said
 
@@ -359,7 +378,15 @@ class RouteGroups:
 
     async def _wires(self, records_: Sequence[GroupRecord]) -> list[dict[str, Any]]:
         found = await self._standings(records_)
-        return [group_forms.wire(record, *found[record.uid], self._life(record)[1]) for record in records_]
+        return [
+            group_forms.wire(record, *found[record.uid], self._life(record)[1], routes=self._routes(record))
+            for record in records_
+        ]
+
+    def _routes(self, record: GroupRecord) -> bool:
+        """Whether its host routes requests by their key."""
+        link = self._sync.link(record)
+        return link is not None and link.place().routes
 
     def _life(self, record: GroupRecord) -> tuple[int, int]:
         """From when and until when it lives as things stand; (0, 0) where nothing is settled."""

@@ -45,6 +45,9 @@ _VERSION = {"version": "string"}
 _ENDED = {"before": "integer", "limit": "integer"}
 _MASKED = {"masked": "boolean"}
 _LOG = {"unit": "string", "attempt": "integer", "offset": "integer", "wait": "integer"}
+_RULES = dict.fromkeys(
+    ("baselineKind", "baselineNamespace", "baselineName", "routingKey", "destinationSandboxName"), "string"
+)
 _LOGS = dict.fromkeys(("resource", "step", "workload", "container", "sinceTime"), "string")
 
 ROUTES: dict[str, dict[str, Operation]] = {
@@ -101,6 +104,9 @@ ROUTES: dict[str, dict[str, Operation]] = {
         "DELETE": Operation(ADMIN, "Remove a version of a plugin that no sandbox uses.", query=_VERSION),
     },
     _PLUGIN + "/versions": {"GET": Operation(VIEWER, "All versions of a plugin, the highest first.", [forms.Plugin])},
+    "/workloads/routing-rules": {
+        "GET": Operation(VIEWER, "Which key leads from which baseline to whose fork.", forms.RoutingRules, _RULES)
+    },
     _ORG + "/workloads": {"GET": Operation(VIEWER, "All baselines.", [forms.Baseline])},
     _ORG + "/workloads/{namespace}/{name}": {
         "GET": Operation(VIEWER, "A baseline.", forms.Baseline),

@@ -193,10 +193,13 @@ class Sandboxes:
         if silent and not trouble:
             trouble = f"the cluster cannot be asked at the moment: {silent}"
         report = standing.report if standing else None
-        in_vain = unserved(documents.export(record.sandbox)["spec"], by_name=True)
+        link = self._sync.link(record)
+        place = link.place() if link is not None else HERE
+        routes, local = place.routes, place.leads_to_local
+        in_vain = unserved(documents.export(record.sandbox)["spec"], by_name=True, routes=routes, local=local)
         return Told(
             limited(lives.with_trouble(record, report, trouble), in_vain),
-            endpoints.describe(record.spec, standing.endpoints if standing else ()),
+            endpoints.describe(record.spec, standing.endpoints if standing else (), routes=routes),
             standing.seq if standing else None,
         )
 
@@ -241,7 +244,7 @@ class Sandboxes:
                 updated_at=now,
                 lease_seconds=lease,
             )
-            return record, wishes.compiled(rows, record, place)
+            return record, wishes.compiled(rows, record, place, {})
 
         record, compiled = await self._store.of(org).read(understand)
         if link is not None:
@@ -278,7 +281,7 @@ class Sandboxes:
             def understand(rows: Rows) -> Compiled:
                 if self._declares(rows, changed):
                     wishes.check_baselines(rows, spec)
-                return wishes.compiled(rows, changed, place)
+                return wishes.compiled(rows, changed, place, self._sync.routed(changed.org, changed.uid))
 
             compiled = await self._store.of(record.org).read(understand)
             if link is not None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from dayfly.compile import Compiled, compile_group
+from dayfly.compile import Compiled, compile_group, group_previews
 from dayfly.control import group_records, records, wishes
 from dayfly.control.group_records import GroupRecord
 from dayfly.control.records import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from dayfly.control.port import Place
     from dayfly.control.records import Entry
     from dayfly.control.rows import Rows
@@ -54,12 +56,13 @@ def archive(rows: Rows, record: Kept, now: int) -> None:
         records.archive(rows, record, now)
 
 
-def compiled(rows: Rows, record: Kept, place: Place) -> Compiled:
-    """The documents that it means to the host at `place`.
+def compiled(rows: Rows, record: Kept, place: Place, routed: Mapping[str, Sequence[str]]) -> Compiled:
+    """The documents that it means to the host at `place`; `routed` as in `wishes.compiled`.
 
     Raises:
         SpecError: as the compiler does.
     """
     if isinstance(record, GroupRecord):
-        return Compiled((compile_group(record.group, uid=record.uid, routing_key=record.routing_key),), ())
-    return wishes.compiled(rows, record, place)
+        previews = group_previews(record.group, record.routing_key, record.cluster) if place.routes else ()
+        return Compiled((compile_group(record.group, uid=record.uid, routing_key=record.routing_key),), previews)
+    return wishes.compiled(rows, record, place, routed)

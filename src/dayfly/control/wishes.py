@@ -14,7 +14,7 @@ from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.sandbox import SandboxSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dayfly.compile import Compiled
     from dayfly.control.port import Place
@@ -69,8 +69,10 @@ def check_baselines(rows: Rows, spec: SandboxSpec) -> None:
     faults.settle()
 
 
-def compiled(rows: Rows, record: Record, place: Place) -> Compiled:
+def compiled(rows: Rows, record: Record, place: Place, routed: Mapping[str, Sequence[str]]) -> Compiled:
     """The documents that a stored sandbox means to the host at `place`.
+
+    `routed` are by baseline the keys of route groups that lead to its forks, where that host routes.
 
     Raises:
         SpecError: as `compile` does.
@@ -87,6 +89,8 @@ def compiled(rows: Rows, record: Record, place: Place) -> Compiled:
         routing_key=record.routing_key,
         namespace=place.namespace,
         publisher=place.publisher,
+        routed=routed if place.routes else None,
+        local=place.leads_to_local,
     )
 
 

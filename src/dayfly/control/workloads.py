@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import sqlalchemy as sa
 
-from dayfly.control import audit, auth
+from dayfly.control import audit, auth, baselines
 from dayfly.control.baselines import decode
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve
@@ -18,6 +18,8 @@ from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sqlalchemy import Row
     from starlette.requests import Request
     from starlette.routing import Route
@@ -70,6 +72,7 @@ class Workloads:
 
         def work(rows: Rows) -> Any:
             document = msgspec.json.encode(workload).decode()
+            _check_ports(workload, baselines.known(rows))
             query = rows.select(workloads).where(_is(namespace, name))
             old = rows.execute(query).one_or_none()
             if old is None or decode(old.document) != workload:
@@ -103,6 +106,22 @@ class Workloads:
 
         await self._shelf(request).write(work)
         return {}
+
+
+def _check_ports(workload: Workload, known: Mapping[tuple[str, str], Workload]) -> None:
+    """Refuse to take requests in where another baseline does, or listens: they would be meant for that.
+
+    Raises:
+        SpecError: naming the other one.
+    """
+    for place, other in known.items():
+        if place == (workload.namespace, workload.name) or workload.routed_port is None:
+            continue
+        if workload.routed_port in (other.routed_port, other.port):
+            whose = quote(f"{other.namespace}/{other.name}")
+            raise SpecError(
+                f"{workload.routed_port} is a port of the baseline {whose}; choose another", ("routedPort",)
+            )
 
 
 def _find(rows: Rows, request: Request) -> Row[Any]:

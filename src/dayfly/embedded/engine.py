@@ -13,6 +13,7 @@ from dayfly.embedded.clock import Gaps, now_ms
 from dayfly.embedded.executors import AttemptExecutor, Executors
 from dayfly.embedded.forks import Ports
 from dayfly.embedded.ledger import Ledger, LedgerError, Values
+from dayfly.embedded.route_executors import KeptExecutor
 from dayfly.embedded.runs import Live, Runs
 from dayfly.embedded.scene import OBJECTIONS, Scenes
 from dayfly.embedded.writer import Writer
@@ -20,6 +21,7 @@ from dayfly.execute.process.run import folders
 from dayfly.execute.turn import Scene, turn
 from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.reasons import Reason
+from dayfly.spec.lifecycle import Kind
 from dayfly.spec.run import ALIVE, Phase
 from dayfly.work.queue import QueueClosedError, WorkQueue
 
@@ -86,6 +88,14 @@ class Engine:
         self._lookers = [asyncio.create_task(self._look_at_clock())]
         for uid in known:
             self.wake(uid)
+
+    def take_over_kept(self) -> None:
+        """Have what is kept and is no process taken over, of all runs, before any of them takes a turn."""
+        for live in filter(None, map(self.runs.look, self.reader.uids())):
+            for kind in (Kind.ROUTE, Kind.PREVIEW):
+                executor = self.executors.find(kind)
+                if isinstance(executor, KeptExecutor):
+                    executor.take_over(live)
 
     def _take_over(self, known: set[str]) -> None:
         """Adopt what runs, before the first turn: its places and paths are taken. And remove what a server that was

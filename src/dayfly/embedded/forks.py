@@ -39,6 +39,10 @@ class Baselines:
     def get(self, baseline: Baseline) -> Workload | None:
         return self._known.get((baseline.namespace, baseline.name))
 
+    def every(self) -> list[Workload]:
+        """All that are known."""
+        return list(self._known.values())
+
     def follow(self, plan: Plan) -> Plan:
         """The plan with forks whose generation changes with their baseline too."""
         return msgspec.structs.replace(plan, kept={name: self._follow(fork) for name, fork in plan.kept.items()})
@@ -54,7 +58,9 @@ class Baselines:
         workload = self.get(fork.unit.fork.baseline) if fork.unit.fork else None
         if workload is None:
             return fork
-        return msgspec.structs.replace(fork, generation=f"{fork.generation} {digest(workload)}")
+        # Where its own requests are taken in is nothing to its forks.
+        form = digest(msgspec.structs.replace(workload, routed_port=None))
+        return msgspec.structs.replace(fork, generation=f"{fork.generation} {form}")
 
 
 class Ports:

@@ -15,9 +15,12 @@ from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.beginning import begin_life, isolation, renew_leases, take
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
+from dayfly.embedded.envoy import Envoy
 from dayfly.embedded.executors import Executors, ForkExecutor, StepExecutor, WebhookExecutor
 from dayfly.embedded.forks import HOST, Baselines, Ports, unapplied
 from dayfly.embedded.ledger import Hook, Ledger, LedgerError, Stored
+from dayfly.embedded.route_executors import PreviewExecutor, RouteExecutor, leads_nowhere, nowhere, unrouted
+from dayfly.embedded.routing import Routing
 from dayfly.embedded.runs import Runs
 from dayfly.embedded.scene import Scenes
 from dayfly.embedded.state_door import Serve, StateDoor
@@ -33,6 +36,7 @@ from dayfly.plan.status import describe, limited
 from dayfly.plan.world import Running, Wish, World
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
 from dayfly.spec.report import Report
+from dayfly.spec.routing import Forms
 from dayfly.spec.run import Phase, Request, Run, State
 from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, Standing, Value, Verdict
 from dayfly.spec.workload import Workload
@@ -58,6 +62,7 @@ class EmbeddedHost:
         engine: Engine,
         baselines: Baselines,
         states: StateDoor | None,
+        routing: Routing,
         life: int,
     ) -> None:
         self.home = home
@@ -67,6 +72,8 @@ class EmbeddedHost:
         self._engine = engine
         self._baselines = baselines
         self._states = states
+        self._routing = routing
+        self.routes = routing.works
         self._place = engine.attempts.place
         # Versions of reports go on rising over restarts: whoever waits for a newer one hears of ours at once.
         self._first = life * VERSIONS_IN_A_LIFE
@@ -89,6 +96,8 @@ class EmbeddedHost:
         environment: Mapping[str, str] = os.environ,
         webhooks: Collection[str] = (),
         serve: Serve | None = None,
+        proxy: str = "",
+        forms: Forms = Forms(),  # noqa: B008  -- frozen
     ) -> Self:
         """Take the home over.
 
@@ -102,6 +111,8 @@ class EmbeddedHost:
             environment: The machine's, as steps are to find it.
             webhooks: Servers (`host:port`) that webhooks may be sent to though they are not public.
             serve: Serves what steps ask of their states; without it no step may have one.
+            proxy: The Envoy that leads requests to forks by their routing key; empty: nobody does.
+            forms: Where else than in the usual headers requests carry keys.
 
         Raises:
             HomeBusyError: another server has it.
@@ -119,23 +130,28 @@ class EmbeddedHost:
         processes = Processes(runner, isolation(runner), environment)
         starter = Containers(engine, runner, processes) if engine else processes
         attempts, baselines, ports = Attempts(place, starter), Baselines(), Ports(place)
-        runs = Runs(reader, baselines, ports)
+        runs, routing = Runs(reader, baselines, ports), Routing(Envoy(proxy, home, forms) if proxy else None, baselines)
         states = StateDoor(home, reader, serve) if serve is not None else None
         step: dict[str, Any] = {"environment": environment, "has_images": bool(engine), "states": states}
         executors = Executors(
             StepExecutor(reader, attempts, starter, runs=runs, **step),
             WebhookExecutor(reader, attempts, starter, runs=runs, environment=environment, allowed=frozenset(webhooks)),
             ForkExecutor(reader, attempts, starter, runs=runs, baselines=baselines, ports=ports),
+            RouteExecutor(routing, ports),
+            PreviewExecutor(routing, ports),
         )
         scenes = Scenes(executors, attempts, starter, runs, parallel=parallel)
         wheel = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports)
-        attempts.news = wheel.news
-        return cls(home, lock, ledger, writer, wheel, baselines, states, life)
+        attempts.news = routing.news = wheel.news
+        return cls(home, lock, ledger, writer, wheel, baselines, states, routing, life)
 
     def start(self) -> None:
         """Begin to take turns. Baselines that forks need have been given by now."""
         if self._states is not None:
             self._states.resume()
+        # The proxy may be at work still: it is to hear of all routes at once.
+        self._engine.take_over_kept()
+        self._routing.start()
         self._engine.start()
 
     async def close(self, *, stop_forks: bool = True) -> None:
@@ -147,6 +163,7 @@ class EmbeddedHost:
         await self._engine.stop()
         if stop_forks:
             await self._engine.stop_forks()
+        await self._routing.close(stop=stop_forks)
         if self._states is not None:
             await self._states.close()
         self._engine.attempts.close()
@@ -188,6 +205,7 @@ class EmbeddedHost:
     async def baseline(self, workload: Workload) -> None:
         """Take over a baseline, or its new form."""
         self._baselines.take(workload)
+        self._routing.touch()
         for uid in self._engine.runs.with_forks():
             self._engine.reload(uid)
         self._engine.unblock()
@@ -295,7 +313,10 @@ class EmbeddedHost:
             if self._writer.trouble and not report.ready:
                 # What it says of its steps is true, and not why it stands still.
                 report = msgspec.structs.replace(report, message=f"{report.message}; {self._writer.trouble}")
-            return limited(report, tuple(text for fork in scene.plan.kept.values() if (text := unapplied(fork.unit))))
+            kept = [step.unit for step in scene.plan.kept.values()]
+            more = nowhere if self.routes else unrouted
+            told = (text for unit in kept for text in (unapplied(unit), more(unit, self._baselines)))
+            return limited(report, tuple(filter(None, told)))
         last = self._engine.reader.last(uid)
         if last is None:
             return None
@@ -325,7 +346,7 @@ class EmbeddedHost:
         self.end.ended(uid)
 
     def endpoints(self, uid: str) -> tuple[Endpoint, ...]:
-        """Where the run's forks answer."""
+        """Where the run's forks and previews answer."""
         scene = self._engine.look(uid)
         if scene is None:
             return ()
@@ -333,7 +354,11 @@ class EmbeddedHost:
         for name in scene.plan.kept:
             record = scene.world.run.unit(name)
             fact = scene.world.facts.get((name, record.attempt))
-            port = self._engine.ports.known(uid, name) if isinstance(fact, Running) else 0
+            unit = scene.plan.kept[name].unit
+            answers = isinstance(fact, Running) and (unit.preview is None or fact.ready)
+            if unit.preview is not None and leads_nowhere(unit.preview, self._baselines):
+                continue
+            port = self._engine.ports.known(uid, name) if answers else 0
             if port and record.state is State.CLAIMED:
                 found.append(Endpoint(unit=name, host=HOST, port=port))
         return tuple(found)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.forks import Baselines, Ports, teller
 from dayfly.embedded.ledger import Ledger, Stored
+from dayfly.execute.in_place import in_place
 from dayfly.execute.inputs import Forks
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import Running
-from dayfly.spec.lifecycle import Unit
+from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import Run
 
 log = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ class Runs:
         return len(self._live)
 
     def _plan(self, stored: Stored) -> Plan:
-        plan = self._baselines.follow(stored.plan())
+        plan = in_place(self._baselines.follow(stored.plan()), stored.run, {Kind.ROUTE, Kind.PREVIEW})
         if stored.run.closed is not None:
             return plan
         try:

@@ -189,6 +189,8 @@ _WORK: dict[str, str] = {
     Kind.WEBHOOK: "a request",
     Kind.OBJECT: "a manifest",
     Kind.FORK: "a baseline",
+    Kind.ROUTE: "a baseline",
+    Kind.PREVIEW: "a target",
 }
 
 

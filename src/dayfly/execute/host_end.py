@@ -39,6 +39,10 @@ class Host(Protocol):
     wants_baselines: bool
     """Whether forks derive from what the control plane hands over."""
 
+    @property
+    def routes(self) -> bool:
+        """Whether it leads requests to forks by their routing key."""
+
     def begin_session(self) -> int:
         """A number higher than of all sessions before."""
 
@@ -162,6 +166,7 @@ class HostEnd(abc.ABC):
                 runs=tuple(wire.Standing(uid=uid, seq=version(uid)) for uid in self._host.living()),
                 ended=tuple(wire.Standing(uid=uid, seq=version(uid)) for uid in self._host.unacknowledged()),
                 baselines=self._host.wants_baselines,
+                routes=self._host.routes,
             )
         )
 
@@ -340,6 +345,9 @@ class HostEnd(abc.ABC):
 def _replaced(order: wire.Order) -> tuple[str, str] | None:
     """What an order replaces, whatever was there before; None for one that adds to it."""
     match order:
+        case wire.Offer(uid=uid):
+            # Of two with one generation the keys of its routes can differ: they change with the groups it is in.
+            return "offer", uid
         case wire.Lease(uid=uid):
             return "lease", uid
         case wire.Baseline(workload=workload):

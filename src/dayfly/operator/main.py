@@ -7,6 +7,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from dayfly import __version__
 from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
@@ -39,6 +41,7 @@ from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
 from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.report import Report
+from dayfly.spec.routing import Forms
 from dayfly.work.queue import WorkQueue, work
 
 log = logging.getLogger(__name__)
@@ -68,6 +71,7 @@ class Operator:
         hooks: Wings | None = None,
         groups: Wings | None = None,
         states: StateAccess | None = None,
+        forms: Forms = Forms(),  # noqa: B008 - frozen
         agent: Agents | None = None,
         now: Callable[[], int] = unix_ms,
         seed: int | None = None,
@@ -99,6 +103,7 @@ class Operator:
             ended=self._ended,
             bound=steps,
             states=states,
+            forms=forms,
         )
         self._resource_status = ResourceStatus(self.cluster, Bindings(self.cluster).of)
         self._stopping = asyncio.Event()
@@ -150,6 +155,8 @@ class Operator:
 
     async def _workers(self) -> None:
         """Until the queues are closed."""
+        with contextlib.suppress(errors.ApiError):  # who needs to know asks again
+            await self.cluster.gateway.looked()
         async with asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(self._reconciler.sweeper.run())]
             if self._agent is not None:
@@ -223,6 +230,8 @@ class Operator:
             return
         target, session = self.targets.of(found), self._reconciler.sessions.of(found)
         report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now), scene.now)
+        if lacking := self._reconciler.lacking(run):
+            report = msgspec.structs.replace(report, unserved=(*report.unserved, *lacking))
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
             if target.copies and (after := await self._resource_status.run(scene, found, report, session.resources)):
@@ -300,6 +309,7 @@ class Place(NamedTuple):
     `lease_s` is 0 where it has no others beside it. `pod` is the name of its own pod in that namespace, if it runs in
     one; `void_image` and `webhook_image` are used rather than that pod's. `steps` of a namespace run at once.
     `webhooks` are servers that webhooks may reach wherever they are. `state_port` is 0 where no states are served.
+    `forms` are further ways in which requests may carry routing keys.
     """
 
     identity: str
@@ -312,6 +322,7 @@ class Place(NamedTuple):
     webhook_image: str = ""
     webhooks: frozenset[str] = frozenset()
     state_port: int = 0
+    forms: Forms = Forms()
 
 
 async def operate(
@@ -343,6 +354,7 @@ async def operate(
         elector=elector,
         identity=place.identity,
         steps=place.steps,
+        forms=place.forms,
     )
     watched = ", ".join(operator.cluster.watched)
     journal.say(

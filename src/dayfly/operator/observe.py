@@ -2,12 +2,12 @@
 
 from dayfly.execute import fields
 from dayfly.execute.executor import Registry
+from dayfly.execute.in_place import in_place
 from dayfly.execute.inputs import remarks
 from dayfly.execute.turn import Scene, judged
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
-from dayfly.operator.forks.fork_reconciler import in_place
 from dayfly.operator.pods.places import Places
 from dayfly.operator.refusals import AGAIN_S
 from dayfly.operator.session import Session, Sight
@@ -16,8 +16,10 @@ from dayfly.operator.targets.targets import Targets
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import Objection, World
-from dayfly.spec.lifecycle import digest
+from dayfly.spec.lifecycle import Kind, digest
 from dayfly.spec.run import Phase
+
+CHANGED_IN_PLACE = frozenset({Kind.FORK, Kind.ROUTE, Kind.PREVIEW})
 
 
 class PlanLostError(FrozenError):
@@ -42,7 +44,8 @@ class Observer:
             errors.ApiError: the server cannot be asked.
         """
         wish = await self._targets.wish(run)
-        plan = in_place(await self._plan(run, session, given_up=wish.abandon is not None), run.ledger)
+        sealed = await self._plan(run, session, given_up=wish.abandon is not None)
+        plan = in_place(sealed, run.ledger, CHANGED_IN_PLACE)
         now = self._cluster.now()
         closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
         sight = Sight(run, session, plan, now, closing=bool(closing), abandoned=wish.abandon is not None)

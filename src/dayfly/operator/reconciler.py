@@ -16,6 +16,8 @@ from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.effects import Effects
 from dayfly.operator.executors.fork_executor import ForkExecutor
 from dayfly.operator.executors.object_executor import ObjectExecutor
+from dayfly.operator.executors.preview_executor import PreviewExecutor
+from dayfly.operator.executors.route_executor import RouteExecutor
 from dayfly.operator.executors.step_executor import StepExecutor
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.executors.webhook_executor import WebhookExecutor
@@ -28,6 +30,7 @@ from dayfly.operator.pods.namespaces import Namespaces, Runner
 from dayfly.operator.pods.places import STEPS, Places
 from dayfly.operator.pods.pod_builder import PodBuilder
 from dayfly.operator.pods.senders import Senders
+from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.session import Session, Sessions, Sight
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.step_logs import StepLogs
@@ -38,6 +41,7 @@ from dayfly.plan.closing import is_past_pre_stop
 from dayfly.plan.desk import lingers
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import STEP_KINDS, Event
+from dayfly.spec.routing import Forms
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +60,7 @@ class Reconciler:
         ended: Callable[[], None],
         bound: int = STEPS,
         states: StateAccess | None = None,
+        forms: Forms = Forms(),  # noqa: B008 - frozen
     ) -> None:
         """`ended` is told of each run that is over; `bound` steps run at once in a namespace that says nothing else."""
         self._cluster = cluster
@@ -69,7 +74,8 @@ class Reconciler:
         self.logs = StepLogs(cluster)
         self.places = Places(cluster, bound)
         forks = ForkReconciler(cluster)
-        self.sweeper = Sweeper(cluster, pods, self.targets, forks)
+        routes = RouteReconciler(cluster, forms)
+        self.sweeper = Sweeper(cluster, pods, self.targets, forks, routes)
         builder = PodBuilder(cluster, Namespaces(cluster.client, runner, cluster.now), runner, senders, states)
         steps = StepObserver(cluster, pods=pods, followers=self.followers, outputs=self._outputs, builder=builder)
         common: dict[str, Any] = {
@@ -85,6 +91,8 @@ class Reconciler:
             WebhookExecutor(cluster, steps, **common),
             ObjectExecutor(cluster, self._outputs),
             ForkExecutor(forks),
+            RouteExecutor(routes),
+            PreviewExecutor(cluster),
         )
         self._observer = Observer(cluster, targets=self.targets, executors=self.executors, places=self.places)
         self._effects = Effects(cluster, targets=self.targets, executors=self.executors)
@@ -98,6 +106,12 @@ class Reconciler:
         objections = scene.world.objections | session.refusals.of(found.ledger, self._cluster.now())[0]
         world = msgspec.structs.replace(scene.world, run=found.ledger, objections=objections)
         return msgspec.structs.replace(scene, world=world)
+
+    def lacking(self, run: str) -> tuple[str, ...]:
+        """What the latest turn of that run found to be wished for in vain."""
+        session = self.sessions.find(self._cluster.ledger.get(run))
+        sight = session.work.sight if session is not None else None
+        return sight.unrouted if sight is not None else ()
 
     def again(self, run: str, wake_at: int) -> float:
         """Seconds from now after which the run is to be looked at even without news; 0 if only news can change it.

@@ -17,6 +17,7 @@ from dayfly.operator.forks.fork_reconciler import ForkMemory, ForkSight
 from dayfly.operator.objects.object_memory import ObjectMemory
 from dayfly.operator.pods.pod_memory import PodMemory
 from dayfly.operator.refusals import Refusals
+from dayfly.operator.routes.route_reconciler import RouteMemory, RouteSight
 from dayfly.operator.status.resource_status import ResourceMemory
 from dayfly.operator.status.step_logs import LogMemory
 from dayfly.plan.sealed import Plan
@@ -44,6 +45,9 @@ class Sight(msgspec.Struct):
     pods: dict[AttemptKey, Pod] = {}
     objects: dict[AttemptKey, dict[str, Any]] = {}
     """By the attempts that have made them, those that are there."""
+    unrouted: tuple[str, ...] = ()
+    """Ways to it that lead nowhere; they are said wherever Ready is."""
+    routes: RouteSight = msgspec.field(default_factory=RouteSight)
     forks: ForkSight = msgspec.field(default_factory=lambda: ForkSight(ForkMemory(Refusals())))
 
 
@@ -72,6 +76,7 @@ class Session:
         "pods",
         "refusals",
         "resources",
+        "routes",
         "uid",
         "work",
     )
@@ -90,6 +95,7 @@ class Session:
         self.objects: dict[AttemptKey, ObjectMemory] = {}
         self.resources: dict[str, ResourceMemory] = {}
         self.logs = LogMemory()
+        self.routes = RouteMemory()
 
     def pod(self, uid: str) -> PodMemory:
         """What is remembered of the pod of that UID."""
@@ -99,7 +105,7 @@ class Session:
     def is_blank(self) -> bool:
         """Whether it remembers no more than that its target was fenced."""
         remembered = (self.pods, self.objects, self.resources, self.forks.stuck, self.forks.refused, self.refusals)
-        return not (any(remembered) or self.logs.waiting or self.logs.dealt_with or self.loosened)
+        return not (any(remembered) or self.routes or self.logs.waiting or self.logs.dealt_with or self.loosened)
 
 
 class Sessions:

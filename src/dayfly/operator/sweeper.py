@@ -1,4 +1,4 @@
-"""Finds what no ledger speaks of: pods, forks and documents whose run is gone, or was never born.
+"""Finds what no ledger speaks of: pods, forks, routes and documents whose run is gone, or was never born.
 
 A paused peer may wake up and make such a thing at any time. What provably never started, or has provably ended, is
 taken away; a step that may still run is said and left alone until it has ended. A fork is nothing without its run, as
@@ -8,15 +8,18 @@ the cluster's own garbage collector has it too.
 import asyncio
 import logging
 from collections.abc import Awaitable
+from typing import Any
 
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
 from dayfly.kube import errors
+from dayfly.kube.cache import Cache
 from dayfly.kube.objects import Key, Pod
 from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.objects import DocumentObject
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
+from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.targets.targets import Targets
 
 log = logging.getLogger(__name__)
@@ -35,11 +38,14 @@ async def _unless_refused(part: Awaitable[None]) -> None:
 class Sweeper:
     """Caches name the suspects, quorum reads judge them."""
 
-    def __init__(self, cluster: Cluster, pods: Pods, targets: Targets, forks: ForkReconciler) -> None:
+    def __init__(
+        self, cluster: Cluster, pods: Pods, targets: Targets, forks: ForkReconciler, routes: RouteReconciler
+    ) -> None:
         self._cluster = cluster
         self._pods = pods
         self._targets = targets
         self._forks = forks
+        self._routes = routes
         self.orphans: dict[str, int] = {}
         """UIDs of pods of no run that may still be at work, and when each has certainly ended, whatever is heard of it
         (unix milliseconds; 0 if that is not known)."""
@@ -55,7 +61,9 @@ class Sweeper:
 
     async def sweep(self) -> None:
         """Look at everything once."""
-        everything = (*self._cluster.pods, *self._cluster.forks, *self._cluster.services)
+        await _unless_refused(self._cluster.gateway.look())
+        routes = (each for cache in self._cluster.gateway.routes.values() for each in cache)
+        everything = (*self._cluster.pods, *self._cluster.forks, *self._cluster.services, *routes)
         for run in sorted({(item.metadata.labels or {}).get(names.RUN_LABEL, "") for item in everything} - {""}):
             await _unless_refused(self.tidy(run))
         for uid in self.orphans.keys() - {pod.metadata.uid for pod in self._cluster.pods}:
@@ -67,10 +75,12 @@ class Sweeper:
     async def tidy(self, run: str) -> None:
         """Take away what is left of a run that is gone."""
         seen = self._cluster
-        if not [*belonging(seen.pods, run), *belonging(seen.forks, run), *belonging(seen.services, run)]:
+        caches: tuple[Cache[Any], ...] = (seen.pods, seen.forks, seen.services, *seen.gateway.routes.values())
+        if not any(belonging(cache, run) for cache in caches):
             return
         if self._cluster.ledger.get(run) or await self._cluster.ledger.fresh(run):
             return
+        await self._routes.clear(run)
         await self._forks.clear(run)
         for pod in belonging(self._cluster.pods, run):
             if FORK_LABEL not in (pod.metadata.labels or {}):  # those of forks go with them

@@ -21,6 +21,7 @@ class Claim(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     kind: str = ""
     ref: str
     generation: str = ""
+    after: tuple[str, ...] = ()
     at: int
 
 

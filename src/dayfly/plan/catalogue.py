@@ -147,6 +147,13 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             "The fork's process is running but does not answer on its port.",
             "check that its process listens on the port given in PORT: `{logs}`",
         ),
+        Entry(Reason.ROUTE_PENDING, Tone.PROGRESS, "What leads requests to it is taking it up."),
+        Entry(
+            Reason.ROUTE_NOT_TAKEN,
+            Tone.TROUBLE,
+            "A Gateway does not take the route that would lead requests with its key to the fork.",
+            "see what the Gateway says of the route: kubectl describe httproutes,grpcroutes -l dayfly.dev/route",
+        ),
         Entry(
             Reason.RECALLED,
             Tone.TROUBLE,
@@ -177,6 +184,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
     ),
     Of.HOLD: (
         Entry(Reason.BASELINE_MISSING, Tone.TROUBLE, "The workload that it forks does not exist."),
+        Entry(Reason.NOT_ROUTED, Tone.TROUBLE, "Nothing leads requests to it by their routing key here."),
         Entry(
             Reason.PATH_BUSY,
             Tone.TROUBLE,

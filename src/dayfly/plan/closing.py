@@ -3,7 +3,7 @@
 from dayfly.plan import words
 from dayfly.plan.actions import Finish, Stopped, Wait
 from dayfly.plan.desk import Desk
-from dayfly.plan.opening import end, ending, ready_again, tell
+from dayfly.plan.opening import end, ending, ready_again, tell, waits_for_later
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import Standing, standing
 from dayfly.plan.sealed import Plan, Step
@@ -60,20 +60,9 @@ def _rest(desk: Desk, names: list[str]) -> bool:
 
 def _kept_rest(desk: Desk) -> bool:
     """End what is kept: first whatever comes after others. True once nothing of it is left."""
-    going: list[str] = []
-    for name in desk.run.kept:
-        later = tuple(
-            other.id for other in desk.plan.kept.values() if name in other.after and _is_there(desk, other.id)
-        )
-        if later and _is_there(desk, name):
-            desk.wait(Wait(unit=name, reason=Reason.WAITING_FOR_LATER, message=words.waits_for_later(later), on=later))
-        else:
-            going.append(name)
-    return _rest(desk, going) and len(going) == len(desk.run.kept)
-
-
-def _is_there(desk: Desk, name: str) -> bool:
-    return desk.unit(name).state in ALIVE or desk.lingers(name)
+    every = desk.run.kept
+    going = [name for name in every if not waits_for_later(desk, name, every)]
+    return _rest(desk, going) and len(going) == len(every)
 
 
 def _target_rests(desk: Desk) -> bool:

@@ -5,7 +5,7 @@ from dayfly.plan.actions import Claim, Decision, Effect, Launch, Move, Prepare, 
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan, Step
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Unclear, World
-from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
+from dayfly.spec.run import ALIVE, Phase, Request, Run, State, UnitRecord
 
 
 def lingers(fact: Fact | None, now: int) -> bool:
@@ -59,6 +59,10 @@ class Desk:
     def lingers(self, name: str) -> bool:
         """Whether an attempt whose result is recorded may still have processes: no retry and no cleanup beside them."""
         return self.unit(name).state is State.DONE and lingers(self.fact(name), self.now)
+
+    def is_there(self, name: str) -> bool:
+        """Whether something of it may be there: an attempt that lives, or processes of one that is recorded."""
+        return self.unit(name).state in ALIVE or self.lingers(name)
 
     def hurried(self, name: str) -> bool:
         """Whether the target's owner wants no back-off after the attempt that the ledger is at."""
@@ -116,8 +120,15 @@ class Desk:
             self.effects.append(Prepare(unit=step.id, attempt=1, ahead=True))
 
     def _claim(self, step: Step | KeptStep, attempt: int, ref: str, generation: str) -> Claim:
-        kind = step.unit.kind
-        return Claim(unit=step.id, attempt=attempt, kind=kind, ref=ref, generation=generation, at=self.now)
+        return Claim(
+            unit=step.id,
+            attempt=attempt,
+            kind=step.unit.kind,
+            ref=ref,
+            generation=generation,
+            after=step.after if isinstance(step, KeptStep) else (),
+            at=self.now,
+        )
 
     def _prepare(self, step: Step | KeptStep, attempt: int, generation: str, fact: Fact | None) -> None:
         """Nothing is held behind the gate for this attempt, so it cannot be claimed yet."""

@@ -163,7 +163,7 @@ def _watch(desk: Desk, fork: KeptStep, record: UnitRecord) -> bool:
     fact = desk.fact(fork.id)
     if _answers(desk, fork):
         return True
-    if isinstance(fact, Running):
+    if isinstance(fact, Running) and not fact.message:
         desk.wait(Wait(unit=fork.id, reason=Reason.NOT_ANSWERING, message=words.not_answering(), since=fact.since))
     else:
         desk.wait(_alive(fork.id, record, fact, desk.now))
@@ -196,14 +196,34 @@ def _fork_due(record: UnitRecord, now: int) -> int:
 
 
 def _dismiss(desk: Desk) -> None:
-    """End what was kept and the target no longer wishes for."""
-    for name, record in desk.run.units.items():
-        if not record.kept or name in desk.plan.kept:
+    """End what was kept and the target no longer wishes for: first whatever comes after others of these."""
+    dismissed = [name for name in desk.run.kept if name not in desk.plan.kept]
+    for name in dismissed:
+        record = desk.unit(name)
+        if waits_for_later(desk, name, dismissed):
             continue
         if record.state in ALIVE:
             end(desk, name, record, Reason.REPLACED, words.removed())
         elif desk.lingers(name):
             desk.wait(ending(desk, name))
+
+
+def waits_for_later(desk: Desk, name: str, going: list[str]) -> bool:
+    """Whether what is to end waits for others of those that are `going`, since it was begun before them, and says so.
+
+    What nobody wishes for any more the ledger knows. What stays is not waited for: it was wished for so.
+    """
+    if not desk.is_there(name):
+        return False
+    later = tuple(other for other in going if name in _after(desk, other) and desk.is_there(other))
+    if later:
+        desk.wait(Wait(unit=name, reason=Reason.WAITING_FOR_LATER, message=words.waits_for_later(later), on=later))
+    return bool(later)
+
+
+def _after(desk: Desk, name: str) -> tuple[str, ...]:
+    kept = desk.plan.kept.get(name)
+    return kept.after if kept else desk.unit(name).after
 
 
 def recall(desk: Desk, name: str, fact: Waiting) -> bool:

@@ -200,6 +200,23 @@ def conflicts(members: Iterable[Member]) -> tuple[Conflict, ...]:
     )
 
 
+def routed(groups: Iterable[tuple[str, Mapping[str, Member]]]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """By the identity of a sandbox, and by baseline, the keys of the groups whose requests go to its fork.
+
+    Args:
+        groups: Of each its routing key, and its sandboxes by their identities.
+    """
+    found: dict[str, dict[str, set[str]]] = {}
+    for key, members in groups:
+        taken: set[tuple[str, str]] = set()
+        for uid, member in sorted(members.items(), key=lambda pair: precedence(pair[1])):
+            for baseline in member.baselines:
+                if (member.scope, baseline) not in taken:
+                    taken.add((member.scope, baseline))
+                    found.setdefault(uid, {}).setdefault(baseline, set()).add(key)
+    return {uid: {name: tuple(sorted(keys)) for name, keys in own.items()} for uid, own in found.items()}
+
+
 def standing(report: Report, members: Iterable[Member], waiting: Iterable[str]) -> Standing:
     """How a group stands whose run stands so.
 

@@ -148,6 +148,7 @@ def _claimed(before: UnitRecord, move: Claim, state: State) -> UnitRecord:
         kind=move.kind,
         ref=move.ref,
         generation=move.generation,
+        after=move.after,
         claimed_at=move.at,
         failures=before.failures,
         voids=before.voids,

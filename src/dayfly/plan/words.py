@@ -156,7 +156,7 @@ def kind_lost(kind: str, api_version: str, definition: str) -> str:
 
 
 def unsupported(kind: str, kinds: tuple[str, ...]) -> str:
-    return f"this host runs units of kind {names(kinds)}, not {kind}"
+    return f"this host runs units of kind {names(kinds, most=len(kinds))}, not {kind}"
 
 
 def waits_for_slot() -> str:
@@ -187,6 +187,22 @@ def running(attempt: int) -> Clocked:
 
 def not_answering() -> Clocked:
     return Clocked("has been running {since} and does not answer yet")
+
+
+def draining() -> str:
+    return "its routes are gone; requests that came by them are being answered"
+
+
+def route_written(kind: str, beside: str) -> str:
+    return f"a route beside {kind} {beside} is being written"
+
+
+def route_settling() -> str:
+    return "its Gateways have taken its routes, and their proxies are being told"
+
+
+def route_leaving() -> str:
+    return "a route that is not wanted any more is being taken away"
 
 
 def starting(attempt: int, message: str) -> str:

@@ -198,6 +198,9 @@ FIELDS: dict[type, Row] = {
         "command": many("The program and its arguments.", 256),
         "env": entries("Variables of its environment.", sandbox.LONGEST_VALUE),
         "port": text("The port on which it listens, which a fork finds in PORT.", minimum=1, maximum=65_535),
+        "routed_port": text(
+            "Where the requests for it are taken in, so that those with a routing key are led to forks.", minimum=1
+        ),
         "workdir": text("The folder in which it begins; left out, the server's own.", 4096),
     },
 }

@@ -16,6 +16,8 @@ MAX_UNITS_PER_RUN = 256
 MAX_DOCUMENT_BYTES = 1 << 20
 # A preStop unit that keeps failing is given up: the target has to go.
 PRE_STOP_TRIES = 5
+# How long a fork outlives its route, so that requests which came by it are answered.
+DRAIN_MS = 5_000
 
 
 class Event(enum.StrEnum):
@@ -37,6 +39,8 @@ class Kind(enum.StrEnum):
     WEBHOOK = "webhook"
     OBJECT = "object"
     FORK = "fork"
+    ROUTE = "route"
+    PREVIEW = "preview"
 
 
 STEP_KINDS = frozenset({Kind.EXEC, Kind.WEBHOOK})
@@ -218,6 +222,32 @@ class Fork(Struct, frozen=True, kw_only=True):
     patch: dict[str, Any] | None = None
 
 
+class Route(Struct, frozen=True, kw_only=True):
+    """Requests for the baseline that carry one of these keys go to its fork, as long as the target lives.
+
+    The first key is the target's own, the others are of groups that it is in. Keys that come or go change the route
+    where it is: it is never replaced for them. Once it is gone the fork lives on for `drain_ms`. With `local_port` they
+    go to a program of the developer's own machine instead, where that is the host.
+    """
+
+    baseline: Baseline
+    keys: tuple[str, ...]
+    drain_ms: int = DRAIN_MS
+    local_port: int = 0
+
+
+class Preview(Struct, frozen=True, kw_only=True):
+    """An address of its own, kept as long as the target lives: what comes there is given `key`, and goes to `host`.
+
+    `host` and `port` are those of a workload or Service, as a request without a key would name it.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    key: str
+
+
 class Unit(Struct, frozen=True, kw_only=True):
     """One step of one event."""
 
@@ -231,6 +261,8 @@ class Unit(Struct, frozen=True, kw_only=True):
     webhook: Webhook | None = None
     object: Object | None = None
     fork: Fork | None = None
+    route: Route | None = None
+    preview: Preview | None = None
     # Of a kept unit: the kept units, by their names within the run, that answer before it is begun and outlive it.
     after: tuple[str, ...] = ()
     # Of a postStop unit: the create unit whose work it undoes. Of a hook that is removed from a target which lives on
@@ -288,9 +320,21 @@ def fork_id(baseline: Baseline) -> str:
     return f"{_FORK}{baseline.namespace}/{baseline.name}"
 
 
+def route_id(baseline: Baseline) -> str:
+    """The name within its run of the route to the fork of a baseline."""
+    return f"{Kind.ROUTE}:{baseline.namespace}/{baseline.name}"
+
+
+def preview_id(name: str) -> str:
+    """The name within its run of the preview address of an endpoint."""
+    return f"{Kind.PREVIEW}:{name}"
+
+
 def kept_id(unit: Unit) -> str:
     """The name within its run of a unit that is kept, whatever its kind."""
-    return fork_id(unit.fork.baseline) if unit.fork is not None else f"{unit.kind}:{unit.name}"
+    if unit.fork is not None:
+        return fork_id(unit.fork.baseline)
+    return route_id(unit.route.baseline) if unit.route is not None else f"{unit.kind}:{unit.name}"
 
 
 def workload_of(name: str) -> Baseline | None:

@@ -61,6 +61,8 @@ class UnitRecord(Struct, frozen=True, kw_only=True):
     ref: str = ""
     # Of what is kept, and of nothing else: digest of the wish it was started from.
     generation: str = ""
+    # Of what is kept: those that outlive it, also once nobody wishes for it any more.
+    after: tuple[str, ...] = ()
     claimed_at: int = 0
     started_at: int = 0
     ended_at: int = 0

@@ -11,6 +11,9 @@ from dayfly.spec.errors import quote
 SERVED = "Served"
 """The type of the condition that tells of it in a cluster."""
 
+PREVIEWED = frozenset({"http", "https", "grpc"})
+"""The schemes of endpoints whose requests have headers, which a routing key can stand in."""
+
 _FIELDS = {
     "local": "there is no connection to a developer's machine",
     "virtual": "there are no virtual workloads",
@@ -19,30 +22,45 @@ _FIELDS = {
 }
 
 
-def unserved(spec: Mapping[str, Any], *, by_name: bool) -> tuple[str, ...]:
+def unserved(spec: Mapping[str, Any], *, by_name: bool, routes: bool = False, local: bool = False) -> tuple[str, ...]:
     """The ways to what is wished for in vain, each with its reason.
 
     Args:
         spec: Of a sandbox.
         by_name: Whether an endpoint's host names the workload that is forked. Where Services lead to workloads it may
             have another name, so that only an endpoint into a namespace without any fork is known to lead nowhere.
+        routes: Whether the host gives endpoints an address of their own, and says itself where one leads nowhere.
+        local: Whether it leads requests to programs of the developer's machine.
     """
-    found = [f"spec.{field} ({why})" for field, why in _FIELDS.items() if spec.get(field)]
-    return (*found, *_endpoints(spec, by_name=by_name))
+    fields = {field: why for field, why in _FIELDS.items() if not local or field != "local"}
+    found = [f"spec.{field} ({why})" for field, why in fields.items() if spec.get(field)]
+    return (*found, *_endpoints(spec, by_name=by_name, routes=routes))
 
 
-def group_unserved(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """The same of a route group, where nothing is installed that routes requests by their key."""
+def group_unserved(spec: Mapping[str, Any], *, routed: str = "") -> tuple[str, ...]:
+    """The same of a route group. Where something routes requests by their key, `routed` is the cluster that is."""
+    if routed:
+        return tuple(_elsewhere(spec, routed))
     endpoints = [f"spec.endpoints[{index}]" for index in range(len(_list(spec.get("endpoints"))))]
     ways = " and ".join(["spec.match", *endpoints[:1]]) + (f" to [{len(endpoints) - 1}]" if endpoints[1:] else "")
     return (f"{ways} (no data plane routes requests by their key: they reach the baselines)",)
 
 
-def _endpoints(spec: Mapping[str, Any], *, by_name: bool) -> Iterator[str]:
+def _elsewhere(spec: Mapping[str, Any], cluster: str) -> Iterator[str]:
+    for index, endpoint in enumerate(_list(spec.get("endpoints"))):
+        scheme = str(_mapping(endpoint).get("target", "")).partition("://")[0]
+        of = _mapping(endpoint).get("cluster") or cluster
+        if scheme not in PREVIEWED:
+            yield f"spec.endpoints[{index}] (no key can stand in what is sent by {scheme})"
+        elif of != cluster:
+            yield f"spec.endpoints[{index}] (the group has its addresses in {cluster}, and none in {of})"
+
+
+def _endpoints(spec: Mapping[str, Any], *, by_name: bool, routes: bool) -> Iterator[str]:
     baselines = [_mapping(_mapping(fork).get("forkOf")) for fork in _list(spec.get("forks"))]
     forks = {(str(of.get("namespace")), str(of.get("name"))) for of in baselines}
     namespaces = {namespace for namespace, _ in forks}
-    for way, host in _hosts(spec):
+    for way, host in _hosts(spec, routes=routes):
         name, _, rest = host.partition(".")
         namespace, _, kind = rest.partition(".")
         namespace = namespace or "default"
@@ -51,11 +69,13 @@ def _endpoints(spec: Mapping[str, Any], *, by_name: bool) -> Iterator[str]:
             yield f"{way} (no fork answers for {quote(host)})"
 
 
-def _hosts(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _hosts(spec: Mapping[str, Any], *, routes: bool) -> Iterator[tuple[str, str]]:
     for index, endpoint in enumerate(_list(spec.get("endpoints"))):
         yield f"spec.endpoints[{index}]", str(_mapping(endpoint).get("host", ""))
     for index, endpoint in enumerate(_list(_mapping(spec.get("defaultRouteGroup")).get("endpoints"))):
         target = str(_mapping(endpoint).get("target", ""))
+        if routes and target.partition("://")[0] in PREVIEWED:
+            continue
         yield f"spec.defaultRouteGroup.endpoints[{index}]", target.partition("://")[2].rpartition(":")[0]
 
 

@@ -222,7 +222,8 @@ class Adrift(ToControl, frozen=True, kw_only=True):
 class Inventory(ToControl, frozen=True, kw_only=True):
     """Everything, for whoever said hello: every run that is alive, and every end that is not acknowledged.
 
-    It covers all that was said up to its `count`. `baselines` tells whether the host wants to be handed any.
+    It covers all that was said up to its `count`. `baselines` tells whether the host wants to be handed any,
+    `routes` whether it leads requests to forks by their routing key.
     """
 
     number: int
@@ -231,6 +232,7 @@ class Inventory(ToControl, frozen=True, kw_only=True):
     runs: tuple[Standing, ...] = ()
     ended: tuple[Standing, ...] = ()
     baselines: bool = False
+    routes: bool = False
 
 
 class Stands(ToControl, frozen=True, kw_only=True):

@@ -13,11 +13,16 @@ from dayfly.spec.endpoints import check_port
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
 
+ROUTED_PORT = "dayfly.dev/routed-port"
+"""The annotation of a Deployment that says on which port of this machine its requests are taken in."""
 CONTAINER: Path = ("spec", "template", "spec", "containers", 0)
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """One process: its command line, environment, the port it listens on, the folder it starts in ("" = the host's)."""
+    """One process: its command line, environment, the port it listens on, the folder it starts in ("" = the host's).
+
+    `routed_port` is where the host takes in its requests, so that those with a routing key are led to forks.
+    """
 
     kind: str = "Deployment"
     name: str
@@ -25,6 +30,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     command: tuple[str, ...]
     env: dict[str, str] = {}
     port: int | None = None
+    routed_port: int | None = None
     workdir: str = ""
 
 
@@ -47,6 +53,12 @@ def check_workload(workload: Workload) -> None:
         names.check_environment(name, ("env", name))
     if workload.port is not None:
         check_port(workload.port, ("port",))
+    if workload.routed_port is not None:
+        check_port(workload.routed_port, ("routedPort",))
+        if workload.port is None:
+            raise SpecError("the requests that no fork is for have nowhere to go; give the port too", ("routedPort",))
+        if workload.routed_port == workload.port:
+            raise SpecError("is the port where the workload itself listens; choose another one", ("routedPort",))
     if workload.workdir and not workload.workdir.startswith("/"):
         raise SpecError(f'{quote(workload.workdir)} is not an absolute path: begin it with "/"', ("workdir",))
 
@@ -72,6 +84,8 @@ def from_deployment(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Pat
         "env": _environment(container),
         "workdir": container.get("workingDir") or "",
     }
+    if (routed := (metadata.get("annotations") or {}).get(ROUTED_PORT)) is not None:
+        short["routedPort"] = int(routed) if isinstance(routed, str) and routed.isdecimal() else routed
     if ports := _list(container, "ports"):
         short["port"] = ports[0].get("containerPort") if isinstance(ports[0], dict) else ports[0]
     places: dict[str, Path] = {
@@ -81,6 +95,7 @@ def from_deployment(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Pat
         "env": (*CONTAINER, "env"),
         "port": (*CONTAINER, "ports", 0, "containerPort"),
         "workdir": (*CONTAINER, "workingDir"),
+        "routedPort": ("metadata", "annotations", ROUTED_PORT),
     }
     return short, places
 

@@ -20,10 +20,12 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
 )
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
+from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.adapter import Plain
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
+from dayfly.spec.routing import Forms
 from kube.fake import FakeCluster
 from rig.world import KINDS
 
@@ -41,7 +43,8 @@ class Bench:
         client = Client(self.server.transport("operator"), seed=1)
         self.caches = Cluster(client)
         self.targets = Targets(self.caches, SandboxTarget(self.caches, Plain(SANDBOXES)))
-        self.sweeper = Sweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches))
+        routes = RouteReconciler(self.caches, Forms())
+        self.sweeper = Sweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches), routes)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
         meta = {"name": "box", "finalizers": list(finalizers)}
         self.box = self.ask("POST", BOXES, {"metadata": meta, "spec": {"cluster": "c"}})

@@ -27,6 +27,8 @@ class Forks:
         self.player.told = self._heard
         self.environments: list[tuple[str, dict[str, str]]] = []
         """Unit and environment of each fork's pod that ever started, in their order."""
+        self.over: Callable[[str], None] = lambda _fork: None
+        """Hears that no pod of that fork is left."""
         self._alive: dict[str, set[str]] = {}
         self._held: dict[str, tuple[str, str, int]] = {}
         cloud.listen(self._cleanup)
@@ -112,6 +114,7 @@ class Forks:
             if uid in alive:
                 alive.discard(uid)
                 if not alive:
+                    self.over(pod["metadata"]["labels"][FORK_LABEL])
                     self._cloud.end(*self._held[deployment], deployment, "ended")
             return
         held = self._holder(deployment)

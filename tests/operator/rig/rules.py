@@ -18,7 +18,9 @@ from kube.fake import Call, FakeCluster
 from rig.cloud import Object
 
 JSON_PATCH = "application/json-patch+json"
-OF_A_RUN = frozenset({"pods", "deployments", "services", "secrets", "resources", "steplogs"})
+OF_A_RUN = frozenset(
+    {"pods", "deployments", "services", "secrets", "resources", "steplogs", "httproutes", "grpcroutes"}
+)
 SPOKEN = frozenset(
     {"sandboxes", "routegroups", "resources", "resourceplugins", "lifecyclehooks"}
 )  # those whose status an operator writes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Awaitable, Callable
 
+from dayfly.spec.identity import routing_key
 from rig.cloud import Object
 from rig.kubelet import Script
 from rig.world import Unit, World, live
@@ -67,6 +68,7 @@ class Scene:
     scripts: dict[str, Script] = dataclasses.field(default_factory=dict)
     clean: bool = True  # whether everything made is to be taken away
     baseline: bool = False  # whether there is something to fork
+    routed: bool = False  # whether there is a Gateway, with a route that leads to it
 
     def world(self, seed: int = 0) -> World:
         """A world with this scene's plugin."""
@@ -79,6 +81,9 @@ class Scene:
         world.plugin("pg", self.plugin)
         if self.baseline:
             world.forks.baseline()
+        if self.routed:
+            world.gateways.install()
+            world.gateways.route()
         return world
 
 
@@ -207,6 +212,17 @@ async def revised(world: World) -> None:
     await world.until(lambda: not (world.forks.all() or world.forks.all("services")), "the fork to go")
     world.delete()
     await gone(world)
+
+
+async def fork_routed(world: World) -> None:
+    """Requests with its key reach the fork until it is deleted, and the baseline before the fork ends."""
+    key = routing_key(world.sandbox(wish(forks=[fork()])))
+    await world.until(lambda: ready(world), "ready")
+    await world.until(lambda: world.gateways.leads(key).startswith("f-"), "its key to lead to the fork")
+    assert world.gateways.leads() == "web"
+    world.delete()
+    await gone(world)
+    assert world.gateways.leads(key) == "web"
 
 
 async def fork_midway(world: World) -> None:
@@ -361,6 +377,7 @@ SCENES = {
     "object-midway": Scene(CLAIMED, CLAIMED_UNITS, claimed_midway),
     "object-at-rest": Scene(JOB, {}, job),
     "fork-revised": Scene(RETRY, RETRY_UNITS, revised, baseline=True),
+    "fork-routed": Scene(RETRY, RETRY_UNITS, fork_routed, baseline=True, routed=True),
     "fork-midway": Scene(RETRY, RETRY_UNITS, fork_midway, baseline=True),
     "fork-deleted": Scene(RETRY, RETRY_UNITS, fork_deleted, baseline=True),
     "fork-followed": Scene(RETRY, RETRY_UNITS, fork_followed, baseline=True),

@@ -28,6 +28,7 @@ from rig import history
 from rig.claims import Claims
 from rig.cloud import Cloud, Object
 from rig.forks import Forks
+from rig.gateways import Gateways
 from rig.kubelet import EPOCH_MS, Kubelet, Script
 from rig.rules import Rules
 
@@ -124,6 +125,8 @@ class World:
         self.kubelet = Kubelet(self.cluster, self.cloud)
         self.forks = Forks(self.cluster, self.cloud, self.ask)
         self.claims = Claims(self.cluster, self.ask)
+        self.gateways = Gateways(self.cluster, self.cloud, self.ask)
+        self.forks.over = self.gateways.ends
         self.units = units
         for name, unit in units.items():
             self.kubelet.scripts[name] = scripts.get(name, Script())
@@ -303,6 +306,8 @@ class World:
         left = [(plural, item) for plural in kinds for item in self.cluster.objects(plural)]
         left += [("pods", pod) for pod in self.pods()]
         left += [(plural, item) for plural in ("deployments", "services", "pods") for item in self.forks.all(plural)]
+        left += [("routes", item) for item in self.gateways.ours()]
+        left += [("services", item) for item in self.gateways.services()]
         return [f"{plural}/{item['metadata']['name']}" for plural, item in left]
 
     def check(self) -> None:
@@ -335,7 +340,10 @@ def live(world: Callable[[], World], story: Callable[[World], Awaitable[None]]) 
             return await play(made)
 
     async def play(made: World) -> World:
-        players = [asyncio.create_task(player.run()) for player in (made.kubelet, made.forks.player, made.claims)]
+        players = [
+            asyncio.create_task(player.run())
+            for player in (made.kubelet, made.forks.player, made.claims, made.gateways)
+        ]
         try:
             await story(made)
             made.kubelet.raise_faults()

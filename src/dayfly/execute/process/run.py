@@ -220,7 +220,7 @@ class Folder:
         """Whether it has the lock's file open; where we may not look, it is taken to be what it says."""
         lock = os.stat(f"{self.path}/lock")
         try:
-            return _opens(process, lock)
+            return opens(process, lock)
         except PermissionError:
             return True
         except OSError:
@@ -236,7 +236,7 @@ class Folder:
             if not process.isdigit() or int(process) == os.getpid():
                 continue
             with contextlib.suppress(OSError):
-                if _opens(process, lock):
+                if opens(process, lock):
                     os.kill(int(process), signal.SIGKILL)
 
     def value(self, output: str, digest: str) -> bytes:
@@ -367,7 +367,8 @@ def _make_all(*paths: str) -> None:
             os.mkdir(path, 0o700)
 
 
-def _opens(process: str, file: os.stat_result) -> bool:
+def opens(process: str, file: os.stat_result) -> bool:
+    """Whether a process, by its number, has a file open."""
     # By identity: in a container or a namespace of its own the same file has another name.
     return any(_is_same(f"/proc/{process}/fd/{name}", file) for name in os.listdir(f"/proc/{process}/fd"))
 

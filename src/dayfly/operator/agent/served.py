@@ -90,6 +90,11 @@ class Served:
 
     # --- what a link asks (`execute.host_end.Host`) -------------------------------------------------------------------
 
+    @property
+    def routes(self) -> bool:
+        """Whether it leads requests to forks by their routing key: as far as is known."""
+        return bool(self._cluster.gateway.kinds)
+
     def begin_session(self) -> int:
         return self.session
 

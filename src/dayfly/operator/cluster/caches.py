@@ -1,17 +1,19 @@
 """The cluster as all controllers of this process see it: one client, shared caches, the ledger, the queue of runs."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from dayfly.execute.fork.read import Service, Workload
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
+from dayfly.execute.gateway.read import RouteObject, accepting
 from dayfly.execute.pod import names, read
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, ObjectMeta, Pod, Resource, Slim
 from dayfly.kube.ownership import drop_finalizer
 from dayfly.kube.watches import Watches
+from dayfly.operator.cluster.gateway_api import GatewayApi
 from dayfly.operator.cluster.objects import (
     DOCUMENTS,
     HOOKS,
@@ -79,6 +81,9 @@ class Cluster(Watches):
         self.forks: Cache[Workload] = Cache(labels=(names.RUN_LABEL,))
         self.baselines: Cache[Baseline] = Cache()
         self.services: Cache[Service] = Cache(labels=(names.RUN_LABEL,))
+        self.gateway = GatewayApi(self)
+        self.keys_of: Callable[[SandboxObject], Mapping[str, tuple[str, ...]]] = lambda _: {}
+        """By baseline, the keys of route groups whose requests go to a sandbox's forks."""
         self.heeds: Callable[[Pod], bool] = lambda _: True
         """Whether something begins when the step of a pod does: its log can be followed from then on."""
         self._forking, self._targeting = Forking(), Targeting()
@@ -103,6 +108,8 @@ class Cluster(Watches):
         self.forks.listen(self._owned_changed)
         self.baselines.listen(self._baseline_changed)
         self.services.listen(self._service_changed)
+        for routes in self.gateway.routes.values():
+            routes.listen(self._route_changed)
         self.plugins.listen(self._plugin_changed)
 
     def _namespace_of(self, run: str) -> str:
@@ -186,6 +193,17 @@ class Cluster(Watches):
             for run in self._forking.within(change.key.namespace):
                 self.queue.add(run)
 
+    def _route_changed(self, change: Change[RouteObject]) -> None:
+        """One of ours, or one that leads to a baseline, or did; of that its Gateways matter and what it says."""
+        seen = change.new or change.old
+        run = (seen.metadata.labels or {}).get(names.RUN_LABEL) if seen is not None else None
+        if run:
+            self.queue.add(run)
+            return
+        if change.old is None or change.new is None or _said(change.old) != _said(change.new):
+            for each in self._forking.within(change.key.namespace):
+                self.queue.add(each)
+
     def _plugin_changed(self, change: Change[PluginObject]) -> None:
         self.published.add(change.key.name)
         # Whoever waits for a plugin looks again; that is rare enough to ask everyone.
@@ -257,6 +275,11 @@ class Targeting:
     def of(self, uid: str) -> tuple[str, ...]:
         """The runs of that target."""
         return self._runs.get(uid, ())
+
+
+def _said(route: RouteObject) -> tuple[Any, ...]:
+    meta = route.metadata
+    return route.spec, meta.labels, meta.annotations, bool(meta.deletion_timestamp), set(accepting(route))
 
 
 def _baselines(run: RunObject | None) -> set[Key]:

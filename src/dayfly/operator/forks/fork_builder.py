@@ -8,11 +8,11 @@ from dayfly.execute.fork.run import Forks
 from dayfly.execute.inputs import Told, resolve
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.render import SecretKey
-from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.fork_values import address
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.forks.namespaces import leave
+from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.outputs.bindings import bind
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Baseline, Unit, digest, fork_id
@@ -34,8 +34,7 @@ class ForkBuilder:
     def __init__(self, cluster: Cluster, forks: Forks) -> None:
         self._cluster = cluster
         self._forks = forks
-        # By baseline: its UID and generation, and the labels that its pods have then.
-        self._labels: dict[Key, tuple[str, int, dict[str, str]]] = {}
+        self._labels = PodLabels(cluster, forks)
 
     async def manifest(
         self, run: RunObject, plan: Plan, unit: Unit, refused: dict[str, Refusal]
@@ -92,24 +91,10 @@ class ForkBuilder:
         found = await self._forks.find_service(identity.name, of.namespace, identity.owner)
         if found is not None:
             return found
-        labels = await self._pod_labels(of)
+        labels = await self._labels.of(of) or {}
         local = (each for each in self._cluster.services if each.metadata.namespace == of.namespace)
         like = leading(local, of.name, labels)
         return await self._forks.service(service(like, identity)) if like else None
-
-    async def _pod_labels(self, of: Baseline) -> dict[str, str]:
-        """The labels of the baseline's pods, read again only when the baseline has changed."""
-        key = Key(of.namespace, of.name)
-        cached, known = self._cluster.baselines.get(of.name, of.namespace), self._labels.get(key)
-        if known and cached and known[:2] == (cached.metadata.uid, cached.metadata.generation):
-            return known[2]
-        whole = await self._forks.baseline(of.name, of.namespace)
-        if whole is None:
-            self._labels.pop(key, None)
-            return {}
-        labels: dict[str, str] = whole["spec"]["template"].get("metadata", {}).get("labels") or {}
-        self._labels[key] = whole["metadata"]["uid"], whole["metadata"]["generation"], labels
-        return labels
 
     def hosts(self, run: RunObject, unit: Unit) -> Hosts:
         """Where the forks that this one is told of answer, as far as the cache knows."""

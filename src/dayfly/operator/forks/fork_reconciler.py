@@ -26,7 +26,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
 from dayfly.plan.world import AttemptKey, Fact, Held, Objection, Running, Waiting
 from dayfly.spec.lifecycle import Baseline, Kind, Unit, kept_id, workload_of
-from dayfly.spec.run import ALIVE, Run
+from dayfly.spec.run import ALIVE
 
 # After so long a fork that cannot follow its wish tries again, if no news comes first.
 AGAIN_S = 30.0
@@ -242,7 +242,8 @@ class ForkReconciler:
         One may bear the name of a fork that is claimed: made too late by a paused peer, or put in the place of ours.
         """
         services = belonging(self._cluster.services, run.metadata.name)
-        unwanted = [each for each in services if each.metadata.name not in kept]
+        forks = [each for each in services if FORK_LABEL in (each.metadata.labels or {})]  # others are routes' own
+        unwanted = [each for each in forks if each.metadata.name not in kept]
         refs = {record.ref for record in run.ledger.units.values()}
         left = [
             found
@@ -264,19 +265,6 @@ class ForkReconciler:
         """Whether the wish is the newest: one that a peer has revised since is its business, or the next turn's."""
         found = await self._cluster.ledger.fresh(run.metadata.name)
         return found is not None and found.metadata.resource_version == run.metadata.resource_version
-
-
-def in_place(plan: Plan, run: Run) -> Plan:
-    """The plan with forks that are never replaced for a new wish: here that changes the Deployment where it is."""
-    wished = _forks(plan)
-    if not wished:
-        return plan
-    forks = {
-        name: msgspec.structs.replace(step, generation=run.unit(name).generation or step.generation)
-        for name, step in wished.items()
-        if run.unit(name).state in ALIVE
-    }
-    return msgspec.structs.replace(plan, kept=plan.kept | forks)
 
 
 def _forks(plan: Plan) -> dict[str, KeptStep]:

@@ -6,7 +6,7 @@ when they are first written, whatever a later compiler would make of the same wi
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 CLUSTER = "cluster"
 REFUSALS = frozenset({Reason.REFUSED, Reason.PLUGIN_MISSING})
 
+Routed = Mapping[str, tuple[str, ...]] | None
+
 
 class Sandboxes:
     """Sees to it that each Sandbox has its run, and the run the Sandbox's newest forks."""
@@ -52,12 +54,14 @@ class Sandboxes:
         self._cluster = cluster
         self._doubt = doubt
         self._in_use = in_use
-        # By UID, as long as the Sandbox is there: the generation that its run has taken up, and that run's UID.
-        self._done: dict[str, tuple[int, str]] = {}
+        # By UID, as long as the Sandbox is there: the generation that its run has taken up, that run's UID, and the
+        # keys that lead to its forks beside its own.
+        self._done: dict[str, tuple[int, str, Routed]] = {}
         # Likewise: a generation that no run can take up.
         self._refused: dict[str, Heeded] = {}
         cluster.sandboxes.listen(self._heard)
         cluster.plugins.listen(self._published_anew)
+        cluster.gateway.listen(self._routed_anew)
         self._parsed: dict[tuple[str, int], Plugin | SpecError] = {}  # by UID and generation
 
     def _heard(self, change: Change[SandboxObject]) -> None:
@@ -70,6 +74,16 @@ class Sandboxes:
         for sandbox in self._cluster.sandboxes if self._refused else ():
             if sandbox.metadata.uid in self._refused:
                 self._cluster.wishes.add(Key.of(sandbox))
+
+    def _routed_anew(self) -> None:
+        """Requests can be led to forks by their key now, or no longer."""
+        for sandbox in self._cluster.sandboxes:
+            if sandbox.spec.get("forks"):
+                self._cluster.wishes.add(Key.of(sandbox))
+
+    def _routed(self, seen: SandboxObject) -> Routed:
+        """What leads to its forks beside its own key; None where nothing leads to any fork."""
+        return self._cluster.keys_of(seen) if self._cluster.gateway.kinds and seen.spec.get("forks") else None
 
     def heeded(self, seen: SandboxObject) -> Heeded:
         """Of which wish its run speaks: after a restart of the one it spoke of before, until this one is tended."""
@@ -90,11 +104,13 @@ class Sandboxes:
         meta = seen.metadata
         if meta.deletion_timestamp or is_served(meta):
             return None  # a control plane's: it comes with its documents
-        is_done = run is not None and self._done.get(meta.uid) == (meta.generation, run.metadata.uid)
+        await self._cluster.gateway.looked()
+        routed = self._routed(seen)
+        is_done = run is not None and self._done.get(meta.uid) == (meta.generation, run.metadata.uid, routed)
         if is_done or (run is not None and not await self._note_update(seen, run)):
             return None  # only its status has changed, or its labels; or the moment of its change is written first
         try:
-            compiled = self._compile(seen, new=run is None)
+            compiled = self._compile(seen, routed, new=run is None)
         except (SpecError, WaitingError) as error:
             why = error if isinstance(error, WaitingError) else WaitingError(Reason.REFUSED, str(error))
             if run is None:
@@ -102,14 +118,14 @@ class Sandboxes:
             self._refuse(seen, run, why)
             return None
         if run is None:
-            await self._seal(seen, compiled)
+            await self._seal(seen, compiled, routed)
             return None
         if run.ledger.closed is None and run.spec.forks != compiled.forks:
             revised = msgspec.structs.replace(run.spec, forks=compiled.forks)
             if not await self._cluster.ledger.replace(run, msgspec.structs.replace(run, spec=revised)):
                 self._cluster.wishes.add(key, after=0.1)
                 return None
-        self._take_up(seen, run)
+        self._take_up(seen, run, routed)
         return None
 
     async def _note_update(self, seen: SandboxObject, run: RunObject) -> bool:
@@ -129,11 +145,11 @@ class Sandboxes:
             return spec
         return msgspec.structs.replace(spec, generation=generation, updated_at=self._cluster.now())
 
-    def _take_up(self, seen: SandboxObject, run: RunObject) -> None:
+    def _take_up(self, seen: SandboxObject, run: RunObject, routed: Routed) -> None:
         """The run goes by that wish now."""
         meta, before = seen.metadata, self.heeded(seen)
         self._refused.pop(meta.uid, None)
-        self._done[meta.uid] = meta.generation, run.metadata.uid
+        self._done[meta.uid] = meta.generation, run.metadata.uid, routed
         if before != Heeded(meta.generation):
             self._cluster.queue.add(run.metadata.name)  # it is said
 
@@ -179,7 +195,7 @@ class Sandboxes:
         now = await self._cluster.client.find(SANDBOXES, seen.metadata.name, seen.metadata.namespace)
         return now if now is not None and now.metadata.uid == seen.metadata.uid else None
 
-    def _compile(self, seen: SandboxObject, *, new: bool) -> Compiled:
+    def _compile(self, seen: SandboxObject, routed: Routed, *, new: bool) -> Compiled:
         meta = seen.metadata
         sandbox = documents.from_wire({"name": meta.name, "spec": seen.spec}, "Sandbox", name=meta.name)
         assert isinstance(sandbox, Sandbox), "asked for by its kind"
@@ -190,6 +206,7 @@ class Sandboxes:
             routing_key=routing_key(meta.uid),
             namespace=meta.namespace,
             publisher=CLUSTER,
+            routed=routed,
         )
         if new:
             _check_pods(seen, compiled)
@@ -228,7 +245,7 @@ class Sandboxes:
                 published[semver.split_name(str(each.spec["name"]))] = self._parsed[key]
         return published
 
-    async def _seal(self, seen: SandboxObject, compiled: Compiled) -> None:
+    async def _seal(self, seen: SandboxObject, compiled: Compiled, routed: Routed) -> None:
         meta = seen.metadata
         run = names.run_name(meta.name, meta.uid)
         now = await self._living(seen)
@@ -240,7 +257,7 @@ class Sandboxes:
         spec = self._updated(RunSpec(forks=compiled.forks), now)
         made = await seal(self._cluster, meta, compiled.documents, spec)
         if made.spec.forks == compiled.forks:
-            self._done[meta.uid] = meta.generation, made.metadata.uid
+            self._done[meta.uid] = meta.generation, made.metadata.uid, routed
         if compiled.warnings:
             self._doubt(seen, "; ".join(compiled.warnings))
         self._cluster.queue.add(run)

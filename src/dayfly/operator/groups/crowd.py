@@ -1,6 +1,6 @@
 """Which Sandboxes each RouteGroup has: those of its own namespace that it matches, as the caches know them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
@@ -8,8 +8,9 @@ from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject
-from dayfly.plan.route_groups import Group, Member, Members
+from dayfly.plan.route_groups import Group, Member, Members, routed
 from dayfly.spec.errors import SpecError
+from dayfly.spec.identity import routing_key
 
 
 class Crowd:
@@ -21,6 +22,7 @@ class Crowd:
         self._emptied = emptied
         self._members = Members()
         self._keys: dict[str, Key] = {}
+        self._sandboxes: dict[str, Key] = {}
         self.refused: dict[str, str] = {}
         """By the UIDs of groups whose newest match cannot be read, why; they have whom they had before."""
         cluster.sandboxes.listen(self._sandbox_changed)
@@ -34,13 +36,27 @@ class Crowd:
         """Whether it has a sandbox."""
         return self._members.has_any(uid)
 
+    def keys_of(self, seen: SandboxObject) -> dict[str, tuple[str, ...]]:
+        """By baseline, the keys of groups whose requests go to the forks of a sandbox."""
+        uid = seen.metadata.uid
+        groups = [(routing_key(group), self._members.of(group)) for group in self._members.groups_of(uid)]
+        return routed(groups).get(uid, {})
+
+    def _lead_anew(self, groups: Iterable[str], *others: str) -> None:
+        """Whose forks these groups' requests go to may be others now, and so of these sandboxes."""
+        uids = {*others, *(uid for group in groups for uid in self._members.of(group))}
+        for key in sorted(self._sandboxes[uid] for uid in uids if uid in self._sandboxes):
+            self._cluster.wishes.add(key)
+
     def _group_changed(self, change: Change[RouteGroupObject]) -> None:
         seen = change.new or change.old
         if seen is None:
             return
         uid = seen.metadata.uid
+        before = set(self._members.of(uid))
         if change.new is None:
             self._members.drop_group(uid)
+            self._lead_anew((), *before)
             self._keys.pop(uid, None)
             self.refused.pop(uid, None)
             return
@@ -55,6 +71,7 @@ class Crowd:
             return
         self.refused.pop(uid, None)
         self._members.put_group(uid, Group(seen.metadata.namespace, match))
+        self._lead_anew((uid,), *before)
         if self.has_any(uid) != had:
             self._emptied(change.key)
 
@@ -66,8 +83,12 @@ class Crowd:
         before = {group: self.has_any(group) for group in self._members.groups_of(uid)}
         if change.new is None or change.new.metadata.deletion_timestamp:
             changed = self._members.drop(uid)
+            self._sandboxes.pop(uid, None)
+            self._lead_anew(changed)
         else:
+            self._sandboxes[uid] = change.key
             changed = self._members.put(uid, _member(change.new))
+            self._lead_anew(changed, *((uid,) if changed else ()))
             if not changed and change.old is not None and _ready(change.old) != _ready(change.new):
                 changed = self._members.groups_of(uid)
         for group in changed:

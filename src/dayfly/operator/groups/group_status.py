@@ -92,7 +92,7 @@ class GroupStatus:
         report = about[1] if about else None
         closed = report is not None and report.closed is not None
         phase = phases.phase(begun=report is not None, closed=closed, ready=stands.ready, reason=stands.reason)
-        lacking = group_unserved(seen.spec)
+        lacking = _addresses(seen.spec) if self._cluster.gateway.kinds else group_unserved(seen.spec)
         message = f"{stands.message} {words.unserved(lacking)}" if stands.ready else stands.message
         expiry = Expiry.of(about[0].world if about else None, seen.spec, now)
         units = report.units if report else ()
@@ -189,3 +189,12 @@ def _since(seen: RouteGroupObject, type_: str, status: str) -> str:
     spoken = seen.status.conditions if seen.status else ()
     found = [each.last_transition_time for each in spoken if each.type == type_ and each.status == status]
     return found[0] if found else ""
+
+
+def _addresses(spec: dict[str, Any]) -> tuple[str, ...]:
+    """Its endpoints, where its key leads to forks."""
+    given = spec.get("endpoints")
+    count = len(given) if isinstance(given, list) else 0
+    return tuple(
+        f"spec.endpoints[{index}] (endpoints get no address of their own in a cluster)" for index in range(count)
+    )

@@ -21,6 +21,7 @@ class Groups:
     def __init__(self, cluster: Cluster, targets: Targets, events: Recorder) -> None:
         self._cluster = cluster
         self._crowd = Crowd(cluster, cluster.grouped.add)
+        cluster.keys_of = self._crowd.keys_of
         self._status = GroupStatus(cluster, events, self._crowd)
         self._controller = Controller(cluster, self._crowd)
         targets.add(RouteGroupTarget(cluster, self._status, has_members=self._crowd.has_any))

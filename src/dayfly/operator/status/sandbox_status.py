@@ -138,9 +138,10 @@ class SandboxStatus:
 
     async def _say(self, seen: SandboxObject, said: _Saying, about: tuple[Scene, Report] | None) -> float:
         ready, reason, message, generation, unit, others = said
-        if (lacking := unserved(seen.spec, by_name=False)) and ready:
-            message = f"{message} {words.unserved(lacking)}"
         report = about[1] if about else None
+        lacking = (*unserved(seen.spec, by_name=False), *(report.unserved if report else ()))
+        if lacking and ready:
+            message = f"{message} {words.unserved(lacking)}"
         units = report.units if report else ()
         meta, now = seen.metadata, self._cluster.now()
         progress = f"{report.done}/{report.total}" if report else "0/0"

@@ -1,0 +1,98 @@
+"""What leads requests to a sandbox: for each fork a route by key, for each endpoint an address that gives it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from dayfly.spec import lifecycle, routing
+from dayfly.spec.endpoints import split_target
+from dayfly.spec.errors import SpecError
+from dayfly.spec.lifecycle import Baseline, Kind, Preview, Route, Unit
+from dayfly.spec.unserved import PREVIEWED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dayfly.spec.errors import Path
+    from dayfly.spec.route_group import GroupEndpoint
+    from dayfly.spec.sandbox import Endpoint
+
+
+_THIS_MACHINE: Final = ("", "localhost", "127.0.0.1")
+
+
+def routes(forks: Sequence[Unit], key: str, others: Mapping[str, Sequence[str]]) -> tuple[Unit, ...]:
+    """For each fork the route to it: there once it answers, and gone before it ends.
+
+    Args:
+        forks: The kept units of the forks.
+        key: The sandbox's own.
+        others: By `<namespace>/<name>` of a baseline the keys of the groups whose requests go to this sandbox's fork.
+    """
+    found = []
+    for unit in forks:
+        assert unit.fork is not None, "asked for forks"
+        of = unit.fork.baseline
+        route = Route(baseline=of, keys=_keys(of, key, others))
+        found.append(Unit(name=unit.name, kind=Kind.ROUTE, route=route, after=(lifecycle.fork_id(of),)))
+    return tuple(found)
+
+
+def to_local(
+    local: Sequence[Mapping[str, Any]], key: str, others: Mapping[str, Sequence[str]], ways: Sequence[Unit] = ()
+) -> tuple[Unit, ...]:
+    """For each workload that runs on the developer's machine, where that is the host, the route to it.
+
+    Raises:
+        SpecError: it does not say from which baseline, or to which port of this machine; or one of the other `ways`
+            takes those requests.
+    """
+    found: list[Unit] = []
+    for index, wished in enumerate(local):
+        here = ("spec", "local", index)
+        of = _origin(wished.get("from"), (*here, "from"))
+        if lifecycle.route_id(of) in map(lifecycle.kept_id, (*ways, *found)):
+            raise SpecError("takes the requests of a baseline that another fork or local workload takes", here)
+        port = _local_port(wished.get("mappings"), (*here, "mappings"))
+        route = Route(baseline=of, keys=_keys(of, key, others), local_port=port)
+        found.append(Unit(name=str(wished.get("name") or of.name), kind=Kind.ROUTE, route=route))
+    return tuple(found)
+
+
+def _origin(given: Any, keys: Path) -> Baseline:
+    named = [given.get(field) for field in ("kind", "namespace", "name")] if isinstance(given, dict) else [None]
+    if not all(isinstance(each, str) and each for each in named):
+        raise SpecError("says kind, namespace and name of the baseline whose requests it takes", keys)
+    kind, namespace, name = map(str, named)
+    return Baseline(kind=kind, namespace=namespace, name=name)
+
+
+def _local_port(mappings: Any, keys: Path) -> int:
+    """Where the only mapping that has a meaning here leads: a baseline of one machine has one port."""
+    if not isinstance(mappings, list) or len(mappings) != 1 or not isinstance(mappings[0], dict):
+        raise SpecError("has one mapping here: a baseline of this machine has one port", keys)
+    host, _, port = str(mappings[0].get("toLocal", "")).rpartition(":")
+    if host not in _THIS_MACHINE or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        problem = "is where the workload listens on this machine: write localhost:<port>"
+        raise SpecError(problem, (*keys, 0, "toLocal"))
+    return int(port)
+
+
+def _keys(of: Baseline, key: str, others: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    keys = (key, *sorted(set(others.get(f"{of.namespace}/{of.name}", ())) - {key}))
+    for each in keys:
+        routing.check_key(each)
+    return keys
+
+
+def previews(endpoints: Iterable[Endpoint | GroupEndpoint], key: str, after: Sequence[Unit] = ()) -> tuple[Unit, ...]:
+    """For each endpoint whose requests can carry a key an address of its own; `after` are the routes there are."""
+    routing.check_key(key)
+    found = []
+    for endpoint in endpoints:
+        scheme, host, port = split_target(endpoint.target)
+        if scheme in PREVIEWED:
+            preview = Preview(scheme=scheme, host=host, port=port, key=key)
+            ids = tuple(map(lifecycle.kept_id, after))
+            found.append(Unit(name=endpoint.name, kind=Kind.PREVIEW, preview=preview, after=ids))
+    return tuple(found)

@@ -1,0 +1,39 @@
+"""How a request is known to carry one of some keys, in the terms of the Gateway API. Pure."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from dayfly.execute.gateway.rules import Sign
+from dayfly.spec import routing
+from dayfly.spec.routing import Forms
+
+LONGEST = 4096
+"""Of a value that a match may have."""
+
+
+def signs(keys: Sequence[str], forms: Forms) -> tuple[Sign, ...]:
+    """The ways in which requests carry one of these; keys that no one pattern has room for are spread over several."""
+    found = [Sign(name, pattern, pattern=True) for name, make in _headers(forms) for pattern in _patterns(keys, make)]
+    if forms.query:
+        found += [Sign(forms.query, each, pattern=True, query=True) for each in _patterns(keys, routing.query_pattern)]
+    return tuple(found)
+
+
+def _headers(forms: Forms) -> Iterator[tuple[str, Callable[[Sequence[str]], str]]]:
+    yield routing.BAGGAGE, routing.baggage_pattern
+    yield routing.TRACESTATE, routing.tracestate_pattern
+    for name in routing.PLAIN:
+        yield name, lambda keys: routing.plain_pattern(keys, escapes=True)
+    for name in forms.headers:
+        yield name, lambda keys: routing.plain_pattern(keys, escapes=False)
+
+
+def _patterns(keys: Sequence[str], make: Callable[[Sequence[str]], str]) -> Iterator[str]:
+    """As few patterns as have room for all keys."""
+    some: list[str] = []
+    for key in keys:
+        if some and len(make([*some, key])) > LONGEST:
+            yield make(some)
+            some = []
+        some.append(key)
+    if some:
+        yield make(some)

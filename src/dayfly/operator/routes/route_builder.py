@@ -1,0 +1,123 @@
+"""What is to stand beside the routes of a baseline as they are now, and the Services that lead to its fork."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from dayfly.execute.fork.read import Service
+from dayfly.execute.fork.render import LIKE_LABEL, fork_name
+from dayfly.execute.gateway import render
+from dayfly.execute.gateway.read import RouteObject, accepting
+from dayfly.execute.gateway.render import Fork
+from dayfly.execute.gateway.rules import Leads
+from dayfly.execute.gateway.signs import signs
+from dayfly.kube.objects import Key, Resource
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RunObject, owned, owner
+from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.plan.sealed import Plan
+from dayfly.spec.lifecycle import Baseline, Kind, Route
+from dayfly.spec.routing import Forms
+
+KIND = "Deployment"
+
+
+class Wanted(NamedTuple):
+    """One route of ours that is to be there, and the one beside which it stands."""
+
+    kind: Resource[RouteObject]
+    manifest: dict[str, Any]
+    beside: RouteObject
+
+    @property
+    def key(self) -> Key:
+        meta = self.manifest["metadata"]
+        return Key(meta["namespace"], meta["name"])
+
+
+class Picture(NamedTuple):
+    """All that leads to a fork, as it is to be; `remark` is what cannot be, in words."""
+
+    routes: tuple[Wanted, ...]
+    services: tuple[dict[str, Any], ...]
+    remark: str = ""
+
+
+class RouteBuilder:
+    """Renders routes. `forms` are the ways in which requests may carry keys here, beside the usual ones."""
+
+    def __init__(self, cluster: Cluster, labels: PodLabels, forms: Forms) -> None:
+        self._cluster = cluster
+        self._labels = labels
+        self._forms = forms
+
+    async def picture(self, run: RunObject, plan: Plan, route: Route) -> Picture | None:
+        """What leads to a fork, as it is to be now; None if its baseline is gone, and all stays as it is.
+
+        Raises:
+            errors.ApiError: the server cannot be asked.
+        """
+        of = route.baseline
+        labels = await self._labels.of(of)
+        if labels is None:
+            return None
+        local = [each for each in self._cluster.services if each.metadata.namespace == of.namespace]
+        services = render.leading(local, labels)
+        names = [each.metadata.name for each in services]
+        if not names:
+            return Picture((), (), f"no Service leads to {KIND} {of.namespace}/{of.name}")
+        others = await self._others(plan, route, local)
+        fork, found = fork_of(run, of), list(self._concerned(names, of.namespace))
+        if not found:
+            return Picture((), (), f"no HTTPRoute or GRPCRoute leads to {KIND} {of.namespace}/{of.name}")
+        asked = {name for _, each in found for name in render.named(each.rules, names, of.namespace)}
+        leads = {name: self._service(run, of, fork, name) for name in sorted(asked)}
+        ways = signs(route.keys, self._forms)
+        wanted: list[Wanted] = []
+        remarks: list[str] = []
+        for kind, each in found:
+            made = render.beside(kind, each, fork, Leads(leads, others), ways)
+            wanted += (Wanted(kind, manifest, each) for manifest in made.manifests)
+            remarks += _remarks(kind, each, made)
+        own = [each for each in services if leads.get(each.metadata.name, fork.name) != fork.name]
+        return Picture(tuple(wanted), tuple(render.service(each, fork) for each in own), "; ".join(remarks))
+
+    async def _others(self, plan: Plan, route: Route, local: list[Service]) -> frozenset[str]:
+        """The Services whose rules the routes to other forks of the sandbox see to."""
+        found: set[str] = set()
+        for step in plan.kept.values():
+            other = step.unit.route
+            here = other is not None and other.baseline.namespace == route.baseline.namespace
+            if step.unit.kind == Kind.ROUTE and here and other is not None and other.baseline != route.baseline:
+                labels = await self._labels.of(other.baseline)
+                found |= {each.metadata.name for each in render.leading(local, labels or {})}
+        return frozenset(found)
+
+    def _concerned(self, services: list[str], namespace: str) -> Iterator[tuple[Resource[RouteObject], RouteObject]]:
+        for kind in self._cluster.gateway.kinds:
+            local = (each for each in self._cluster.gateway.routes[kind.plural] if each.metadata.namespace == namespace)
+            for each in render.concerned(local, services):
+                yield kind, each
+
+    def _service(self, run: RunObject, of: Baseline, fork: Fork, like: str) -> str:
+        """The fork's Service for one of its baseline's: the one that it has anyway, if that has the same ports."""
+        own = self._cluster.services.get(fork.name, of.namespace)
+        if own is not None and owned(own.metadata, run) and (own.metadata.labels or {}).get(LIKE_LABEL) == like:
+            return fork.name
+        return render.service_name(fork, like)
+
+
+def fork_of(run: RunObject, of: Baseline) -> Fork:
+    """The fork that a route leads to."""
+    name = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
+    return Fork(name, run.metadata.name, owner(run))
+
+
+def _remarks(kind: Resource[RouteObject], route: RouteObject, made: render.Beside) -> Iterator[str]:
+    called = f"{kind.kind} {Key.of(route)}"
+    if not accepting(route):
+        yield f"no Gateway has taken {called}"
+    if made.crowded:
+        rules = ", ".join(str(number + 1) for number in made.crowded)
+        yield f"rule {rules} of {called} asks for so many headers that there is no room for a key"
+    if made.cut:
+        yield f"{called} has so many rules, or the sandbox so many groups, that some keys reach the baseline"

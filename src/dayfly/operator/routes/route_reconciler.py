@@ -1,0 +1,405 @@
+"""Routes by key in a cluster: their facts, and what is kept of them while their sandboxes live."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from dayfly.execute.fork.read import Service
+from dayfly.execute.fork.render import FORK_LABEL
+from dayfly.execute.fork.run import ForeignForkError, Forks
+from dayfly.execute.gateway import read, render
+from dayfly.execute.gateway.read import Lack, RouteObject
+from dayfly.execute.gateway.render import ROUTE_LABEL
+from dayfly.execute.gateway.run import KINDS, AlteredRouteError, ForeignRouteError, Routes, differs
+from dayfly.kube import errors
+from dayfly.kube.objects import Key, ObjectMeta, Resource
+from dayfly.operator.cluster.caches import Cluster, belonging
+from dayfly.operator.cluster.objects import RunObject, owned
+from dayfly.operator.forks.namespaces import leave
+from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.operator.pods.namespaces import NotGrantedError
+from dayfly.operator.routes.route_builder import Picture, RouteBuilder, Wanted, fork_of
+from dayfly.plan import words
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import KeptStep, Plan
+from dayfly.plan.world import AttemptKey, Ended, Fact, Objection, Running, Waiting
+from dayfly.spec.lifecycle import DRAIN_MS, Baseline, Kind, Route
+from dayfly.spec.routing import Forms
+from dayfly.spec.run import ALIVE, Result
+
+# After so long what could not be written is tried again, if no news comes first.
+AGAIN_S = 30.0
+CONFLICT_S = 1.0
+# So long after a Gateway has taken a route for the first time its proxies may not know yet.
+SETTLE_MS = 2_000
+# A route that no request fits goes after so long, whatever its Gateways say.
+PATIENCE_MS = 10_000
+# A Service that has no pod yet is looked at again so soon.
+EMPTY_S = 0.5
+_REFUSALS = (AlteredRouteError, ForeignForkError, ForeignRouteError, NotGrantedError, errors.Refused)
+
+
+Ours = dict[tuple[str, Key], tuple[Resource[RouteObject], RouteObject]]
+"""Routes that lead to one fork, by plural and place."""
+
+
+class RouteMemory:
+    """What is remembered of one run's routes."""
+
+    __slots__ = ("gone_at", "heard_at", "stuck", "taken", "withdrawn_at")
+
+    def __init__(self) -> None:
+        self.gone_at: dict[AttemptKey, int] = {}
+        """Since when nothing of a route that is to end is there."""
+        self.stuck: dict[str, Objection] = {}
+        """Why what leads to a fork cannot be written."""
+        self.withdrawn_at: dict[str, list[int]] = {}
+        """By UID, since when no request fits a route that is to go, and since when its Gateways know; 0: not yet."""
+        self.heard_at: dict[str, int] = {}
+        """By UID, when a route was first seen to be taken."""
+        self.taken: dict[str, int] = {}
+        """By UID, the generation that the server made of what was written last: it may have added something."""
+
+    def __bool__(self) -> bool:
+        return bool(self.gone_at or self.stuck or self.withdrawn_at)
+
+
+class RouteSight(msgspec.Struct):
+    """One turn's view of a run's routes; `lacking` are ways that lead nowhere, and are said wherever Ready is."""
+
+    facts: dict[AttemptKey, Fact] = {}
+    made: dict[AttemptKey, str] = {}
+    lacking: tuple[str, ...] = ()
+
+
+class RouteReconciler:
+    """Routes beside those of baselines; one for each operator."""
+
+    def __init__(self, cluster: Cluster, forms: Forms) -> None:
+        self._cluster = cluster
+        self._routes = Routes(cluster.client)
+        self._services = Forks(cluster.client)
+        self._builder = RouteBuilder(cluster, PodLabels(cluster, self._services), forms)
+
+    # --- seeing -----------------------------------------------------------------------------------------------------
+
+    async def observe(self, run: RunObject, plan: Plan, now: int, memory: RouteMemory) -> RouteSight:
+        """What is known of the run's routes, those that are no longer wished for included.
+
+        Raises:
+            errors.ApiError: the server cannot be asked.
+        """
+        sight = RouteSight()
+        wished, ledger = _wished(plan), run.ledger
+        known = dict.fromkeys((*wished, *(name for name in ledger.units if ledger.kind(name) == Kind.ROUTE)))
+        alive = [name for name in known if ledger.unit(name).state in ALIVE]
+        if alive:
+            await self._cluster.gateway.seen()
+        for name in alive:
+            key = name, ledger.unit(name).attempt
+            if ledger.closed is None and name in wished:
+                await self._kept(sight, run, plan, wished[name], memory)
+            else:
+                sight.facts[key] = await self._going(run, name, now, memory, wished.get(name))
+        return sight
+
+    async def _kept(self, sight: RouteSight, run: RunObject, plan: Plan, step: KeptStep, memory: RouteMemory) -> None:
+        """Whether all that leads to the fork is there, and Gateways have taken it."""
+        record, route = run.ledger.unit(step.id), _route(step)
+        key, since = (step.id, record.attempt), record.claimed_at
+        sight.facts[key] = Running(since=since)
+        if not self._cluster.gateway.kinds or self._cluster.gateway.trouble:
+            sight.lacking += (_unrouted(step.id, self._cluster.gateway.trouble),)
+            return
+        ours = dict(self._ours(run, route.baseline))
+        if ours and not record.ref:
+            sight.made[key] = next(iter(sorted(seen.metadata.uid for _, seen in ours.values())))
+        picture = await self._builder.picture(run, plan, route)
+        if picture is None:
+            return
+        if picture.remark:
+            sight.lacking += (f"{step.id} ({picture.remark})",)
+        if stuck := memory.stuck.get(step.id):
+            sight.facts[key] = Waiting(since=since, reason=stuck.reason, message=stuck.message)
+        elif lack := next(_lacking(picture, ours, memory), None) or self._settling(run, ours, memory):
+            reason = Reason.ROUTE_NOT_TAKEN if lack.refused else Reason.ROUTE_PENDING
+            sight.facts[key] = Waiting(since=since, reason=reason, message=lack.message)
+
+    def _settling(self, run: RunObject, ours: Ours, memory: RouteMemory) -> Lack | None:
+        """A Gateway says that it has taken a route a moment before all of its proxies go by it."""
+        now, until = self._cluster.now(), 0
+        for _, seen in ours.values():
+            # Its clock may go before ours.
+            heard = memory.heard_at.setdefault(seen.metadata.uid, now)
+            until = max(until, min(read.taken_at(seen), heard) + SETTLE_MS)
+        if now >= until:
+            return None
+        self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
+        return Lack(words.route_settling())
+
+    def _ours(
+        self, run: RunObject, of: Baseline
+    ) -> Iterator[tuple[tuple[str, Key], tuple[Resource[RouteObject], RouteObject]]]:
+        """The routes that lead to a fork, as the caches know them, by plural and place."""
+        own = fork_of(run, of).name
+        for kind in KINDS:
+            for seen in belonging(self._cluster.gateway.routes[kind.plural], run.metadata.name):
+                if (seen.metadata.labels or {}).get(ROUTE_LABEL) == own and owned(seen.metadata, run):
+                    yield (kind.plural, Key.of(seen)), (kind, seen)
+
+    async def _left(self, run: RunObject, of: Baseline) -> list[tuple[Resource[RouteObject], RouteObject]]:
+        """Those that are there by quorum reads."""
+        own = fork_of(run, of).name
+        found = [
+            (kind, seen)
+            for kind in self._cluster.gateway.kinds
+            for seen in await self._routes.left(kind, run.metadata.name, own, of.namespace)
+        ]
+        return [(kind, seen) for kind, seen in found if owned(seen.metadata, run)]
+
+    async def _going(self, run: RunObject, name: str, now: int, memory: RouteMemory, step: KeptStep | None) -> Fact:
+        """A route that is to end: it has when nothing of it is there, and requests that came by it had their time."""
+        record = run.ledger.unit(name)
+        key = name, record.attempt
+        if await self._left(run, _baseline(name)):
+            memory.gone_at.pop(key, None)
+            return Running(since=record.claimed_at, ready=False)
+        drain = (_route(step).drain_ms if step else DRAIN_MS) if record.ref else 0
+        until = memory.gone_at.setdefault(key, now) + drain
+        if now < until:
+            self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
+            return Running(since=record.claimed_at, ready=False, reason=Reason.STOPPING, message=words.draining())
+        message = "its routes are gone, and requests that came by them had time to be answered"
+        result = Result(
+            outcome="failed", reason=Reason.CANCELLED, message=message, started_at=record.claimed_at, ended_at=now
+        )
+        return Ended(result=result)
+
+    # --- keeping ----------------------------------------------------------------------------------------------------
+
+    async def remove(self, run: RunObject, name: str, memory: RouteMemory) -> None:
+        """Take away all that leads to the fork by this route."""
+        left = await self._left(run, _baseline(name))
+        if not left and (name, run.ledger.unit(name).attempt) not in memory.gone_at:
+            self._cluster.queue.add(run.metadata.name)  # of what is not there nobody hears that it has gone
+        for kind, seen in left:
+            await self._take_away(run, kind, seen, memory)
+
+    async def _take_away(
+        self, run: RunObject, kind: Resource[RouteObject], seen: RouteObject, memory: RouteMemory
+    ) -> None:
+        """First no request fits it any more, and when all proxies know that it goes."""
+        now, uid, after = self._cluster.now(), seen.metadata.uid, CONFLICT_S
+        if seen.metadata.deletion_timestamp:
+            return
+        if not render.is_withdrawn(seen):
+            try:
+                await self._routes.keep(kind, seen, render.withdrawn(kind, seen))
+            except (errors.Conflict, errors.NotFound):
+                pass  # it is another one by now, or none
+            except (AlteredRouteError, errors.Refused):
+                await self._routes.remove(kind, seen)  # better a few requests than a sandbox that cannot end
+        else:
+            since, newest = memory.withdrawn_at.setdefault(uid, [now, 0])
+            if read.is_newest(seen):
+                newest = memory.withdrawn_at[uid][1] = newest or now
+            due = min(newest + SETTLE_MS if newest else since + PATIENCE_MS, since + PATIENCE_MS)
+            after = (due - now) / 1000 + 0.001
+            if now >= due:
+                memory.withdrawn_at.pop(uid)
+                await self._routes.remove(kind, seen)
+                return
+        self._cluster.queue.add(run.metadata.name, after=after)
+
+    async def keep(self, run: RunObject, plan: Plan, memory: RouteMemory) -> None:
+        """After a turn: what leads to forks is as it is to be, and nothing else of ours is there.
+
+        Raises:
+            errors.ApiError: not all is done.
+        """
+        ledger = run.ledger
+        wished = _wished(plan) if ledger.closed is None else {}
+        alive = [step for name, step in wished.items() if ledger.unit(name).state in ALIVE]
+        leaving = [name for name in ledger.units if ledger.kind(name) == Kind.ROUTE and name not in wished]
+        leaving = [name for name in leaving if ledger.unit(name).state in ALIVE]
+        stays = {fork_of(run, _baseline(name)).name for name in (*(step.id for step in alive), *leaving)}
+        await self._tidy(run, stays)
+        if not alive or not self._cluster.gateway.kinds:
+            return
+        await self._cluster.gateway.seen()
+        for step in alive:
+            picture = await self._builder.picture(run, plan, _route(step))
+            if picture is not None:
+                await self._keep_one(run, step, picture, memory)
+
+    async def _keep_one(self, run: RunObject, step: KeptStep, picture: Picture, memory: RouteMemory) -> None:
+        of, ours = _route(step).baseline, dict(self._ours(run, _route(step).baseline))
+        wanted = {(each.kind.plural, each.key): each for each in picture.routes}
+        missing = [each for each in picture.services if not self._has_service(run, each)]
+        changed = [each for place, each in wanted.items() if _is_off(each, ours.get(place), memory)]
+        extra = [found for place, found in ours.items() if place not in wanted]
+        if not (missing or changed or extra):
+            self._unstuck(run, step.id, memory)
+            # Nothing leads to these any more, and what came by them has had a turn's time.
+            await self._drop_services(run, of, {each["metadata"]["name"] for each in picture.services})
+            return
+        if not await self._is_newest(run):
+            return
+        try:
+            if missing or changed:
+                await leave(self._cluster.client, run, of.namespace)
+            for manifest in missing:
+                await self._services.service(manifest)
+            if not await self._all_answer(run, changed, ours):
+                return
+            for each in changed:
+                await self._write(each, ours.get((each.kind.plural, each.key)), memory)
+            for kind, seen in extra:
+                await self._take_away(run, kind, seen, memory)
+            self._unstuck(run, step.id, memory)
+        except errors.Conflict:
+            self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)
+        except _REFUSALS as error:
+            said = _objection(error, self._cluster.now())
+            before = memory.stuck.get(step.id)
+            memory.stuck[step.id] = said
+            fresh = before is None or before.message != said.message
+            self._cluster.queue.add(run.metadata.name, after=0.0 if fresh else AGAIN_S)
+
+    async def _all_answer(self, run: RunObject, changed: list[Wanted], ours: Ours) -> bool:
+        """Whether the Services of routes that are new have pods by now: a data plane would answer for them with 503."""
+        new = [each.manifest for each in changed if (each.kind.plural, each.key) not in ours]
+        services = {
+            (ref["name"], manifest["metadata"]["namespace"])
+            for manifest in new
+            for rule in manifest["spec"]["rules"]
+            for ref in rule.get("backendRefs") or ()
+            if ref["name"].startswith("f-")
+        }
+        for name, namespace in sorted(services):
+            if not await self._routes.answers(name, namespace):
+                self._cluster.queue.add(run.metadata.name, after=EMPTY_S)
+                return False
+        return True
+
+    async def _drop_services(self, run: RunObject, of: Baseline, but: set[str]) -> None:
+        own = fork_of(run, of).name
+        unwanted = [each for each in self._own_services(run) if _fork(each.metadata) == own]
+        unwanted = [each for each in unwanted if each.metadata.name not in but]
+        if unwanted and await self._is_newest(run):
+            for each in unwanted:
+                await self._services.remove_service(each)
+
+    def _own_services(self, run: RunObject) -> list[Service]:
+        """Those that lead to forks and are not the forks' own."""
+        every = belonging(self._cluster.services, run.metadata.name)
+        return [each for each in every if FORK_LABEL not in (each.metadata.labels or {})]
+
+    async def _write(
+        self, wanted: Wanted, found: tuple[Resource[RouteObject], RouteObject] | None, memory: RouteMemory
+    ) -> None:
+        if found is None:
+            made = await self._routes.make(wanted.kind, wanted.manifest)
+        else:
+            made = await self._routes.keep(wanted.kind, found[1], wanted.manifest)
+        if made.spec != wanted.manifest["spec"]:
+            memory.taken[made.metadata.uid] = made.metadata.generation
+
+    def _has_service(self, run: RunObject, manifest: dict[str, object]) -> bool:
+        meta = manifest["metadata"]
+        assert isinstance(meta, dict), "we have rendered it"
+        seen = self._cluster.services.get(meta["name"], meta["namespace"])
+        return seen is not None and owned(seen.metadata, run)
+
+    async def _tidy(self, run: RunObject, stays: set[str]) -> None:
+        """Take away what leads to a fork that no living route of the run is for: a paused peer may have made it."""
+        name = run.metadata.name
+        routes = [
+            (kind, seen)
+            for kind in KINDS
+            for seen in belonging(self._cluster.gateway.routes[kind.plural], name)
+            if _fork(seen.metadata) not in stays
+        ]
+        services = [each for each in self._own_services(run) if _fork(each.metadata) not in stays]
+        if (routes or services) and await self._is_newest(run):
+            for kind, seen in routes:
+                await self._routes.remove(kind, seen)
+            for each in services:
+                await self._services.remove_service(each)
+
+    async def clear(self, run: str) -> None:
+        """The run is over, or gone: take away what is left of its routes; Services go with the forks'.
+
+        Raises:
+            errors.ApiError: not all is done.
+        """
+        for kind in KINDS:
+            for seen in belonging(self._cluster.gateway.routes[kind.plural], run):
+                await self._routes.remove(kind, seen)
+
+    def _unstuck(self, run: RunObject, name: str, memory: RouteMemory) -> None:
+        if memory.stuck.pop(name, None):
+            self._cluster.queue.add(run.metadata.name)
+
+    async def _is_newest(self, run: RunObject) -> bool:
+        """Whether the wish is the newest: one that a peer has revised since is its business, or the next turn's."""
+        found = await self._cluster.ledger.fresh(run.metadata.name)
+        return found is not None and found.metadata.resource_version == run.metadata.resource_version
+
+
+def _wished(plan: Plan) -> dict[str, KeptStep]:
+    return {name: step for name, step in plan.kept.items() if step.unit.kind == Kind.ROUTE}
+
+
+def _route(step: KeptStep) -> Route:
+    assert step.unit.route is not None, "asked of routes alone"
+    return step.unit.route
+
+
+def _baseline(name: str) -> Baseline:
+    """Whose requests a route leads away, by its name in the ledger."""
+    namespace, _, workload = name.partition(":")[2].partition("/")
+    return Baseline(kind="Deployment", namespace=namespace, name=workload)
+
+
+def _fork(meta: ObjectMeta) -> str:
+    return (meta.labels or {}).get(ROUTE_LABEL, "")
+
+
+def _is_off(wanted: Wanted, found: tuple[Resource[RouteObject], RouteObject] | None, memory: RouteMemory) -> bool:
+    if found is None:
+        return True
+    meta = found[1].metadata
+    if meta.deletion_timestamp:
+        return False  # it is made again once it is gone
+    return differs(found[1], wanted.manifest) and memory.taken.get(meta.uid) != meta.generation
+
+
+def _lacking(picture: Picture, ours: Ours, memory: RouteMemory) -> Iterator[Lack]:
+    """Why requests with a key may not be led to the fork yet."""
+    for wanted in picture.routes:
+        found = ours.get((wanted.kind.plural, wanted.key))
+        if found is None or found[1].metadata.deletion_timestamp or _is_off(wanted, found, memory):
+            yield Lack(words.route_written(wanted.kind.kind, str(Key.of(wanted.beside))))
+        elif lack := read.lacking(found[1], wanted.beside):
+            yield lack
+    if any(place not in {(each.kind.plural, each.key) for each in picture.routes} for place in ours):
+        yield Lack(words.route_leaving())
+
+
+def _unrouted(name: str, trouble: str) -> str:
+    why = f"routes cannot be read: {trouble}" if trouble else "the Gateway API is not installed"
+    return f"{name} ({why}: requests with its key reach the baseline)"
+
+
+def _objection(error: Exception, now: int) -> Objection:
+    """What stands in the way, with what to do about it where somebody can."""
+    if isinstance(error, NotGrantedError):
+        return Objection(reason=error.reason, message=str(error), since=now)
+    if isinstance(error, errors.Refused):
+        message = error.message
+        if isinstance(error, errors.Forbidden) and error.not_granted:
+            message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
+        return Objection(reason=error.reason or Reason.REFUSED, message=message, since=now)
+    reason = Reason.REFUSED if isinstance(error, AlteredRouteError) else Reason.NAME_TAKEN
+    return Objection(reason=reason, message=str(error), since=now)

@@ -1,0 +1,275 @@
+"""Requests by their key through a real Gateway: Envoy Gateway of its module drives a real Envoy, on the real cluster."""
+
+import http.client
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from testcluster import dns, gateway, stand_ins
+
+from cluster.conftest import TEAM
+from cluster.installed import API, Installed
+from cluster.patience import eventually
+from dayfly.spec.routing import PLAIN
+
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(1500, func_only=True)]
+
+GATEWAY = "edge"
+SANDBOXES, ROUNDS = 5, 3
+# Answers with the word that it was started with, over connections that stay open.
+ANSWERS = """
+import http.server, os, signal, sys, threading
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        body = os.environ["WORD"].encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("", 8080), Handler)
+signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+server.serve_forever()
+"""
+
+
+class Answer(NamedTuple):
+    at: float
+    key: str
+    status: int
+    said: str
+
+
+class Edge:
+    """A Gateway of the team, with a baseline behind it."""
+
+    def __init__(self, operator: Installed, installed: gateway.Installed) -> None:
+        self.operator = operator
+        self.installed = installed
+        self.address = ""
+
+    def begin(self) -> None:
+        own = self.operator.own
+        self.operator.apply(self.installed.gateway(GATEWAY, TEAM), *self.baseline())
+        gateway.wait_programmed(own, GATEWAY, TEAM)
+        own.kubectl("rollout", "status", "-n", TEAM, "deployment/front", "--timeout=120s")
+        self.address = self.installed.address(GATEWAY, TEAM)
+        eventually(lambda: self.get("") == (200, "baseline"), "the baseline to answer")
+
+    def baseline(self) -> list[dict[str, Any]]:
+        labels = {"app": "front"}
+        container = {
+            "name": "main",
+            "image": stand_ins.PYTHON,
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["python3", "-c", ANSWERS],
+            "env": [{"name": "WORD", "value": "baseline"}],
+            "ports": [{"containerPort": 8080}],
+            "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+        }
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+        meta = {"name": "front", "namespace": TEAM}
+        rules = [
+            {
+                "matches": [{"path": {"type": "PathPrefix", "value": "/deep"}}],
+                "backendRefs": [{"name": "front", "port": 80}],
+            },
+            {"backendRefs": [{"name": "front", "port": 80}]},
+        ]
+        return [
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": meta,
+                "spec": {"selector": {"matchLabels": labels}, "template": template},
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": meta,
+                "spec": {"selector": labels, "ports": [{"port": 80, "targetPort": 8080}]},
+            },
+            {
+                "apiVersion": "gateway.networking.k8s.io/v1",
+                "kind": "HTTPRoute",
+                "metadata": meta,
+                "spec": {"parentRefs": [{"name": GATEWAY}], "rules": rules},
+            },
+        ]
+
+    def get(self, key: str, *, headers: dict[str, str] | None = None, path: str = "/") -> tuple[int, str]:
+        """One request over a connection of its own."""
+        connection = http.client.HTTPConnection(self.address, 80, timeout=10)
+        try:
+            connection.request("GET", path, headers=headers or carrying(key, random.Random(key)))
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except OSError as error:
+            return 0, str(error)
+        finally:
+            connection.close()
+
+    def sandbox(self, name: str) -> dict[str, Any]:
+        of = {"kind": "Deployment", "namespace": TEAM, "name": "front"}
+        change = {"env": [{"name": "WORD", "value": name}]}
+        spec = {"cluster": "c", "labels": {"team": "edge"}, "forks": [{"forkOf": of, "customizations": change}]}
+        return {"apiVersion": API, "kind": "Sandbox", "metadata": {"name": name, "namespace": TEAM}, "spec": spec}
+
+    def key(self, name: str) -> str:
+        return self.operator.status(name, TEAM)["routingKey"]
+
+    def routed(self, name: str) -> None:
+        """Until it is ready, with its route."""
+
+        def so(status: dict[str, Any]) -> bool:
+            routes = [unit for unit in status.get("units", ()) if unit["kind"] == "route"]
+            return status["ready"] and bool(routes) and routes[0]["state"] == "running"
+
+        self.operator.wait_status(name, TEAM, so, "Ready, with a route")
+
+
+def carrying(key: str, chance: random.Random) -> dict[str, str]:
+    """Headers that carry a key in one of the forms in which they may."""
+    if not key:
+        return {}
+    forms = [
+        {"baggage": f"a=b, sd-routing-key={key};p=1,c=d"},
+        {"baggage": f"sd-sandbox = {key}"},
+        {"tracestate": f"vendor=1,sd-routing-key={key}"},
+        {chance.choice(PLAIN): key},
+    ]
+    return chance.choice(forms)
+
+
+class Load(threading.Thread):
+    """Requests one after the other over a connection that stays, for ever another key."""
+
+    def __init__(self, edge: Edge, keys: dict[str, str], seed: int) -> None:
+        super().__init__(daemon=True)
+        self.edge, self.keys = edge, keys
+        self.answers: list[Answer] = []
+        self.over = threading.Event()
+        self._chance = random.Random(seed)
+
+    def run(self) -> None:
+        connection = http.client.HTTPConnection(self.edge.address, 80, timeout=10)
+        while not self.over.is_set():
+            key = self._chance.choice([*self.keys.values(), "", "nobodys-key"])
+            path = self._chance.choice(("/", "/deep/er"))
+            began = time.monotonic()
+            try:
+                connection.request("GET", path, headers=carrying(key, self._chance))
+                answer = connection.getresponse()
+                self.answers.append(Answer(began, key, answer.status, answer.read().decode()))
+            except (OSError, http.client.HTTPException) as error:
+                self.answers.append(Answer(began, key, 0, repr(error)))
+                connection.close()
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def edge(operator: Installed) -> Iterator[Edge]:
+    operator.own.load(stand_ins.python())
+    with dns.names(operator.own):
+        installed = gateway.install(operator.own)
+        try:
+            edge = Edge(operator, installed)
+            edge.begin()
+            yield edge
+        finally:
+            for kind in ("httproute", "gateway", "deployment", "service"):
+                operator.own.kubectl("delete", kind, "-n", TEAM, "--ignore-not-found", "front", GATEWAY)
+            installed.remove()
+
+
+def test_none_is_lost_and_none_goes_astray_while_sandboxes_come_and_go(edge, record_property):
+    """From Ready to its deletion each request with a sandbox's key is its fork's; all others are the baseline's."""
+    edge.operator.apply(edge.sandbox("first"))
+    edge.routed("first")  # an operator that was there before the Gateway API asks each minute
+    keys: dict[str, str] = {}
+    spans: dict[str, tuple[str, float, float]] = {}  # by key: whose, from when until when it certainly leads there
+    load = [Load(edge, keys, seed) for seed in range(4)]
+    for each in load:
+        each.start()
+    try:
+        for turn in range(ROUNDS):
+            names = [f"s{turn}-{number}" for number in range(SANDBOXES)]
+            edge.operator.apply(*(edge.sandbox(name) for name in names))
+            for name in names:
+                edge.routed(name)
+                key = edge.key(name)
+                spans[key] = name, time.monotonic(), float("inf")
+                keys[name] = key
+            time.sleep(5)
+            for name in names:
+                key = keys[name]
+                spans[key] = name, spans[key][1], time.monotonic()
+                edge.operator.own.kubectl("delete", "sandbox.dayfly.dev", name, "-n", TEAM, "--wait=false")
+            for name in names:
+                edge.operator.wait_gone(name, TEAM)
+                del keys[name]
+    finally:
+        for each in load:
+            each.over.set()
+        for each in load:
+            each.join(30)
+        edge.operator.delete("first", TEAM)
+    answers = [answer for each in load for answer in each.answers]
+    lost = [answer for answer in answers if answer.status != 200]
+    wrong = [answer for answer in answers if answer.status == 200 and not _fits(answer, spans)]
+    record_property(
+        "took", f"{len(answers)} requests, {len(lost)} lost, {len(wrong)} to a wrong place, {len(spans)} sandboxes"
+    )
+    assert len(answers) > 1000
+    assert not lost, _told(lost, spans)
+    assert not wrong, _told(wrong, spans)
+    edge.operator.check_nothing_left()
+
+
+def _told(answers: list[Answer], spans: dict[str, tuple[str, float, float]]) -> list[str]:
+    """Each with how long after its sandbox was Ready, and after it was deleted, it was asked for."""
+    found = [(each, spans.get(each.key, ("nobody", 0.0, 0.0))) for each in answers[:20]]
+    return [
+        f"{each.status} {each.said} for {whose}, {each.at - since:.2f} s after Ready, {each.at - until:.2f} s after its end"
+        for each, (whose, since, until) in found
+    ]
+
+
+def _fits(answer: Answer, spans: dict[str, tuple[str, float, float]]) -> bool:
+    if answer.key not in spans:
+        return answer.said == "baseline"
+    name, since, until = spans[answer.key]
+    if since <= answer.at and answer.at < until - 0.1:
+        return answer.said == name
+    return answer.said in (name, "baseline")
+
+
+def test_a_groups_key_leads_to_its_oldest_member(edge):
+    group = {
+        "apiVersion": API,
+        "kind": "RouteGroup",
+        "metadata": {"name": "edges", "namespace": TEAM},
+        "spec": {"match": {"label": {"key": "team", "value": "edge"}}},
+    }
+    edge.operator.apply(group, edge.sandbox("one"))
+    edge.routed("one")
+    edge.operator.own.kubectl("wait", "--for=condition=Ready", "dfg/edges", "-n", TEAM, "--timeout=60s")
+    found = json.loads(edge.operator.own.kubectl("get", "dfg", "edges", "-n", TEAM, "-o", "json"))
+    key = found["status"]["routingKey"]
+    eventually(lambda: edge.get(key) == (200, "one"), "the group's key to lead to its one member")
+    time.sleep(1.1)  # the older one goes first, and creation has a second's grain
+    edge.operator.apply(edge.sandbox("two"))
+    edge.routed("two")
+    assert edge.get(key) == (200, "one")
+    assert edge.get(edge.key("two")) == (200, "two")
+    edge.operator.delete("one", TEAM)
+    eventually(lambda: edge.get(key) == (200, "two"), "the group's key to lead to the other one")
+    edge.operator.own.kubectl("delete", "dfg", "edges", "-n", TEAM, "--timeout=60s")
+    eventually(lambda: edge.get(key) == (200, "baseline"), "the group's key to be nobody's")
+    edge.operator.delete("two", TEAM)
+    edge.operator.check_nothing_left()

@@ -1,0 +1,26 @@
+"""The page on routing: what it says to type is typed, and no form or bound is missing."""
+
+from dayfly.control.routes import ROUTES
+from dayfly.control.routing_rules import OLD
+from dayfly.spec.lifecycle import DRAIN_MS
+from dayfly.spec.routing import KEY_NAMES, LONGEST_KEY, PLAIN
+from dayfly.spec.unserved import PREVIEWED
+from dayfly.spec.workload import ROUTED_PORT
+from docs.conftest import ROOT, Person
+
+PAGE = ROOT / "docs" / "routing.md"
+
+
+def test_what_the_page_shows_is_what_one_gets(person: Person):
+    found = person.follow(PAGE)
+    assert not found, "\n".join(found)
+
+
+def test_every_form_and_bound_is_told():
+    page = " ".join(PAGE.read_text().split())
+    assert all(f"`{name}`" in page for name in (*KEY_NAMES, *PREVIEWED, ROUTED_PORT))
+    assert {name.rpartition("sd-")[0] for name in PLAIN} == {"ot-baggage-", "uberctx-"}
+    assert f"1 to {LONGEST_KEY} small letters" in page
+    assert f"its fork lives on for {DRAIN_MS // 1000} seconds" in page
+    assert f"`GET {OLD}/workloads/routing-rules`" in page
+    assert all(f"`{name}`" in page for name in ROUTES["/workloads/routing-rules"]["GET"].query)

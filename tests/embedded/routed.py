@@ -1,0 +1,141 @@
+"""A machine with a real Envoy before a baseline, and as many sandboxes with forks of it as a test wants."""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import socket
+import subprocess
+import time
+
+import msgspec
+
+from dayfly.embedded import envoy
+from dayfly.embedded.forks import _any_free
+from dayfly.spec.lifecycle import Baseline, Preview, Route, Unit
+from dayfly.spec.workload import Workload
+from embedded import documents as doc
+from embedded.machine import Machine, until
+
+# Says who it is, and with what it was asked.
+SERVER = (
+    "import http.server,json,os\n"
+    "class H(http.server.BaseHTTPRequestHandler):\n"
+    "  protocol_version='HTTP/1.1'\n"
+    "  def do_GET(s):\n"
+    "    said=json.dumps({'who':os.environ['WHO'],'headers':s.headers.items(),'path':s.path}).encode()\n"
+    "    s.send_response(200); s.send_header('content-length',str(len(said))); s.end_headers(); s.wfile.write(said)\n"
+    "  def log_message(*a): pass\n"
+    "http.server.ThreadingHTTPServer(('127.0.0.1', int(os.environ['PORT'])), H).serve_forever()\n"
+)
+COMMAND = ("/usr/bin/env", "python3", "-S", "-c", SERVER)
+DRAIN_MS = 100
+PROGRAM = envoy.find()
+ROUTE, FORK = "route:default/app", "fork:default/app"
+
+
+def workload(name):
+    return Baseline(kind="Deployment", namespace="default", name=name)
+
+
+def route(*keys, of="app", drain_ms=DRAIN_MS):
+    found = Route(baseline=workload(of), keys=keys, drain_ms=drain_ms)
+    return Unit(name=of, kind="route", route=found, after=(f"fork:default/{of}",))
+
+
+def preview(key, name="front", of="app", after=(ROUTE,)):
+    found = Preview(scheme="http", host=f"{of}.default.svc", port=80, key=key)
+    return Unit(name=name, kind="preview", preview=found, after=after)
+
+
+class Said(msgspec.Struct):
+    """Who answered, and what it was asked."""
+
+    status: int
+    who: str = ""
+    headers: list[tuple[str, str]] = []
+    path: str = ""
+
+    def all(self, name):
+        return [value for each, value in self.headers if each.lower() == name]
+
+
+def get(port, path="/", headers=()):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    with contextlib.closing(connection):
+        connection.putrequest("GET", path)
+        for name, value in headers:
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        body = answer.read()
+        return Said(answer.status, **json.loads(body)) if answer.status == 200 else Said(answer.status)
+
+
+def _answers(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Routed:
+    """`port` is where the requests of the baseline `app` are taken in."""
+
+    app = workload("app")
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+        self.port = 0
+        self._servers = []
+
+    async def up(self, **options):
+        self.machine.options = {"proxy": PROGRAM, **options}
+        await self.machine.up()
+        self.port = await self.declare("app")
+
+    @property
+    def host(self):
+        return self.machine.host
+
+    @property
+    def proxy(self):
+        return self.host._routing._proxy
+
+    async def declare(self, name, *, routed_port=None, waits=True):
+        """A baseline that is served by this process; returns where its requests are taken in."""
+        port = self.serve(name)
+        found = Workload(
+            name=name, command=COMMAND, env={"WHO": "fork"}, port=port, routed_port=routed_port or _any_free()
+        )
+        await self.host.baseline(found)
+        routing = self.host._routing
+        if waits:
+            await until(lambda: routing._applied == routing._change, lambda: routing._trouble or routing._troubles)
+        return found.routed_port
+
+    def serve(self, who):
+        port = _any_free()
+        self._servers.append(subprocess.Popen(COMMAND, env={**os.environ, "WHO": who, "PORT": str(port)}))
+        end = time.monotonic() + 30
+        while not _answers(port):
+            assert time.monotonic() < end, "the baseline does not answer"
+            time.sleep(0.01)
+        return port
+
+    async def offer(self, uid, *keys, of="app", also=(), forks=None, generation=0, **times):
+        """A sandbox whose fork answers as `uid`; `keys` lead to it."""
+        fork = doc.fork(of, env=[doc.set_env("WHO", uid)])
+        kept = (fork, route(*keys, of=of), *also) if forks is None else forks
+        await self.host.offer(doc.offer(doc.hooks(), uid=uid, forks=kept, generation=generation, **times))
+
+    async def ask(self, *headers, path="/", port=0, **named):
+        given = [*headers, *((name.replace("_", "-"), value) for name, value in named.items())]
+        return await asyncio.to_thread(get, port or self.port, path, given)
+
+    async def who(self, *headers, **named):
+        return (await self.ask(*headers, **named)).who
+
+    def close(self):
+        for server in self._servers:
+            server.kill()
+            server.wait()

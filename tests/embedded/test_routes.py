@@ -1,0 +1,275 @@
+"""Requests that carry a key reach the fork, with a real Envoy; all others reach the baseline, whatever comes and goes."""
+
+import asyncio
+import itertools
+import os
+import signal
+import socket
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from dayfly.embedded import envoy
+from dayfly.spec.lifecycle import Route, Unit
+from dayfly.spec.routing import Forms
+from dayfly.spec.wire import RefusedError
+from embedded import documents as doc
+from embedded.machine import Machine, until
+from embedded.routed import FORK, ROUTE, Routed, preview, route
+
+KEY, OTHER, GROUP = "wtmb8kfswrrtb", "vf0ju8vw50wpu", "0123456789abc"
+FORMS = Forms(("x-team-key",), "sd-key")
+
+
+@pytest_asyncio.fixture
+async def ways(tmp_path, runner):
+    found = Routed(Machine(tmp_path, runner))
+    await found.up(forms=FORMS)
+    yield found
+    await found.machine.end()
+    found.close()
+    assert not envoy._holder(f"{found.machine.home}/routing/lock"), "the proxy is left"
+
+
+def key(value):
+    return ("baggage", f"sd-routing-key={value}")
+
+
+async def test_a_key_in_each_of_its_forms_leads_to_the_fork_and_no_other_does(ways):
+    await ways.offer("u", KEY)
+    await ways.machine.ready("u")
+    forms = [
+        ("baggage", f"a=b, sd-routing-key = {KEY} ;p=1"),
+        ("tracestate", f"v=1,sd-sandbox={KEY}"),
+        ("ot-baggage-sd-workspace", KEY),
+        ("uberctx-sd-routing-key", f"%{ord(KEY[0]):x}{KEY[1:]}"),
+        ("X-Team-Key", KEY),
+    ]
+    for name, value in forms:
+        assert await ways.who((name, value)) == "u", name
+        assert await ways.who((name, value.replace(KEY[1:], OTHER[1:]))) == "app", name
+    assert await ways.who(path=f"/a?x=1&sd-key={KEY}") == "u"
+    # Of two headers of one name both count; a request without a key is nobody's but the baseline's.
+    assert await ways.who(("baggage", "a=b"), key(KEY)) == "u"
+    assert await ways.who() == await ways.who(("cookie", f"sd-routing-key={KEY}")) == "app"
+    await ways.machine.finish("u")
+    assert await ways.who(key(KEY)) == "app"
+
+
+async def test_a_preview_gives_its_key_and_an_endpoint_of_a_baseline_has_one_too(ways):
+    await ways.declare("front")
+    also = (preview(KEY), preview(KEY, "other", "front"), preview(KEY, "nowhere", "missing"))
+    await ways.offer("u", KEY, also=also)
+    await ways.machine.ready("u")
+    where = {each.unit: each.port for each in ways.host.endpoints("u")}
+    said = await ways.ask(("baggage", "a=b"), key(OTHER), port=where["preview:front"])
+    assert said.who == "u"
+    members = f"sd-routing-key={KEY},sd-sandbox={KEY}"
+    assert ",".join(said.all("baggage")) == f"a=b,sd-routing-key={OTHER},{members}"
+    assert said.all("tracestate") == [members]
+    assert (await ways.ask(port=where["preview:other"])).who == "front"
+    assert "preview:nowhere" not in where
+    assert "the endpoint nowhere (no baseline default/missing with a port is declared)" in ways.machine.report().message
+    await ways.machine.finish("u")
+    with pytest.raises(OSError):
+        await ways.ask(port=where["preview:front"])
+
+
+async def test_keys_come_and_go_where_the_route_is_and_the_older_sandbox_goes_first(ways):
+    await ways.offer("u", KEY, GROUP)
+    await ways.machine.ready("u")
+    await ways.offer("v", OTHER, GROUP)
+    await ways.machine.ready("v")
+    assert [await ways.who(key(each)) for each in (KEY, OTHER, GROUP)] == ["u", "v", "u"]
+    assert await ways.who(("baggage", f"sd-routing-key={OTHER},sd-sandbox={KEY}")) == "u"
+    await ways.offer("u", KEY, generation=1)
+    await until_who(ways, GROUP, "v")
+    claims = [unit for move, unit, _, _ in ways.machine.history("u") if move == "Claim"]
+    assert claims == [FORK, ROUTE]  # nothing was begun anew for that
+    # A fork that is dropped from a living sandbox goes after its route.
+    await ways.offer("u", forks=(), generation=2)
+    ends = lambda: [unit for move, unit, _, _ in ways.machine.history("u") if move == "Record"]  # noqa: E731
+    await until(lambda: len(ends()) == 2, ends)
+    assert ends() == [ROUTE, FORK]
+    assert await ways.who(key(KEY)) == "app"
+
+
+async def until_who(ways, value, who):
+    async def ask():
+        while await ways.who(key(value)) != who:  # noqa: ASYNC110 - another process changes it
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(ask(), 30)
+
+
+async def test_the_fork_outlives_its_route_and_what_came_by_it_is_answered(ways):
+    await ways.offer("u", forks=(doc.fork(env=[doc.set_env("WHO", "u")]), route(KEY, drain_ms=1500)))
+    await ways.machine.ready("u")
+    await ways.machine.delete("u")
+    await until_who(ways, KEY, "app")
+    assert ways.machine.unit(ROUTE).reason == "Stopping"
+    assert ways.machine.unit(FORK).reason == "WaitingForLater"
+    assert ways.host.endpoints("u"), "the fork is gone before its route has drained"
+    await ways.machine.gone("u")
+
+
+async def test_a_killed_proxy_is_started_again_and_ready_says_so_meanwhile(ways):
+    await ways.offer("u", KEY)
+    await ways.machine.ready("u")
+    first = ways.proxy.pid
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: not ways.machine.report("u").ready or ways.proxy.pid not in (0, first))
+    await ways.machine.ready("u")
+    assert ways.proxy.pid != first
+    assert [await ways.who(key(each)) for each in (KEY, OTHER)] == ["u", "app"]
+
+
+async def test_the_next_server_finds_the_proxy_with_its_connections_and_its_routes(ways):
+    await ways.offer("u", KEY)
+    await ways.offer("gone", OTHER)
+    await ways.machine.ready("u")
+    await ways.machine.ready("gone")
+    first = ways.proxy.pid
+    async with aiohttp.ClientSession() as session:
+        url, headers = f"http://127.0.0.1:{ways.port}/", dict([key(KEY)])
+        await (await session.get(url, headers=headers)).read()
+        app = ways.host._baselines.get(ways.app)
+        await ways.machine.down(stop_forks=False)
+        assert (await (await session.get(url, headers=headers)).json(content_type=None))["who"] == "u"
+        await ways.machine.up(start=False)
+        await ways.host.baseline(app)
+        await ways.machine.delete("gone")
+        ways.host.start()
+        await ways.machine.gone("gone")
+        await ways.machine.ready("u")
+        assert (await (await session.get(url, headers=headers)).json(content_type=None))["who"] == "u"
+    assert ways.proxy.pid == first
+    assert [await ways.who(key(each)) for each in (KEY, OTHER)] == ["u", "app"]
+
+
+async def test_a_server_that_routes_nothing_says_so_of_what_another_left_and_cleans_it_up(ways):
+    await ways.offer("u", KEY)
+    await ways.machine.ready("u")
+    app = ways.host._baselines.get(ways.app)
+    await ways.machine.down()
+    await ways.machine.up(start=False, proxy="")
+    await ways.host.baseline(app)
+    ways.host.start()
+    assert "dayfly up --routing" in await ways.machine.said(ROUTE, "NotRouted")
+    await ways.machine.finish("u")
+
+
+async def test_a_local_workload_answers_at_its_own_port_and_its_baseline_for_all_others(ways):
+    mine = Unit(name="mine", kind="route", route=Route(baseline=ways.app, keys=(KEY,), local_port=ways.serve("mine")))
+    await ways.offer("u", forks=(mine, preview(KEY)))
+    await ways.machine.ready("u")
+    assert [await ways.who(key(each)) for each in (KEY, OTHER)] == ["mine", "app"]
+    (front,) = ways.host.endpoints("u")
+    assert (await ways.ask(port=front.port)).who == "mine"
+
+
+async def test_a_port_that_somebody_else_has_is_said_and_taken_once_it_is_free(ways):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        await ways.declare("app", routed_port=port, waits=False)
+        await ways.offer("u", KEY)
+        said = await ways.machine.said(ROUTE, "NotRouted")
+        assert said == f"requests cannot be taken in on port {port} of this machine: address already in use"
+    ways.port = port
+    await ways.machine.ready("u")
+    assert await ways.who(key(KEY)) == "u"
+
+
+async def test_what_is_hostile_is_answered_and_harms_nobody(ways):
+    await ways.offer("u", KEY)
+    await ways.machine.ready("u")
+    for value in (f"{KEY[:-1]}.", ".*", f"({KEY})", f"{KEY}|x", "%", "%0d%0a", "a" * 60_000, f"{KEY}%00", "="):
+        assert await ways.who(("baggage", f"sd-routing-key={value}")) == "app", value[:20]
+    members = ",".join(f"k{number}=v" for number in range(6_000))
+    assert await ways.who(("baggage", f"{members},sd-routing-key={KEY}")) == "u"
+    assert (await ways.ask(("baggage", "a" * 200_000))).status == 431
+    # What a request may ask of a proxy it may not ask of this one.
+    for name in ("x-envoy-retry-on", "x-envoy-original-dst-host", "x-envoy-upstream-alt-stat-name", "x-dayfly-probe"):
+        assert await ways.who((name, "127.0.0.1:1")) == "app"
+    assert await ways.who(key(KEY)) == "u"
+
+
+async def test_a_document_with_what_is_no_key_is_refused(ways):
+    for bad in ("a.*", "", "A", "a|b", "a\r\nx: y"):
+        for unit in (route(bad), preview(bad)):
+            with pytest.raises(RefusedError, match="is not a routing key"):
+                ways.host.admit((), (unit,))
+    for kind in ("route", "preview"):
+        with pytest.raises(RefusedError, match=f"a unit of kind {kind} needs"):
+            ways.host.admit((), (Unit(name="app", kind=kind),))
+
+
+async def test_requests_meet_the_right_one_while_sandboxes_come_and_go(ways, played):
+    """None is lost, and none goes to a wrong place."""
+    asked = await storm(ways, sandboxes=3, rounds=2, least=2_000)
+    played("requests through a route while sandboxes come and go", asked)
+
+
+@pytest.mark.proof
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_a_hundred_thousand_requests_while_fifty_sandboxes_come_and_go(ways, played):
+    asked = await storm(ways, sandboxes=10, rounds=5, least=100_000)
+    played("requests through a route while 50 sandboxes come and go", asked, f"{asked} requests, none lost")
+
+
+def mine(some, who):
+    return {each for each in some if who and each.startswith(f"{who}.")}
+
+
+async def storm(ways, *, sandboxes, rounds, least=0):
+    """Ask all the time, with each key and without, while sandboxes are made and deleted; how often was asked.
+
+    A key may lead to its fork alone from Ready on, until it is deleted; before and after, to the baseline too.
+    """
+    keys = [f"k{number:012d}" for number in range(sandboxes)]
+    ready, over, count, wrong = set(), asyncio.Event(), 0, []
+
+    async def ask(session, number):
+        nonlocal count
+        who, headers = (f"u{number}", dict([key(keys[number])])) if number >= 0 else ("", {})
+        while not over.is_set():
+            before, sure = mine(live, who), mine(ready, who)
+            async with session.get(f"http://127.0.0.1:{ways.port}/", headers=headers) as answer:
+                said = (await answer.json(content_type=None))["who"] if answer.status == 200 else str(answer.status)
+            count += 1
+            # Ready when it was asked and when it was answered: then no other answer will do.
+            good = before | mine(live, who) | (set() if sure & ready else {"app"})
+            if said not in good:
+                wrong.append((who, said, good))
+
+    live, lives = set(), itertools.count()
+
+    async def live_on(number):
+        for _ in range(rounds):
+            uid = f"u{number}.{next(lives)}"
+            live.add(uid)
+            await ways.offer(uid, keys[number])
+            while not ways.machine.report(uid).ready:  # noqa: ASYNC110 - looked at seldom: the processor is for requests
+                await asyncio.sleep(0.05)
+            ready.add(uid)
+            await asyncio.sleep(0.3)
+            # Whoever asked before may still be answered by it.
+            ready.discard(uid)
+            await ways.machine.delete(uid)
+            while not ways.host.has_ended(uid):  # noqa: ASYNC110 - likewise
+                await asyncio.sleep(0.05)
+            live.discard(uid)
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        askers = [asyncio.create_task(ask(session, number)) for number in (*range(sandboxes), -1) for _ in range(4)]
+        await asyncio.gather(*(live_on(number) for number in range(sandboxes)))
+        while count < least:
+            await asyncio.gather(*(live_on(number) for number in range(sandboxes)))
+        over.set()
+        await asyncio.gather(*askers)
+    assert not wrong, wrong[:5]
+    return count

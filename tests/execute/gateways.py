@@ -1,0 +1,81 @@
+"""What a Gateway does with a request, by the letter of the Gateway API: a small evaluator for tests.
+
+Its order is that of `HTTPRouteRule.matches` in the API's own reference, which a data plane is held to in the proof.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+
+class Request(NamedTuple):
+    """What is asked; header names are lower case, several values of one are joined by commas."""
+
+    path: str = "/"
+    method: str = "GET"
+    headers: Mapping[str, str] = {}
+    query: Mapping[str, str] = {}
+
+
+class Route(NamedTuple):
+    """A route of one host; `age` is smaller the older it is."""
+
+    name: str
+    age: int
+    rules: tuple[dict[str, Any], ...]
+
+
+class Choice(NamedTuple):
+    """The rule that is chosen, and whose it is."""
+
+    route: str
+    index: int
+    rule: dict[str, Any]
+    rank: tuple[Any, ...]
+
+
+def choose(routes: Iterable[Route], request: Request) -> Choice | None:
+    """The rule by which a request is answered."""
+    found = list(fitting(routes, request))
+    return min(found, key=lambda each: each.rank) if found else None
+
+
+def fitting(routes: Iterable[Route], request: Request) -> Iterator[Choice]:
+    """All rules that fit, each by each of its matches; the smaller rank goes first."""
+    for route in routes:
+        for index, rule in enumerate(route.rules):
+            for match in rule.get("matches") or ({"path": {"type": "PathPrefix", "value": "/"}},):
+                if _fits(match, request):
+                    rank = (*_rank(match), route.age, route.name, index)
+                    yield Choice(route.name, index, rule, rank)
+
+
+def _rank(match: Mapping[str, Any]) -> tuple[Any, ...]:
+    path = match.get("path") or {"type": "PathPrefix", "value": "/"}
+    # `/shop` and `/shop/` are one prefix; an exact path is what it says.
+    length = len(path["value"] if path["type"] == "Exact" else path["value"].rstrip("/"))
+    counts = -len(match.get("headers") or ()), -len(match.get("queryParams") or ())
+    return (path["type"] != "Exact", -length, not match.get("method"), *counts)
+
+
+def _fits(match: Mapping[str, Any], request: Request) -> bool:
+    path = match.get("path") or {"type": "PathPrefix", "value": "/"}
+    if path["type"] == "Exact":
+        fits = request.path == path["value"]
+    else:
+        prefix = path["value"].rstrip("/")
+        fits = request.path == prefix or request.path.startswith(f"{prefix}/")
+    return (
+        fits
+        and match.get("method", request.method) == request.method
+        and all(_equals(each, request.headers.get(each["name"].lower())) for each in match.get("headers") or ())
+        and all(_equals(each, request.query.get(each["name"])) for each in match.get("queryParams") or ())
+    )
+
+
+def _equals(wanted: Mapping[str, str], value: str | None) -> bool:
+    if value is None:
+        return False
+    if wanted.get("type", "Exact") == "Exact":
+        return value == wanted["value"]
+    return re.fullmatch(wanted["value"], value) is not None

@@ -1,0 +1,155 @@
+"""The objects of ours beside a route, and what Gateways say of them."""
+
+import pytest
+
+from dayfly.execute.fork.read import Service, ServiceSpec
+from dayfly.execute.gateway import read
+from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, RouteStatus
+from dayfly.execute.gateway.render import Fork, beside, concerned, is_withdrawn, leading, withdrawn
+from dayfly.execute.gateway.rules import Leads
+from dayfly.execute.gateway.run import GRPC_ROUTES, HTTP_ROUTES, differs
+from dayfly.execute.gateway.signs import signs
+from dayfly.execute.pod.names import RUN_LABEL
+from dayfly.kube.objects import AnnotatedMeta, ObjectMeta
+from dayfly.spec.routing import Forms
+from execute.gateways import Request, Route, choose
+
+OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "u"}
+FORK = Fork("f-box-web", "box-run", OWNER)
+LEADS = Leads({"web": "f-box-web"})
+RULES = [{"backendRefs": [{"name": "web", "port": 80}]}]
+EDGE = {"kind": "Gateway", "name": "edge"}
+PLAIN = Forms()
+
+
+def route(name="web", rules=RULES, *, uid="base", parents=None, generation=1, **meta):
+    about = AnnotatedMeta(name=name, namespace="shop", uid=uid, generation=generation, **meta)
+    spec = {"parentRefs": [EDGE], "hostnames": ["shop.example.org"], "rules": rules}
+    return RouteObject(metadata=about, spec=spec, status=RouteStatus(parents=parents))
+
+
+def parent(name="edge", *, generation=1, at="2026-01-01T00:00:00Z", **said):
+    conditions = [
+        ParentCondition(
+            type=type_,
+            status=status,
+            reason="Why",
+            message="so",
+            observed_generation=generation,
+            last_transition_time=at,
+        )
+        for type_, status in {"Accepted": "True", "ResolvedRefs": "True", **said}.items()
+    ]
+    return Parent(parent_ref={"kind": "Gateway", "name": name}, controller_name="c", conditions=conditions)
+
+
+def ours(base=None, forms=PLAIN):
+    [made] = beside(HTTP_ROUTES, base or route(), FORK, LEADS, signs(("k1",), forms)).manifests
+    return made
+
+
+def stored(manifest, **more):
+    meta = manifest["metadata"]
+    about = AnnotatedMeta(
+        name=meta["name"],
+        namespace="shop",
+        uid="ours",
+        resource_version="7",
+        labels=meta["labels"],
+        annotations=meta["annotations"],
+        generation=more.pop("generation", 1),
+    )
+    return RouteObject(metadata=about, spec=manifest["spec"], status=RouteStatus(**more))
+
+
+class TestObjects:
+    def test_a_name_stands_behind_the_others_and_is_new_for_a_new_one(self):
+        """Of two that are equal a Gateway takes the older, then the first in the alphabet: that is the baseline's."""
+        name = ours()["metadata"]["name"]
+        assert name > "web"
+        assert name.startswith("web-")
+        assert ours(route(uid="another"))["metadata"]["name"] != name
+        assert len(ours(route(name=f"{'w' * 252}x"))["metadata"]["name"]) <= 253
+
+    def test_nothing_of_the_other_but_its_spec(self):
+        base = route(labels={"app": "web"}, annotations={"cert": "me"}, finalizers=["x"])
+        assert ours(base)["metadata"]["labels"] == FORK.labels
+        assert ours(base)["metadata"]["annotations"].keys() == {"dayfly.dev/beside"}
+        assert ours(base)["metadata"]["ownerReferences"] == [OWNER]
+
+    def test_of_grpc_no_parameter_is_asked_for(self):
+        """The API server would drop it, and the rule would fit everything."""
+        made = beside(GRPC_ROUTES, route(), FORK, LEADS, signs(("k1",), Forms((), "key"))).manifests
+        found = [match for each in made for rule in each["spec"]["rules"] for match in rule["matches"]]
+        assert found
+        assert all(match.keys() == {"headers"} for match in found)
+
+    def test_which_routes_are_concerned(self):
+        every = [
+            route("b", creation_timestamp="2026-01-02T00:00:00Z"),
+            route("a", creation_timestamp="2026-01-01T00:00:00Z"),
+            route("ours", labels={RUN_LABEL: "r"}),
+            route("ignored", annotations={"dayfly.dev/routing": "ignore"}),
+            route("ending", deletion_timestamp="2026-01-01T00:00:00Z"),
+            route("other", rules=[{"backendRefs": [{"name": "api"}]}]),
+        ]
+        assert [each.metadata.name for each in concerned(every, ["web"])] == ["a", "b"]
+
+    def test_which_services_lead_to_a_baseline(self):
+        def service(name, selector, **labels):
+            return Service(metadata=ObjectMeta(name=name, labels=labels), spec=ServiceSpec(selector=selector))
+
+        every = [
+            service("wide", {"app": "web"}),
+            service("exact", {"app": "web", "tier": "front"}),
+            service("narrow", {"app": "web", "track": "canary"}),
+            service("none", None),
+            service("forks", {"app": "web"}, **{RUN_LABEL: "r"}),
+        ]
+        found = leading(every, {"app": "web", "tier": "front"})
+        assert [each.metadata.name for each in found] == ["exact", "wide"]
+
+
+class TestWithdrawn:
+    def test_no_request_fits_it_and_it_leads_where_it_led(self):
+        seen = stored(ours(forms=Forms((), "key")))
+        made = withdrawn(HTTP_ROUTES, seen)
+        assert [rule["backendRefs"] for rule in made["spec"]["rules"]] == [
+            rule["backendRefs"] for rule in seen.spec["rules"]
+        ]
+        asked = Request(headers={"baggage": "sd-routing-key=k1"}, query={"key": "k1"})
+        assert choose([Route("ours", 1, tuple(seen.rules))], asked)
+        assert choose([Route("ours", 1, tuple(made["spec"]["rules"]))], asked) is None
+        assert is_withdrawn(stored(made))
+        assert not is_withdrawn(seen)
+        assert differs(stored(made), ours(forms=Forms((), "key")))
+
+
+class TestTaken:
+    def test_taken_by_all_that_have_taken_the_other(self):
+        base = route(parents=[parent(), parent("inner")])
+        seen = stored(ours(base), parents=[parent(), parent("inner")])
+        assert read.lacking(seen, base) is None
+        assert read.is_newest(seen)
+        assert read.taken_at(seen) == 1767225600000
+
+    @pytest.mark.parametrize(
+        ("parents", "says", "refused"),
+        [
+            (None, "Gateway edge has not taken route", False),
+            ([parent("inner")], "Gateway edge has not taken route", False),
+            ([parent(generation=0)], "Gateway edge has not taken route", False),
+            ([parent(Accepted="False")], "Gateway edge does not take route", True),
+            ([parent(ResolvedRefs="False")], "Why: so", True),
+        ],
+    )
+    def test_what_is_lacking(self, parents, says, refused):
+        base = route(parents=[parent()])
+        found = read.lacking(stored(ours(base), parents=parents), base)
+        assert found is not None
+        assert says in found.message
+        assert found.refused == refused
+
+    def test_what_a_gateway_has_against_the_other_it_may_have_against_ours(self):
+        base = route(parents=[parent(ResolvedRefs="False"), parent("shut", Accepted="False")])
+        assert read.lacking(stored(ours(base), parents=[parent(ResolvedRefs="False")]), base) is None

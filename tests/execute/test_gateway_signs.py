@@ -1,0 +1,40 @@
+"""How a route of ours asks for a key: by the very patterns that every data plane is held to, as few as there is room for."""
+
+import re
+
+from dayfly.execute.gateway.signs import LONGEST, signs
+from dayfly.spec import routing
+from dayfly.spec.routing import Forms
+
+KEY = "k7xw0q1m2n3p4"
+FORMS = Forms(("x-team-key",), "sd")
+
+
+def test_every_form_is_asked_for():
+    found = signs((KEY,), FORMS)
+    headers = [routing.BAGGAGE, routing.TRACESTATE, *routing.PLAIN, "x-team-key"]
+    assert [sign.name for sign in found] == [*headers, "sd"]
+    assert [sign.query for sign in found] == [False] * len(headers) + [True]
+    assert all(sign.pattern for sign in found)
+
+
+def test_what_is_sent_is_known_again():
+    found = {sign.name: sign.value for sign in signs((KEY, "other"), FORMS)}
+    for name, value in routing.injected(KEY):
+        assert re.fullmatch(found[name], f"a=b, {value}")
+        assert not re.fullmatch(found[name], value.replace(KEY, f"{KEY}x"))
+    assert re.fullmatch(found["x-team-key"], KEY)
+    assert re.fullmatch(found["sd"], KEY)
+
+
+def test_many_keys_are_spread_over_patterns_that_the_api_takes():
+    keys = tuple(f"{number:013}" for number in range(200))
+    found = [sign for sign in signs(keys, Forms()) if sign.name == routing.BAGGAGE]
+    assert 1 < len(found) < 20
+    assert all(len(sign.value) <= LONGEST for sign in found)
+    for key in keys:
+        assert sum(bool(re.fullmatch(sign.value, f"sd-sandbox={key}")) for sign in found) == 1
+
+
+def test_no_key_no_sign():
+    assert signs((), FORMS) == ()

@@ -1,0 +1,174 @@
+"""A Gateway with its data plane, as the Gateway API describes it: it takes routes after a while, and then goes by them.
+
+What it goes by is evaluated by the API's own order of precedence (`execute.gateways`). As an oracle it hears of the end
+of every fork's pod: no request may be led to a fork by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from dayfly.execute.fork.render import FORK_LABEL
+from dayfly.execute.gateway.render import ROUTE_LABEL
+from dayfly.execute.pod.names import RUN_LABEL
+from dayfly.spec.routing import injected
+from execute.gateways import Request, Route, choose
+from kube.fake import FakeCluster, custom
+from rig.cloud import Cloud, Object
+
+GROUP = "gateway.networking.k8s.io"
+KINDS = (custom(GROUP, "v1", "httproutes", "HTTPRoute"), custom(GROUP, "v1", "grpcroutes", "GRPCRoute"))
+PATH = f"/apis/{GROUP}/v1/namespaces/shop/httproutes"
+MERGE = "application/merge-patch+json"
+EDGE = {"group": GROUP, "kind": "Gateway", "name": "edge"}
+
+
+class Gateways:
+    """Without the kinds being served it does nothing."""
+
+    def __init__(self, cluster: FakeCluster, cloud: Cloud, ask: Any) -> None:
+        self._cluster = cluster
+        self._cloud = cloud
+        self._ask = ask
+        self.latency = 1.0
+        self.refuses: dict[str, str] = {}
+        """By the beginning of a name, what is said against a route of that name."""
+        self.knows: tuple[str, ...] = ("edge",)
+        self._has: dict[str, Object] = {}
+        """By UID, the routes by which the data plane goes now, each as it was when it was taken."""
+        self._since: dict[tuple[str, int], float] = {}
+        self._installed = False
+
+    # --- as an administrator, and as whoever owns the baseline ------------------------------------------------------
+
+    def install(self) -> None:
+        """The Gateway API comes to the cluster."""
+        for kind in KINDS:
+            self._cluster.serve(kind)
+        self._installed = True
+
+    def remove(self) -> None:
+        """It goes again, with all routes: whoever deletes a definition deletes what there is of it."""
+        for route in self.all():
+            self._ask("DELETE", f"{PATH}/{route['metadata']['name']}")
+        for kind in KINDS:
+            self._cluster.forget(kind.plural)
+        self._installed = False
+
+    def route(self, name: str = "web", to: str = "web", **rule: Any) -> None:
+        """Somebody's route, with one rule for everything."""
+        spec = {
+            "parentRefs": [EDGE],
+            "hostnames": ["shop.example.org"],
+            "rules": [
+                {
+                    "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
+                    "backendRefs": [{"group": "", "kind": "Service", "name": to, "port": 80, "weight": 1}],
+                    **rule,
+                }
+            ],
+        }
+        self._ask("POST", PATH, {"metadata": {"name": name, "labels": {"team": "a"}}, "spec": spec})
+
+    def change(self, name: str, patch: Object) -> None:
+        self._ask("PATCH", f"{PATH}/{name}", patch, MERGE)
+
+    def delete(self, name: str) -> None:
+        self._ask("DELETE", f"{PATH}/{name}")
+
+    # --- what is there ----------------------------------------------------------------------------------------------
+
+    def all(self) -> list[Object]:
+        if not self._installed:
+            return []
+        return [each for kind in KINDS for each in self._cluster.objects(kind.plural)]
+
+    def ours(self) -> list[Object]:
+        """Routes that belong to runs."""
+        return [each for each in self.all() if RUN_LABEL in each["metadata"].get("labels", {})]
+
+    def services(self) -> list[Object]:
+        """Services that lead to forks and are no fork's own."""
+        return [each for each in self._cluster.objects("services") if ROUTE_LABEL in each["metadata"].get("labels", {})]
+
+    def leads(self, key: str = "", path: str = "/") -> str:
+        """The baseline or fork that answers to a request, by the name that its Service is for; "" for nobody."""
+        headers: Mapping[str, str] = dict(injected(key)) if key else {}
+        routes = [
+            Route(each["metadata"]["name"], int(each["metadata"]["resourceVersion"]), tuple(each["spec"]["rules"]))
+            for each in sorted(self._has.values(), key=lambda each: each["metadata"]["creationTimestamp"])
+        ]
+        ages = {route.name: number for number, route in enumerate(routes)}
+        found = choose([route._replace(age=ages[route.name]) for route in routes], Request(path, headers=headers))
+        if found is None:
+            return ""
+        [service] = [ref["name"] for ref in found.rule["backendRefs"]]
+        return self._answering(service)
+
+    def _answering(self, service: str) -> str:
+        found = {each["metadata"]["name"]: each for each in self._cluster.objects("services")}.get(service)
+        selector = found["spec"]["selector"] if found else {}
+        return selector.get(FORK_LABEL) or selector.get("app", "")
+
+    # --- as a controller --------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until it is cancelled. What is gone it goes by no more after a second, whatever it takes its time for."""
+        while True:
+            change = asyncio.ensure_future(self._cluster.store.change())
+            await asyncio.wait([change], timeout=1.0 if self._news() else None)
+            change.cancel()
+            now = self._cluster.time()
+            for route in self._news():
+                since = self._since.setdefault((route["metadata"]["uid"], route["metadata"]["generation"]), now)
+                if now - since >= self.latency:
+                    self._take(route)
+            there = {each["metadata"]["uid"] for each in self.all()}
+            for uid in self._has.keys() - there:
+                if now - self._since.setdefault((uid, -1), now) >= 1:
+                    del self._has[uid]
+
+    def _news(self) -> list[Object]:
+        """Routes that it has not looked at as they are now; and, as they were, those that are gone."""
+        every = self.all()
+        gone = self._has.keys() - {each["metadata"]["uid"] for each in every}
+        return [*(each for each in every if not self._told(each)), *(self._has[uid] for uid in sorted(gone))]
+
+    def _told(self, route: Object) -> bool:
+        generation = route["metadata"]["generation"]
+        said = [each for parent in route.get("status", {}).get("parents", []) for each in parent["conditions"]]
+        known = any(ref["name"] in self.knows for ref in route["spec"].get("parentRefs", ()))
+        return not known or any(each["observedGeneration"] == generation for each in said)
+
+    def _take(self, route: Object) -> None:
+        meta = route["metadata"]
+        now = {each["metadata"]["uid"]: each for each in self.all()}.get(meta["uid"])
+        if now is None or self._told(now):
+            return
+        plural = "httproutes" if now["kind"] == "HTTPRoute" else "grpcroutes"
+        why = next((said for start, said in self.refuses.items() if meta["name"].startswith(start)), "")
+        conditions = [
+            {"type": type_, "status": "False" if why else "True", "reason": "No" if why else type_, "message": why}
+            | {"observedGeneration": now["metadata"]["generation"]}
+            for type_ in ("Accepted", "ResolvedRefs")
+        ]
+        parents = [
+            {"parentRef": ref, "controllerName": "example.org/gateways", "conditions": conditions}
+            for ref in now["spec"]["parentRefs"]
+            if ref["name"] in self.knows
+        ]
+        if not why:
+            self._has[meta["uid"]] = now
+        path = f"/apis/{GROUP}/v1/namespaces/{meta['namespace']}/{plural}/{meta['name']}/status"
+        self._ask("PATCH", path, {"status": {"parents": parents}}, MERGE)
+
+    # --- the oracle -------------------------------------------------------------------------------------------------
+
+    def ends(self, fork: str) -> None:
+        """Hear that a pod of that fork ends."""
+        for route in self._has.values():
+            for rule in route["spec"]["rules"]:
+                if fork in {self._answering(ref["name"]) for ref in rule["backendRefs"]}:
+                    self._cloud.broken(f"lost: {fork} ends while {route['metadata']['name']} leads requests to it")

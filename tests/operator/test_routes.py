@@ -1,0 +1,392 @@
+"""Requests with a key reach the fork, all others the baseline: routes beside those of the baseline, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+from rig.forking import ended
+from rig.gateways import EDGE
+from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, ready, wish
+from rig.world import API, World, live
+
+from dayfly.execute.gateway.render import IGNORE_ANNOTATION, LABELS_ANNOTATION, ROUTE_LABEL
+from dayfly.execute.pod.names import RUN_LABEL
+from dayfly.operator.groups.wing import Groups
+from dayfly.spec.identity import routing_key
+
+SHORT = Scene(RETRY, RETRY_UNITS, forked)
+RULES = "rules"
+
+
+def play(story, *, operators: int = 1, installed: bool = True, route: bool = True) -> World:
+    """A story with operators at work, a baseline, and a route that leads to it."""
+
+    def born() -> World:
+        world = SHORT.world()
+        world.groups = Groups
+        return world
+
+    async def begin(world: World) -> None:
+        world.forks.baseline()
+        if installed:
+            world.gateways.install()
+        if route:
+            world.gateways.route()
+            await world.until(lambda: world.gateways.leads() == "web", "the baseline's own", 60)
+        world.start(operators)
+        await story(world)
+
+    return live(born, begin)
+
+
+async def routed(world: World, *forks) -> tuple[str, str]:
+    """A sandbox that is ready; its key, and the name of its fork."""
+    uid = world.sandbox(wish(forks=list(forks) or [fork()]))
+    await world.until(lambda: ready(world), "ready", 300)
+    return routing_key(uid), world.forks.all()[0]["metadata"]["name"]
+
+
+def condition(world: World, type_: str) -> dict:
+    return next((each for each in world.status().get("conditions", ()) if each["type"] == type_), {})
+
+
+def group(world: World, name: str = "pay") -> str:
+    spec = {"match": {"label": {"key": "team", "value": "pay*"}}}
+    body = {"apiVersion": API, "kind": "RouteGroup", "metadata": {"name": name}, "spec": spec}
+    made = world.ask("POST", f"/apis/{API}/namespaces/shop/routegroups", body)
+    return routing_key(made["metadata"]["uid"])
+
+
+class TestLife:
+    def test_ready_means_that_requests_with_the_key_reach_the_fork(self):
+        """And no others do; at its end they reach the baseline again before anything of the fork ends."""
+
+        async def story(world: World) -> None:
+            key, name = await routed(world)
+            assert world.gateways.leads(key) == name
+            assert world.gateways.leads() == world.gateways.leads("nobodys") == "web"
+            [ours] = world.gateways.ours()
+            assert ours["spec"]["parentRefs"] == [EDGE]
+            assert ours["spec"]["hostnames"] == ["shop.example.org"]
+            assert ours["metadata"]["labels"].keys() == {RUN_LABEL, ROUTE_LABEL, "app.kubernetes.io/managed-by"}
+            assert message(world) == "All desired workloads are available."
+            world.delete()
+            await world.until(lambda: not world.gateways.ours(), "its route to go")
+            left = world.cluster.time()
+            await world.until(lambda: world.forks.all()[0]["metadata"].get("deletionTimestamp"), "the fork to go")
+            assert 5 <= world.cluster.time() - left < 7
+            assert world.gateways.leads(key) == "web"
+            await gone(world)
+
+        play(story)
+
+    def test_it_is_not_ready_before_a_gateway_has_taken_its_route(self):
+        async def story(world: World) -> None:
+            world.gateways.latency = 600.0
+            world.sandbox(wish(forks=[fork()]))
+            await world.until(lambda: "Gateway edge has not taken route web-" in message(world), "the wait", 60)
+            assert not ready(world)
+            await world.until(lambda: ready(world), "ready", 900)
+            await ended(world)
+
+        play(story)
+
+    def test_what_a_gateway_has_against_it_is_said(self):
+        async def story(world: World) -> None:
+            world.gateways.refuses["web-"] = "no regular expressions here"
+            world.sandbox(wish(forks=[fork()]))
+            await world.until(lambda: "No: no regular expressions here" in message(world), "the refusal", 60)
+            await ended(world)
+
+        play(story)
+
+    def test_deleted_while_its_route_waits(self):
+        async def story(world: World) -> None:
+            world.gateways.latency = 600.0
+            world.sandbox(wish(forks=[fork()]))
+            await world.until(lambda: "has not taken route" in message(world), "the wait", 60)
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+    def test_a_fork_that_is_dropped_from_a_living_sandbox_goes_after_its_route(self):
+        async def story(world: World) -> None:
+            await routed(world)
+            world.change({"spec": {"forks": []}})
+            await world.until(lambda: not (world.forks.all() or world.gateways.ours()), "the fork to go", 60)
+            await world.until(lambda: ready(world), "ready", 60)
+            await ended(world)
+
+        play(story)
+
+
+class TestWithout:
+    def test_without_the_gateway_api_it_is_ready_and_later_routed(self):
+        """The API comes and goes while a sandbox lives."""
+
+        async def story(world: World) -> None:
+            key, name = await routed(world)
+            assert "route" not in str(world.status()["units"])
+            world.gateways.install()
+            world.gateways.route()
+            await world.until(lambda: world.gateways.leads(key) == name, "the route", 120)
+            await world.until(lambda: ready(world), "ready", 60)
+            world.gateways.remove()
+            await world.until(lambda: "route" not in str(world.status()["units"]), "it to be forgotten", 120)
+            await world.until(lambda: ready(world), "ready", 60)
+            assert len(world.forks.all()) == 1
+            await ended(world)
+
+        play(story, installed=False, route=False)
+
+    def test_without_a_route_to_the_baseline_ready_says_so(self):
+        async def story(world: World) -> None:
+            key, name = await routed(world)
+            word = "route:shop/web (no HTTPRoute or GRPCRoute leads to Deployment shop/web)"
+            assert message(world) == f"All desired workloads are available. Not supported here: {word}."
+            assert condition(world, "Served")["status"] == "False"
+            world.gateways.route()
+            await world.until(lambda: world.gateways.leads(key) == name, "the route", 30)
+            await world.until(lambda: condition(world, "Served")["status"] == "True", "it to be said", 60)
+            world.delete()
+            await gone(world)
+
+        play(story, route=False)
+
+    def test_a_route_that_no_gateway_takes_keeps_nothing_up(self):
+        async def story(world: World) -> None:
+            world.gateways.knows = ()
+            world.gateways.route()
+            await routed(world)
+            assert "no Gateway has taken HTTPRoute shop/web" in message(world)
+            await ended(world)
+
+        play(story, route=False)
+
+    def test_a_baseline_without_a_service(self):
+        async def story(world: World) -> None:
+            world.ask("DELETE", "/api/v1/namespaces/shop/services/web")
+            await routed(world)
+            assert "no Service leads to Deployment shop/web" in message(world)
+            await ended(world)
+
+        play(story, route=False)
+
+    def test_whoever_owns_a_route_may_have_it_left_alone(self):
+        async def story(world: World) -> None:
+            world.gateways.change("web", {"metadata": {"annotations": {IGNORE_ANNOTATION: "ignore"}}})
+            await routed(world)
+            assert world.gateways.ours() == []
+            world.gateways.change("web", {"metadata": {"annotations": {IGNORE_ANNOTATION: None}}})
+            await world.until(world.gateways.ours, "a route", 30)
+            await ended(world)
+
+        play(story)
+
+
+class TestKeeping:
+    def test_what_somebody_has_made_of_it_is_put_back(self):
+        async def story(world: World) -> None:
+            key, name = await routed(world)
+            [ours] = world.gateways.ours()
+            spec = {**ours["spec"], RULES: [{"backendRefs": [{"name": "elsewhere", "port": 80}]}]}
+            world.gateways.change(ours["metadata"]["name"], {"spec": spec})
+            await world.until(lambda: world.gateways.ours()[0]["spec"] == ours["spec"], "it to be put back", 30)
+            world.gateways.delete(ours["metadata"]["name"])
+            await world.until(world.gateways.ours, "another one", 30)
+            await world.until(lambda: world.gateways.leads(key) == name and ready(world), "ready", 30)
+            await world.rest(60)
+            before = len(world.writes)
+            await world.rest(3600)
+            assert len(world.writes) == before
+            await ended(world)
+
+        play(story)
+
+    def test_it_follows_the_route_that_it_stands_beside(self):
+        async def story(world: World) -> None:
+            key, name = await routed(world)
+            backend = {"group": "", "kind": "Service", "name": "web", "port": 81, "weight": 1}
+            path = [{"path": {"type": "Exact", "value": "/new"}}]
+            world.gateways.change(
+                "web",
+                {"spec": {"hostnames": ["other.example.org"], RULES: [{"matches": path, "backendRefs": [backend]}]}},
+            )
+            await world.until(lambda: world.gateways.leads(key) == "", "the path to go", 30)
+            await world.until(lambda: world.gateways.leads(key, "/new") == name, "the new path", 30)
+            [ours] = world.gateways.ours()
+            assert ours["spec"]["hostnames"] == ["other.example.org"]
+            world.gateways.delete("web")
+            await world.until(lambda: not world.gateways.ours(), "it to go with the other", 30)
+            await world.until(lambda: "no HTTPRoute or GRPCRoute leads" in message(world), "it to be said", 60)
+            await ended(world)
+
+        play(story)
+
+    def test_another_service_of_the_baseline_has_one_for_the_fork(self):
+        async def story(world: World) -> None:
+            key, name = await routed(world)
+            ports = [{"port": 80, "targetPort": 9}]
+            spec = {"selector": {"tier": "front"}, "ports": ports}
+            world.ask("POST", "/api/v1/namespaces/shop/services", {"metadata": {"name": "extra"}, "spec": spec})
+            path = [{"path": {"type": "PathPrefix", "value": "/extra"}}]
+            world.gateways.route("more", to="extra", matches=path)
+            await world.until(world.gateways.services, "a second Service", 30)
+            [own] = world.gateways.services()
+            await world.until(lambda: ready(world), "ready", 30)
+            assert world.gateways.leads(key, "/extra") == name
+            assert own["spec"]["selector"] == {"dayfly.dev/fork": name}
+            assert [(port["port"], port["targetPort"]) for port in own["spec"]["ports"]] == [(80, 9)]
+            world.gateways.delete("more")
+            await world.until(lambda: not world.gateways.services(), "it to go", 60)
+            await ended(world)
+
+        play(story)
+
+    def test_of_the_others_labels_it_has_those_that_they_say(self):
+        """Policies may select routes by labels; all others are other tools' business."""
+
+        async def story(world: World) -> None:
+            world.gateways.change("web", {"metadata": {"annotations": {LABELS_ANNOTATION: f"team, {RUN_LABEL}"}}})
+            await routed(world)
+            [ours] = world.gateways.ours()
+            assert ours["metadata"]["labels"]["team"] == "a"
+            await ended(world)
+
+        play(story)
+
+    @pytest.mark.parametrize("verb", ["create", "delete"])
+    def test_a_right_that_is_missing_is_said(self, verb):
+        async def story(world: World) -> None:
+            if verb == "create":
+                world.cluster.denied.add((verb, "httproutes.gateway.networking.k8s.io"))
+                world.sandbox(wish(forks=[fork()]))
+                words = "an administrator can bind the ClusterRole dayfly-forks"
+                await world.until(lambda: words in message(world), "the lack", 60)
+                before = len(world.writes)
+                await world.rest(600)
+                assert len(world.writes) - before < 60
+                world.cluster.denied.clear()
+                await world.until(lambda: ready(world), "ready", 120)
+            else:
+                await routed(world)
+                world.cluster.denied.add((verb, "httproutes.gateway.networking.k8s.io"))
+                world.delete()
+                await world.rest(60)
+                assert world.forks.all()
+                assert not world.forks.all()[0]["metadata"].get("deletionTimestamp")
+                world.cluster.denied.clear()
+            await (gone if verb == "delete" else ended)(world)
+
+        play(story)
+
+    def test_a_route_that_cannot_be_withdrawn_goes_at_once(self):
+        """Whoever may not be changed any more must not keep the sandbox."""
+
+        async def story(world: World) -> None:
+            await routed(world)
+            world.cluster.denied.add(("update", "httproutes.gateway.networking.k8s.io"))
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+    def test_a_route_goes_when_no_gateway_says_anything_any_more(self):
+        async def story(world: World) -> None:
+            await routed(world)
+            world.gateways.latency = 10_000.0
+            world.delete()
+            await world.until(lambda: not world.gateways.ours(), "it to go", 15)
+            await gone(world)
+
+        play(story)
+
+    def test_what_is_on_its_way_out_fits_no_request(self):
+        """So that whoever forgets first where it leads answers nobody with an error."""
+
+        async def story(world: World) -> None:
+            key, _ = await routed(world)
+            world.delete()
+            await world.until(lambda: world.gateways.leads(key) == "web", "the key to be nobody's", 30)
+            [ours] = world.gateways.ours()
+            assert "deletionTimestamp" not in ours["metadata"]
+            await gone(world)
+
+        play(story)
+
+    def test_a_route_that_the_server_would_keep_without_its_key_is_not_made(self):
+        """It would take everybody's requests."""
+
+        async def story(world: World) -> None:
+            def pruned(operation, kind, old, new):
+                if kind.plural == "httproutes" and RUN_LABEL in (new or {}).get("metadata", {}).get("labels", {}):
+                    for rule in new["spec"]["rules"]:
+                        for match in rule["matches"]:
+                            match.pop("headers", None)
+                    return new
+                return None
+
+            world.cluster.admission.append(pruned)
+            world.sandbox(wish(forks=[fork()]))
+            await world.until(lambda: "would keep HTTPRoute web-" in message(world), "the refusal", 60)
+            await world.rest(120)
+            assert world.gateways.ours() == []
+            world.cluster.admission.remove(pruned)
+            await world.until(lambda: ready(world), "ready", 60)
+            await ended(world)
+
+        play(story)
+
+    def test_what_is_left_of_a_run_that_is_gone_is_swept(self):
+        async def story(world: World) -> None:
+            await routed(world)
+            [ours] = world.gateways.ours()
+            meta = {key: ours["metadata"][key] for key in ("labels", "annotations")}
+            owner = ours["metadata"]["ownerReferences"][0]
+            await ended(world)
+            name = "late"
+            body = {"metadata": {"name": name, **meta, "ownerReferences": [owner]}, "spec": ours["spec"]}
+            world.cluster.controllers.settle = lambda: None  # the cluster's own collector is late
+            world.ask("POST", "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes", body)
+            await world.until(lambda: not world.gateways.ours(), "it to be swept", 120)
+
+        play(story)
+
+
+class TestPreviews:
+    def test_an_endpoint_without_an_address_is_said_and_keeps_nothing_up(self):
+        async def story(world: World) -> None:
+            endpoints = [{"name": "site", "target": "http://web.shop.svc:80"}]
+            world.sandbox(wish(forks=[fork()], defaultRouteGroup={"endpoints": endpoints}))
+            await world.until(lambda: ready(world), "ready", 60)
+            assert "preview:site (endpoints get no address of their own in a cluster)" in message(world)
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+
+class TestGroups:
+    def test_a_groups_key_leads_to_the_oldest_of_those_that_fork_a_baseline(self):
+        async def story(world: World) -> None:
+            key = group(world)
+            labels = {"team": "payments"}
+            first = routing_key(world.sandbox(wish(forks=[fork()], labels=labels)))
+            await world.until(lambda: ready(world), "ready", 60)
+            [one] = world.forks.all()
+            await world.until(lambda: world.gateways.leads(key) == one["metadata"]["name"], "the group's key", 60)
+            await world.rest(2)
+            second = routing_key(world.sandbox(wish(forks=[fork()], labels=labels), name="other"))
+            await world.until(lambda: ready(world, "other"), "ready", 60)
+            assert world.gateways.leads(key) == world.gateways.leads(first) == one["metadata"]["name"]
+            [other] = [each for each in world.forks.all() if each["metadata"]["uid"] != one["metadata"]["uid"]]
+            assert world.gateways.leads(second) == other["metadata"]["name"]
+            world.delete()
+            await world.until(lambda: world.gateways.leads(key) == other["metadata"]["name"], "the other to follow", 60)
+            world.ask("DELETE", f"/apis/{API}/namespaces/shop/routegroups/pay")
+            await world.until(lambda: world.gateways.leads(key) == "web", "the group's key to go", 60)
+            assert world.gateways.leads(second) == other["metadata"]["name"]
+            world.delete("other")
+            await gone(world)
+
+        play(story)
