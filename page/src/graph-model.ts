@@ -50,17 +50,22 @@ export function details(plan: Plan | null): Map<string, Details> {
     const inputs = fork.env.map((each) => ({ ...each, value: each.value ?? null, env: each.name }));
     found.set(fork.id, { ...NOTHING, inputs, image: fork.images.join(", ") });
   }
+  for (const route of plan?.routes ?? []) {
+    const inputs = (route.keys ?? []).map((key) => ({ name: "routing key", value: key }));
+    found.set(route.id, { ...NOTHING, inputs, request: route.address ?? "" });
+  }
   return found;
 }
 
 /** The units of a plan that no host has taken over yet. */
 export function planned(plan: Plan): Unit[] {
   const unit = (id: string, event: string, kind: string): Unit => {
-    const slash = kind === "fork" ? -1 : id.lastIndexOf("/");
+    const slash = kind === "step" ? id.lastIndexOf("/") : -1;
     return { id, resource: slash < 0 ? "" : id.slice(0, slash), name: id.slice(slash + 1), event, kind, state: "waiting" };
   };
   const steps = plan.events.flatMap((event) => event.waves.flatMap((wave) => wave.map((step) => unit(step.id, event.event, "step"))));
-  return [...steps, ...plan.forks.map((fork) => unit(fork.id, "start", "fork"))];
+  const kept = [...plan.forks.map((fork) => ({ ...fork, kind: "fork" })), ...(plan.routes ?? [])];
+  return [...steps, ...kept.map((each) => unit(each.id, "start", each.kind))];
 }
 
 /** `db/provision.path` as the unit and its output; null where it is no unit's. */
@@ -85,6 +90,7 @@ export function graphOf(units: readonly Unit[], plan: Plan | null): Graph {
     if (name && !edge.names.includes(name)) edge.names.push(name);
     edges.set(key, edge);
   };
+  for (const route of plan?.routes ?? []) for (const from of route.after ?? []) join(from, route.id, "");
   for (const unit of units) {
     for (const input of of.get(unit.id)?.inputs ?? []) {
       const from = input.source ? producer(input.source, known) : null;

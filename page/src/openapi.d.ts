@@ -401,6 +401,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/workloads/routing-rules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Which key leads from which baseline to whose fork. */
+        get: operations["get-workloads-routing-rules"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orgs/{org}/workloads": {
         parameters: {
             query?: never;
@@ -1141,6 +1158,8 @@ export interface components {
             port?: number | null;
             /** @default  */
             workdir?: string;
+            /** @default null */
+            routedPort?: number | null;
             /** @default  */
             createdAt?: string;
             /** @default  */
@@ -1367,6 +1386,8 @@ export interface components {
             port?: number | null;
             /** @default  */
             workdir?: string;
+            /** @default null */
+            routedPort?: number | null;
         };
         /** NewKey */
         NewKey: {
@@ -1505,6 +1526,8 @@ export interface components {
             forks: components["schemas"]["ForkLine"][];
             deletion: components["schemas"]["Stage"][];
             /** @default [] */
+            routes?: components["schemas"]["RouteLine"][];
+            /** @default [] */
             removal?: components["schemas"]["Stage"][];
             warnings: string[];
         };
@@ -1595,11 +1618,25 @@ export interface components {
         };
         /**
          * Stage
-         * @description One stage of the way back: `what` is preStop, forks, stop (the target's own) or postStop; `units` go together.
+         * @description One stage of the way back: `what` is preStop, routes, forks, stop (the target's own) or postStop; `units` go together.
          */
         Stage: {
             what: string;
             units: string[];
+        };
+        /**
+         * RouteLine
+         * @description What leads requests: to a fork those that carry one of `keys`, or with `address` those that come to a preview.
+         */
+        RouteLine: {
+            id: string;
+            kind: string;
+            /** @default [] */
+            after?: string[];
+            /** @default [] */
+            keys?: string[];
+            /** @default  */
+            address?: string;
         };
         /** ReasonMeaning */
         ReasonMeaning: {
@@ -1726,6 +1763,37 @@ export interface components {
             unserved?: string[];
             /** @default  */
             scheduledDeleteTime?: string;
+        };
+        /** RoutingRules */
+        RoutingRules: {
+            routingRules: components["schemas"]["RoutingRule"][];
+        };
+        /** RoutingRule */
+        RoutingRule: {
+            routingKey: string;
+            baseline: components["schemas"]["RoutedBaseline"];
+            destinationSandbox: components["schemas"]["RoutedSandbox"];
+            mappings: components["schemas"]["RoutedPort"][];
+        };
+        /** RoutedBaseline */
+        RoutedBaseline: {
+            kind: string;
+            namespace: string;
+            name: string;
+        };
+        /** RoutedSandbox */
+        RoutedSandbox: {
+            name: string;
+        };
+        /** RoutedPort */
+        RoutedPort: {
+            workloadPort: number;
+            destinations: components["schemas"]["RoutedDestination"][];
+        };
+        /** RoutedDestination */
+        RoutedDestination: {
+            host: string;
+            port: number;
         };
         /**
          * Said
@@ -2790,6 +2858,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Plugin"][];
+                };
+            };
+            /** @description Refused. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "get-workloads-routing-rules": {
+        parameters: {
+            query?: {
+                baselineKind?: string;
+                baselineNamespace?: string;
+                baselineName?: string;
+                routingKey?: string;
+                destinationSandboxName?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RoutingRules"];
                 };
             };
             /** @description Refused. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { graphOf, layoutKey, producer, type Graph } from "../src/graph-model";
+import { details, graphOf, layoutKey, planned, producer, type Graph } from "../src/graph-model";
 import { layOut, NODE_H, NODE_W } from "../src/layout";
 import type { Plan, Unit } from "../src/types";
 
@@ -59,6 +59,22 @@ describe("a graph", () => {
       { from: "db/make", to: "fork:default/shop", names: ["host"] },
       { from: "db/make", to: "db/drop", names: [] },
     ]);
+  });
+
+  test("has routes behind their forks, and previews behind routes", () => {
+    const routed: Plan = {
+      ...plan,
+      routes: [
+        { id: "route:default/shop", kind: "route", after: ["fork:default/shop"], keys: ["k3v9"], address: "" },
+        { id: "preview:front", kind: "preview", after: ["route:default/shop"], keys: ["k3v9"], address: "http://shop:80" },
+      ],
+    };
+    const shown = graphOf(planned(routed), routed);
+    expect(shown.shapes.map((each) => each.id)).toEqual(expect.arrayContaining(["route:default/shop", "preview:front"]));
+    const names = shown.edges.map((each) => `${each.from} ${each.to}`);
+    expect(names).toContain("fork:default/shop route:default/shop");
+    expect(names).toContain("route:default/shop preview:front");
+    expect(details(routed).get("preview:front")).toMatchObject({ request: "http://shop:80", inputs: [{ value: "k3v9" }] });
   });
 
   test("stands in lanes from top to bottom, inside its resource's block", () => {

@@ -4,7 +4,7 @@ import pytest
 
 from compile import wishes
 from dayfly.compile import compile as compiled
-from dayfly.compile import group_previews
+from dayfly.compile import group_previews, preview
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import DRAIN_MS, Baseline, Preview, Route, kept_id
@@ -137,3 +137,15 @@ def test_a_local_workload_that_cannot_be(before, after, said):
     assert before in LOCAL
     with pytest.raises(SpecError, match=said):
         local(LOCAL.replace(before, after))
+
+
+def test_the_plan_tells_forks_from_what_leads_to_them():
+    """And ends the one before the other."""
+    plan = preview(compiled(wishes.sandbox(FORKS), {}, uid="u", routing_key="k3v9", routed={"pay/web": ("zz",)}))
+    assert [fork.id for fork in plan.forks] == ["fork:shop/web", "fork:pay/web"]
+    told = {route.id: route for route in plan.routes}
+    assert told["route:pay/web"].keys == ("k3v9", "zz")
+    assert told["route:pay/web"].after == ("fork:pay/web",)
+    assert told["preview:talk"].address == "grpc://web.shop.svc:50051"
+    assert [stage.what for stage in plan.deletion] == ["routes", "forks"]
+    assert plan.deletion[0].units == tuple(told)

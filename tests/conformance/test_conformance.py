@@ -64,7 +64,6 @@ CLUSTER_ONLY = {
     "TakenUp",
     "TargetsNotGranted",
     "Unschedulable",
-    "Unserved",
     "WaitingForField",
 }
 

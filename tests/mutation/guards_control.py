@@ -78,8 +78,8 @@ CONTROL: tuple[Guard, ...] = (
     guard(
         "a key that has expired opens",
         "control/keys.py",
-        "if row.expires_at is not None and row.expires_at <= now:",
-        "if False:",
+        "row is None or (row.expires_at is not None and row.expires_at <= _now())",
+        "row is None",
         "control/test_organisations.py::test_a_key_expires_and_its_use_is_noted_at_most_once_a_minute",
     ),
     guard(

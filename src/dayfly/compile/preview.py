@@ -13,12 +13,13 @@ from dayfly.spec.lifecycle import (
     Event,
     ForkValue,
     Input,
+    Kind,
     Lifecycle,
     Output,
     Ref,
     Retry,
     Unit,
-    fork_id,
+    kept_id,
     unit_id,
 )
 
@@ -94,8 +95,18 @@ class ForkLine(Struct, frozen=True, kw_only=True):
     patch: str
 
 
+class RouteLine(Struct, frozen=True, kw_only=True):
+    """What leads requests: to a fork those that carry one of `keys`, or with `address` those that come to a preview."""
+
+    id: str
+    kind: str
+    after: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    address: str = ""
+
+
 class Stage(Struct, frozen=True, kw_only=True):
-    """One stage of the way back: `what` is preStop, forks, stop (the target's own) or postStop; `units` go together."""
+    """One stage of the way back. Its `units` go together; `what`: preStop, routes, forks, stop (target), postStop."""
 
     what: str
     units: tuple[str, ...]
@@ -110,6 +121,7 @@ class Preview(Struct, frozen=True, kw_only=True):
     events: tuple[EventLine, ...]
     forks: tuple[ForkLine, ...]
     deletion: tuple[Stage, ...]
+    routes: tuple[RouteLine, ...] = ()
     removal: tuple[Stage, ...] = ()
     warnings: tuple[str, ...]
 
@@ -118,15 +130,22 @@ def preview(compiled: Compiled) -> Preview:
     """What a compiled sandbox would do. Events without units are left out; no sensitive value is in it."""
     index = _Index(compiled.documents)
     deletion: list[Stage] = []
-    if compiled.forks:
+    forks = tuple(unit for unit in compiled.forks if unit.kind is Kind.FORK)
+    routes = tuple(unit for unit in compiled.forks if unit.kind is not Kind.FORK)
+    if forks:
         # preStop prepares the end of the forks; without any it is skipped.
         deletion += index.stages(Event.PRE_STOP)
-        deletion.append(Stage(what="forks", units=tuple(_fork_id(unit) for unit in compiled.forks)))
+    deletion += [
+        Stage(what=what, units=tuple(map(kept_id, units)))
+        for what, units in (("routes", routes), ("forks", forks))
+        if units
+    ]
     deletion += index.stages(Event.POST_STOP)
     return Preview(
         events=index.events(),
-        forks=tuple(index.fork(unit) for unit in compiled.forks),
+        forks=tuple(index.fork(unit) for unit in forks),
         deletion=tuple(deletion),
+        routes=tuple(map(_route, routes)),
         warnings=compiled.warnings,
     )
 
@@ -217,7 +236,7 @@ class _Index:
         assert unit.fork is not None, "a fork says what it derives from"
         refs = {item.name: item.from_ for item in unit.inputs if item.from_ is not None}
         return ForkLine(
-            id=_fork_id(unit),
+            id=kept_id(unit),
             kind=unit.fork.baseline.kind,
             env=tuple(self.env(change, refs.get(change.input)) for change in unit.fork.env),
             images=tuple(_image(image) for image in unit.fork.images),
@@ -282,9 +301,13 @@ def _read_resources(document: Lifecycle) -> list[str]:
     return list(dict.fromkeys(ref.resource for unit in units for ref in _references(unit) if ref.resource))
 
 
-def _fork_id(unit: Unit) -> str:
-    assert unit.fork is not None, "a fork says what it derives from"
-    return fork_id(unit.fork.baseline)
+def _route(unit: Unit) -> RouteLine:
+    line = RouteLine(id=kept_id(unit), kind=unit.kind, after=unit.after)
+    if unit.route is not None:
+        return msgspec.structs.replace(line, keys=unit.route.keys)
+    assert unit.preview is not None, "what is kept is a fork, a route or a preview address"
+    shown = unit.preview
+    return msgspec.structs.replace(line, keys=(shown.key,), address=f"{shown.scheme}://{shown.host}:{shown.port}")
 
 
 def _image(change: dict[str, Any]) -> str:

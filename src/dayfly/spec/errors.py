@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # whoever only lists things reads this file too, and does without `typing`
     from types import TracebackType
     from typing import Self
 
 _MOST_SAID = 20
-_KEY = re.compile(r"""([\w-]+)|\[([0-9]+)\]|\["([^"]*)"\]""")
+_KEY = r"""([\w-]+)|\[([0-9]+)\]|\["([^"]*)"\]"""
 Path = tuple[str | int, ...]
 """The way from a document's root to one value: mapping keys and list indexes (from 0)."""
 
@@ -104,9 +102,11 @@ def render_path(keys: Path) -> str:
 
 def parse_path(text: str) -> Path:
     """The way that `render_path` has written; empty for what it does not write."""
+    import re  # noqa: PLC0415  -- whoever only lists things does without it, too
+
     keys: list[str | int] = []
     rest = text
-    while match := _KEY.match(rest):
+    while match := re.match(_KEY, rest):
         name, index, quoted = match.groups()
         keys.append(int(index) if index else quoted if name is None else name)
         rest = rest[match.end() :].removeprefix(".")
