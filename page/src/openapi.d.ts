@@ -1618,7 +1618,7 @@ export interface components {
         };
         /**
          * Stage
-         * @description One stage of the way back: `what` is preStop, routes, forks, stop (the target's own) or postStop; `units` go together.
+         * @description One stage of the way back. Its `units` go together; `what`: preStop, routes, forks, stop (target), postStop.
          */
         Stage: {
             what: string;

@@ -135,7 +135,7 @@ function Why({ name, report }: { name: string; report: Report }): JSX.Element | 
   const wanted = !report.ready && report.reason !== "Cleaned";
   const { found } = useAsked<Blocker>(wanted ? below("sandboxes", name, "why") : null, report.version);
   return (
-    <section class="why" aria-labelledby="why">
+    <section class="why" aria-labelledby="why" tabIndex={0}>
       <h2 id="why">Why</h2>
       {wanted && found?.subject ? (
         <ul>

@@ -18,7 +18,7 @@ from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 
 # Folders and boot ids, ports of the loopback interface, paths that steps share.
-MACHINE_ONLY = {"FolderLost", "ForkWithoutPort", "MachineRestarted", "NotRouted", "PathBusy"}
+MACHINE_ONLY = {"ClusterSilent", "FolderLost", "ForkWithoutPort", "MachineRestarted", "NotRouted", "PathBusy"}
 # Pods and nodes, other tenants' rights, hooks, Kubernetes' own objects; and the front, which on one machine is the API.
 CLUSTER_ONLY = {
     "Accepted",

@@ -82,7 +82,8 @@ def test_every_variable_and_file_of_the_command_line_is_told():
     page = (DOCS / "cli.md").read_text()
     source = "\n".join(
         path.read_text()
-        for path in Path(importlib.import_module("dayfly.cli").__file__).parent.iterdir()
+        for room in ("dayfly.cli", "dayfly.client")
+        for path in Path(importlib.import_module(room).__file__).parent.iterdir()
         if path.suffix == ".py"
     )
     read = set(re.findall(r"environ(?:\.get\(|\[)\"(\w+)\"", source))

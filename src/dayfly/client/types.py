@@ -51,6 +51,15 @@ class Status(_Form, frozen=True, kw_only=True):
     scheduled_delete_time: dt.datetime | None = None
 
 
+class Progress(_Form, frozen=True, kw_only=True):
+    """`done` of `total` units of the `phase` that it is in; `tone` says how its reason stands."""
+
+    phase: str
+    done: int
+    total: int
+    tone: str
+
+
 class Sandbox(_Form, frozen=True, kw_only=True):
     """A sandbox. `spec` is as it was wished for, with defaults."""
 
@@ -61,6 +70,7 @@ class Sandbox(_Form, frozen=True, kw_only=True):
     spec: dict[str, Any]
     endpoints: tuple[Endpoint, ...]
     status: Status
+    progress: Progress
     warnings: tuple[str, ...] = ()
 
 
@@ -108,6 +118,7 @@ class Baseline(_Form, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     port: int | None = None
     workdir: str = ""
+    routed_port: int | None = None
     created_at: dt.datetime | None = None
     updated_at: dt.datetime | None = None
 
@@ -155,11 +166,14 @@ class Report(_Form, frozen=True, kw_only=True):
     ready: bool = False
     reason: str = "Cleaned"
     message: str = ""
+    about: str = ""
     done: int = 0
     total: int = 0
     units: tuple[Unit, ...] = ()
     closed: Request | None = None
+    abandon: Request | None = None
     born_at: int = 0
+    unserved: tuple[str, ...] = ()
 
     @property
     def is_over(self) -> bool:

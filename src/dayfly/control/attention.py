@@ -69,15 +69,14 @@ def concerns(
     found += [given_up(name, report) for name, report in ended if report.abandon is not None]
     for each in quiet:
         message = each.why or "its agent has not been heard of for so long; what it has received it carries out alone"
-        to_do = "see whether the operator runs there, and reaches this server"
         found.append(
             Concern(
                 kind="silent",
                 subject=f"cluster {each.name}",
-                reason="Silent",
+                reason=Reason.CLUSTER_SILENT,
                 message=message,
                 since=each.since,
-                next=to_do,
+                next=catalogue.advice(Reason.CLUSTER_SILENT),
             )
         )
     return sorted(found, key=lambda each: (ORDER.index(each.kind), each.since or now, each.subject))

@@ -22,7 +22,7 @@ class Of(enum.StrEnum):
     WEBHOOK = "A webhook that has failed, or whose outcome is not known"
     VOID = "An attempt that never ran"
     END = "Why a sandbox closes"
-    OBJECT = "A plugin, a resource or a hook"
+    OBJECT = "A plugin, a resource, a hook or a cluster"
     GROUP = "A route group"
 
 
@@ -326,6 +326,12 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             Tone.WARNING,
             "The operator may not read and hold objects of the kind that the hook selects, so nothing is done to any.",
             "have the cluster's administrator type the line that the message ends with; it then continues by itself",
+        ),
+        Entry(
+            Reason.CLUSTER_SILENT,
+            Tone.TROUBLE,
+            "The agent of a control plane's cluster has not been heard of; what it has received it carries out alone.",
+            "see whether the operator runs there, and reaches this server",
         ),
     ),
     Of.GROUP: (

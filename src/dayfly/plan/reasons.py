@@ -133,6 +133,7 @@ class Reason(enum.StrEnum):
     LEASE_LAPSED = "LeaseLapsed"
 
     ACCEPTED = "Accepted"
+    CLUSTER_SILENT = "ClusterSilent"
     RESOURCE_READY = "ResourceReady"
     TAKEN_UP = "TakenUp"
     TARGETS_NOT_GRANTED = "TargetsNotGranted"
