@@ -107,10 +107,6 @@ def test_a_name_that_another_site_made_point_here_is_not_answered(filled, name, 
         "/",
         "/api/v1/orgs",
         "/api/v2",
-        "jobs",
-        "secrets",
-        "devboxes/",
-        "tests",
         "routegroups/rg1/other",
         "sandboxes/sb1/other",
     ],
@@ -265,3 +261,28 @@ def test_the_servers_own_cluster_is_there_and_stays(client):
         answer = client.call(method, path, {})
         assert answer.status == 400
         assert "the server's own" in answer.error
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/jobs", "no jobs"),
+        ("/jobs/j/attempts/0/logs/stream", "no jobs"),
+        ("/runnergroups/", "no runner groups of jobs"),
+        ("/artifacts/jobs/j", "no artifacts of jobs"),
+        ("/devboxes/d/claim", "no devboxes"),
+        ("/secrets/s", "no secrets of an organisation"),
+        ("/service-accounts", "dayfly key create"),
+        ("/tests/executions", "no tests of its own"),
+        ("/plan-tags/t", "no plans of that kind"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_what_is_not_ours_is_said_by_name(client, method, path, says):
+    """As Signadot's clients ask for it."""
+    answer = client.call(method, ORG + path, {} if method == "PUT" else None)
+    assert answer.status == 501
+    assert answer.json["error"].startswith("Dayfly has no ")
+    assert says in answer.json["error"]
+    assert "sandboxes" in answer.json["error"], "and what there is"
+    assert client.call(method, ORG + "/jobsandmore", {} if method == "PUT" else None).status == 404

@@ -22,6 +22,7 @@ from dayfly.control.clusters import Clusters
 from dayfly.control.connections import BoundedHttp
 from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import AuthMiddleware, Secure, refuse
+from dayfly.control.foreign import foreign
 from dayfly.control.host_sync import HostSync
 from dayfly.control.keys import ApiKeys, StoredKeys
 from dayfly.control.link import Links
@@ -265,5 +266,9 @@ class _Nowhere:
     """Answers at every address that nobody else has."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        text = f"no such address: {scope['method']} {scope['path']}; this server has {FAMILIES} under {API}"
-        await refuse(ApiError(404, text))(scope, receive, send)
+        if what := foreign(scope["path"]):
+            fault = ApiError(501, f"Dayfly has no {what}; this server has {FAMILIES}")
+        else:
+            text = f"no such address: {scope['method']} {scope['path']}; this server has {FAMILIES} under {API}"
+            fault = ApiError(404, text)
+        await refuse(fault)(scope, receive, send)

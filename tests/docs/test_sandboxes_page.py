@@ -1,0 +1,21 @@
+"""The page on sandbox files: what it says to type is typed, and no part of a file is missing."""
+
+import msgspec
+
+from dayfly.spec.sandbox import SandboxSpec
+from docs.conftest import ROOT, Person
+
+PAGE = ROOT / "docs" / "sandboxes.md"
+# Kept for files of others: told in the reference alone.
+KEPT = {"endpoints", "virtual", "middleware", "routing", "connection", "localMachineID", "disableSandboxTrafficManager"}
+
+
+def test_what_the_page_shows_is_what_one_gets(person: Person):
+    found = person.follow(PAGE)
+    assert not found, "\n".join(found)
+
+
+def test_every_part_is_told():
+    page = PAGE.read_text()
+    fields = {field.encode_name for field in msgspec.structs.fields(SandboxSpec)} - KEPT - {"description"}
+    assert {name for name in fields if f"| `{name}` |" not in page} == set()
