@@ -116,12 +116,13 @@ function Standing({ report, sandbox }: { report: Report | null; sandbox: Sandbox
   return (
     <div class="standing">
       <p role="status">
-        <State state={at}>{over ? "ended" : report.closed ? "ending" : TONE_WORDS[at]}</State> <b>{report.reason || report.phase}</b>{" "}
-        <span class="aside">
-          {report.total ? `${report.done} of ${report.total}` : ""}
-          {report.bornAt ? ` · ${roughly(now - report.bornAt)} old` : ""}
-          {end && !report.closed ? ` · ${duration(Date.parse(end) - now)} left` : ""}
-        </span>
+        <State state={at}>{over ? "ended" : report.closed ? "ending" : TONE_WORDS[at]}</State>
+        <b>{report.reason || report.phase}</b>
+      </p>
+      <p class="aside">
+        {report.total ? `${report.done} of ${report.total} · ` : ""}
+        {report.bornAt ? `${roughly(now - report.bornAt)} old` : ""}
+        {end && !report.closed ? ` · ${duration(Date.parse(end) - now)} left` : ""}
       </p>
       <p class="message">
         <Text>{report.message ?? ""}</Text>

@@ -54,10 +54,10 @@ class Status(_Form, frozen=True, kw_only=True):
 class Progress(_Form, frozen=True, kw_only=True):
     """`done` of `total` units of the `phase` that it is in; `tone` says how its reason stands."""
 
-    phase: str
-    done: int
-    total: int
-    tone: str
+    phase: str = ""
+    done: int = 0
+    total: int = 0
+    tone: str = ""
 
 
 class Sandbox(_Form, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class Sandbox(_Form, frozen=True, kw_only=True):
     spec: dict[str, Any]
     endpoints: tuple[Endpoint, ...]
     status: Status
-    progress: Progress
+    progress: Progress = Progress()
     warnings: tuple[str, ...] = ()
 
 
