@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,6 +20,7 @@ from dayfly.spec.routing import PLAIN
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(1500, func_only=True)]
 
 GATEWAY = "edge"
+SERVED = 600  # requests in each round, by routes that certainly are there
 SANDBOXES, ROUNDS = 5, 3
 # Answers with the word that it was started with, over connections that stay open.
 ANSWERS = """
@@ -172,6 +174,12 @@ class Load(threading.Thread):
         connection.close()
 
 
+def served(load: list[Load], more: int) -> None:
+    """Wait until they have had so many further answers."""
+    had = sum(len(each.answers) for each in load)
+    eventually(lambda: sum(len(each.answers) for each in load) >= had + more, f"{more} more answers")
+
+
 @pytest.fixture(scope="module")
 def edge(operator: Installed) -> Iterator[Edge]:
     operator.own.load(stand_ins.python())
@@ -205,7 +213,7 @@ def test_none_is_lost_and_none_goes_astray_while_sandboxes_come_and_go(edge, rec
                 key = edge.key(name)
                 spans[key] = name, time.monotonic(), float("inf")
                 keys[name] = key
-            time.sleep(5)
+            served(load, SERVED)
             for name in names:
                 key = keys[name]
                 spans[key] = name, spans[key][1], time.monotonic()
@@ -262,7 +270,9 @@ def test_a_groups_key_leads_to_its_oldest_member(edge):
     found = json.loads(edge.operator.own.kubectl("get", "dfg", "edges", "-n", TEAM, "-o", "json"))
     key = found["status"]["routingKey"]
     eventually(lambda: edge.get(key) == (200, "one"), "the group's key to lead to its one member")
-    time.sleep(1.1)  # the older one goes first, and creation has a second's grain
+    made = datetime.fromisoformat(edge.operator.sandbox("one", TEAM)["metadata"]["creationTimestamp"])
+    # The older one goes first, and creation has a second's grain.
+    eventually(lambda: datetime.now(UTC) >= made + timedelta(seconds=1), "another second")
     edge.operator.apply(edge.sandbox("two"))
     edge.routed("two")
     assert edge.get(key) == (200, "one")

@@ -167,11 +167,11 @@ def test_what_a_failed_test_had_can_be_kept(suite):
 def test_nothing_is_left_when_pytest_is_ended(suite, number):
     suite.write(
         """
-import time, pathlib
+import signal, pathlib
 def test_it(dayfly_resource):
     dayfly_resource(NOTES, folder=FOLDER)
     pathlib.Path(FOLDER + "-ready").touch()
-    time.sleep(100)
+    signal.pause()
 """
     )
     shorter = "import dayfly.pytest_plugin.making as m; m.LEASE_S, m.RENEW_S = 2, 0.5"
