@@ -17,7 +17,7 @@ import pytest
 from cli.command import Cli, refused, until
 from dayfly.cli import up
 from dayfly.cli.exits import CliError
-from dayfly.embedded.envoy import _holder
+from dayfly.embedded.envoy_process import holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +123,7 @@ def shop(cli: Cli) -> Iterator[Shop]:
     found = Shop(cli)
     yield found
     found.close()
-    if left := _holder(f"{cli.home}/routing/lock"):
+    if left := holder(f"{cli.home}/routing/lock"):
         os.kill(left, signal.SIGKILL)
     assert not left, "the proxy is left"
 
@@ -192,13 +192,13 @@ def test_a_killed_server_leaves_its_routes_and_the_next_one_goes_on_with_them(sh
     assert shop.cli("apply", "-f", "one.yaml").code == 0
     key = f"sd-routing-key={shop.get('sandbox', 'one')['routingKey']}"
     lock = f"{shop.cli.home}/routing/lock"
-    proxy = _holder(lock)
+    proxy = holder(lock)
     killed.kill()
     killed.wait()
     assert shop.ask(baggage=key)[0] == "one"
     server = shop.up("--routing")
     until(lambda: shop.get("sandbox", "one")["status"].get("ready"))
-    assert _holder(lock) == proxy
+    assert holder(lock) == proxy
     assert (shop.ask(baggage=key)[0], shop.ask()[0]) == ("one", "baseline")
     server.terminate()
     assert server.wait(30) == 0

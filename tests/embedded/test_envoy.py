@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from dayfly.embedded import envoy
 from dayfly.embedded.envoy import Envoy
+from dayfly.embedded.envoy_process import holder
 from dayfly.embedded.forks import _any_free
 from dayfly.execute.route.envoy import Lead, Way
 from embedded.machine import until
@@ -27,7 +28,7 @@ async def proxy(tmp_path):
     found = Envoy(PROGRAM, tmp_path)
     yield found
     await found.close()
-    assert not envoy._holder(f"{tmp_path}/routing/lock")
+    assert not holder(f"{tmp_path}/routing/lock")
 
 
 async def before(proxy, base, fork):

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from dayfly.embedded import envoy
+from dayfly.embedded.envoy_process import holder
 from dayfly.spec.lifecycle import Route, Unit
 from dayfly.spec.routing import Forms
 from dayfly.spec.wire import RefusedError
@@ -20,6 +20,7 @@ from embedded.routed import FORK, ROUTE, Routed, preview, route
 
 KEY, OTHER, GROUP = "wtmb8kfswrrtb", "vf0ju8vw50wpu", "0123456789abc"
 FORMS = Forms(("x-team-key",), "sd-key")
+SERVED = 70  # requests while a route certainly is there
 
 
 @pytest_asyncio.fixture
@@ -29,7 +30,7 @@ async def ways(tmp_path, runner):
     yield found
     await found.machine.end()
     found.close()
-    assert not envoy._holder(f"{found.machine.home}/routing/lock"), "the proxy is left"
+    assert not holder(f"{found.machine.home}/routing/lock"), "the proxy is left"
 
 
 def key(value):
@@ -256,7 +257,9 @@ async def storm(ways, *, sandboxes, rounds, least=0):
             while not ways.machine.report(uid).ready:  # noqa: ASYNC110 - looked at seldom: the processor is for requests
                 await asyncio.sleep(0.05)
             ready.add(uid)
-            await asyncio.sleep(0.3)
+            enough = count + SERVED
+            while count < enough:  # noqa: ASYNC110 - likewise
+                await asyncio.sleep(0.05)
             # Whoever asked before may still be answered by it.
             ready.discard(uid)
             await ways.machine.delete(uid)

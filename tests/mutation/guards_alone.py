@@ -342,8 +342,8 @@ ALONE: tuple[Guard, ...] = (
     ),
     guard(
         "an endpoint leads where nobody has declared anything",
-        "embedded/host.py",
-        "if unit.preview is not None and leads_nowhere(unit.preview, self._baselines):",
+        "embedded/answering.py",
+        "if step.unit.preview is not None and leads_nowhere(step.unit.preview, baselines):",
         "if False:",
         ROUTED + "a_preview_gives_its_key_and_an_endpoint_of_a_baseline_has_one_too",
     ),

@@ -25,7 +25,7 @@ from dayfly.spec.plugin import Plugin, Runner
 from dayfly.spec.sandbox import Endpoint, Fork, Hooks, Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dayfly.compile.resources import Instance, Key
     from dayfly.spec.text import Document
@@ -84,15 +84,7 @@ def compile(  # noqa: A001  -- the field's word for it
         if named is not sandbox:
             sandbox, found = named, resources.resolve(named, plugins)
         hooks = hooks_of(sandbox.spec.hooks)
-        spec = sandbox.spec
-        led = (*spec.forks, *_endpoints(sandbox), *spec.local) if routed is not None else ()
-        wished = len(spec.forks) + len(led)
-        check_count([hooks, *(instance.workflows for instance in found.values())], wished)
-        for instance in found.values():
-            _check_instance(instance, plugin_sources or {})
-        check_workflows(hooks)
-        _check_hook_sources(hooks, found, sandbox.spec.forks)
-        resources.check_params(found)
+        _check(sandbox, hooks, found, plugin_sources or {}, routed=routed is not None)
         target = Target(api_version=API_VERSION, kind="Sandbox", namespace=namespace, name=sandbox.name, uid=uid)
         env = _builtin(sandbox.name, routing_key)
         step_env = step_environment(sandbox.name, routing_key, namespace)
@@ -102,22 +94,56 @@ def compile(  # noqa: A001  -- the field's word for it
             document(target, hooks, own),
         )
         kept = forks.build_all(sandbox.spec.forks, found, env, ("spec", "forks"))
-        if routed is not None:
-            ways = routes.routes(kept, routing_key, routed)
-            ways += routes.to_local(sandbox.spec.local if local else (), routing_key, routed, ways)
-            kept += (*ways, *routes.previews(_endpoints(sandbox), routing_key, ways))
+        kept += _ways(sandbox, kept, routing_key, routed, local=local) if routed is not None else ()
         check_size(kept, ("spec", "forks"))
         for made in documents:
             check_size(made, found[made.resource].keys if made.resource else ("spec", "hooks"))
     except SpecError as fault:
         raise located(fault, source) from None
-    doubts = [SpecError(*doubt) for instance in found.values() for doubt in resources.unused_params(instance)]
-    if documents[-1].pre_stop and not sandbox.spec.forks:
-        problem = "runs only once a fork has been started, and this sandbox has none; write it under postStop"
-        doubts.append(SpecError(problem, ("spec", "hooks", "preStop")))
-    idle = "is stored as it is, but no host acts on it yet"
-    doubts += [SpecError(idle, keys) for keys in _idle(sandbox, local=local)]
+    doubts = _doubts(sandbox, found.values(), local=local)
     return Compiled(documents, kept, tuple(str(located(doubt, source)) for doubt in doubts))
+
+
+def _check(
+    sandbox: Sandbox,
+    hooks: tuple[Workflow, ...],
+    found: Mapping[str, Instance],
+    plugin_sources: Mapping[Key, Document],
+    *,
+    routed: bool,
+) -> None:
+    """Hold what is wished for to its limits, and each reference to what there is.
+
+    Raises:
+        SpecError: as `compile` does.
+    """
+    spec = sandbox.spec
+    led = (*spec.forks, *_endpoints(sandbox), *spec.local) if routed else ()
+    check_count([hooks, *(instance.workflows for instance in found.values())], len(spec.forks) + len(led))
+    for instance in found.values():
+        _check_instance(instance, plugin_sources)
+    check_workflows(hooks)
+    _check_hook_sources(hooks, found, spec.forks)
+    resources.check_params(found)
+
+
+def _ways(
+    sandbox: Sandbox, kept: tuple[Unit, ...], key: str, routed: Mapping[str, Sequence[str]], *, local: bool
+) -> tuple[Unit, ...]:
+    """What leads requests to the forks and to the developer's own programs, and the ways in."""
+    ways = routes.routes(kept, key, routed)
+    ways += routes.to_local(sandbox.spec.local if local else (), key, routed, ways)
+    return (*ways, *routes.previews(_endpoints(sandbox), key, ways))
+
+
+def _doubts(sandbox: Sandbox, found: Iterable[Instance], *, local: bool) -> Iterator[SpecError]:
+    """What is legal and probably not meant."""
+    yield from (SpecError(*doubt) for instance in found for doubt in resources.unused_params(instance))
+    if sandbox.spec.hooks and sandbox.spec.hooks.pre_stop and not sandbox.spec.forks:
+        problem = "runs only once a fork has been started, and this sandbox has none; write it under postStop"
+        yield SpecError(problem, ("spec", "hooks", "preStop"))
+    idle = "is stored as it is, but no host acts on it yet"
+    yield from (SpecError(idle, keys) for keys in _idle(sandbox, local=local))
 
 
 def _endpoints(sandbox: Sandbox) -> tuple[Endpoint, ...]:

@@ -40,7 +40,7 @@ from dayfly.control.workloads import Workloads
 from dayfly.page import files
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -85,37 +85,19 @@ def create_app(
     agents.join(links)
     sync = HostSync(store, links)
     closing = asyncio.Event()
-    sandboxes = Sandboxes(store, links, sync)
     groups = RouteGroups(store, links, sync)
     clusters = Clusters(store, {org: hosts}, version)
     stored = StoredKeys(store)
     known = First(keys, stored) if keys else stored
     sessions = PageSessions(store, known, tls=tls)
-    page = files.Page()
     routes = [
         *sessions.routes(),
         *clusters.routes(),
-        *ApiKeys(store).routes(),
-        *Audit(store).routes(),
-        *Plugins(store).routes(),
-        *Workloads(store, sync).routes(),
-        *RoutingRules(store, links, sync).routes(),
-        *sandboxes.routes(),
-        *Overview(store, links, sandboxes).routes(),
-        *Changes(store, links, sandboxes, closing).routes(),
-        *groups.routes(),
-        *(
-            route
-            for family in _families(sandboxes, groups)
-            for route in Reports(store, links, family, closing).routes()
-        ),
+        *_kept_routes(store, sync),
+        *_living_routes(store, links, sync, groups, closing),
         *agents.routes(),
-        Route("/", _Door()),
-        Route(files.AT, page),
-        Route(files.AT + "/{path:path}", page),
-        Route("/{path:path}", _Nowhere()),
+        *_page_routes(),
     ]
-
     bound = Rate(rate) if rate else None
     auth = Middleware(
         AuthMiddleware, keys=known, sessions=sessions, loopback=loopback, rate=bound, written=lambda: store.written
@@ -131,6 +113,35 @@ def create_app(
     app.state.clusters = clusters
     app.state.org = org
     return app
+
+
+def _kept_routes(store: Store, sync: HostSync) -> Iterator[Route]:
+    """Of what an organisation has beside what lives."""
+    for each in (ApiKeys(store), Audit(store), Plugins(store), Workloads(store, sync)):
+        yield from each.routes()
+
+
+def _living_routes(
+    store: Store, links: Links, sync: HostSync, groups: RouteGroups, closing: asyncio.Event
+) -> Iterator[Route]:
+    """Of sandboxes and route groups, and how they stand."""
+    sandboxes = Sandboxes(store, links, sync)
+    yield from RoutingRules(store, links, sync).routes()
+    yield from sandboxes.routes()
+    yield from Overview(store, links, sandboxes).routes()
+    yield from Changes(store, links, sandboxes, closing).routes()
+    yield from groups.routes()
+    for family in _families(sandboxes, groups):
+        yield from Reports(store, links, family, closing).routes()
+
+
+def _page_routes() -> Iterator[Route]:
+    """The page's files, the way to them, and what answers at every other address."""
+    page = files.Page()
+    yield Route("/", _Door())
+    yield Route(files.AT, page)
+    yield Route(files.AT + "/{path:path}", page)
+    yield Route("/{path:path}", _Nowhere())
 
 
 def _families(sandboxes: Sandboxes, groups: RouteGroups) -> tuple[Family, ...]:

@@ -64,6 +64,17 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
         """The wish with its name."""
         return RouteGroup(name=self.name, spec=self.spec)
 
+    def life(self, now: int, *, matched: bool) -> tuple[int, int]:
+        """From when and until when it lives as things stand; (0, 0) where nothing is settled."""
+        ttl = self.spec.ttl
+        # Who has only just lost the last one is noted by the next round.
+        unmatched = 0 if matched else self.unmatched_since or now
+        end = ttl.until(born=self.created_at, updated=self.updated_at, unmatched=unmatched) if ttl else 0
+        if not end or ttl is None:
+            return 0, 0
+        # A change of the wish begins such a life anew.
+        return (now if ttl.offset_from == "updatedAt" else end - ttl.seconds * 1000), end
+
     @property
     def ends_at(self) -> int:
         """When its time to live is over, in unix milliseconds; 0 for never, or while that is not known."""

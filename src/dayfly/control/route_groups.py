@@ -385,20 +385,10 @@ class RouteGroups:
 
     def _routes(self, record: GroupRecord) -> bool:
         """Whether its host routes requests by their key."""
-        link = self._sync.link(record)
-        return link is not None and link.place().routes
+        return (link := self._sync.link(record)) is not None and link.place().routes
 
     def _life(self, record: GroupRecord) -> tuple[int, int]:
-        """From when and until when it lives as things stand; (0, 0) where nothing is settled."""
-        ttl = record.spec.ttl
-        # Who has only just lost the last one is noted by the next round.
-        unmatched = 0 if self._crowd(record.org).of(record) else record.unmatched_since or _now()
-        end = ttl.until(born=record.created_at, updated=record.updated_at, unmatched=unmatched) if ttl else 0
-        if not end or ttl is None:
-            return 0, 0
-        # A change of the wish begins such a life anew.
-        begin = _now() if ttl.offset_from == "updatedAt" else end - ttl.seconds * 1000
-        return begin, end
+        return record.life(_now(), matched=bool(self._crowd(record.org).of(record)))
 
 
 def _save(rows: Rows, who: Who, action: str, record: GroupRecord) -> GroupRecord:

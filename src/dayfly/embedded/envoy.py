@@ -16,8 +16,6 @@ import logging
 import os
 import secrets
 import shutil
-import signal
-import socket
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
@@ -25,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from dayfly.embedded.clock import now_ms
+from dayfly.embedded.envoy_process import ANSWER_S, SOCKET, Admin, Process, holder, is_closed, nobody, stamp, unbindable
 from dayfly.execute.process.files import put, slurp
-from dayfly.execute.process.run import opens
 from dayfly.execute.route import envoy
 from dayfly.execute.route.envoy import HOST, Way
 from dayfly.spec.routing import Forms
@@ -36,9 +34,6 @@ log = logging.getLogger(__name__)
 # How long it may take to begin, or to take up what was written, before that is said to be in trouble.
 PATIENCE_S = 10.0
 LOOK_S, LOOK_MOST_S = 0.004, 0.1
-ANSWER_S = 2.0
-END_S = 5.0
-_SOCKET = "admin.sock"
 
 
 class TroubleError(Exception):
@@ -62,13 +57,13 @@ class Envoy:
     """
 
     def __init__(self, program: str, home: Path, forms: Forms = Forms()) -> None:  # noqa: B008  -- frozen
-        self.on_end: Callable[[], None] = _nobody
+        self.on_end: Callable[[], None] = nobody
         self._program = program
         self._folder = home / "routing"
         self._forms = forms
         self._token = ""
         self._version = now_ms()
-        self._process: _Process | None = None
+        self._process: Process | None = None
         # What lies in its files: by name each way with the version of its table.
         self._ways: dict[str, tuple[Way, int]] = {}
         self._clusters: tuple[list[dict[str, Any]], int] = ([], 0)
@@ -85,13 +80,13 @@ class Envoy:
             OSError: the disk refuses.
         """
         if self._process is None and self._folder.is_dir():
-            found = await asyncio.to_thread(_holder, self._lock)
+            found = await asyncio.to_thread(holder, self._lock)
             if found and slurp(f"{self._folder}/form").decode(errors="replace") != self._form():
                 log.warning("the Envoy (process %d) of another release ends", found)
-                await _Process(found, child=False, ended=_nobody).end()
+                await Process(found, child=False, ended=nobody).end()
             elif found:
                 self._token = slurp(f"{self._folder}/token").decode(errors="replace")
-                self._process = _Process(found, child=False, ended=self._ended)
+                self._process = Process(found, child=False, ended=self._ended)
         return self._process is not None
 
     async def apply(self, ways: Sequence[Way], lingering: Collection[int] = ()) -> dict[str, str]:
@@ -128,7 +123,7 @@ class Envoy:
                 await self._taken_up(way, version)
         for way, _ in before.values():
             if all(way.listens != each.listens for each in good):
-                await self._until(partial(_is_closed, way.listens), f"port {way.listens} is still open")
+                await self._until(partial(is_closed, way.listens), f"port {way.listens} is still open")
         self._write_clusters(good, lingering)
         return troubles
 
@@ -195,11 +190,11 @@ class Envoy:
     def _bootstrap(self) -> dict[str, Any]:
         files = {"listeners": f"{self._folder}/listeners.json", "clusters": f"{self._folder}/clusters.json"}
         # Its path may be longer than an address of a socket can be: it stands in the folder that it begins in.
-        return envoy.bootstrap(admin=_SOCKET, **files)
+        return envoy.bootstrap(admin=SOCKET, **files)
 
     def _form(self) -> str:
         """What it was started with: another one is not adopted."""
-        made = json.dumps([self._program, _stamp(self._program), self._bootstrap(), _ARGUMENTS])
+        made = json.dumps([self._program, stamp(self._program), self._bootstrap(), _ARGUMENTS])
         return hashlib.sha256(made.encode()).hexdigest()
 
     def _start(self) -> None:
@@ -211,8 +206,8 @@ class Envoy:
         for name in ("listeners", "clusters"):
             self._put(f"{name}.json", envoy.answer(self._next(), []))
         self._put("bootstrap.json", self._bootstrap())
-        Path(f"{self._folder}/{_SOCKET}").unlink(missing_ok=True)
-        self._process = _Process(self._spawn(), child=True, ended=self._ended)
+        Path(f"{self._folder}/{SOCKET}").unlink(missing_ok=True)
+        self._process = Process(self._spawn(), child=True, ended=self._ended)
 
     def _spawn(self) -> int:
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
@@ -278,7 +273,7 @@ class Envoy:
         """Why it cannot listen there: somebody else does, or may."""
         if any(known.listens == way.listens and version for known, version in self._ways.values()):
             return ""
-        problem = _unbindable(way.listens)
+        problem = unbindable(way.listens)
         if not problem or await asyncio.to_thread(self._probed, way.listens) != "":
             return ""
         return f"requests cannot be taken in on port {way.listens} of this machine: {problem}"
@@ -294,7 +289,7 @@ class Envoy:
 
     def _asked(self, path: str) -> str:
         """What it tells at its own socket; empty if nobody is there."""
-        connection = _Admin(self._folder)
+        connection = Admin(self._folder)
         with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(connection):
             connection.request("GET", path)
             return connection.getresponse().read().decode(errors="replace")
@@ -308,108 +303,3 @@ _ARGUMENTS = [
     *("--drain-time-s", "5"),
     *("--drain-strategy", "immediate"),
 ]
-
-
-class _Process:
-    """A process that is watched. `ended` is called once, unless it was ended by us."""
-
-    def __init__(self, pid: int, *, child: bool, ended: Callable[[], None]) -> None:
-        self.pid = pid
-        self._child = child
-        self._gone = asyncio.Event()
-        self._pidfd = os.pidfd_open(pid)
-        self._tell = ended
-        asyncio.get_running_loop().add_reader(self._pidfd, self._has_ended)
-
-    def _has_ended(self) -> None:
-        self.leave()
-        if self._child:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(self.pid, 0)
-        self._gone.set()
-        self._tell()
-
-    def leave(self) -> None:
-        """Watch it no more."""
-        asyncio.get_running_loop().remove_reader(self._pidfd)
-        os.close(self._pidfd)
-
-    async def end(self) -> None:
-        """End it, and wait for that."""
-        self._tell = _nobody
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if not self._gone.is_set():
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self._pidfd, number)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._gone.wait(), END_S)
-
-
-class _Admin(http.client.HTTPConnection):
-    """A connection to Envoy's own socket, however long the path of its folder is."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__("localhost", timeout=ANSWER_S)
-        self._in = folder
-
-    def connect(self) -> None:
-        folder = os.open(self._in, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self.sock.settimeout(ANSWER_S)
-            self.sock.connect(f"/proc/self/fd/{folder}/{_SOCKET}")
-        finally:
-            os.close(folder)
-
-
-def _holder(lock: str) -> int:
-    """The process that holds the lock of a home's Envoy; 0 for none."""
-    try:
-        seen = Path(lock).stat()
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return 0
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pass
-    else:
-        return 0
-    finally:
-        os.close(descriptor)
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit() and int(process.name) != os.getpid():
-            with contextlib.suppress(OSError):
-                if opens(process.name, seen):
-                    return int(process.name)
-    return 0
-
-
-def _stamp(program: str) -> list[int]:
-    with contextlib.suppress(OSError):
-        seen = Path(program).stat()
-        return [seen.st_size, seen.st_mtime_ns]
-    return []
-
-
-def _is_closed(port: int) -> bool:
-    try:
-        socket.create_connection((HOST, port), timeout=ANSWER_S).close()
-    except OSError:
-        return True
-    return False
-
-
-def _unbindable(port: int) -> str:
-    with socket.socket() as probe:
-        # Connections of a former one that are still closing do not count.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            return (error.strerror or str(error)).lower()
-    return ""
-
-
-def _nobody() -> None:
-    """Nobody asks."""

@@ -11,25 +11,27 @@ from typing import Any, Self
 
 import msgspec
 
+from dayfly.embedded.answering import answering
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.beginning import begin_life, isolation, renew_leases, take
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
 from dayfly.embedded.envoy import Envoy
 from dayfly.embedded.executors import Executors, ForkExecutor, StepExecutor, WebhookExecutor
-from dayfly.embedded.forks import HOST, Baselines, Ports, unapplied
+from dayfly.embedded.forks import Baselines, Ports, unapplied
 from dayfly.embedded.ledger import Hook, Ledger, LedgerError, Stored
-from dayfly.embedded.route_executors import PreviewExecutor, RouteExecutor, leads_nowhere, nowhere, unrouted
+from dayfly.embedded.route_executors import PreviewExecutor, RouteExecutor, nowhere, unrouted
 from dayfly.embedded.routing import Routing
 from dayfly.embedded.runs import Runs
 from dayfly.embedded.scene import Scenes
 from dayfly.embedded.state_door import Serve, StateDoor
+from dayfly.embedded.step_logs import StepLogs
 from dayfly.embedded.writer import Writer
 from dayfly.execute.host_end import KeepingEnd
 from dayfly.execute.process.place import leave_place, open_place, sweep_places
-from dayfly.execute.process.run import Folder, forget, kept_logs, logged
+from dayfly.execute.process.run import forget
 from dayfly.execute.process.start import Containers, Processes
-from dayfly.plan.actions import Decision, Record
+from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import describe, limited
@@ -37,7 +39,7 @@ from dayfly.plan.world import Running, Wish, World
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
 from dayfly.spec.report import Report
 from dayfly.spec.routing import Forms
-from dayfly.spec.run import Phase, Request, Run, State
+from dayfly.spec.run import Phase, Request, Run
 from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, Standing, Value, Verdict
 from dayfly.spec.workload import Workload
 
@@ -75,6 +77,7 @@ class EmbeddedHost:
         self._routing = routing
         self.routes = routing.works
         self._place = engine.attempts.place
+        self._logs = StepLogs(self._place, engine.reader)
         # Versions of reports go on rising over restarts: whoever waits for a newer one hears of ours at once.
         self._first = life * VERSIONS_IN_A_LIFE
         self._versions: dict[str, int] = {}
@@ -350,18 +353,7 @@ class EmbeddedHost:
         scene = self._engine.look(uid)
         if scene is None:
             return ()
-        found = []
-        for name in scene.plan.kept:
-            record = scene.world.run.unit(name)
-            fact = scene.world.facts.get((name, record.attempt))
-            unit = scene.plan.kept[name].unit
-            answers = isinstance(fact, Running) and (unit.preview is None or fact.ready)
-            if unit.preview is not None and leads_nowhere(unit.preview, self._baselines):
-                continue
-            port = self._engine.ports.known(uid, name) if answers else 0
-            if port and record.state is State.CLAIMED:
-                found.append(Endpoint(unit=name, host=HOST, port=port))
-        return tuple(found)
+        return answering(scene, self._baselines, partial(self._engine.ports.known, uid))
 
     def values(self, uid: str) -> tuple[Value, ...]:
         """All recorded outputs of a live run."""
@@ -381,27 +373,11 @@ class EmbeddedHost:
     def logs(self, uid: str) -> tuple[LogInfo, ...]:
         """The logs there are, also after the run's end, in the order of units and attempts."""
         alive = self._engine.attempts.facts(uid)
-        running = {key for key, fact in alive.items() if isinstance(fact, Running)}
-        sizes = dict.fromkeys(self._silent(uid) | running, 0)
-        for key in logged(self._place, uid):
-            if (size := Folder(self._place, uid, *key).log_size()) is not None:
-                sizes[key] = size
-        return tuple(
-            LogInfo(unit=unit, attempt=number, size=size, sealed=(unit, number) not in running)
-            for (unit, number), size in sorted(sizes.items())
-        )
+        return self._logs.listed(uid, {key for key, fact in alive.items() if isinstance(fact, Running)})
 
     def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
         """Bytes of one log from `offset`; None if there is no such log."""
-        data = Folder(self._place, uid, unit, attempt).read_log(offset, limit)
-        return b"" if data is None and (unit, attempt) in self._silent(uid) else data
-
-    def _silent(self, uid: str) -> set[tuple[str, int]]:
-        """Attempts that have run and whose logs were not dropped: of one that said nothing there is no file."""
-        entries = self._engine.reader.history(uid)
-        newest = dict(sorted((entry.unit, entry.attempt) for entry in entries))
-        ended = {(entry.unit, entry.attempt) for entry in entries if entry.move == Record.__name__}
-        return {(unit, number) for unit, number in ended if number in kept_logs(newest[unit])}
+        return self._logs.read(uid, unit, attempt, offset=offset, limit=limit)
 
     async def forget_old(self) -> None:
         """Forget runs that ended long ago, with their logs."""

@@ -17,7 +17,7 @@ from dayfly.operator.forks.fork_reconciler import ForkMemory, ForkSight
 from dayfly.operator.objects.object_memory import ObjectMemory
 from dayfly.operator.pods.pod_memory import PodMemory
 from dayfly.operator.refusals import Refusals
-from dayfly.operator.routes.route_reconciler import RouteMemory, RouteSight
+from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
 from dayfly.operator.status.resource_status import ResourceMemory
 from dayfly.operator.status.step_logs import LogMemory
 from dayfly.plan.sealed import Plan

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import msgspec
-
 from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.fork.run import ForeignForkError, Forks
@@ -19,10 +17,11 @@ from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.routes.route_builder import Picture, RouteBuilder, Wanted, fork_of
+from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
-from dayfly.plan.world import AttemptKey, Ended, Fact, Objection, Running, Waiting
+from dayfly.plan.world import Ended, Fact, Objection, Running, Waiting
 from dayfly.spec.lifecycle import DRAIN_MS, Baseline, Kind, Route
 from dayfly.spec.routing import Forms
 from dayfly.spec.run import ALIVE, Result
@@ -41,35 +40,6 @@ _REFUSALS = (AlteredRouteError, ForeignForkError, ForeignRouteError, NotGrantedE
 
 Ours = dict[tuple[str, Key], tuple[Resource[RouteObject], RouteObject]]
 """Routes that lead to one fork, by plural and place."""
-
-
-class RouteMemory:
-    """What is remembered of one run's routes."""
-
-    __slots__ = ("gone_at", "heard_at", "stuck", "taken", "withdrawn_at")
-
-    def __init__(self) -> None:
-        self.gone_at: dict[AttemptKey, int] = {}
-        """Since when nothing of a route that is to end is there."""
-        self.stuck: dict[str, Objection] = {}
-        """Why what leads to a fork cannot be written."""
-        self.withdrawn_at: dict[str, list[int]] = {}
-        """By UID, since when no request fits a route that is to go, and since when its Gateways know; 0: not yet."""
-        self.heard_at: dict[str, int] = {}
-        """By UID, when a route was first seen to be taken."""
-        self.taken: dict[str, int] = {}
-        """By UID, the generation that the server made of what was written last: it may have added something."""
-
-    def __bool__(self) -> bool:
-        return bool(self.gone_at or self.stuck or self.withdrawn_at)
-
-
-class RouteSight(msgspec.Struct):
-    """One turn's view of a run's routes; `lacking` are ways that lead nowhere, and are said wherever Ready is."""
-
-    facts: dict[AttemptKey, Fact] = {}
-    made: dict[AttemptKey, str] = {}
-    lacking: tuple[str, ...] = ()
 
 
 class RouteReconciler:

@@ -152,10 +152,7 @@ class SandboxStatus:
         news, rest = (ready, reason, phase, generation), (message, progress, standing, bool(lacking), expiry.soon)
         if (throttle := self._throttles.get(meta.uid)) is None:
             throttle = self._throttles[meta.uid] = _found(seen)
-        if reason in FROZEN:
-            self.frozen[meta.uid] = reason
-        else:
-            self.frozen.pop(meta.uid, None)
+        self._note(meta.uid, reason)
         if (wait := throttle.wait(news, rest, now, troubled=phases.troubled(units))) is not None:
             return wait or expiry.wait(now)
         since = throttle.hold(ready, reason, now)
@@ -198,6 +195,13 @@ class SandboxStatus:
         throttle.note(news, rest, now)
         throttle.version = written.metadata.resource_version
         return expiry.wait(now)
+
+    def _note(self, uid: str, reason: str) -> None:
+        """Which sandboxes are frozen, for the figures."""
+        if reason in FROZEN:
+            self.frozen[uid] = reason
+        else:
+            self.frozen.pop(uid, None)
 
     def _event(self, seen: SandboxObject, reason: str, message: str, *, action: str = "Reconcile") -> None:
         kind: Literal["Normal", "Warning"] = "Warning" if tone(reason) >= Tone.WARNING else "Normal"

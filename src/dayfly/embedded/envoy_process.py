@@ -1,0 +1,126 @@
+"""The process of an Envoy, watched; and what can be asked of it and of the ports of this machine."""
+
+import asyncio
+import contextlib
+import fcntl
+import http.client
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from dayfly.execute.process.run import opens
+from dayfly.execute.route.envoy import HOST
+
+ANSWER_S = 2.0
+END_S = 5.0
+SOCKET = "admin.sock"
+
+
+class Process:
+    """A process that is watched. `ended` is called once, unless it was ended by us."""
+
+    def __init__(self, pid: int, *, child: bool, ended: Callable[[], None]) -> None:
+        self.pid = pid
+        self._child = child
+        self._gone = asyncio.Event()
+        self._pidfd = os.pidfd_open(pid)
+        self._tell = ended
+        asyncio.get_running_loop().add_reader(self._pidfd, self._has_ended)
+
+    def _has_ended(self) -> None:
+        self.leave()
+        if self._child:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.pid, 0)
+        self._gone.set()
+        self._tell()
+
+    def leave(self) -> None:
+        """Watch it no more."""
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+
+    async def end(self) -> None:
+        """End it, and wait for that."""
+        self._tell = nobody
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if not self._gone.is_set():
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pidfd, number)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._gone.wait(), END_S)
+
+
+class Admin(http.client.HTTPConnection):
+    """A connection to Envoy's own socket, however long the path of its folder is."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("localhost", timeout=ANSWER_S)
+        self._in = folder
+
+    def connect(self) -> None:
+        folder = os.open(self._in, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.sock.settimeout(ANSWER_S)
+            self.sock.connect(f"/proc/self/fd/{folder}/{SOCKET}")
+        finally:
+            os.close(folder)
+
+
+def holder(lock: str) -> int:
+    """The process that holds the lock of a home's Envoy; 0 for none."""
+    try:
+        seen = Path(lock).stat()
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pass
+    else:
+        return 0
+    finally:
+        os.close(descriptor)
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and int(process.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if opens(process.name, seen):
+                    return int(process.name)
+    return 0
+
+
+def stamp(program: str) -> list[int]:
+    """By what another build of a program is told."""
+    with contextlib.suppress(OSError):
+        seen = Path(program).stat()
+        return [seen.st_size, seen.st_mtime_ns]
+    return []
+
+
+def is_closed(port: int) -> bool:
+    """Whether nobody listens there."""
+    try:
+        socket.create_connection((HOST, port), timeout=ANSWER_S).close()
+    except OSError:
+        return True
+    return False
+
+
+def unbindable(port: int) -> str:
+    """Why nobody can listen there; empty if somebody can."""
+    with socket.socket() as probe:
+        # Connections of a former one that are still closing do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            return (error.strerror or str(error)).lower()
+    return ""
+
+
+def nobody() -> None:
+    """Nobody asks."""

@@ -1,0 +1,44 @@
+"""The logs of steps and forks, also after the end of their run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dayfly.execute.process.run import Folder, kept_logs, logged
+from dayfly.plan.actions import Record
+from dayfly.spec.wire import LogInfo
+
+if TYPE_CHECKING:
+    from dayfly.embedded.ledger import Ledger
+    from dayfly.execute.process.place import Place
+
+
+class StepLogs:
+    """Those that lie in the folders of one home."""
+
+    def __init__(self, place: Place, reader: Ledger) -> None:
+        self._place = place
+        self._reader = reader
+
+    def listed(self, uid: str, running: set[tuple[str, int]]) -> tuple[LogInfo, ...]:
+        """All of a run, in the order of units and attempts."""
+        sizes = dict.fromkeys(self._silent(uid) | running, 0)
+        for key in logged(self._place, uid):
+            if (size := Folder(self._place, uid, *key).log_size()) is not None:
+                sizes[key] = size
+        return tuple(
+            LogInfo(unit=unit, attempt=number, size=size, sealed=(unit, number) not in running)
+            for (unit, number), size in sorted(sizes.items())
+        )
+
+    def read(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
+        """Bytes of one log from `offset`; None if there is no such log."""
+        data = Folder(self._place, uid, unit, attempt).read_log(offset, limit)
+        return b"" if data is None and (unit, attempt) in self._silent(uid) else data
+
+    def _silent(self, uid: str) -> set[tuple[str, int]]:
+        """Attempts that have run and whose logs were not dropped: of one that said nothing there is no file."""
+        entries = self._reader.history(uid)
+        newest = dict(sorted((entry.unit, entry.attempt) for entry in entries))
+        ended = {(entry.unit, entry.attempt) for entry in entries if entry.move == Record.__name__}
+        return {(unit, number) for unit, number in ended if number in kept_logs(newest[unit])}

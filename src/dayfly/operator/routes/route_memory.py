@@ -1,0 +1,34 @@
+"""What is remembered of a run's routes, and what one turn sees of them."""
+
+import msgspec
+
+from dayfly.plan.world import AttemptKey, Fact, Objection
+
+
+class RouteMemory:
+    """What is remembered of one run's routes."""
+
+    __slots__ = ("gone_at", "heard_at", "stuck", "taken", "withdrawn_at")
+
+    def __init__(self) -> None:
+        self.gone_at: dict[AttemptKey, int] = {}
+        """Since when nothing of a route that is to end is there."""
+        self.stuck: dict[str, Objection] = {}
+        """Why what leads to a fork cannot be written."""
+        self.withdrawn_at: dict[str, list[int]] = {}
+        """By UID, since when no request fits a route that is to go, and since when its Gateways know; 0: not yet."""
+        self.heard_at: dict[str, int] = {}
+        """By UID, when a route was first seen to be taken."""
+        self.taken: dict[str, int] = {}
+        """By UID, the generation that the server made of what was written last: it may have added something."""
+
+    def __bool__(self) -> bool:
+        return bool(self.gone_at or self.stuck or self.withdrawn_at)
+
+
+class RouteSight(msgspec.Struct):
+    """One turn's view of a run's routes; `lacking` are ways that lead nowhere, and are said wherever Ready is."""
+
+    facts: dict[AttemptKey, Fact] = {}
+    made: dict[AttemptKey, str] = {}
+    lacking: tuple[str, ...] = ()
