@@ -31,6 +31,7 @@ class FakeHost:
         on_admit: Called by `admit`, which is between the reading and the writing of a request.
         down: Everything that writes raises HostUnavailableError.
         calls: Every call that changes something: its name and the run's uid.
+        missed: Those that came while it was down.
         acknowledged: The runs whose end somebody has noted.
         file: Where what it knows is kept, so that it survives the process.
     """
@@ -44,6 +45,7 @@ class FakeHost:
         self.on_admit: Callable[[], object] = lambda: None
         self.down = False
         self.calls: list[tuple[str, str]] = []
+        self.missed: list[tuple[str, str]] = []
         self.offers: dict[str, Offer] = {}
         self.closed: dict[str, Request] = {}
         self.given_up: dict[str, Request] = {}
@@ -206,6 +208,7 @@ class FakeHost:
 
     def _write(self, call: str, subject: str) -> None:
         if self.down:
+            self.missed.append((call, subject))
             raise HostUnavailableError("No space left on device")
         self.calls.append((call, subject))
 

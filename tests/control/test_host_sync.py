@@ -327,8 +327,11 @@ def test_what_expires_before_its_host_heard_of_it_is_never_begun(client, host):
     host.down = True
     client.put("sandboxes/sb1", wishes.empty(ttl={"duration": "1m"}))
     sql(client.store, "UPDATE sandboxes SET created_at = 1")
-    host.down = False
     deadline = time.monotonic() + 60
+    while "stop" not in [call for call, _ in host.missed]:
+        assert time.monotonic() < deadline, "a round that had read of it before would offer it"
+        time.sleep(0.01)
+    host.down = False
     while client.call("GET", "sandboxes/sb1").status != 404:
         assert time.monotonic() < deadline
         time.sleep(0.05)

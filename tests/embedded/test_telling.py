@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from dayfly.embedded.forks import Baselines
 from dayfly.embedded.host import EmbeddedHost
 from dayfly.embedded.ledger import Entry
+from dayfly.embedded.step_logs import StepLogs
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.run import KEPT_LOGS, Folder
 from dayfly.plan.sealed import seal
@@ -39,7 +41,8 @@ class Bench:
         )
         self.scene: SimpleNamespace | None = None
         made = self.host = EmbeddedHost.__new__(EmbeddedHost)
-        made._place = self.place
+        made._logs = StepLogs(self.place, reader)
+        made._baselines = Baselines()
         made._engine = SimpleNamespace(
             reader=reader,
             attempts=SimpleNamespace(facts=lambda _uid: self.facts),
