@@ -18,8 +18,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
 
 TEAM, OTHERS = "routes-team", "routes-others"
 API = "/apis/gateway.networking.k8s.io/v1"
-OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "u"}
-FORK = Fork("f-box-web", "box-run", OWNER)
 LEADS = Leads({"web": "f-box-web"})
 KEYS = signs(("k7xw0q1m2n3p4", "another-key"), Forms(("x-team",), "sd"))
 WEB = {"name": "web", "port": 80}
@@ -85,6 +83,13 @@ def served(installed):
         installed.cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=text)
 
 
+@pytest.fixture(scope="module")
+def fork(installed):
+    """One whose owner is there: else the garbage collector takes away what it owns, sooner or later."""
+    uid = installed.ask("GET", f"/api/v1/namespaces/{TEAM}").body["metadata"]["uid"]
+    return Fork("f-box-web", "box-run", {"apiVersion": "v1", "kind": "Namespace", "name": TEAM, "uid": uid})
+
+
 def stored(api, kind, name, rules):
     spec = {"parentRefs": [{"name": "edge"}], "hostnames": ["shop.example.org"], "rules": rules}
     made = api.ask("POST", kind.path(TEAM), thing(kind.api_version, kind.kind, name, spec=spec))
@@ -97,11 +102,11 @@ def stored(api, kind, name, rules):
     [*((HTTP_ROUTES, name) for name in HTTP), *((GRPC_ROUTES, name) for name in GRPC)],
     ids=lambda each: each if isinstance(each, str) else each.kind,
 )
-def test_what_is_written_is_taken_and_kept_as_it_is(installed, kind, case):
+def test_what_is_written_is_taken_and_kept_as_it_is(installed, fork, kind, case):
     """Nothing is added to it, so what somebody has changed is told by comparing."""
     rules, count = (HTTP if kind is HTTP_ROUTES else GRPC)[case]
     found = stored(installed, kind, case.replace(" ", "-"), rules)
-    made = beside(kind, found, FORK, LEADS, KEYS)
+    made = beside(kind, found, fork, LEADS, KEYS)
     assert len(made.manifests) == count
     for manifest in made.manifests:
         answer = installed.ask("POST", kind.path(TEAM), manifest, user=OPERATOR)

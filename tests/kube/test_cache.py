@@ -188,6 +188,25 @@ class TestReflector:
 
         run(main())
 
+    def test_a_connection_that_is_made_again_is_no_news_and_one_that_stays_away_is(self, caplog):
+        def said():
+            return [record.levelname for record in caplog.records if record.name == "dayfly.kube.cache"]
+
+        async def main():
+            cluster = FakeCluster()
+            async with reflecting(cluster) as reflector:
+                cluster.faults = lambda call: Fault(Harm.UNREACHABLE) if call.client == "reflector" else None
+                await asyncio.sleep(700)  # the watch ends, and no other one begins
+                first, *more = said()
+                assert (first, set(more)) == ("INFO", {"WARNING"})
+                cluster.faults = lambda call: None
+                await asyncio.sleep(100)
+                assert reflector.trouble is None
+                assert len(said()) == 1 + len(more)
+
+        caplog.set_level("INFO")
+        run(main())
+
     def test_bookmarks_keep_it_young_and_cheap(self):
         """An hour of quiet: proven current within every minute, one list, no writes, a few watches."""
 

@@ -296,7 +296,7 @@ def test_bombs_end_soon(source):
     started = time.process_time()
     with pytest.raises(SpecError):
         text.parse(source, file="x.yaml")
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < 10  # of a processor, and at most one on a quiet machine
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_bombs_end_soon(source):
 def test_what_is_long_and_legal_is_read_soon(source, documents):
     started = time.process_time()
     assert len(text.parse(source, file="x.yaml")) == documents
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < 10  # of a processor, and at most one on a quiet machine
 
 
 def test_bombs_stay_small():

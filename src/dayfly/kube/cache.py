@@ -240,7 +240,9 @@ class Reflector(Generic[T]):
                 self._version = ""
             except errors.ApiError as fault:
                 self.trouble = fault
-                log.warning("%s: %s", self._resource.plural, fault)
+                # A connection that broke off, or went silent, is made again and nothing is lost: once that is no news.
+                heals = isinstance(fault, errors.ServerTrouble) and not failures
+                log.log(logging.INFO if heals else logging.WARNING, "%s: %s", self._resource.plural, fault)
                 failures += 1
                 if failures % _FAILURES_TO_RELIST == 0:
                     self._version = ""  # a server restored from a backup never reaches the version we know
