@@ -1,17 +1,26 @@
 """Routing rules: a fork that answers by a route that is in force has one for each key, and nothing else has any."""
 
+from types import SimpleNamespace
+
+import msgspec
 import pytest
 
-from dayfly.control.routing_rules import Sandbox, asked, rules
+from dayfly.control.routing_rules import forked
 from dayfly.spec.lifecycle import Baseline
 from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.routing_rules import PARAMETERS, Query, rules
 from dayfly.spec.run import Phase
 from dayfly.spec.wire import Endpoint, Standing
 
 WEB = Baseline(kind="Deployment", namespace="shop", name="web")
+RECORD = SimpleNamespace(
+    name="box",
+    routing_key="k1",
+    spec=SimpleNamespace(forks=[SimpleNamespace(fork_of=SimpleNamespace(baseline=WEB))]),
+)
 
 
-def box(*, fork="running", route="running", port=4000, **more):
+def standing(*, fork="running", route="running", port=4000):
     states = {"fork:shop/web": fork, "route:shop/web": route}
     units = tuple(
         UnitReport(id=name, name="web", event="start", kind=name.partition(":")[0], state=state)
@@ -20,12 +29,16 @@ def box(*, fork="running", route="running", port=4000, **more):
     )
     report = Report(uid="u", phase=Phase.OPEN, ready=True, reason="r", message="m", done=0, total=0, units=units)
     endpoints = (Endpoint(unit="fork:shop/web", host="127.0.0.1", port=port),) if port else ()
-    standing = Standing(uid="u", seq=1, report=report, endpoints=endpoints)
-    return Sandbox(**{"name": "box", "key": "k1", "forks": [WEB], "groups": {}, "standing": standing, **more})
+    return Standing(uid="u", seq=1, report=report, endpoints=endpoints)
+
+
+def told(*, groups=None, ports=None, known=True, **how):
+    now = standing(**how) if known else None
+    return msgspec.to_builtins(list(rules(forked(RECORD, now, groups or {}, ports or {}))))
 
 
 def test_the_exact_form():
-    assert list(rules([box()], {("shop", "web"): 8083})) == [
+    assert told(ports={("shop", "web"): 8083}) == [
         {
             "routingKey": "k1",
             "baseline": {"kind": "Deployment", "namespace": "shop", "name": "web"},
@@ -36,33 +49,26 @@ def test_the_exact_form():
 
 
 def test_a_groups_key_names_the_sandbox_and_a_host_that_routes_nothing_has_rules_too():
-    found = list(rules([box(route="", groups={"shop/web": ("g1", "g2"), "shop/other": ("g3",)})], {}))
+    found = told(route="", groups={"shop/web": ("g1", "g2"), "shop/other": ("g3",)})
     assert [(rule["routingKey"], rule["destinationSandbox"]["name"]) for rule in found] == [
         ("k1", "box"),
         ("g1", "box"),
         ("g2", "box"),
     ]
     assert found[0]["mappings"][0]["workloadPort"] == 4000
-    assert next(rules([box(port=0)], {}))["mappings"] == []
+    assert told(port=0)[0]["mappings"] == []
 
 
-@pytest.mark.parametrize("lacks", [{"fork": "waiting"}, {"route": "waiting"}, {"route": "stopped"}, {"standing": None}])
+@pytest.mark.parametrize("lacks", [{"fork": "waiting"}, {"route": "waiting"}, {"route": "stopped"}, {"known": False}])
 def test_what_does_not_answer_or_is_not_led_to_has_none(lacks):
-    assert not list(rules([box(**lacks)], {}))
+    assert told(**lacks) == []
 
 
 @pytest.mark.parametrize(
-    ("name", "good"),
-    [
-        ("baselineKind", "Deployment"),
-        ("baselineNamespace", "shop"),
-        ("baselineName", "web"),
-        ("routingKey", "k1"),
-        ("destinationSandboxName", "box"),
-    ],
+    ("name", "good"), list(zip(PARAMETERS, ("Deployment", "shop", "web", "k1", "box"), strict=True))
 )
 def test_each_filter(name, good):
-    (rule,) = rules([box()], {})
-    assert asked(rule, {name: good})
-    assert asked(rule, {name: ""})
-    assert not asked(rule, {name: "other"})
+    (rule,) = rules(forked(RECORD, standing(), {}, {}))
+    assert Query.of({name: good}).takes(rule)
+    assert Query.of({name: ""}).takes(rule)
+    assert not Query.of({name: "other"}).takes(rule)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from dayfly.spec.report import UnitReport
+from dayfly.spec.routing_rules import RoutingRule
 from dayfly.spec.run import Request
 
 Time = str
@@ -159,33 +160,6 @@ class NewBaseline(Form):
 class Baseline(NewBaseline):
     created_at: Time = ""
     updated_at: Time = ""
-
-
-class RoutedDestination(Form):
-    host: str
-    port: int
-
-
-class RoutedPort(Form):
-    workload_port: int
-    destinations: list[RoutedDestination]
-
-
-class RoutedBaseline(Form):
-    kind: str
-    namespace: str
-    name: str
-
-
-class RoutedSandbox(Form):
-    name: str
-
-
-class RoutingRule(Form):
-    routing_key: str
-    baseline: RoutedBaseline
-    destination_sandbox: RoutedSandbox
-    mappings: list[RoutedPort]
 
 
 class RoutingRules(Form):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from dayfly.control import forms, page_forms
 from dayfly.control.auth import Role
 from dayfly.spec.mailbox import Asked, Heard, Letters, Opening, Said, Session
+from dayfly.spec.routing_rules import PARAMETERS
 
 API = "/api/v2"
 VIEWER, MEMBER, ADMIN = Role.VIEWER, Role.MEMBER, Role.ADMIN
@@ -45,9 +46,7 @@ _VERSION = {"version": "string"}
 _ENDED = {"before": "integer", "limit": "integer"}
 _MASKED = {"masked": "boolean"}
 _LOG = {"unit": "string", "attempt": "integer", "offset": "integer", "wait": "integer"}
-_RULES = dict.fromkeys(
-    ("baselineKind", "baselineNamespace", "baselineName", "routingKey", "destinationSandboxName"), "string"
-)
+_RULES = dict.fromkeys(PARAMETERS, "string")
 _LOGS = dict.fromkeys(("resource", "step", "workload", "container", "sinceTime"), "string")
 
 ROUTES: dict[str, dict[str, Operation]] = {
