@@ -11,6 +11,7 @@ from dayfly.client.retry import Retry
 from dayfly.client.runs import AsyncRouteGroups, AsyncSandboxes
 from dayfly.client.speaker import Speaker
 from dayfly.client.things import AsyncBaselines, AsyncPlugins
+from dayfly.spec.routing_rules import PARAMETERS, Query, RoutingRule
 
 if TYPE_CHECKING:
     import os
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dayfly.client.wishes import Variables
 
 TIMEOUT_S = 30.0
+_RULES = "/api/v2/workloads/routing-rules"
 
 
 class AsyncClient:
@@ -82,6 +84,20 @@ class AsyncClient:
         """The server's; needs no key."""
         found = await self._speaker.ask(dict[str, Any], "GET", "/api/v2/meta/health")
         return str(found["version"])
+
+    async def routing_rules(self, *, baseline: str = "", key: str = "", sandbox: str = "") -> tuple[RoutingRule, ...]:
+        """Which routing key leads from which baseline to whose fork now; all of them, unless some are asked for.
+
+        Args:
+            baseline: As `namespace/name`.
+            key: A routing key, of a sandbox or of a route group.
+            sandbox: A sandbox's name.
+        """
+        namespace, _, name = baseline.rpartition("/")
+        query = dict(zip(PARAMETERS, Query(namespace=namespace, name=name, key=key, sandbox=sandbox), strict=True))
+        asked = {parameter: value for parameter, value in query.items() if value}
+        found = await self._speaker.ask(dict[str, tuple[RoutingRule, ...]], "GET", _RULES, asked)
+        return found["routingRules"]
 
     async def apply(self, *paths: str | os.PathLike[str], variables: Variables | None = None) -> Applied:
         """Apply all that is in some files and folders, as `dayfly apply` does: all are checked before one is sent.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dayfly.client.things import AsyncBaselines, AsyncPlugins
     from dayfly.client.types import Attempt, Baseline, Blocker, LogPiece, Move, Outputs, Plugin, Report
     from dayfly.client.wishes import Source, Variables
+    from dayfly.spec.routing_rules import RoutingRule
 
 T = TypeVar("T", bound=Sandbox | RouteGroup)
 
@@ -306,6 +307,16 @@ class Client:
     def version(self) -> str:
         """The server's; needs no key."""
         return run(self._of.version())
+
+    def routing_rules(self, *, baseline: str = "", key: str = "", sandbox: str = "") -> tuple[RoutingRule, ...]:
+        """Which routing key leads from which baseline to whose fork now; all of them, unless some are asked for.
+
+        Args:
+            baseline: As `namespace/name`.
+            key: A routing key, of a sandbox or of a route group.
+            sandbox: A sandbox's name.
+        """
+        return run(self._of.routing_rules(baseline=baseline, key=key, sandbox=sandbox))
 
     def apply(self, *paths: str | os.PathLike[str], variables: Variables | None = None) -> Applied:
         """Apply all that is in some files and folders, as `dayfly apply` does: all are checked before one is sent.
