@@ -9,15 +9,18 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import grpc
 import pytest
 
 from cli.command import Cli, refused, until
 from dayfly.cli import up
 from dayfly.cli.exits import CliError
 from dayfly.embedded.envoy_process import holder
+from dayfly.routeserver import routes_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,6 +187,34 @@ def test_two_sandboxes_and_a_group(routed: Shop):
     assert cli("routegroup", "delete", "pay").code == 0
     until(lambda: shop.ask(baggage=f"sd-routing-key={group['routingKey']}")[0] == "baseline")
     assert shop.ask(baggage=f"sd-routing-key={keys['one']}")[0] == "one"
+
+
+def test_a_route_server_tells_whoever_asks_and_each_change(routed: Shop):
+    shop, cli = routed, routed.cli
+    server = cli.start("routeserver", "--port", "0", "--grpc-port", "0")
+    line = next(line for line in iter(server.stderr.readline, b"") if b"routing rules" in line).decode()
+    url, at = line.split()[2].rstrip(","), line.split()[-1]
+    with grpc.insecure_channel(at) as channel:
+        watch = channel.unary_stream(
+            "/routes.Routes/WatchWorkloadRoutingRules",
+            pb.WorkloadRoutingRulesRequest.SerializeToString,
+            pb.WorkloadRoutingRuleOp.FromString,
+        )
+        told = watch(pb.WorkloadRoutingRulesRequest())
+        assert next(told).op == pb.SYNCED
+        cli.write("one.yaml", sandbox("one"))
+        assert cli("apply", "-f", "one.yaml").code == 0
+        op = next(told)
+        key = shop.get("sandbox", "one")["routingKey"]
+        assert (op.op, op.route.routing_key, op.route.destination_sandbox.name) == (pb.ADD, key, "one")
+        (at,) = op.route.mappings[0].destinations
+        assert shop.ask(f"http://{at.host}:{at.port}")[0] == "one"
+        with urllib.request.urlopen(f"{url}?baselineName=shop", timeout=30) as answer:
+            assert [each["routingKey"] for each in json.load(answer)["routingRules"]] == [key]
+        assert cli("sandbox", "delete", "one").code == 0
+        assert next(told).op == pb.REMOVE
+    server.terminate()
+    assert (server.wait(30), server.stderr.read().decode()) == (0, "")
 
 
 def test_a_killed_server_leaves_its_routes_and_the_next_one_goes_on_with_them(shop: Shop):

@@ -24,6 +24,7 @@ from kube.fake import FakeCluster, FakeTransport
 from policy.apiserver import ROOT, established, eventually, start
 
 OBJECTS = list(yaml.safe_load_all((ROOT / "deploy" / "install.yaml").read_text()))
+ROUTE_SERVER = list(yaml.safe_load_all((ROOT / "deploy" / "routeserver.yaml").read_text()))
 SERVER = list(yaml.safe_load_all((ROOT / "deploy" / "server.yaml").read_text()))
 
 MACHINES = anything("cluster.example.org/v1", "Machine", "machines").metadata_only()
@@ -310,3 +311,22 @@ class TestUninstall:
         eventually(lambda: own.ask("POST", f"{path}?dryRun=All", body).status == 201)  # nothing bars it any more
         policies = own.ask("GET", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies").body["items"]
         assert [each["metadata"]["name"] for each in policies] == []
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(120, func_only=True)  # the server's start is not its own
+def test_the_route_servers_pod_is_admitted_and_reads_no_more_than_it_tells(api):
+    api.apply((ROOT / "deploy" / "base" / "namespaces.yaml").read_text())
+    api.apply((ROOT / "deploy" / "routeserver.yaml").read_text())
+    (deployment,) = (each for each in ROUTE_SERVER if each["kind"] == "Deployment")
+    template = deployment["spec"]["template"]["spec"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": template}
+    answer = api.ask("POST", "/api/v1/namespaces/dayfly-system/pods?dryRun=All", pod)
+    assert answer.status == 201, answer.message
+    assert template["containers"][0]["image"] == f"dayfly.invalid/operator:{__version__}"
+    (role,) = (each for each in ROUTE_SERVER if each["kind"] == "ClusterRole")
+    assert [(rule["resources"], rule["verbs"]) for rule in role["rules"]] == [
+        (["sandboxes", "routegroups"], ["list", "watch"]),
+        (["services"], ["list", "watch"]),
+        (["deployments"], ["list", "watch"]),
+    ]

@@ -14,6 +14,7 @@ from mutation.guards_hooks import HOOKS
 from mutation.guards_kube import KUBE
 from mutation.guards_objects import OBJECTS
 from mutation.guards_page import PAGE
+from mutation.guards_routeserver import ROUTESERVER
 from mutation.guards_states import STATES
 from mutation.guards_wishes import WISHES
 
@@ -405,6 +406,7 @@ GUARDS: tuple[Guard, ...] = (
     *ALONE,
     *OBJECTS,
     *PAGE,
+    *ROUTESERVER,
     *STATES,
     *GROUPS,
     *HOOKS,

@@ -27,7 +27,12 @@ def gallery() -> Path:
 
 def operators_part() -> str:
     """How one comes to what speaks with clusters."""
+    return part("operator")
+
+
+def part(extra: str) -> str:
+    """How one comes to what an extra has; a checkout's one environment for clusters has all of them."""
     root = checkout()
     if root is not None:
         return f"install it with: {root}/scripts/setup.sh operator"
-    return "install Dayfly with its extra, from its checkout: pip install 'CHECKOUT[operator]'"
+    return f"install Dayfly with its extra, from its checkout: pip install 'CHECKOUT[{extra}]'"

@@ -17,6 +17,7 @@ import click
 
 from dayfly.cli import show
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.listening import listening
 from dayfly.client.home import Home
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def command(
         message = f"keys would travel readable to {listen}"
         raise CliError(Exit.USAGE, message, "give --tls-cert and --tls-key, or --plain behind a proxy that speaks TLS")
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    with _opened(database) as store, _listening(host, port) as sock:
+    with _opened(database) as store, listening(host, port, "--listen HOST:PORT") as sock:
         asyncio.run(_serve(store, sock, certificate, rate, loopback=_is_loopback(host)))
 
 
@@ -190,17 +191,3 @@ def _certificate(chain: str | None, key: str | None) -> Certificate | None:
         missing = next((each for each in (chain, key) if not Path(each).is_file()), chain)
         raise CliError(Exit.USAGE, f"{missing}: {reason}", "give a certificate and its key, both as PEM") from None
     return found
-
-
-@contextlib.contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(address)
-            sock.listen(128)
-            yield sock
-    except OSError as fault:
-        reason = (fault.strerror or "cannot be used").lower()
-        raise CliError(Exit.FAILED, f"{host}:{port}: {reason}", "choose another with --listen HOST:PORT") from None

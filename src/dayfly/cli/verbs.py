@@ -50,6 +50,7 @@ _VERBS = {
     "audit": "Show or check who changed what.",
     "page": "Open the page of the server in a browser.",
     "operator": "Run the operator of a Kubernetes cluster.",
+    "routeserver": "Tell programs which routing key leads to whose fork.",
     "completion": "Print the completion script of a shell.",
 }
 _EXIT_CODES = (

@@ -87,7 +87,7 @@ class Crowd:
             self._lead_anew(changed)
         else:
             self._sandboxes[uid] = change.key
-            changed = self._members.put(uid, _member(change.new))
+            changed = self._members.put(uid, member(change.new))
             self._lead_anew(changed, *((uid,) if changed else ()))
             if not changed and change.old is not None and _ready(change.old) != _ready(change.new):
                 changed = self._members.groups_of(uid)
@@ -102,7 +102,8 @@ def _ready(seen: SandboxObject) -> bool:
     return seen.status is not None and seen.status.ready
 
 
-def _member(seen: SandboxObject) -> Member:
+def member(seen: SandboxObject) -> Member:
+    """A Sandbox as groups see it."""
     spec, meta = seen.spec, seen.metadata
     labels = {key: value for key, value in (spec.get("labels") or {}).items() if isinstance(value, str)}
     forked = [fork.get("forkOf") or {} for fork in spec.get("forks") or () if isinstance(fork, dict)]

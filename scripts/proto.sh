@@ -1,0 +1,9 @@
+#!/bin/sh
+# Makes src/dayfly/routeserver/routes_pb2.py of routes.proto, with the protoc of grpcio-tools in a folder of its own.
+# Usage: proto.sh [OUT]  (OUT: another folder than that of routes.proto)
+set -eu
+cd "$(dirname -- "$0")/.."
+out=${1:-src/dayfly/routeserver}
+tools=.cache/proto
+[ -e "$tools/bin/python" ] || { python3 -m venv "$tools" && "$tools/bin/pip" install --quiet grpcio-tools==1.80.0; }
+"$tools/bin/python" -m grpc_tools.protoc --proto_path=src/dayfly/routeserver --python_out="$out" --pyi_out="$out" routes.proto

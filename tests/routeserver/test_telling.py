@@ -1,0 +1,188 @@
+"""The rules as clients are told them: by gRPC with a real client, and by REST over a real socket."""
+
+import asyncio
+import socket
+
+import aiohttp
+import grpc
+import grpc.aio
+import pytest
+import pytest_asyncio
+
+from dayfly.control.app import serve_beside
+from dayfly.routeserver import grpc_server, rest
+from dayfly.routeserver import routes_pb2 as pb
+from dayfly.routeserver.board import Board
+from dayfly.spec.routing_rules import RoutedBaseline, RoutedDestination, RoutedPort, RoutedSandbox, RoutingRule
+
+
+def rule(key, sandbox="one", name="web", port=4000):
+    answers = RoutedPort(workload_port=8083, destinations=(RoutedDestination(host="f.shop.svc", port=port),))
+    return RoutingRule(
+        routing_key=key,
+        baseline=RoutedBaseline(kind="Deployment", namespace="shop", name=name),
+        destination_sandbox=RoutedSandbox(name=sandbox),
+        mappings=(answers,),
+    )
+
+
+@pytest.fixture
+def board():
+    return Board()
+
+
+class Dialled:
+    """A client of the service, without any code of the server's but the types of `routes.proto`."""
+
+    def __init__(self, port):
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        asked = {"request_serializer": pb.WorkloadRoutingRulesRequest.SerializeToString}
+        self.get = self.channel.unary_unary(
+            "/routes.Routes/GetWorkloadRoutingRules",
+            response_deserializer=pb.GetWorkloadRoutingRulesResponse.FromString,
+            **asked,
+        )
+        self.watch = self.channel.unary_stream(
+            "/routes.Routes/WatchWorkloadRoutingRules",
+            response_deserializer=pb.WorkloadRoutingRuleOp.FromString,
+            **asked,
+        )
+
+
+@pytest_asyncio.fixture
+async def dialled(board):
+    async with grpc_server.serving(board, "127.0.0.1", 0) as port:
+        found = Dialled(port)
+        yield found
+        await found.channel.close()
+
+
+def told(op):
+    return pb.WatchOp.Name(op.op), op.route.routing_key, op.route.destination_sandbox.name
+
+
+async def some(stream, count):
+    return [told(await asyncio.wait_for(stream.read(), 30)) for _ in range(count)]
+
+
+async def test_the_whole_of_a_rule(board, dialled):
+    board.replace([rule("k1")])
+    (found,) = (await dialled.get(pb.WorkloadRoutingRulesRequest())).routingRules
+    assert (found.routing_key, found.destination_sandbox.name) == ("k1", "one")
+    assert (found.baseline.kind, found.baseline.namespace, found.baseline.name) == ("Deployment", "shop", "web")
+    (mapping,) = found.mappings
+    assert (mapping.workload_port, [(at.host, at.port) for at in mapping.destinations]) == (
+        8083,
+        [("f.shop.svc", 4000)],
+    )
+
+
+async def test_each_filter(board, dialled):
+    board.replace([rule("k1"), rule("k2", "two", "api")])
+    for asked in (
+        pb.WorkloadRoutingRulesRequest(routing_key="k2"),
+        pb.WorkloadRoutingRulesRequest(destination_sandbox=pb.DestinationSandbox(name="two")),
+        pb.WorkloadRoutingRulesRequest(baseline_workload=pb.BaselineWorkload(name="api")),
+        pb.WorkloadRoutingRulesRequest(baseline_workload=pb.BaselineWorkload(namespace="shop", name="api")),
+    ):
+        assert [each.routing_key for each in (await dialled.get(asked)).routingRules] == ["k2"]
+    for of in (pb.BaselineWorkload(namespace="x"), pb.BaselineWorkload(kind="x")):
+        assert not (await dialled.get(pb.WorkloadRoutingRulesRequest(baseline_workload=of))).routingRules
+
+
+async def test_all_that_holds_then_synced_then_each_change(board, dialled):
+    board.replace([rule("k1")])
+    stream = dialled.watch(pb.WorkloadRoutingRulesRequest())
+    assert await some(stream, 2) == [("ADD", "k1", "one"), ("SYNCED", "", "")]
+    board.replace([rule("k1", "two"), rule("k2")])
+    assert sorted(await some(stream, 2)) == [("ADD", "k2", "one"), ("REPLACE", "k1", "two")]
+    board.replace([rule("k2", port=4001)])
+    assert await some(stream, 2) == [("REMOVE", "k1", "two"), ("REPLACE", "k2", "one")]
+    stream.cancel()
+
+
+async def test_nothing_is_told_before_it_is_known(board, dialled):
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await dialled.get(pb.WorkloadRoutingRulesRequest())
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    stream = dialled.watch(pb.WorkloadRoutingRulesRequest())
+    first = asyncio.create_task(some(stream, 1))
+    _, pending = await asyncio.wait({first}, timeout=0.2)
+    assert pending
+    board.replace([])
+    assert await first == [("SYNCED", "", "")]
+    stream.cancel()
+
+
+async def test_the_end_of_the_server_is_the_end_of_a_stream_and_of_no_more(board):
+    board.replace([])
+    async with grpc_server.serving(board, "127.0.0.1", 0) as port:
+        client = Dialled(port)
+        stream = client.watch(pb.WorkloadRoutingRulesRequest())
+        assert await some(stream, 1) == [("SYNCED", "", "")]
+    assert await asyncio.wait_for(stream.read(), 30) is grpc.aio.EOF
+    assert board.watchers == 0
+    await client.channel.close()
+
+
+async def test_too_many_that_listen_are_told_so(board, dialled, monkeypatch):
+    monkeypatch.setattr(grpc_server, "MOST_STREAMS", 1)
+    board.replace([])
+    first = dialled.watch(pb.WorkloadRoutingRulesRequest())
+    assert await some(first, 1) == [("SYNCED", "", "")]
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await some(dialled.watch(pb.WorkloadRoutingRulesRequest()), 1)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    first.cancel()
+
+
+async def test_a_port_that_is_taken_is_said(board):
+    async with grpc_server.serving(board, "127.0.0.1", 0) as port:
+        with pytest.raises(OSError, match=str(port)):
+            async with grpc_server.serving(board, "127.0.0.1", port):
+                pass
+
+
+@pytest_asyncio.fixture
+async def url(board):
+    stop = asyncio.Event()
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        serving = asyncio.create_task(serve_beside(rest.application(board, loopback=True), [sock], stop=stop))
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+        stop.set()
+        await serving
+
+
+async def test_rest(board, url):
+    async def ask(path, status):
+        async with client.get(url + path) as answer:
+            assert answer.status == status, path
+            return await (answer.json() if path.startswith("/api") else answer.text())
+
+    async with aiohttp.ClientSession() as client:
+        assert "not known yet" in (await ask(rest.PATH, 503))["error"]
+        await ask("/readyz", 503)
+        assert await ask("/healthz", 200) == "ok\n"
+        board.replace([rule("k1"), rule("k2", "two", "api")])
+        assert await ask("/readyz", 200) == "ok\n"
+        assert await ask(f"{rest.PATH}?routingKey=k1&baselineKind=Deployment", 200) == {
+            "routingRules": [
+                {
+                    "routingKey": "k1",
+                    "baseline": {"kind": "Deployment", "namespace": "shop", "name": "web"},
+                    "destinationSandbox": {"name": "one"},
+                    "mappings": [{"workloadPort": 8083, "destinations": [{"host": "f.shop.svc", "port": 4000}]}],
+                }
+            ]
+        }
+        assert len((await ask(f"{rest.PATH}?destinationSandboxName=", 200))["routingRules"]) == 2
+        assert (await ask(f"{rest.PATH}?destinationSandboxName=three", 200)) == {"routingRules": []}
+
+
+async def test_who_calls_it_by_another_name_is_refused(board, url):
+    """So does a page whose own name was made to lead to this machine, in a browser here."""
+    board.replace([rule("k1")])
+    async with aiohttp.ClientSession() as client:
+        for host, status in (("evil.example", 403), ("localhost:7778", 200)):
+            async with client.get(url + rest.PATH, headers={"Host": host}) as answer:
+                assert answer.status == status
