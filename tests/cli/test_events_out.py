@@ -1,12 +1,15 @@
-"""Events reach their receiver at least once, under ids by which it drops what it has heard."""
+"""Events reach their receiver, of `up` and of a server for many: who may be one, and how it may answer."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import json
+import os
+import signal
+import socket
 import threading
+import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
@@ -15,72 +18,52 @@ import pytest
 from cli import wishes
 from cli.command import refused, until
 from client.test_retry import World
+from control.fake_host import FakeHost
 from dayfly.cli import events_out
-from dayfly.client import Sandbox
+from dayfly.plan.cloud_events import Answer
+from dayfly.spec import wire
+from dayfly.spec.mailbox import Letters, Opening, Said, Session
 
-NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
-
-
-def sandbox(**status):
-    told = {"ready": False, "reason": "ResourcesPending", "message": "m", **status}
-    body = {"name": "demo", "routingKey": "k", "createdAt": NOW, "updatedAt": NOW, "endpoints": [], "status": told}
-    spec = {"cluster": "local", "labels": {"team": "pay"}}
-    return msgspec.convert(msgspec.to_builtins({**body, "spec": spec}), Sandbox)
+TO = events_out.receiver("http://127.0.0.1:1/in?x=1", frozenset())
+EVENT = b'{"id": "1"}'
 
 
-SOON = {"conditions": [{"type": "ExpiresSoon", "status": "True"}], "scheduledDeleteTime": NOW}
+def test_each_answer_means_what_it_says():
+    """Time costs nothing here."""
+    world = World((200,), (503,), (429,), "lost", "late", (302, "location: http://elsewhere/"), (410,))
+    poster = events_out.Poster(TO, world)
 
+    async def main():
+        return [await poster(EVENT) for _ in range(7)]
 
-@pytest.mark.parametrize(
-    ("status", "kinds"),
-    [
-        ({}, []),
-        ({"ready": True, "reason": "AllDesiredWorkloadsReady"}, ["ready"]),
-        ({"reason": "ResourceFailed"}, ["failed"]),
-        ({"reason": "HookFailed"}, ["failed"]),
-        ({"reason": "CleanupStuck"}, ["stuck"]),
-        ({"reason": "Deleting"}, []),
-        ({"ready": True, **SOON}, ["ready", "expiring"]),
-        ({"conditions": [{"type": "ExpiresSoon", "status": "False"}]}, []),
-    ],
-)
-def test_what_is_worth_an_event(status, kinds):
-    assert list(events_out.kinds(sandbox(**status))) == kinds
-
-
-def test_an_event_has_what_cloudevents_asks_for_and_an_id_that_stays():
-    event = events_out.cloud_event(sandbox(ready=True), "ready", "urn:x")
-    assert {"specversion", "id", "source", "type"} <= event.keys()
-    assert (event["specversion"], event["type"]) == ("1.0", "dev.dayfly.sandbox.ready")
-    assert event["data"]["labels"] == {"team": "pay"}
-    assert event == events_out.cloud_event(sandbox(ready=True), "ready", "urn:x")
-    later = sandbox(**{**SOON, "scheduledDeleteTime": NOW + dt.timedelta(hours=1)})
-    assert (
-        events_out.cloud_event(later, "expiring", "")["id"]
-        != events_out.cloud_event(sandbox(**SOON), "expiring", "")["id"]
-    )
-
-
-def test_each_is_sent_until_it_is_taken_in_order_and_once():
-    """Time costs nothing here; the last fault of the script ends the world."""
-
-    async def main(world, *sandboxes):
-        teller = events_out.Teller(events_out.receiver("http://127.0.0.1:1/in?x=1", frozenset()), "urn:x", world)
-        for each in (*sandboxes, *sandboxes):
-            teller.note(each)
-        with contextlib.suppress(IndexError, TimeoutError):
-            await asyncio.wait_for(teller.send(), 0.2)
-        return [json.loads(sent.partition(b"\r\n\r\n")[2])["type"].rpartition(".")[2] for sent in world.sent]
-
-    world = World((503,), (429,), "lost", (200,), (200,))
-    assert asyncio.run(main(world, sandbox(ready=True), sandbox(reason="CleanupStuck"))) == ["ready"] * 4 + ["stuck"]
+    answers = asyncio.run(main())
+    assert [each.again for each in answers] == [False, True, True, True, True, False, False]
+    assert [bool(each.problem) for each in answers] == [False, *[True] * 6]
+    assert len(world.sent) == 7, "nobody is followed elsewhere, and nothing is sent again here"
     assert world.sent[0].startswith(b"POST /in?x=1 HTTP/1.1\r\n")
     assert b"application/cloudevents+json" in world.sent[0]
-    assert len(world.pauses) == 3
-    assert world.pauses[0] < world.pauses[2]
-    world = World((400,), (302, "location: http://elsewhere/"))
-    assert asyncio.run(main(world, sandbox(ready=True), sandbox(reason="HookFailed"))) == ["ready", "failed"]
-    assert world.pauses == [], "what is refused for good holds up nobody, and nobody is followed elsewhere"
+    assert world.sent[0].endswith(EVENT)
+
+
+class Drip(World):
+    """It answers a byte at a time, for ever."""
+
+    async def receive(self, timeout):  # noqa: ASYNC109 # as an Io has it
+        await asyncio.sleep(0)
+        return b"HTTP/1.1 200 OK\r\n\r\n" if (self.pauses.append(1) or len(self.pauses) == 1) else b"x" * len(self.sent)
+
+
+def test_an_answer_without_an_end_ends_at_a_time_or_a_size(monkeypatch):
+    monkeypatch.setattr(events_out, "_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(events_out, "_MOST_ANSWERED", float("inf"))
+    drip = Drip(None)
+    found = asyncio.run(events_out.Poster(TO, drip)(EVENT))
+    assert (found.again, "has not answered within" in found.problem) == (True, True)
+    monkeypatch.setattr(events_out, "_TIMEOUT_S", 30.0)
+    monkeypatch.setattr(events_out, "_MOST_ANSWERED", 100)
+    drip = Drip(None)
+    assert asyncio.run(events_out.Poster(TO, drip)(EVENT)) == Answer()
+    assert len(drip.pauses) < 110
 
 
 class Receiver:
@@ -122,7 +105,7 @@ def receiver():
 
 
 @pytest.mark.rotates(2, "libraries")
-def test_a_server_tells_of_its_sandboxes_and_again_after_a_restart(cli, journal, receiver):
+def test_up_tells_of_its_sandboxes_and_after_a_restart_what_was_not_taken(cli, journal, receiver):
     cli.write("p.yaml", wishes.plugin(journal))
     cli.write("good.yaml", "name: good\nspec: {cluster: local, resources: [{name: db, plugin: notes}]}\n")
     cli.write("q.yaml", wishes.plugin(journal, extra="exit 9").replace("name: notes", "name: broken"))
@@ -137,11 +120,103 @@ def test_a_server_tells_of_its_sandboxes_and_again_after_a_restart(cli, journal,
     assert "notes" not in str([event["data"] for _, event in receiver.heard]), "no output, no step's text"
     assert cli("down").code == 0
     receiver.heard.clear()
+    receiver.busy = 10_000
     assert cli(*up).code == 0
-    until(lambda: set(receiver.taken()) == first)
-    for name in ("good", "bad"):
+    cli.write("more.yaml", "name: more\nspec: {cluster: local}\n")
+    cli("apply", "-f", "more.yaml")
+    until(lambda: receiver.heard)
+    assert cli("down").code == 0
+    (again,) = {event["id"] for _, event in receiver.heard}
+    assert again not in {each[0] for each in first}, "what was taken is not told again, also after a restart"
+    receiver.busy = 0
+    assert cli(*up).code == 0
+    until(lambda: [each[0] for each in receiver.taken()] == [again])
+    for name in ("good", "bad", "more"):
         assert cli("sandbox", "delete", name).code == 0
     assert cli("down").code == 0
+
+
+class Agent:
+    """A cluster's end that dials a server, with a host that does what the test says."""
+
+    def __init__(self, url, token):
+        self.url, self.token, self.said = url, token, 0
+        self.host, self.letters = FakeHost(), []
+        self.host.end.attach(self.letters.append)
+        self.session = self._ask("session", Opening(cluster_uid="u"), Session)
+        self.number, self.digest = self.session.number, self.session.digest
+
+    def _ask(self, path, body, kind):
+        headers = {"signadot-cluster-token": self.token, "dayfly-agent-protocol": "1"}
+        data = msgspec.json.encode(body) if body is not None else None
+        with urllib.request.urlopen(urllib.request.Request(f"{self.url}/api/v2/agent/{path}", data, headers)) as answer:
+            return msgspec.json.decode(answer.read(), type=kind)
+
+    @contextlib.contextmanager
+    def at_work(self):
+        over = threading.Event()
+
+        async def work():
+            while not over.is_set():
+                await self._carry()
+
+        thread = threading.Thread(target=asyncio.run, args=(work(),))
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    async def _carry(self):
+        """Take what there is, and say what the host says of it."""
+        at = f"session={self.session.session}&after={self.number}&digest={self.digest}"
+        for each in self._ask(f"messages?{at}", None, Letters).messages:
+            self.number, self.digest = each.number, each.digest
+            self.host.end.send(wire.read_to_host(each.body.encode()))
+        await asyncio.sleep(0.01)
+        messages = [wire.encode(each).decode() for each in self.letters]
+        if messages:
+            self._ask("messages", Said(session=self.session.session, first=self.said + 1, messages=messages), dict)
+        self.said += len(messages)
+        self.letters.clear()
+
+
+@pytest.mark.rotates(2, "libraries")
+def test_a_server_for_many_tells_of_a_cluster_and_loses_nothing_when_it_is_killed(cli, receiver):
+    key = cli("server", "init", "acme").out.strip()
+
+    def call(method, path, body=None):
+        headers = {"signadot-api-key": key}
+        data = json.dumps(body).encode() if body is not None else None
+        asked = urllib.request.Request(f"{url}/api/v2/orgs/acme/{path}", data, headers, method=method)
+        with urllib.request.urlopen(asked) as answer:
+            return json.loads(answer.read())
+
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    url, receiver.busy = f"http://127.0.0.1:{port}", 10_000
+
+    def start():
+        process = cli.start("server", "--listen", f"127.0.0.1:{port}", "--events-to", receiver.url)
+        assert b"serves at" in process.stderr.readline()
+        return process
+
+    process = start()
+    call("PUT", "clusters/far", {})
+    agent = Agent(url, call("POST", "clusters/far/tokens", {})["token"])
+    with agent.at_work():
+        call("PUT", "sandboxes/demo", {"spec": {"cluster": "far"}})
+        until(lambda: receiver.heard)
+    ((_, event),) = receiver.heard[:1]
+    assert event["source"] == "urn:dayfly:organisation:acme:cluster:far"
+    assert (event["subject"], event["type"], receiver.taken()) == ("demo", "dev.dayfly.sandbox.ready", [])
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    receiver.busy = 0
+    start()
+    until(receiver.taken)
+    assert receiver.taken() == [(event["id"], "ready", "demo")]
 
 
 def test_where_events_may_go(cli):
@@ -154,5 +229,6 @@ def test_where_events_may_go(cli):
         ("ftp://hooks.example.com", "is not the address of a server"),
     ):
         refused(cli("up", "--events-to", url), 2, words)
+        refused(cli("server", "--events-to", url), 2, words)
     assert events_out.receiver("http://hooks.example.com/x", frozenset({"hooks.example.com:80"})).target == "/x"
     assert events_out.receiver("https://hooks.example.com", frozenset()).target == "/"

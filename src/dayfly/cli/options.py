@@ -137,6 +137,12 @@ allow_webhook: Decorator = click.option(
 )
 
 
+def events_to(*, of: str) -> Decorator:
+    """`--events-to`: who is sent CloudEvents of those sandboxes."""
+    text = f"Send CloudEvents of {of} there: ready, failed, stuck, about to expire."
+    return click.option("--events-to", metavar="URL", help=text)
+
+
 def webhook_servers(given: tuple[str, ...]) -> frozenset[str]:
     """What `--allow-webhook` names, in lower case.
 

@@ -11,11 +11,11 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from dayfly.cli import show
+from dayfly.cli import options, show
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.listening import listening
 from dayfly.client.home import Home
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dayfly.control.store import Store
+    from dayfly.control.telling import Receiver
     from dayfly.control.tls import Certificate
 
 _LISTEN = "127.0.0.1:7851"
@@ -38,6 +39,15 @@ _database = click.option(
 )
 
 
+class _Wish(NamedTuple):
+    """What the command line asks of a server."""
+
+    certificate: Certificate | None
+    rate: float
+    loopback: bool
+    receiver: Receiver | None
+
+
 @click.group("server", invoke_without_command=True)
 @click.option("--listen", metavar="HOST:PORT", default=_LISTEN, show_default=True, help="Port 0 takes a free one.")
 @_database
@@ -47,6 +57,8 @@ _database = click.option(
 @click.option(
     "--rate", type=click.FloatRange(0), default=50, show_default=True, help="Requests a second for each key; 0: any."
 )
+@options.events_to(of="all organisations' sandboxes")
+@options.allow_webhook
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -56,6 +68,8 @@ def command(
     tls_key: str | None,
     plain: bool,
     rate: float,
+    events_to: str | None,
+    webhooks: tuple[str, ...],
 ) -> None:
     """Run a server for many: organisations, API keys with roles, clusters whose agents dial in.
 
@@ -68,9 +82,15 @@ def command(
     if certificate is None and not plain and not _is_loopback(host):
         message = f"keys would travel readable to {listen}"
         raise CliError(Exit.USAGE, message, "give --tls-cert and --tls-key, or --plain behind a proxy that speaks TLS")
+    receiver = None
+    if events_to:
+        from dayfly.cli import events_out
+
+        receiver = events_out.told(events_to, options.webhook_servers(webhooks))
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    wish = _Wish(certificate, rate, _is_loopback(host), receiver)
     with _opened(database) as store, listening(host, port, "--listen HOST:PORT") as sock:
-        asyncio.run(_serve(store, sock, certificate, rate, loopback=_is_loopback(host)))
+        asyncio.run(_serve(store, sock, wish))
 
 
 @command.command("init")
@@ -112,9 +132,7 @@ def migrate(revision: str, database: str | None) -> None:
     show.talk(f"The database has schema {revision} now.")
 
 
-async def _serve(
-    store: Store, sock: socket.socket, certificate: Certificate | None, rate: float, *, loopback: bool
-) -> None:
+async def _serve(store: Store, sock: socket.socket, wish: _Wish) -> None:
     from dayfly import __version__
     from dayfly.control import app as control
 
@@ -122,9 +140,17 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    tls = certificate is not None
-    app = control.create_app(store, {}, version=__version__, loopback=loopback, tls=tls, rate=rate)
-    serving = asyncio.create_task(control.serve(app, [sock], stop=stop, certificate=certificate))
+    tls = wish.certificate is not None
+    app = control.create_app(
+        store,
+        {},
+        version=__version__,
+        loopback=wish.loopback,
+        tls=tls,
+        rate=wish.rate,
+        receiver=wish.receiver,
+    )
+    serving = asyncio.create_task(control.serve(app, [sock], stop=stop, certificate=wish.certificate))
     host, port = sock.getsockname()[:2]
     show.talk(f"dayfly serves at {'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}")
     await serving

@@ -21,10 +21,10 @@ from dayfly.cli.exits import CliError, Exit
 from dayfly.client.home import Home
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
-    from dayfly.cli.events_out import Receiver
     from dayfly.client.files import Wished
+    from dayfly.control.telling import Receiver
     from dayfly.spec.routing import Forms
 
 _ADDRESS = "127.0.0.1"
@@ -64,7 +64,7 @@ class _Wish(NamedTuple):
 @options.a_file("--baseline", "baselines", help="Declare the baselines in this file. Repeatable.")
 @click.option("--cluster", "clusters", multiple=True, metavar="NAME", help="Also serve as this cluster. Repeatable.")
 @options.allow_webhook
-@click.option("--events-to", metavar="URL", help="Send CloudEvents there: ready, failed, stuck, about to expire.")
+@options.events_to(of="sandboxes")
 @click.option("--routing", is_flag=True, help="Lead requests to forks by their routing key. Needs Envoy.")
 @click.option("--routing-header", "headers", multiple=True, metavar="NAME", help="A header that may be a routing key.")
 @click.option("--routing-query", "query", default="", metavar="NAME", help="A parameter of the address that may be.")
@@ -93,7 +93,11 @@ def command(
     if wrong := [name for name in clusters if not 0 < len(name.encode()) <= LONGEST_CLUSTER or not name.isprintable()]:
         raise CliError(Exit.USAGE, f"{wrong[0]!r} is not the name of a cluster", "write it as the sandbox's file does")
     servers = options.webhook_servers(webhooks)
-    receiver = _receiver(events_to, servers)
+    receiver = None
+    if events_to:
+        from dayfly.cli import events_out
+
+        receiver = events_out.told(events_to, servers, f"urn:dayfly:{socket.gethostname()}:{home.path}")
     forms, proxy = _forms(headers, query), _proxy(routing=routing)
     declared = _baselines(baselines)
     containers = _containers(engine)
@@ -161,7 +165,9 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
         try:
             names = {CLUSTER, *wish.clusters, *await control.inhabited_clusters(store, ORGANISATION)}
             hosts = dict.fromkeys(sorted(names), host.end)
-            app = control.create_app(store, hosts, org=ORGANISATION, keys=single(wish.key), version=__version__)
+            app = control.create_app(
+                store, hosts, org=ORGANISATION, keys=single(wish.key), version=__version__, receiver=wish.receiver
+            )
             await control.prepare(app)
             host.start()
             serving = asyncio.create_task(control.serve(app, [sock], stop=stop))
@@ -169,8 +175,7 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
                 with _told(wish.home, f"http://{_ADDRESS}:{sock.getsockname()[1]}") as url:
                     await asyncio.to_thread(_declare, Address(url, wish.key), wish.baselines)
                     show.talk(f"dayfly is up at {url} (process {os.getpid()}, home {wish.home.path}); Ctrl-C stops it")
-                    async with _events_told(url, wish):
-                        await serving
+                    await serving
             finally:
                 stop.set()
                 await serving
@@ -180,31 +185,6 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
         raise CliError(Exit.FAILED, str(fault)) from None
     finally:
         await host.close()
-
-
-def _receiver(url: str | None, allowed: frozenset[str]) -> Receiver | None:
-    if not url:
-        return None
-    from dayfly.cli import events_out
-
-    return events_out.receiver(url, allowed)
-
-
-@contextlib.asynccontextmanager
-async def _events_told(url: str, wish: _Wish) -> AsyncIterator[None]:
-    """Within this, whoever wants events is sent them."""
-    if wish.receiver is None:
-        yield
-        return
-    from dayfly.cli import events_out
-
-    source = f"urn:dayfly:{socket.gethostname()}:{wish.home.path}"
-    telling = asyncio.create_task(events_out.tell(Address(url, wish.key), wish.receiver, source), name="events")
-    try:
-        yield
-    finally:
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
 
 
 def _forms(headers: tuple[str, ...], query: str) -> Forms:

@@ -35,6 +35,7 @@ from dayfly.control.route_groups import RouteGroups
 from dayfly.control.routes import API
 from dayfly.control.routing_rules import RoutingRules
 from dayfly.control.sandboxes import Sandboxes
+from dayfly.control.telling import Receiver, Telling
 from dayfly.control.tls import Renewal
 from dayfly.control.workloads import Workloads
 from dayfly.page import files
@@ -65,6 +66,7 @@ def create_app(
     tls: bool = False,
     rate: float = 0,
     agents: Agents | None = None,
+    receiver: Receiver | None = None,
 ) -> Starlette:
     """The API over a store and the hosts that do the work.
 
@@ -78,6 +80,7 @@ def create_app(
         tls: Whether it is served by TLS.
         rate: How many requests a second each key may make; 0 for any number.
         agents: The way to hosts that dial in, if another one than usual.
+        receiver: Who is sent CloudEvents.
     """
     links = Links()
     links.add(org, hosts)
@@ -86,6 +89,8 @@ def create_app(
     sync = HostSync(store, links)
     closing = asyncio.Event()
     groups = RouteGroups(store, links, sync)
+    sandboxes = Sandboxes(store, links, sync)
+    telling = Telling(store, links, sync, sandboxes, receiver) if receiver else None
     clusters = Clusters(store, {org: hosts}, version)
     stored = StoredKeys(store)
     known = First(keys, stored) if keys else stored
@@ -94,7 +99,7 @@ def create_app(
         *sessions.routes(),
         *clusters.routes(),
         *_kept_routes(store, sync),
-        *_living_routes(store, links, sync, groups, closing),
+        *_living_routes(store, links, sync, sandboxes, groups, closing),
         *agents.routes(),
         *_page_routes(),
     ]
@@ -105,7 +110,7 @@ def create_app(
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Secure), auth] if tls else [auth],
-        lifespan=lambda _app: _at_work(agents, sync, groups),
+        lifespan=lambda _app: _at_work(agents, sync, groups, telling),
     )
     app.router.default = _Nowhere()  # no pattern of a route has a line's end in it
     app.state.closing = closing
@@ -122,10 +127,9 @@ def _kept_routes(store: Store, sync: HostSync) -> Iterator[Route]:
 
 
 def _living_routes(
-    store: Store, links: Links, sync: HostSync, groups: RouteGroups, closing: asyncio.Event
+    store: Store, links: Links, sync: HostSync, sandboxes: Sandboxes, groups: RouteGroups, closing: asyncio.Event
 ) -> Iterator[Route]:
     """Of sandboxes and route groups, and how they stand."""
-    sandboxes = Sandboxes(store, links, sync)
     yield from RoutingRules(store, links, sync).routes()
     yield from sandboxes.routes()
     yield from Overview(store, links, sandboxes).routes()
@@ -157,10 +161,11 @@ def _families(sandboxes: Sandboxes, groups: RouteGroups) -> tuple[Family, ...]:
 
 
 @contextlib.asynccontextmanager
-async def _at_work(agents: Agents, sync: HostSync, groups: RouteGroups) -> AsyncIterator[None]:
+async def _at_work(agents: Agents, sync: HostSync, groups: RouteGroups, telling: Telling | None) -> AsyncIterator[None]:
     """What goes on beside requests, as long as they are served."""
     await agents.begin()
     works = {"sync": sync.run(), "groups": groups.run(), "agents": agents.run()}
+    works |= {"events": telling.run()} if telling else {}
     keeping = [asyncio.create_task(work, name=name) for name, work in works.items()]
     try:
         yield

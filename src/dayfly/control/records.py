@@ -13,6 +13,8 @@ from dayfly.spec.run import Request
 from dayfly.spec.sandbox import Sandbox, SandboxSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from sqlalchemy import Row
 
     from dayfly.control.rows import Rows
@@ -105,6 +107,12 @@ def find(rows: Rows, name: str) -> Record | None:
 def living(rows: Rows, after: str = "") -> list[Record]:
     """All living sandboxes, by name; only those whose names come after one that is given."""
     query = rows.select(sandboxes).where(sandboxes.c.name > after).order_by(sandboxes.c.name)
+    return [_record(row) for row in rows.execute(query)]
+
+
+def these(rows: Rows, uids: Collection[str]) -> list[Record]:
+    """Those of them that live, by name."""
+    query = rows.select(sandboxes).where(sandboxes.c.uid.in_(uids)).order_by(sandboxes.c.name)
     return [_record(row) for row in rows.execute(query)]
 
 

@@ -278,3 +278,28 @@ agent_inbox = Table(
     Column("body", Text, nullable=False),
     ForeignKeyConstraint(["org", "cluster"], ["clusters.org", "clusters.name"], ondelete="CASCADE"),
 )
+
+# What is worth an event to other programs and was not answered yet; with an empty body what was, or was dropped: it is
+# not told again as long as its sandbox lives.
+cloud_events = Table(
+    "cloud_events",
+    metadata,
+    Column("org", String(253), primary_key=True),
+    Column("id", String(128), primary_key=True),
+    Column("uid", String(36), nullable=False),
+    # Of the sandbox's wish: when it last changed.
+    Column("form", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    Index("cloud_events_by_uid", "uid"),
+)
+
+# What one of several servers does for all of them, and until when it may. Of no organisation: `rows.EVERYWHERE`.
+duties = Table(
+    "duties",
+    metadata,
+    Column("org", String(253), primary_key=True),
+    Column("name", String(32), primary_key=True),
+    Column("holder", String(32), nullable=False),
+    Column("until", BigInteger, nullable=False),
+)

@@ -1,0 +1,306 @@
+"""CloudEvents of the sandboxes of all organisations: noted in the store when they are so, sent until they are answered.
+
+Of several servers one does it (`duties`), and another one when it is gone. What is noted outlives each of them, so that
+an event is sent at least once, and its id says whether it is the same. Organisations do not wait for each other: each
+has its own row of events, its own pauses, and its own bound of what may wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import json
+import logging
+import random
+import time
+import uuid
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from dayfly.control import event_rows, records
+from dayfly.control.event_rows import Noted
+from dayfly.control.exchange import rfc3339
+from dayfly.control.store import ConflictError, StoreError
+from dayfly.plan import cloud_events
+from dayfly.plan.cloud_events import About, Answer, Post
+from dayfly.spec import ttl
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from dayfly.control.host_sync import HostSync
+    from dayfly.control.link import Links
+    from dayfly.control.lives import Told
+    from dayfly.control.records import Entry, Record
+    from dayfly.control.rows import Rows
+    from dayfly.control.sandboxes import Sandboxes
+    from dayfly.control.store import Store
+
+LOOK_S = 1.0
+# Rounds over very many sandboxes come less often.
+PAUSE_PER_WORK = 20
+# Where a cluster does not say how a sandbox stands, or has not taken its newest wish, it is asked again so much later.
+AGAIN_S = 10.0
+PIECE = 500
+MOST_POSTS = 8
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
+DUTY, DUTY_MS, RENEW_MS, DENIED_MS = "cloud-events", 30_000, 20_000, 5_000
+
+log = logging.getLogger(__name__)
+
+
+class Receiver(NamedTuple):
+    """Who is told: how, how the log calls it, and what all events have as their source, if not each cluster its own."""
+
+    post: Post
+    name: str
+    source: str = ""
+
+
+class Telling:
+    """One for each server that has a receiver."""
+
+    def __init__(
+        self,
+        store: Store,
+        links: Links,
+        sync: HostSync,
+        sandboxes: Sandboxes,
+        to: Receiver,
+        *,
+        now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store, self._links, self._sync, self._sandboxes = store, links, sync, sandboxes
+        self._to, self._now, self._pause = to, now, pause
+        self._sending = _Sending(store, to, pause)
+        self._name = uuid.uuid4().hex
+        self._until = self._denied = 0
+        # By uid: the form and the report that were looked at, and when to look again though they are the same.
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._again: dict[str, int] = {}
+        self._looks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._stamp: tuple[int, ...] | None = None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                began = time.thread_time()
+                try:
+                    await self.round()
+                except StoreError as fault:
+                    log.warning("the store cannot be used now: %s", fault)
+                except Exception:
+                    log.exception("what is worth an event could not be looked for")
+                await self._pause(max(LOOK_S, PAUSE_PER_WORK * (time.thread_time() - began)))
+        finally:
+            await self._leave()
+
+    async def round(self) -> None:
+        """Look once for what is to be told, and see to it that it is sent."""
+        if not await self._leads():
+            await self._lay_down()
+            return
+        now, stamp = self._now(), self._now_stamped()
+        due = min(self._again.values(), default=now + 1) <= now
+        if stamp is not None and stamp == self._stamp and not (due or self._looks):
+            return
+        found = await self._store.everywhere().read(records.revisions)
+        if gone := self._seen.keys() - {entry.uid for entry, _ in found}:
+            for uid in gone:
+                del self._seen[uid]
+                self._again.pop(uid, None)
+            await self._store.everywhere().write(event_rows.tidy)
+        changed: dict[tuple[str, str], dict[str, tuple[int, int]]] = collections.defaultdict(dict)
+        for entry, revision in found:
+            seen = revision, self._version(entry)
+            if self._seen.get(entry.uid) != seen or self._again.get(entry.uid, now + 1) <= now:
+                changed[entry.org, entry.cluster][entry.uid] = seen
+        for key in changed.keys() - self._looks.keys():
+            self._looks[key] = asyncio.create_task(self._look(key, changed[key]), name="events look")
+        self._stamp = stamp
+
+    async def looked(self) -> None:
+        """Wait for what the last round has begun to look at."""
+        await asyncio.gather(*self._looks.values())
+
+    # --- whether it is this server's to do ---------------------------------------------------------------------------
+
+    async def _leads(self) -> bool:
+        now = self._now()
+        if self._until and (self._store.is_sqlite or self._until - now > RENEW_MS):
+            return True  # no other server uses a file of SQLite
+        if now < self._denied:
+            return False
+        until = now + DUTY_MS
+
+        def take(rows: Rows) -> bool:
+            return event_rows.take_duty(rows, DUTY, self._name, now, until)
+
+        try:
+            mine = self._store.is_sqlite or await self._store.everywhere().write(take)
+        except ConflictError:
+            mine = False  # another one was quicker
+        if mine and not self._until:
+            await self._store.everywhere().write(event_rows.tidy)
+            for org in await self._store.everywhere().read(event_rows.waiting):
+                self._sending.wake(org)
+        self._until, self._denied = (until, 0) if mine else (0, now + DENIED_MS)
+        return mine
+
+    async def _lay_down(self) -> None:
+        """It is another server's now: what this one knows grows old."""
+        tasks = list(self._looks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._sending.stop()
+        self._seen, self._again, self._stamp = {}, {}, None
+
+    async def _leave(self) -> None:
+        await self._lay_down()
+        if self._until and not self._store.is_sqlite:
+            with contextlib.suppress(StoreError, ConflictError):
+                await self._store.everywhere().write(lambda rows: event_rows.leave_duty(rows, DUTY, self._name))
+
+    # --- what is to be told ------------------------------------------------------------------------------------------
+
+    def _now_stamped(self) -> tuple[int, ...] | None:
+        """Stays as it is as long as nothing can have changed; None where only the store's rows tell."""
+        written = self._store.written
+        links = sorted(self._links.each(), key=id)
+        return None if written is None else (written, *(n for each in links for n in (id(each), each.picture.changes)))
+
+    def _version(self, entry: Entry) -> int:
+        link = self._links.of(entry.org, entry.cluster)
+        return link.picture.version(entry.uid) if link is not None else 0
+
+    async def _look(self, key: tuple[str, str], seen: dict[str, tuple[int, int]]) -> None:
+        """One cluster's: what it says slowly holds up no other one."""
+        try:
+            uids = list(seen)
+            for first in range(0, len(uids), PIECE):
+                await self._look_at(key[0], {uid: seen[uid] for uid in uids[first : first + PIECE]})
+        except StoreError as fault:
+            log.warning("the store cannot be used now: %s", fault)
+            await self._pause(AGAIN_S)
+        except Exception:
+            log.exception("what is worth an event could not be found out")
+            await self._pause(AGAIN_S)
+        finally:
+            self._looks.pop(key, None)
+
+    async def _look_at(self, org: str, seen: dict[str, tuple[int, int]]) -> None:
+        """Note what is so and was not told."""
+        shelf = self._store.of(org)
+        found, known = await shelf.read(
+            lambda rows: (records.these(rows, list(seen)), event_rows.told(rows, list(seen)))
+        )
+        told = await self._sandboxes.told(found)
+        now, new, again = self._now(), list[Noted](), dict[str, int]()
+        for record in found:
+            standing, warns = told[record.uid], ttl.warns_at(record.life_begins_at, record.expires_at)
+            soon = 0 < warns <= now
+            for kind in cloud_events.kinds(standing.report, expires_soon=soon):
+                id_ = cloud_events.event_id(record.uid, record.updated_at, kind)
+                if id_ not in known:
+                    event = cloud_events.cloud_event(self._about(record, standing), kind, standing.report)
+                    new.append(Noted(id_, record.uid, record.updated_at, now + len(new), json.dumps(event)))
+            _, version = seen[record.uid]
+            certain = version == 0 or (standing.version == version and not self._sync.trouble(record.uid))
+            moments = [*([] if soon or not warns else [warns]), *([] if certain else [now + int(AGAIN_S * 1000)])]
+            again |= {record.uid: min(moments)} if moments else {}
+        if new and (dropped := await shelf.write(lambda rows: event_rows.note(rows, new))):
+            log.warning("too many events of %s wait for %s: the %d oldest are dropped", org, self._to.name, dropped)
+        for uid in seen:
+            self._again.pop(uid, None)
+        self._seen |= seen
+        self._again |= again
+        if new:
+            self._sending.wake(org)
+
+    def _about(self, record: Record, standing: Told) -> About:
+        source = f"urn:dayfly:organisation:{quote(record.org, safe='')}:cluster:{quote(record.cluster, safe='')}"
+        return About(
+            uid=record.uid,
+            form=record.updated_at,
+            source=self._to.source or source,
+            subject=record.name,
+            name=record.name,
+            cluster=record.cluster,
+            labels=record.spec.labels,
+            endpoints={each["name"]: each["url"] for each in standing.endpoints if each["url"]},
+            expires=rfc3339(record.expires_at) if record.expires_at else None,
+        )
+
+
+class _Sending:
+    """Sends what is noted, each organisation's in its order, as long as there is any."""
+
+    def __init__(self, store: Store, to: Receiver, pause: Callable[[float], Awaitable[None]]) -> None:
+        self._store, self._to, self._pause = store, to, pause
+        self._slots = asyncio.Semaphore(MOST_POSTS)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._more: set[str] = set()
+        # Organisations whose events the receiver does not take now, and whether it refuses: each is said once.
+        self._away: set[str] = set()
+        self._refusing = False
+
+    def wake(self, org: str) -> None:
+        """Something is to be sent for that organisation."""
+        self._more.add(org)
+        if org not in self._tasks:
+            self._tasks[org] = asyncio.create_task(self._send(org), name="events")
+
+    async def stop(self) -> None:
+        """Send nothing more."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+        self._more.clear()
+
+    async def _send(self, org: str) -> None:
+        failures = 0
+        while org in self._more:
+            self._more.discard(org)
+            try:
+                while await self._next(org, failures):
+                    failures = failures + 1 if org in self._away else 0
+                continue
+            except StoreError as fault:
+                log.warning("the store cannot be used now: %s", fault)
+            except Exception:
+                log.exception("events of %s could not be sent", org)
+            self._more.add(org)
+            await self._pause(AGAIN_S)
+        del self._tasks[org]  # nothing is awaited since it was seen that there is no more
+
+    async def _next(self, org: str, failures: int) -> bool:
+        """Send the next event of an organisation; false if there is none."""
+        shelf = self._store.of(org)
+        event = await shelf.read(event_rows.oldest)
+        if event is None:
+            return False
+        async with self._slots:
+            answer = await self._to.post(event.body.encode())
+        if answer.again:
+            if not self._away:
+                log.warning("events for %s are sent again later: %s", self._to.name, answer.problem)
+            self._away.add(org)
+            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(failures, 10))
+            await self._pause(pause * (0.5 + random.random() / 2))  # noqa: S311 # no secret
+            return True
+        self._away.discard(org)
+        self._say_refused(event.id, answer)
+        await shelf.write(lambda rows: event_rows.settle(rows, [event.id]))
+        return True
+
+    def _say_refused(self, id_: str, answer: Answer) -> None:
+        if answer.problem and not self._refusing:
+            text = "%s refuses the event %s: %s; nothing is said of further ones until it takes one"
+            log.warning(text, self._to.name, id_, answer.problem)
+        self._refusing = bool(answer.problem)

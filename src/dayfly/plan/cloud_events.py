@@ -1,0 +1,98 @@
+"""What of a sandbox is worth an event to other programs, and the event itself, for whoever sends them.
+
+An event's id follows from the run and the form of its wish alone. Whoever is told the same twice, by another process
+or after a restart, knows it by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from dayfly.plan.reasons import Reason
+from dayfly.spec.run import Phase
+
+if TYPE_CHECKING:
+    from dayfly.spec.report import Report
+
+TYPE = "dev.dayfly.sandbox."
+CONTENT_TYPE = "application/cloudevents+json"
+# Those that a sandbox has once for each form of its wish, in the order in which they are told.
+KINDS = ("ready", "failed", "stuck", "expiring")
+_FAILED = frozenset({Reason.RESOURCE_FAILED, Reason.HOOK_FAILED})
+# What a receiver may answer for a while: it is too busy, or too early.
+_LATER = frozenset({408, 425, 429})
+
+
+class About(NamedTuple):
+    """The sandbox of which is told; `form` rises with each change of its wish, `expires` is a time as people write it.
+
+    Names, labels and addresses alone: whoever is told may be anybody's program.
+    """
+
+    uid: str
+    form: int
+    source: str
+    subject: str
+    name: str
+    cluster: str
+    namespace: str = ""
+    labels: Mapping[str, str] = {}
+    endpoints: Mapping[str, str] = {}
+    expires: str | None = None
+
+
+class Answer(NamedTuple):
+    """What a receiver made of an event: no problem, or why it was not taken; `again` whether it may be later."""
+
+    problem: str = ""
+    again: bool = False
+
+
+Post: TypeAlias = Callable[[bytes], Awaitable[Answer]]
+"""Sends one event, and waits no longer than for some seconds."""
+
+
+def kinds(report: Report, *, expires_soon: bool) -> tuple[str, ...]:
+    """What of a sandbox that stands so is worth an event."""
+    holds = {
+        "ready": report.ready,
+        "failed": report.reason in _FAILED,
+        "stuck": report.reason == Reason.CLEANUP_STUCK,
+        "expiring": expires_soon and report.phase is Phase.OPEN and report.closed is None,
+    }
+    return tuple(kind for kind in KINDS if holds[kind])
+
+
+def event_id(uid: str, form: int, kind: str) -> str:
+    """The same whenever the same is told of the same form of the same sandbox."""
+    return f"{uid}/{form}/{kind}"
+
+
+def cloud_event(about: About, kind: str, report: Report) -> dict[str, Any]:
+    """One event, in structured mode."""
+    return {
+        "specversion": "1.0",
+        "id": event_id(about.uid, about.form, kind),
+        "source": about.source,
+        "type": f"{TYPE}{kind}",
+        "subject": about.subject,
+        "datacontenttype": "application/json",
+        "data": {
+            "name": about.name,
+            "namespace": about.namespace,
+            "cluster": about.cluster,
+            "labels": dict(about.labels),
+            "reason": report.reason,
+            "message": report.message,
+            "endpoints": dict(about.endpoints),
+            "scheduledDeleteTime": about.expires,
+        },
+    }
+
+
+def answered(status: int) -> Answer:
+    """What an HTTP status says of the event that was sent. A redirection is a refusal: nobody is followed elsewhere."""
+    if status >= 500 or status in _LATER:
+        return Answer(f"it answers {status}", again=True)
+    return Answer(f"it answers {status}" if status >= 300 else "")
