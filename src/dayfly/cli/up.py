@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from dayfly.client.files import Wished
     from dayfly.control.telling import Receiver
+    from dayfly.execute.tracing import Tracer
     from dayfly.spec.routing import Forms
 
 _ADDRESS = "127.0.0.1"
@@ -44,6 +45,7 @@ class _Wish(NamedTuple):
     clusters: tuple[str, ...]
     webhooks: frozenset[str]
     receiver: Receiver | None
+    tracer: Tracer | None
     proxy: str
     forms: Forms
 
@@ -114,6 +116,8 @@ def command(
         client = server.start(home, ["--port", str(port), "--parallel", str(parallel), "--engine", engine, *files])
         show.talk(f"dayfly is up at {client.address.url} (process {lock.process(home)}, log {home.log})")
         return
+    from dayfly.execute import tracing
+
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     wish = _Wish(
         home=home,
@@ -125,6 +129,7 @@ def command(
         clusters=clusters,
         webhooks=servers,
         receiver=receiver,
+        tracer=tracing.from_environment(os.environ),
         proxy=proxy,
         forms=forms,
     )
@@ -155,6 +160,7 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
             serve=control.serve_beside,
             proxy=wish.proxy,
             forms=wish.forms,
+            tracer=wish.tracer,
         )
     except HomeBusyError as fault:
         raise CliError(Exit.FAILED, str(fault)) from None
@@ -185,6 +191,8 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
         raise CliError(Exit.FAILED, str(fault)) from None
     finally:
         await host.close()
+        if wish.tracer is not None:
+            await asyncio.to_thread(wish.tracer.close)
 
 
 def _forms(headers: tuple[str, ...], query: str) -> Forms:

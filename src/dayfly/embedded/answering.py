@@ -1,13 +1,14 @@
-"""Where the forks and previews of a run answer on this machine."""
+"""What a run of this machine answers: where its forks and previews are, and what its steps have recorded."""
 
 from collections.abc import Callable
 
 from dayfly.embedded.forks import HOST, Baselines
+from dayfly.embedded.ledger import Ledger
 from dayfly.embedded.route_executors import leads_nowhere
 from dayfly.execute.turn import Scene
 from dayfly.plan.world import Running
 from dayfly.spec.run import State
-from dayfly.spec.wire import Endpoint
+from dayfly.spec.wire import Endpoint, Value
 
 
 def answering(scene: Scene, baselines: Baselines, port: Callable[[str], int]) -> tuple[Endpoint, ...]:
@@ -23,3 +24,15 @@ def answering(scene: Scene, baselines: Baselines, port: Callable[[str], int]) ->
         if record.state is State.CLAIMED and (known := port(name)):
             found.append(Endpoint(unit=name, host=HOST, port=known))
     return tuple(found)
+
+
+def recorded(reader: Ledger, uid: str) -> tuple[Value, ...]:
+    """All recorded outputs of a live run."""
+    stored = reader.load(uid)
+    if stored is None:
+        return ()
+    return tuple(
+        Value(unit=unit, output=name, value=value, sensitive=stored.run.unit(unit).outputs[name].sensitive)
+        for (unit, name), value in reader.values(uid).items()
+        if name in stored.run.unit(unit).outputs
+    )

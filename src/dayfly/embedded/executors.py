@@ -182,11 +182,11 @@ class StepExecutor(AttemptExecutor):
         environment: dict[str, str],
         has_images: bool,
         states: StateDoor | None = None,
+        traced: bool = False,
     ) -> None:
         super().__init__(reader, attempts, starter, runs)
         self._environment = environment
-        self._has_images = has_images
-        self._states = states
+        self._has_images, self._states, self._traced = has_images, states, traced
 
     def admit(self, name: str, unit: Unit) -> None:
         if self._has_images and unit.exec is not None and not unit.exec.image:
@@ -203,6 +203,8 @@ class StepExecutor(AttemptExecutor):
 
     def order(self, live: Live, key: Key, unit: Unit) -> bytes:
         attempt = self._attempt(live, key, unit, isolation=self._starter.isolation, apart=True)
+        if self._traced:
+            attempt = msgspec.structs.replace(attempt, trace=live.traceparent(key.unit, key.attempt))
         if access.wants(unit) and self._states is not None:
             who = access.caller(key.run, attempt.resource, key.unit, key.attempt)
             attempt = msgspec.structs.replace(attempt, state=self._states.variables(who))

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
-from dayfly.embedded.answering import answering
+from dayfly.embedded.answering import answering, recorded
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.beginning import begin_life, isolation, renew_leases, take
 from dayfly.embedded.clock import now_ms
@@ -26,11 +26,13 @@ from dayfly.embedded.runs import Runs
 from dayfly.embedded.scene import Scenes
 from dayfly.embedded.state_door import Serve, StateDoor
 from dayfly.embedded.step_logs import StepLogs
+from dayfly.embedded.traces import Traces
 from dayfly.embedded.writer import Writer
 from dayfly.execute.host_end import KeepingEnd
 from dayfly.execute.process.place import leave_place, open_place, sweep_places
 from dayfly.execute.process.run import forget
 from dayfly.execute.process.start import Containers, Processes
+from dayfly.execute.tracing import Tracer
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
@@ -101,6 +103,7 @@ class EmbeddedHost:
         serve: Serve | None = None,
         proxy: str = "",
         forms: Forms = Forms(),  # noqa: B008  -- frozen
+        tracer: Tracer | None = None,
     ) -> Self:
         """Take the home over.
 
@@ -116,6 +119,7 @@ class EmbeddedHost:
             serve: Serves what steps ask of their states; without it no step may have one.
             proxy: The Envoy that leads requests to forks by their routing key; empty: nobody does.
             forms: Where else than in the usual headers requests carry keys.
+            tracer: Who tells of runs as traces.
 
         Raises:
             HomeBusyError: another server has it.
@@ -126,8 +130,7 @@ class EmbeddedHost:
         renew_leases(ledger, now_ms() + LEASE_GRACE_MS)
         life = begin_life(ledger, now_ms())
         reader = Ledger(home / "ledger.db")
-        writer = Writer(ledger)
-        place = open_place(home)
+        writer, place = Writer(ledger), open_place(home)
         await asyncio.to_thread(sweep_places)
         environment = dict(environment)
         processes = Processes(runner, isolation(runner), environment)
@@ -137,7 +140,7 @@ class EmbeddedHost:
         states = StateDoor(home, reader, serve) if serve is not None else None
         step: dict[str, Any] = {"environment": environment, "has_images": bool(engine), "states": states}
         executors = Executors(
-            StepExecutor(reader, attempts, starter, runs=runs, **step),
+            StepExecutor(reader, attempts, starter, runs=runs, traced=tracer is not None, **step),
             WebhookExecutor(reader, attempts, starter, runs=runs, environment=environment, allowed=frozenset(webhooks)),
             ForkExecutor(reader, attempts, starter, runs=runs, baselines=baselines, ports=ports),
             RouteExecutor(routing, ports),
@@ -146,7 +149,10 @@ class EmbeddedHost:
         scenes = Scenes(executors, attempts, starter, runs, parallel=parallel)
         wheel = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports)
         attempts.news = routing.news = wheel.news
-        return cls(home, lock, ledger, writer, wheel, baselines, states, routing, life)
+        made = cls(home, lock, ledger, writer, wheel, baselines, states, routing, life)
+        if tracer is not None:
+            Traces(wheel, tracer, made.report, made.history)
+        return made
 
     def start(self) -> None:
         """Begin to take turns. Baselines that forks need have been given by now."""
@@ -357,14 +363,7 @@ class EmbeddedHost:
 
     def values(self, uid: str) -> tuple[Value, ...]:
         """All recorded outputs of a live run."""
-        stored = self._engine.reader.load(uid)
-        if stored is None:
-            return ()
-        return tuple(
-            Value(unit=unit, output=name, value=value, sensitive=stored.run.unit(unit).outputs[name].sensitive)
-            for (unit, name), value in self._engine.reader.values(uid).items()
-            if name in stored.run.unit(unit).outputs
-        )
+        return recorded(self._engine.reader, uid)
 
     def history(self, uid: str) -> tuple[HistoryEntry, ...]:
         """What was written to the run's ledger, also after its end."""

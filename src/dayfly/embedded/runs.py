@@ -9,6 +9,7 @@ from dayfly.embedded.ledger import Ledger, Stored
 from dayfly.execute.in_place import in_place
 from dayfly.execute.inputs import Forks
 from dayfly.plan.sealed import Plan
+from dayfly.plan.trace import traceparent
 from dayfly.plan.world import Running
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import Run
@@ -34,6 +35,10 @@ class Live:
     def kind(self, name: str) -> str:
         """The kind of a unit, whether or not it is wished for still."""
         return self.unit(name).kind
+
+    def traceparent(self, step: str, attempt: int) -> str:
+        """What programs of that attempt hang their spans below."""
+        return traceparent(self.run.uid, step, attempt, creates=self.plan.steps[step].creates)
 
 
 class Runs:

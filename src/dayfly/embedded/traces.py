@@ -1,0 +1,53 @@
+"""Has the runs of this host told as traces."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from dayfly.embedded.engine import Engine
+from dayfly.execute.tracing import Tracer
+from dayfly.spec.report import Report
+from dayfly.spec.wire import HistoryEntry
+
+log = logging.getLogger(__name__)
+
+
+class Traces:
+    """Hears of each change of a run, after whoever hears of it already."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tracer: Tracer,
+        report: Callable[[str], Report | None],
+        history: Callable[[str], Sequence[HistoryEntry]],
+    ) -> None:
+        self._reader, self._tracer, self._report, self._history = engine.reader, tracer, report, history
+        self._change, self._end = engine.on_change, engine.on_end
+        engine.on_change, engine.on_end = self._changed, self._ended
+
+    def _changed(self, uid: str) -> None:
+        self._change(uid)
+        self._safely(self._look, uid)
+
+    def _ended(self, uid: str) -> None:
+        self._end(uid)
+        self._safely(self._over, uid)
+
+    def _look(self, uid: str) -> None:
+        if not self._tracer.expects(uid):
+            return
+        stored, report = self._reader.load(uid), self._report(uid)
+        if stored is not None and report is not None:
+            self._tracer.look(stored.run, report, lambda: self._history(uid))
+
+    def _over(self, uid: str) -> None:
+        if (run := self._reader.last(uid)) is not None:
+            self._tracer.ended(run, lambda: self._history(uid))
+
+    @staticmethod
+    def _safely(tell: Callable[[str], None], uid: str) -> None:
+        """No turn is spoilt by what is told of it."""
+        try:
+            tell(uid)
+        except Exception:
+            log.exception("the trace of %s could not be made", uid)

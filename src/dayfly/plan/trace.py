@@ -1,0 +1,208 @@
+"""A run as a trace: how long it took until it was ready, or gone, which unit took its part of that, and which attempt.
+
+Made after the fact, of what the ledger holds, as two traces: one of its creation, told when it is ready or has failed,
+and one of its end; a sandbox may live for weeks between them. Ids follow from the run alone: whoever tells the same
+again tells the same trace. No value, no param, no sentence is in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from dayfly.plan.actions import Claim, Doubt, Record, Void
+from dayfly.plan.cloud_events import kinds
+from dayfly.spec.run import Phase, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dayfly.spec.report import Report
+    from dayfly.spec.run import Run, UnitRecord
+    from dayfly.spec.wire import HistoryEntry
+
+CREATE, DELETE = "create", "delete"
+# Of a unit: the newest, so that a cleanup which fails for weeks is still one trace.
+MOST_ATTEMPTS: Final = 32
+_TROUBLES: Final = frozenset({"failed", "unknown"})
+_OUTCOMES: Final = {State.CLAIMED: "running", State.UNKNOWN: "unknown", State.VOID: "void"}
+# A step can have a receipt say what it likes.
+_WORD: Final = re.compile(r"[A-Za-z]{1,63}")
+
+
+class Span(NamedTuple):
+    """One span; times are unix milliseconds, a `parent` of 0 is none. With an `error` it has failed."""
+
+    trace: int
+    id: int
+    parent: int
+    name: str
+    start: int
+    end: int
+    attributes: Mapping[str, str | int]
+    error: str = ""
+    link: tuple[int, int] | None = None
+    """Trace and id of a span that this one belongs to as well."""
+
+
+class Attempt(NamedTuple):
+    """One attempt, as far as it is known; times are unix milliseconds, 0 for not yet or not known."""
+
+    unit: str
+    number: int
+    claimed_at: int
+    started_at: int = 0
+    ended_at: int = 0
+    outcome: str = "running"
+    reason: str = ""
+    kind: str = ""
+    kept: bool = False
+
+
+def trace_id(uid: str, part: str) -> int:
+    """Of a run's creation, or of its end."""
+    return int.from_bytes(hashlib.sha256(f"{uid}/{part}".encode()).digest()[:16], "big")
+
+
+def span_id(uid: str, part: str, unit: str = "", attempt: int = 0) -> int:
+    """Of the whole, of a unit, or of an attempt."""
+    return int.from_bytes(hashlib.sha256(f"{uid}/{part}/{unit}/{attempt}".encode()).digest()[:8], "big")
+
+
+def traceparent(uid: str, unit: str, attempt: int, *, creates: bool) -> str:
+    """What an attempt has as TRACEPARENT, so that its own spans hang below its own."""
+    part = CREATE if creates else DELETE
+    return f"00-{trace_id(uid, part):032x}-{span_id(uid, part, unit, attempt):016x}-01"
+
+
+def settled(report: Report) -> str:
+    """How the creation of a run has ended: ready, failed or closed before it was either; empty if it goes on."""
+    if report.closed is not None or report.phase is not Phase.OPEN:
+        return "closed"
+    return next((kind for kind in kinds(report, expires_soon=False) if kind in ("ready", "failed")), "")
+
+
+def last_news(run: Run) -> int:
+    """When the ledger was last told anything of a unit."""
+    return max([run.born_at, *(max(unit.claimed_at, unit.ended_at) for unit in run.units.values())])
+
+
+def creation(run: Run, history: Iterable[HistoryEntry], outcome: str, reason: str, at: int) -> tuple[Span, ...]:
+    """The trace of its creation, which ended so at that moment."""
+    until = run.closed.at if run.closed else at
+    ours = [each for each in attempts(run, history) if not run.closed or each.claimed_at < until]
+    if outcome != "ready" or not any(each.kept for each in ours):  # when a fork answered stands in no ledger
+        until = max([run.born_at, *(each.ended_at for each in ours)]) if outcome != "closed" else until
+    error = reason if outcome == "failed" else ""
+    return _spans(run, CREATE, ours, (run.born_at, until), outcome, error)
+
+
+def deletion(run: Run, history: Iterable[HistoryEntry]) -> tuple[Span, ...]:
+    """The trace of its end, of one that is over."""
+    asked = run.closed or run.abandon
+    since = asked.at if asked else run.ended_at
+    ours = [each for each in attempts(run, history) if each.claimed_at >= since]
+    error = "Abandoned" if run.phase is Phase.ABANDONED else ""
+    return _spans(run, DELETE, ours, (since, run.ended_at), run.phase.value, error)
+
+
+def attempts(run: Run, history: Iterable[HistoryEntry]) -> list[Attempt]:
+    """All that are known, in the order in which they were permitted: the history's, and each unit's latest."""
+    found: dict[tuple[str, int], Attempt] = {}
+    for entry in history:
+        key = entry.unit, entry.attempt
+        if entry.move == Claim.__name__:
+            found[key] = Attempt(entry.unit, entry.attempt, entry.at)
+        elif key in found and entry.move in _ENDS:
+            # A record without a reason has its outcome in its place.
+            outcome = _ENDS[entry.move] or ("succeeded" if entry.reason == "succeeded" else "failed")
+            reason = "" if outcome == "succeeded" else entry.reason
+            found[key] = found[key]._replace(ended_at=entry.at, outcome=outcome, reason=reason)
+    for unit, record in run.units.items():
+        if record.claimed_at:
+            found[unit, record.attempt] = _latest(unit, record)
+    return sorted(found.values(), key=lambda each: (each.claimed_at, each.unit, each.number))
+
+
+_ENDS: Final = {Record.__name__: "", Doubt.__name__: "unknown", Void.__name__: "void"}
+
+
+def _latest(unit: str, record: UnitRecord) -> Attempt:
+    return Attempt(
+        unit=unit,
+        number=record.attempt,
+        claimed_at=record.claimed_at,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        outcome=record.outcome or _OUTCOMES.get(record.state, "running"),
+        reason=record.reason,
+        kind=record.kind,
+        kept=record.kept,
+    )
+
+
+def _spans(
+    run: Run, part: str, ours: list[Attempt], times: tuple[int, int], outcome: str, error: str
+) -> tuple[Span, ...]:
+    trace, root = trace_id(run.uid, part), span_id(run.uid, part)
+    start, end = times[0], max(times)
+    target = run.target
+    about = {"dayfly.run.uid": run.uid, "dayfly.target.kind": target.kind, "dayfly.target.name": target.name}
+    about |= {"k8s.namespace.name": target.namespace} if target.namespace else {}
+    whole = {**about, "dayfly.outcome": outcome, **_trouble(error)}
+    link = (trace_id(run.uid, CREATE), span_id(run.uid, CREATE)) if part == DELETE else None
+    name = f"{part} {target.kind.lower()}"
+    found = [Span(trace, root, 0, name, start, end, whole, _word(error), link)]
+    by_unit: dict[str, list[Attempt]] = {}
+    for each in ours:
+        by_unit.setdefault(each.unit, []).append(each)
+    for unit, tries in by_unit.items():
+        found += _of_unit(run, part, unit, tries, end)
+    return tuple(found)
+
+
+def _of_unit(run: Run, part: str, unit: str, tries: list[Attempt], end: int) -> list[Span]:
+    trace, own, last = trace_id(run.uid, part), span_id(run.uid, part, unit), tries[-1]
+    resource, _, step = unit.rpartition("/") if not last.kept else ("", "", unit)
+    known = {"dayfly.unit": unit, "dayfly.resource": resource, "dayfly.step": step, "dayfly.kind": run.kind(unit)}
+    attributes = {name: value for name, value in known.items() if value}
+    error = last.reason if last.outcome in _TROUBLES else ""
+    counted = {"dayfly.attempts": last.number, "dayfly.outcome": last.outcome, **_trouble(error)}
+    span = Span(
+        trace=trace,
+        id=own,
+        parent=span_id(run.uid, part),
+        name=unit,
+        start=tries[0].claimed_at,
+        end=max(tries[0].claimed_at, last.ended_at or end),
+        attributes=attributes | counted,
+        error=_word(error),
+    )
+    return [span, *(_of_attempt(run, part, each, own, attributes, end) for each in tries[-MOST_ATTEMPTS:])]
+
+
+def _of_attempt(run: Run, part: str, each: Attempt, parent: int, attributes: Mapping[str, str | int], end: int) -> Span:
+    error = each.reason if each.outcome in _TROUBLES else ""
+    own = {"dayfly.attempt": each.number, "dayfly.outcome": each.outcome, **_trouble(error)}
+    if each.started_at >= each.claimed_at:
+        own["dayfly.waited_ms"] = each.started_at - each.claimed_at
+    return Span(
+        trace=trace_id(run.uid, part),
+        id=span_id(run.uid, part, each.unit, each.number),
+        parent=parent,
+        name=f"attempt {each.number}",
+        start=each.claimed_at,
+        end=max(each.claimed_at, each.ended_at or end),
+        attributes={**attributes, **own},
+        error=_word(error),
+    )
+
+
+def _trouble(error: str) -> dict[str, str | int]:
+    """As OpenTelemetry's conventions call it."""
+    return {"error.type": _word(error)} if error else {}
+
+
+def _word(reason: str) -> str:
+    return reason if not reason or _WORD.fullmatch(reason) else "Other"

@@ -1,0 +1,189 @@
+"""Who sends traces, when a run is told, and that nothing waits for whoever takes them."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+
+import msgspec
+import pytest
+
+from cli.command import until
+from control.test_telling import report
+from dayfly.execute import tracing
+from dayfly.execute.tracing import Tracer
+from dayfly.plan import trace
+from dayfly.plan.reasons import Reason
+from dayfly.spec.run import Phase, Request
+from execute.collector import collecting
+from plan.test_trace import HISTORY, RUN
+
+AT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+READY = report(ready=True, reason=Reason.READY)
+FAILED = report(reason=Reason.RESOURCE_FAILED)
+
+
+class Told:
+    """A tracer whose traces are kept, at a time that the test says."""
+
+    def __init__(self, now=1000):
+        self.traces, self.taken = [], True
+        self.tracer = Tracer(self.send, now=lambda: now)
+
+    def send(self, spans):
+        self.traces.append(spans)
+        return self.taken
+
+    def names(self):
+        self.tracer.close()
+        return [(spans[0].name, spans[0].attributes["dayfly.outcome"]) for spans in self.traces]
+
+
+def ended(run=RUN, at=2000):
+    return msgspec.structs.replace(run, closed=Request(at=at - 500, reason="Deleted"), phase=Phase.CLEANED, ended_at=at)
+
+
+@pytest.mark.parametrize(
+    ("environment", "asked"),
+    [
+        ({}, False),
+        ({AT: ""}, False),
+        ({AT: "http://a"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://a"}, True),
+        ({AT: "http://a", "OTEL_SDK_DISABLED": "True"}, False),
+        ({AT: "http://a", "OTEL_TRACES_EXPORTER": "none"}, False),
+        ({AT: "http://a", "OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({"OTEL_SERVICE_NAME": "x"}, False),
+    ],
+)
+def test_the_standard_environment_says_whether(environment, asked):
+    assert tracing.wanted(environment) is asked
+
+
+def test_what_cannot_be_done_is_said_and_stops_nobody(caplog, monkeypatch):
+    assert tracing.from_environment({AT: "http://a", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}) is None
+    assert "grpc is asked for, and Dayfly speaks http/protobuf alone" in caplog.text
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    assert tracing.from_environment({AT: "http://a"}) is None
+    assert "is missing; install dayfly[otel]" in caplog.text
+
+
+def test_who_asks_for_none_does_not_import_the_library():
+    code = (
+        "import os, sys; import dayfly.cli.up; from dayfly.execute import tracing; "
+        "assert tracing.from_environment(os.environ) is None; "
+        "sys.exit(any(name.startswith(('opentelemetry', 'requests', 'google')) for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": "src"}).returncode == 0
+
+
+def test_a_run_is_told_when_it_is_ready_and_when_it_is_gone_and_once():
+    told = Told()
+    told.tracer.look(RUN, report(), lambda: HISTORY)
+    for _ in range(3):
+        told.tracer.look(RUN, READY, lambda: HISTORY)
+    assert not told.tracer.expects(RUN.uid)
+    told.tracer.look(RUN, report(closed=Request(at=1500, reason="Deleted")))
+    told.tracer.ended(ended())
+    assert told.names() == [("create sandbox", "ready"), ("delete sandbox", "cleaned")]
+    assert told.tracer._told == {}, "of what is gone nothing is kept"
+
+
+def test_one_that_failed_is_told_and_again_when_somebody_has_helped_it():
+    told = Told()
+    told.tracer.look(RUN, FAILED)
+    told.tracer.look(RUN, FAILED)
+    told.tracer.look(RUN, READY)
+    assert told.names() == [("create sandbox", "failed"), ("create sandbox", "ready")]
+    assert told.traces[0][0].trace == told.traces[1][0].trace
+
+
+def test_one_that_is_ended_before_it_was_ready_is_told_all_the_same():
+    told = Told()
+    told.tracer.ended(ended())
+    assert told.names() == [("create sandbox", "closed"), ("delete sandbox", "cleaned")]
+
+
+def test_what_settled_long_before_this_process_was_told_then():
+    late = Told(now=RUN.units["db/seed"].ended_at + tracing.BEFORE_MS + 1)
+    late.tracer.look(RUN, READY)
+    assert late.names() == []
+    soon = Told(now=RUN.units["db/seed"].ended_at + tracing.BEFORE_MS)
+    soon.tracer.look(RUN, READY)
+    assert soon.names() == [("create sandbox", "ready")], "whoever was killed may not have told it"
+
+
+def test_nobody_waits_for_a_collector_and_what_is_dropped_is_said(caplog, monkeypatch):
+    monkeypatch.setattr(tracing, "MOST_WAITING", 2)
+    monkeypatch.setattr(tracing, "CLOSE_S", 0.01)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def send(_spans):
+        begun.set()
+        go_on.wait(20)
+        return False
+
+    tracer = Tracer(send, now=lambda: 1000)
+    for number in range(6):
+        tracer.look(msgspec.structs.replace(RUN, uid=f"u{number}"), READY)
+        assert begun.wait(20)
+    assert [each.getMessage() for each in caplog.records] == [
+        "2 traces wait for the collector: further ones are dropped"
+    ]
+    go_on.set()
+    until(tracer._waiting.empty)
+    tracer.close()
+    tracer._thread.join(20)
+    assert sum("takes no traces" in each.getMessage() for each in caplog.records) == 1, "once for all that fail"
+
+
+def test_a_real_collector_reads_what_was_meant(monkeypatch):
+    with collecting() as collector:
+        for name in ("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(AT, collector.url)
+        tracer = tracing.from_environment({AT: collector.url})
+        tracer._since = 0
+        tracer.look(RUN, FAILED, lambda: HISTORY)
+        tracer.ended(ended(), lambda: HISTORY)
+        tracer.close()
+        assert collector.requests == [("/v1/traces", "application/x-protobuf")] * 2
+    assert collector.resources[0]["service.name"] == "dayfly"
+    roots = collector.roots()
+    create, delete = roots["create sandbox"], roots["delete sandbox"]
+    assert create.trace == f"{trace.trace_id(RUN.uid, 'create'):032x}"
+    assert (create.start, create.error) == (100_000_000, "ResourceFailed")
+    assert delete.links == ((create.trace, create.id),)
+    make, seed = collector.below(create)
+    assert (make.name, seed.name) == ("db/make", "db/seed")
+    assert [(each.name, each.error) for each in collector.below(make)] == [("attempt 1", "ExitCode"), ("attempt 2", "")]
+    assert {each.trace for each in (create, make, *collector.below(make))} == {create.trace}
+    assert "s3cr3t" not in str(collector.spans)
+
+
+def test_a_sampler_of_the_environment_is_heeded(monkeypatch):
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    with collecting() as collector:
+        monkeypatch.setenv(AT, collector.url)
+        tracer = tracing.from_environment({AT: collector.url})
+        tracer._since = 0
+        tracer.look(RUN, READY)
+        tracer.close()
+    assert collector.requests == []
+
+
+def test_a_collector_that_answers_no_costs_nobody_anything(monkeypatch, caplog):
+    with collecting() as collector, caplog.at_level(logging.WARNING):
+        collector.status = 400
+        monkeypatch.setenv(AT, collector.url)
+        tracer = tracing.from_environment({AT: collector.url})
+        tracer._since = 0
+        for number in range(3):
+            tracer.look(msgspec.structs.replace(RUN, uid=f"u{number}"), READY)
+        tracer.close()
+        assert len(collector.requests) == 3
+    assert [each.getMessage() for each in caplog.records if "opentelemetry" not in each.name] == [
+        "the collector takes no traces: they are dropped until it does; see OTEL_EXPORTER_OTLP_*"
+    ]
