@@ -20,9 +20,9 @@ from cli.command import refused, until
 from client.test_retry import World
 from control.fake_host import FakeHost
 from dayfly.cli import events_out
-from dayfly.plan.cloud_events import Answer
 from dayfly.spec import wire
 from dayfly.spec.mailbox import Letters, Opening, Said, Session
+from dayfly.work.delivery import Answer
 
 TO = events_out.receiver("http://127.0.0.1:1/in?x=1", frozenset())
 EVENT = b'{"id": "1"}'

@@ -21,11 +21,12 @@ from dayfly.control.sandboxes import Sandboxes
 from dayfly.control.store import Store
 from dayfly.control.telling import Receiver, Telling
 from dayfly.plan import cloud_events
-from dayfly.plan.cloud_events import Answer
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import Standing
+from dayfly.work import delivery
+from dayfly.work.delivery import Answer
 
 LATER, TAKEN, REFUSED = Answer("it answers 503", again=True), Answer(), Answer("it answers 410")
 
@@ -80,7 +81,7 @@ class World:
         await self.telling.round()
         await self.telling.looked()
         async with asyncio.timeout(20):
-            while len(tasks := self.telling._sending._tasks) > self.hanging:
+            while len(tasks := self.telling._sending.tasks) > self.hanging:
                 await asyncio.wait(tasks.values(), timeout=0.02)
         heard, self.heard = self.heard, []
         return heard
@@ -138,9 +139,9 @@ def test_an_event_has_what_cloudevents_asks_for_and_an_id_that_stays():
 
 
 def test_what_answers_mean():
-    assert [cloud_events.answered(status).again for status in (200, 204, 302, 400, 410)] == [False] * 5
-    assert [bool(cloud_events.answered(status).problem) for status in (200, 302, 410)] == [False, True, True]
-    assert all(cloud_events.answered(status).again for status in (408, 425, 429, 500, 503))
+    assert [delivery.answered(status).again for status in (200, 204, 302, 400, 410)] == [False] * 5
+    assert [bool(delivery.answered(status).problem) for status in (200, 302, 410)] == [False, True, True]
+    assert all(delivery.answered(status).again for status in (408, 425, 429, 500, 503))
 
 
 async def test_each_is_told_once_for_each_form_of_a_wish(world):
@@ -175,7 +176,7 @@ async def test_the_source_names_organisation_and_cluster_and_no_other_one(world,
         bodies.append(json.loads(body))
         return TAKEN
 
-    monkeypatch.setattr(world.telling._sending, "_to", Receiver(post, ""))
+    monkeypatch.setattr(world.telling._sending, "_post", post)
     await world.told()
     assert {(each["source"], each["data"]["cluster"]) for each in bodies} == {
         ("urn:dayfly:organisation:local:cluster:local", "local"),
@@ -215,7 +216,7 @@ async def test_an_event_that_nobody_takes_holds_up_its_own_organisation_alone(wo
     await world.put("sb1")
     await world.put_other("theirs")
     world.answers = {"theirs": [LATER] * 12 + [None]}
-    with caplog.at_level(logging.WARNING, telling.__name__):
+    with caplog.at_level(logging.WARNING):
         heard = await world.told()
     assert ("sb1", "ready", True) in [each[:3] for each in heard]
     assert world.pauses == sorted(world.pauses[:7]) + world.pauses[7:]
@@ -231,7 +232,7 @@ async def test_what_is_refused_for_good_is_said_and_not_sent_again(world, caplog
     for name in ("sb1", "sb2", "sb3"):
         await world.put(name)
     world.answers = {"sb1": [REFUSED], "sb2": [REFUSED]}
-    with caplog.at_level(logging.WARNING, telling.__name__):
+    with caplog.at_level(logging.WARNING):
         assert len(await world.told()) == 3
     (said,) = [record.getMessage() for record in caplog.records]
     assert "http://receiver refuses the event" in said
@@ -248,7 +249,7 @@ async def test_no_more_wait_than_may_and_another_organisation_loses_none(world, 
         world.answers[f"sb{number}"] = [None]
         await world.put(f"sb{number}")
         world.clock[0] += 10
-        with caplog.at_level(logging.WARNING, telling.__name__):
+        with caplog.at_level(logging.WARNING):
             await world.told()
     assert "too many events of local wait for http://receiver: the 1 oldest are dropped" in caplog.text
     waiting = "SELECT org, body FROM cloud_events WHERE body != '' ORDER BY at"
@@ -265,7 +266,7 @@ async def test_a_cluster_that_does_not_answer_holds_up_no_other(world, monkeypat
     mine = world.telling._looks["local", "local"]
     await asyncio.wait_for(mine, 5)
     assert list(world.telling._looks) == [("other", "far")], "it is still being asked"
-    await asyncio.wait_for(asyncio.gather(*world.telling._sending._tasks.values()), 5)
+    await asyncio.wait_for(asyncio.gather(*world.telling._sending.tasks.values()), 5)
     assert [each[0] for each in world.heard] == ["sb1"]
 
 
@@ -291,7 +292,7 @@ async def test_of_several_servers_one_sends_and_another_one_when_it_is_gone(post
         assert [(each[0], each[3]) for each in found] == [("sb1", heard[0][3])]
         first.hanging = 0
         assert await first.told() == [], "the first one has heard that it is the other's now"
-        assert first.telling._sending._tasks == {}
+        assert first.telling._sending.tasks == {}
     finally:
         for world in (first, second):
             await world.telling._leave()

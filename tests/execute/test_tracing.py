@@ -87,6 +87,7 @@ def test_a_run_is_told_when_it_is_ready_and_when_it_is_gone_and_once():
     assert not told.tracer.expects(RUN.uid)
     told.tracer.look(RUN, report(closed=Request(at=1500, reason="Deleted")))
     told.tracer.ended(ended())
+    told.tracer.look(ended(), report(phase=Phase.CLEANED))
     assert told.names() == [("create sandbox", "ready"), ("delete sandbox", "cleaned")]
     assert told.tracer._told == {}, "of what is gone nothing is kept"
 

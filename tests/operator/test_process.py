@@ -351,7 +351,7 @@ class TestCommand:
         ],
     )
     def test_how_long_a_lease_lasts(self, arguments, environment, seconds, monkeypatch):
-        async def operate(_context: str, _runner: Runner, place: Place, _rate: float, _dialled: object) -> None:
+        async def operate(_context: str, _runner: Runner, place: Place, *_others: object) -> None:
             told.append(place.lease_s)
 
         told: list[int] = []

@@ -19,7 +19,7 @@ from dayfly.cli.exits import CliError, Exit
 if TYPE_CHECKING:
     from dayfly.operator.agent.way import Way
     from dayfly.operator.main import Place
-    from dayfly.operator.parts import Agents
+    from dayfly.operator.parts import Agents, Heralds
     from dayfly.operator.pods.namespaces import Runner
     from dayfly.spec.routing import Forms
 
@@ -130,6 +130,7 @@ _SYSTEM = "dayfly-system"
     envvar="DAYFLY_ROUTING_QUERY",
     help="A parameter of the query whose value may be a routing key. Or set $DAYFLY_ROUTING_QUERY.",
 )
+@options.events_to(of="this cluster's sandboxes", envvar="DAYFLY_EVENTS_TO")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
@@ -151,6 +152,7 @@ def command(
     agent_namespaces: tuple[str, ...],
     routing_headers: tuple[str, ...],
     routing_query: str,
+    events_to: str | None,
     log_level: str,
 ) -> None:
     """Run the operator in the foreground until it is asked to end (SIGTERM, Ctrl-C). Logs are JSON lines on stderr."""
@@ -192,7 +194,21 @@ def command(
         forms=_forms(routing_headers, routing_query),
     )
     dialled = _Dialled.of(control_plane, token_file, control_plane_ca, agent_namespaces) if control_plane else None
-    asyncio.run(_operate(context, program, place, rate, dialled))
+    asyncio.run(_operate(context, program, place, rate, dialled, _heralds(events_to, allowed)))
+
+
+def _heralds(events_to: str | None, allowed: frozenset[str]) -> Heralds:
+    from dayfly.execute import tracing
+    from dayfly.operator.parts import Heralds
+    from dayfly.operator.status.sandbox_events import Receiver
+
+    receiver = None
+    if events_to:
+        from dayfly.cli import events_out
+
+        to = events_out.receiver(events_to, allowed)
+        receiver = Receiver(events_out.Poster(to), to.address.url)
+    return Heralds(receiver, tracing.from_environment(os.environ))
 
 
 def _forms(headers: tuple[str, ...], query: str) -> Forms:
@@ -247,7 +263,7 @@ class _Dialled(NamedTuple):
 
 
 async def _operate(
-    context: str | None, runner: Runner, place: Place, rate: float | None, dialled: _Dialled | None
+    context: str | None, runner: Runner, place: Place, rate: float | None, dialled: _Dialled | None, heralds: Heralds
 ) -> None:
     from dayfly.kube.auth import CredentialsError, load
     from dayfly.kube.client import Client, Limits
@@ -268,11 +284,13 @@ async def _operate(
     agents, way = dialled.agents(place.namespace) if dialled else (None, None)
     client = Client(HttpTransport(credentials), Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
-        await operate(client, runner, place, stop, Front, Hooks, Groups, agents)
+        await operate(client, runner, place, stop, Front, Hooks, Groups, agents, heralds)
     except OSError as error:
         sys.stderr.flush()
         raise CliError(Exit.FAILED, f"cannot answer on port {place.port}: {error.strerror}", "see --port") from None
     finally:
+        if heralds.tracer is not None:
+            await asyncio.to_thread(heralds.tracer.close)
         await client.close()
         if way is not None:
             await way.close()

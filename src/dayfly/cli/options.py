@@ -137,10 +137,11 @@ allow_webhook: Decorator = click.option(
 )
 
 
-def events_to(*, of: str) -> Decorator:
+def events_to(*, of: str, envvar: str | None = None) -> Decorator:
     """`--events-to`: who is sent CloudEvents of those sandboxes."""
     text = f"Send CloudEvents of {of} there: ready, failed, stuck, about to expire."
-    return click.option("--events-to", metavar="URL", help=text)
+    text += f" Or set ${envvar}." if envvar else ""
+    return click.option("--events-to", metavar="URL", envvar=envvar, help=text)
 
 
 def webhook_servers(given: tuple[str, ...]) -> frozenset[str]:

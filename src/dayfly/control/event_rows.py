@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from dayfly.control.rows import EVERYWHERE
 from dayfly.control.tables import cloud_events, duties, sandboxes
+from dayfly.work.delivery import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -25,13 +26,6 @@ class Noted(NamedTuple):
     uid: str
     form: int
     at: int
-    body: str
-
-
-class Waiting(NamedTuple):
-    """One that waits for the receiver."""
-
-    id: str
     body: str
 
 
@@ -65,7 +59,7 @@ def oldest(rows: Rows) -> Waiting | None:
     """The next one of an organisation."""
     query = rows.select(cloud_events.c.id, cloud_events.c.body).where(cloud_events.c.body != "")
     row = rows.execute(query.order_by(cloud_events.c.at, cloud_events.c.id).limit(1)).one_or_none()
-    return Waiting(row.id, row.body) if row is not None else None
+    return Waiting(row.id, row.body.encode()) if row is not None else None
 
 
 def waiting(rows: Rows) -> list[str]:

@@ -12,7 +12,6 @@ import collections
 import contextlib
 import json
 import logging
-import random
 import time
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,8 +22,9 @@ from dayfly.control.event_rows import Noted
 from dayfly.control.exchange import rfc3339
 from dayfly.control.store import ConflictError, StoreError
 from dayfly.plan import cloud_events
-from dayfly.plan.cloud_events import About, Answer, Post
+from dayfly.plan.cloud_events import About
 from dayfly.spec import ttl
+from dayfly.work.delivery import Delivery, Post, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,8 +43,6 @@ PAUSE_PER_WORK = 20
 # Where a cluster does not say how a sandbox stands, or has not taken its newest wish, it is asked again so much later.
 AGAIN_S = 10.0
 PIECE = 500
-MOST_POSTS = 8
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 DUTY, DUTY_MS, RENEW_MS, DENIED_MS = "cloud-events", 30_000, 20_000, 5_000
 
 log = logging.getLogger(__name__)
@@ -74,7 +72,7 @@ class Telling:
     ) -> None:
         self._store, self._links, self._sync, self._sandboxes = store, links, sync, sandboxes
         self._to, self._now, self._pause = to, now, pause
-        self._sending = _Sending(store, to, pause)
+        self._sending = Delivery(_Rows(store), to.post, to.name, passing=StoreError, pause=pause)
         self._name = uuid.uuid4().hex
         self._until = self._denied = 0
         # By uid: the form and the report that were looked at, and when to look again though they are the same.
@@ -236,71 +234,14 @@ class Telling:
         )
 
 
-class _Sending:
-    """Sends what is noted, each organisation's in its order, as long as there is any."""
+class _Rows:
+    """What waits, as it is stored; each organisation's is its own."""
 
-    def __init__(self, store: Store, to: Receiver, pause: Callable[[float], Awaitable[None]]) -> None:
-        self._store, self._to, self._pause = store, to, pause
-        self._slots = asyncio.Semaphore(MOST_POSTS)
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._more: set[str] = set()
-        # Organisations whose events the receiver does not take now, and whether it refuses: each is said once.
-        self._away: set[str] = set()
-        self._refusing = False
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
-    def wake(self, org: str) -> None:
-        """Something is to be sent for that organisation."""
-        self._more.add(org)
-        if org not in self._tasks:
-            self._tasks[org] = asyncio.create_task(self._send(org), name="events")
+    async def oldest(self, org: str, /) -> Waiting | None:
+        return await self._store.of(org).read(event_rows.oldest)
 
-    async def stop(self) -> None:
-        """Send nothing more."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._tasks.clear()
-        self._more.clear()
-
-    async def _send(self, org: str) -> None:
-        failures = 0
-        while org in self._more:
-            self._more.discard(org)
-            try:
-                while await self._next(org, failures):
-                    failures = failures + 1 if org in self._away else 0
-                continue
-            except StoreError as fault:
-                log.warning("the store cannot be used now: %s", fault)
-            except Exception:
-                log.exception("events of %s could not be sent", org)
-            self._more.add(org)
-            await self._pause(AGAIN_S)
-        del self._tasks[org]  # nothing is awaited since it was seen that there is no more
-
-    async def _next(self, org: str, failures: int) -> bool:
-        """Send the next event of an organisation; false if there is none."""
-        shelf = self._store.of(org)
-        event = await shelf.read(event_rows.oldest)
-        if event is None:
-            return False
-        async with self._slots:
-            answer = await self._to.post(event.body.encode())
-        if answer.again:
-            if not self._away:
-                log.warning("events for %s are sent again later: %s", self._to.name, answer.problem)
-            self._away.add(org)
-            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(failures, 10))
-            await self._pause(pause * (0.5 + random.random() / 2))  # noqa: S311 # no secret
-            return True
-        self._away.discard(org)
-        self._say_refused(event.id, answer)
-        await shelf.write(lambda rows: event_rows.settle(rows, [event.id]))
-        return True
-
-    def _say_refused(self, id_: str, answer: Answer) -> None:
-        if answer.problem and not self._refusing:
-            text = "%s refuses the event %s: %s; nothing is said of further ones until it takes one"
-            log.warning(text, self._to.name, id_, answer.problem)
-        self._refusing = bool(answer.problem)
+    async def settle(self, org: str, id_: str, /) -> None:
+        await self._store.of(org).write(lambda rows: event_rows.settle(rows, [id_]))

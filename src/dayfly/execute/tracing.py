@@ -88,7 +88,7 @@ class Tracer:
         """A living run stands so."""
         outcome = trace.settled(report)
         before = self._told.get(run.uid, "")
-        if outcome in ("", before) or not self.expects(run.uid):
+        if run.ended_at or outcome in ("", before) or not self.expects(run.uid):
             return
         self._told[run.uid] = outcome
         moment = max(trace.last_news(run), run.closed.at if run.closed else 0)

@@ -21,9 +21,10 @@ from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.operator.monitoring import journal
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.operator.monitoring.serve import serving
+from dayfly.operator.monitoring.traces import RunTraces
 from dayfly.operator.outputs.bindings import Bindings
 from dayfly.operator.outputs.outputs import ForeignSecretError
-from dayfly.operator.parts import Agent, Agents, Fronts, Kinds, Wing, Wings
+from dayfly.operator.parts import Agent, Agents, Fronts, Heralds, Kinds, Wing, Wings
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
@@ -32,6 +33,7 @@ from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.states import state_server
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.resource_status import ResourceStatus
+from dayfly.operator.status.sandbox_events import SandboxEvents
 from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError
 from dayfly.operator.targets.adapter import Adapter, FrozenError
 from dayfly.operator.targets.sandbox import SandboxTarget
@@ -73,14 +75,17 @@ class Operator:
         states: StateAccess | None = None,
         forms: Forms = Forms(),  # noqa: B008 - frozen
         agent: Agents | None = None,
+        heralds: Heralds = Heralds(),  # noqa: B008 - frozen
         now: Callable[[], int] = unix_ms,
         seed: int | None = None,
     ) -> None:
         self.cluster = Cluster(client, now=now, seed=seed)
         self._elector = elector
         self.cluster.ledger.written = journal.moved
+        self._traces = RunTraces(self.cluster, heralds.tracer)
         self._events = Recorder(client, "dayfly.dev/operator", identity)
         self._sandbox_status = SandboxStatus(self.cluster, self._events)
+        self._told = SandboxEvents(self.cluster, heralds.receiver, self._sandbox_status) if heralds.receiver else None
         self._front = front(self.cluster, self._sandbox_status) if front else None
         if self._front is None:
             self.cluster.wishes.close()
@@ -159,6 +164,9 @@ class Operator:
             await self.cluster.gateway.looked()
         async with asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(self._reconciler.sweeper.run())]
+            if self._told is not None:
+                await self._told.begin()
+                beside.append(tasks.create_task(self._told.run()))
             if self._agent is not None:
                 beside.append(tasks.create_task(self._agent.run()))
             working = [tasks.create_task(work(self.cluster.queue, self._take_turn)) for _ in range(WORKERS)]
@@ -232,6 +240,7 @@ class Operator:
         report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now), scene.now)
         if lacking := self._reconciler.lacking(run):
             report = msgspec.structs.replace(report, unserved=(*report.unserved, *lacking))
+        self._traces.look(found.ledger, report)
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
             if target.copies and (after := await self._resource_status.run(scene, found, report, session.resources)):
@@ -334,6 +343,7 @@ async def operate(
     hooks: Wings | None = None,
     groups: Wings | None = None,
     agent: Agents | None = None,
+    heralds: Heralds = Heralds(),  # noqa: B008 - frozen
 ) -> None:
     """Run an operator until `stop` is set, then end gracefully: another one takes over at once."""
     began = time.monotonic()
@@ -349,6 +359,7 @@ async def operate(
         groups=groups,
         states=states,
         agent=agent,
+        heralds=heralds,
         fallback=FallbackImage(client, place.void_image, own),
         senders=Senders(FallbackImage(client, place.webhook_image, own), place.webhooks),
         elector=elector,

@@ -1,11 +1,13 @@
 """The parts that an operator may have or not, as its process knows them; who puts it together says which (`cli`)."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from dayfly.execute.tracing import Tracer
 from dayfly.kube.events import Recorder
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import SandboxObject
+from dayfly.operator.status.sandbox_events import Receiver
 from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError
 from dayfly.operator.targets.adapter import Adapter
 from dayfly.operator.targets.sandbox import Server
@@ -54,6 +56,13 @@ class Agent(Server, Protocol):
 
     def figures(self) -> dict[str, Callable[[], float]]:
         """For whoever watches over the operator."""
+
+
+class Heralds(NamedTuple):
+    """Whom else than its cluster an operator tells, if anybody: a receiver of events, a collector of traces."""
+
+    receiver: Receiver | None = None
+    tracer: Tracer | None = None
 
 
 Wings = Callable[[Cluster, Targets, Recorder], Wing]

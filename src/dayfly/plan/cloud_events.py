@@ -6,8 +6,8 @@ or after a restart, knows it by that.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.plan.reasons import Reason
 from dayfly.spec.run import Phase
@@ -20,8 +20,6 @@ CONTENT_TYPE = "application/cloudevents+json"
 # Those that a sandbox has once for each form of its wish, in the order in which they are told.
 KINDS = ("ready", "failed", "stuck", "expiring")
 _FAILED = frozenset({Reason.RESOURCE_FAILED, Reason.HOOK_FAILED})
-# What a receiver may answer for a while: it is too busy, or too early.
-_LATER = frozenset({408, 425, 429})
 
 
 class About(NamedTuple):
@@ -40,17 +38,6 @@ class About(NamedTuple):
     labels: Mapping[str, str] = {}
     endpoints: Mapping[str, str] = {}
     expires: str | None = None
-
-
-class Answer(NamedTuple):
-    """What a receiver made of an event: no problem, or why it was not taken; `again` whether it may be later."""
-
-    problem: str = ""
-    again: bool = False
-
-
-Post: TypeAlias = Callable[[bytes], Awaitable[Answer]]
-"""Sends one event, and waits no longer than for some seconds."""
 
 
 def kinds(report: Report, *, expires_soon: bool) -> tuple[str, ...]:
@@ -89,10 +76,3 @@ def cloud_event(about: About, kind: str, report: Report) -> dict[str, Any]:
             "scheduledDeleteTime": about.expires,
         },
     }
-
-
-def answered(status: int) -> Answer:
-    """What an HTTP status says of the event that was sent. A redirection is a refusal: nobody is followed elsewhere."""
-    if status >= 500 or status in _LATER:
-        return Answer(f"it answers {status}", again=True)
-    return Answer(f"it answers {status}" if status >= 300 else "")

@@ -17,7 +17,7 @@ from dayfly.kube.transport import Answer, Request
 from dayfly.operator.front.front import Front
 from dayfly.operator.hooks.wing import Hooks
 from dayfly.operator.main import Operator
-from dayfly.operator.parts import Agents, Fronts, Kinds, Wings
+from dayfly.operator.parts import Agents, Fronts, Heralds, Kinds, Wings
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
@@ -93,6 +93,7 @@ class Process:
             hooks=world.hooks,
             groups=world.groups,
             agent=world.agent(self) if world.agent else None,
+            heralds=world.heralds,
             fallback=fallback,
             senders=Senders(FallbackImage(client, world.sender), frozenset({"dns.internal:8443"})),
             now=world.now,
@@ -139,6 +140,7 @@ class World:
         self.hooks: Wings | None = Hooks
         self.groups: Wings | None = None
         self.agent: Callable[[Process], Agents] | None = None
+        self.heralds = Heralds()
         self.spare = "dayfly.test/spare:1"
         self.sender = "dayfly.test/dayfly:1"
         self.steps = STEPS

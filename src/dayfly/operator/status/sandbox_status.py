@@ -6,6 +6,8 @@ A change of reason is said at once, anything else at most every few seconds: wha
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import stamp
 from dayfly.execute.turn import Scene
@@ -69,6 +71,8 @@ class SandboxStatus:
         self._cluster = cluster
         self._events = events
         self._throttles: dict[str, StatusThrottle] = {}
+        self.told: Callable[[SandboxObject, Report, int, Expiry], None] = lambda *_: None
+        """Told how the run of a Sandbox stands, and of which generation of its wish that is."""
         self.frozen: dict[str, str] = {}
         """UIDs of Sandboxes of which nothing is done any more, and why: for metrics."""
         cluster.sandboxes.listen(self._heard)
@@ -103,6 +107,8 @@ class SandboxStatus:
         if hindrance and not report.ready:
             message = f"cannot go on and is being retried: {hindrance}"
             said = _Saying(False, Reason.HINDERED, message, said.generation)
+        spoken = msgspec.structs.replace(report, ready=said.ready, reason=said.reason, message=said.message)
+        self.told(seen, spoken, said.generation, Expiry.of(scene.world, seen.spec, self._cluster.now()))
         return await self._say(seen, said, (scene, report))
 
     async def waiting(self, seen: SandboxObject, why: WaitingError) -> None:

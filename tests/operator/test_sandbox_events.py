@@ -1,0 +1,178 @@
+"""CloudEvents and traces of a cluster's own Sandboxes: by who leads, at least once, and nobody waits for another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import msgspec
+from rig.kubelet import Script
+from rig.scenes import RETRY, RETRY_UNITS, Scene, gone, play, ready
+from rig.world import World
+from test_status_saying import a_run, report
+
+from dayfly.execute.tracing import Tracer
+from dayfly.kube.cache import Change
+from dayfly.kube.objects import Key
+from dayfly.operator.cluster.objects import SERVED_LABEL, SandboxObject
+from dayfly.operator.monitoring.traces import RunTraces
+from dayfly.operator.parts import Heralds
+from dayfly.operator.status import sandbox_events
+from dayfly.operator.status.expiry import Expiry
+from dayfly.operator.status.sandbox_events import Receiver, SandboxEvents
+from dayfly.plan import trace
+from dayfly.work.delivery import Answer
+
+LATER, TAKEN = Answer("it answers 503", again=True), Answer()
+SCENE = Scene(RETRY, RETRY_UNITS, gone)
+SYSTEM = "urn:dayfly:cluster:"
+
+
+class Heard:
+    """A receiver; those of a namespace in `away` are not taken."""
+
+    def __init__(self):
+        self.events, self.away, self.taken = [], set(), []
+
+    async def __call__(self, body):
+        event = json.loads(body)
+        self.events.append(event)
+        if event["data"]["namespace"] in self.away:
+            return LATER
+        self.taken.append((event["type"].rpartition(".")[2], event["subject"]))
+        return TAKEN
+
+
+def told(story, operators=1, **scripts):
+    """A story with a receiver, from the first operator on."""
+    heard = Heard()
+
+    async def with_receiver(world: World) -> None:
+        world.heralds = Heralds(Receiver(heard, "http://receiver"))
+        world.namespace("kube-system")
+        world.namespace("pay")
+        world.start(operators)
+        await story(world, heard)
+
+    play(with_receiver, SCENE, operators=0, **scripts)
+    return heard
+
+
+def test_a_life_is_told_once_with_its_cluster_and_namespace():
+    async def story(world, heard):
+        await world.until(lambda: ready(world), "ready")
+        world.delete()
+        await world.until(lambda: ("stuck", "box") in heard.taken, "that it is stuck")
+        await gone(world)
+        system = world.cluster.objects("namespaces")
+        (uid,) = [each["metadata"]["uid"] for each in system if each["metadata"]["name"] == "kube-system"]
+        assert {each["source"] for each in heard.events} == {f"{SYSTEM}{uid}:namespace:shop"}
+
+    heard = told(story, drop=Script(fails=7))
+    assert heard.taken == [("ready", "box"), ("stuck", "box")]
+    assert "db://1" not in str(heard.events)
+
+
+def test_one_that_fails_is_told_and_when_its_end_is_near():
+    async def story(world, heard):
+        await world.until(lambda: ("failed", "box") in heard.taken, "that it failed")
+        world.sandbox({"ttl": {"duration": "60m", "offsetFrom": "createdAt"}}, "short", "pay")
+        await world.until(lambda: ("expiring", "short") in heard.taken, "that its end is near", 3600)
+        world.delete()
+        await world.until(lambda: world.box("short", "pay") is None, "its end", 3600)
+        await gone(world)
+
+    heard = told(story, make=Script(fails=99))
+    assert heard.taken == [("failed", "box"), ("ready", "short"), ("expiring", "short")]
+
+
+def test_what_one_namespace_cannot_get_rid_of_holds_up_no_other_and_the_next_leader_tells_it():
+    async def story(world, heard):
+        heard.away = {"shop"}
+        await world.until(lambda: ready(world), "ready")
+        await world.until(lambda: heard.events, "a try")
+        world.sandbox({}, "theirs", "pay")
+        await world.until(lambda: ("ready", "theirs") in heard.taken, "the other one's")
+        assert ("ready", "box") not in heard.taken
+        [process] = world.processes
+        world.processes.clear()
+        await process.end()
+        heard.away = set()
+        world.start()
+        await world.until(lambda: ("ready", "box") in heard.taken, "what the first one could not tell")
+        world.delete()
+        world.delete("theirs", "pay")
+        await gone(world)
+
+    heard = told(story)
+    ids = {each["id"] for each in heard.events if each["subject"] == "box"}
+    assert len(ids) == 1, "it is the same event, whoever tells it"
+    assert heard.taken.count(("ready", "theirs")) == 2, "told again by who does not know, under the same id"
+    assert len({each["id"] for each in heard.events}) == 2
+
+
+async def test_no_more_wait_than_may_and_of_a_control_planes_sandboxes_nothing_is_told(monkeypatch, caplog):
+    monkeypatch.setattr(sandbox_events, "MOST_WAITING", 2)
+    listening = SimpleNamespace(listen=lambda _: None)
+    status = SimpleNamespace()
+
+    async def post(_body):
+        await asyncio.Event().wait()
+
+    events = SandboxEvents(SimpleNamespace(sandboxes=listening), Receiver(post, "r"), status)
+
+    def note(name, namespace="shop", **labels):
+        meta = {"name": name, "namespace": namespace, "uid": name, "labels": labels}
+        status.told(msgspec.convert({"metadata": meta}, SandboxObject), report(), 1, Expiry())
+
+    note("served", **{SERVED_LABEL: "u"})
+    assert events._waiting == {}
+    note("theirs", "pay")
+    for name in "abcd":
+        note(name)
+    assert [each.id for each in events._waiting["shop"]] == ["c/1/ready", "d/1/ready"]
+    assert len(events._waiting["pay"]) == 1
+    assert [each.getMessage() for each in caplog.records] == ["2 events of shop wait for r: the oldest are dropped"]
+    running = asyncio.create_task(events.run())
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert (events._waiting, events._told) == ({}, {}), "whoever leads no more knows nothing"
+
+
+def test_of_a_run_that_somebody_else_has_ended_nothing_is_kept():
+    told, heard = Tracer(lambda _spans: True, now=lambda: 0), []
+    cluster = SimpleNamespace(ledger=SimpleNamespace(written=None), runs=SimpleNamespace(listen=heard.append))
+    traces, run = RunTraces(cluster, told), a_run()
+    traces.look(run.ledger, report())
+    assert not told.expects("u")
+    heard[0](Change(Key("", "run"), run, None))
+    assert told.expects("u")
+    told.close()
+
+
+def test_a_run_is_told_as_traces_by_who_takes_its_turns():
+    traces = []
+
+    async def story(world):
+        tracer = Tracer(lambda spans: traces.append(spans) or True, now=world.now)
+        world.heralds = Heralds(tracer=tracer)
+        world.start(1)
+        await world.until(lambda: ready(world), "ready")
+        world.delete()
+        await gone(world)
+        assert tracer._told == {}
+        tracer.close()
+
+    play(story, SCENE, operators=0, make=Script(fails=1))
+    create, delete = traces
+    assert [(each.name, each.error) for each in create] == [("create sandbox", ""), ("db/make", ""), ("attempt 2", "")]
+    assert create[1].attributes["dayfly.attempts"] == 2
+    assert create[0].attributes["k8s.namespace.name"] == "shop"
+    assert (
+        create[0].start < create[1].start <= create[2].start + create[2].attributes["dayfly.waited_ms"] < create[2].end
+    )
+    assert [each.name for each in delete] == ["delete sandbox", "db/drop", "attempt 1"]
+    assert delete[0].link == (create[0].trace, create[0].id)
+    assert delete[0].trace == trace.trace_id(create[0].attributes["dayfly.run.uid"], "delete")
