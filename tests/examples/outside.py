@@ -60,6 +60,13 @@ def tofu() -> Path:
     return _built(_cached("opentofu") / "tofu", HERE / "opentofu", "github.com/opentofu/opentofu/cmd/tofu")
 
 
+def collector() -> Path:
+    """OpenTelemetry's collector, with a receiver of OTLP and no more; built once (a minute). Only the proof has it."""
+    folder = HERE / "otelcol"
+    target = cache() / f"otelcol-{_digest(*(folder / name for name in ('go.mod', 'go.sum', 'main.go')))}"
+    return _built(target, folder, ".")
+
+
 def awscli() -> Path:
     """The folder with the `aws` program."""
     return installed("awscli")

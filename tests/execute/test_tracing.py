@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -17,8 +18,10 @@ from dayfly.execute.tracing import Tracer
 from dayfly.plan import trace
 from dayfly.plan.reasons import Reason
 from dayfly.spec.run import Phase, Request
+from examples import outside
 from execute.collector import collecting
 from plan.test_trace import HISTORY, RUN
+from ports import free_port
 
 AT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 READY = report(ready=True, reason=Reason.READY)
@@ -162,6 +165,45 @@ def test_a_real_collector_reads_what_was_meant(monkeypatch):
     assert [(each.name, each.error) for each in collector.below(make)] == [("attempt 1", "ExitCode"), ("attempt 2", "")]
     assert {each.trace for each in (create, make, *collector.below(make))} == {create.trace}
     assert "s3cr3t" not in str(collector.spans)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900)
+def test_opentelemetrys_own_collector_takes_it(tmp_path, monkeypatch):
+    port, said = free_port(), tmp_path / "said"
+    settings = {
+        "receivers": {"otlp": {"protocols": {"http": {"endpoint": f"127.0.0.1:{port}"}}}},
+        "exporters": {"debug": {"verbosity": "detailed"}},
+        "service": {
+            "telemetry": {"metrics": {"level": "none"}},
+            "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["debug"]}},
+        },
+    }
+    program = outside.collector()
+    with said.open("wb") as log:
+        process = subprocess.Popen([program, "--config", f"yaml:{json.dumps(settings)}"], stderr=log, stdout=log)
+        try:
+            outside.awaited(lambda: outside.answers(port), process)
+            monkeypatch.setenv(AT, f"http://127.0.0.1:{port}")
+            tracer = tracing.from_environment({AT: f"http://127.0.0.1:{port}"})
+            tracer._since = 0
+            tracer.look(RUN, FAILED, lambda: HISTORY)
+            tracer.ended(ended(), lambda: HISTORY)
+            tracer.close()
+            until(lambda: "delete sandbox" in said.read_text())
+        finally:
+            process.terminate()
+            process.wait(30)
+    text = " ".join(said.read_text().split())
+    first = (
+        f"Trace ID : {trace.trace_id(RUN.uid, 'create'):032x} Parent ID : ID : {trace.span_id(RUN.uid, 'create'):016x}"
+    )
+    assert first in text
+    assert text.count(f"Parent ID : {trace.span_id(RUN.uid, 'create', 'db/make'):016x}") == 2
+    assert "Status code : Error Status message : ExitCode" in text
+    assert "service.name: Str(dayfly)" in text
+    assert f"SpanLink #0 -> Trace ID: {trace.trace_id(RUN.uid, 'create'):032x}" in text
+    assert "s3cr3t" not in text
 
 
 def test_a_sampler_of_the_environment_is_heeded(monkeypatch):
