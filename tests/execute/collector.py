@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, NamedTuple
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from dayfly.plan.cloud_events import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,17 +31,19 @@ class Seen(NamedTuple):
 
 
 class Collector:
-    """Keeps what it is sent; answers with `status`."""
+    """Keeps what it is sent, spans and CloudEvents; answers with `status`."""
 
-    def __init__(self) -> None:
-        self.status, self.spans, self.resources, self.requests = 200, [], [], []
+    def __init__(self, host: str, port: int) -> None:
+        self.status, self.spans, self.resources, self.requests, self.events = 200, [], [], [], []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["content-length"]))
                 outer.requests.append((self.path, self.headers["content-type"]))
-                if outer.status == 200:
+                if self.headers["content-type"] == CONTENT_TYPE:
+                    outer.events.append(json.loads(body))
+                elif outer.status == 200:
                     outer.read(body)
                 self.send_response(outer.status)
                 self.send_header("content-length", "0")
@@ -47,8 +52,8 @@ class Collector:
             def log_message(self, *_):
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.server = ThreadingHTTPServer((host, port), Handler)
+        self.url = f"http://{host}:{self.server.server_address[1]}"
 
     def read(self, body: bytes) -> None:
         for each in ExportTraceServiceRequest.FromString(body).resource_spans:
@@ -85,9 +90,9 @@ def _seen(span: object) -> Seen:
 
 
 @contextlib.contextmanager
-def collecting() -> Iterator[Collector]:
+def collecting(host: str = "127.0.0.1", port: int = 0) -> Iterator[Collector]:
     """For as long as a test wants one."""
-    found = Collector()
+    found = Collector(host, port)
     thread = threading.Thread(target=found.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -24,6 +25,7 @@ from plan.test_trace import HISTORY, RUN
 from ports import free_port
 
 AT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+ROOT = Path(tracing.__file__).parents[2]
 READY = report(ready=True, reason=Reason.READY)
 FAILED = report(reason=Reason.RESOURCE_FAILED)
 
@@ -79,7 +81,7 @@ def test_who_asks_for_none_does_not_import_the_library():
         "assert tracing.from_environment(os.environ) is None; "
         "sys.exit(any(name.startswith(('opentelemetry', 'requests', 'google')) for name in sys.modules))"
     )
-    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": "src"}).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT)}).returncode == 0
 
 
 def test_a_run_is_told_when_it_is_ready_and_when_it_is_gone_and_once():

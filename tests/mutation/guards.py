@@ -16,6 +16,7 @@ from mutation.guards_objects import OBJECTS
 from mutation.guards_page import PAGE
 from mutation.guards_routeserver import ROUTESERVER
 from mutation.guards_states import STATES
+from mutation.guards_telling import TELLING
 from mutation.guards_wishes import WISHES
 
 LINE = "operator/test_second_line.py::test_"
@@ -408,6 +409,7 @@ GUARDS: tuple[Guard, ...] = (
     *PAGE,
     *ROUTESERVER,
     *STATES,
+    *TELLING,
     *GROUPS,
     *HOOKS,
     *KUBE,

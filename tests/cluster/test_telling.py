@@ -1,0 +1,51 @@
+"""The installed operator tells a receiver of events and a collector of traces, as its manifest's comment has it."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.conftest import TEAM
+from cluster.installed import SYSTEM
+from cluster.patience import eventually
+from execute.collector import collecting
+
+# One that the operator's NetworkPolicy lets it reach.
+PORT = 8443
+
+
+@pytest.fixture
+def collector(operator):
+    """Told by the installed operator; afterwards it tells nobody."""
+    kubectl, at = operator.own.kubectl, ("-n", SYSTEM, "deployment/dayfly-operator")
+    with collecting(operator.own.network.host, PORT) as found:
+        where = found.url.removeprefix("http://")
+        wanted = [f"DAYFLY_EVENTS_TO={found.url}/events", f"DAYFLY_ALLOW_WEBHOOK={where}"]
+        kubectl("set", "env", *at, *wanted, f"OTEL_EXPORTER_OTLP_ENDPOINT={found.url}")
+        try:
+            kubectl("rollout", "status", *at, "--timeout=120s")
+            yield found
+        finally:
+            kubectl("rollout", "undo", *at)
+            kubectl("rollout", "status", *at, "--timeout=120s")
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600, func_only=True)
+def test_a_sandbox_is_told_of_by_events_and_by_traces(operator, collector, wishes):
+    operator.apply(wishes.plugin(), wishes.sandbox())
+    operator.wait_ready(wishes.name, TEAM)
+    eventually(lambda: collector.events, "the event")
+    eventually(lambda: "create sandbox" in collector.roots(), "the trace of its creation")
+    operator.delete(wishes.name, TEAM)
+    eventually(lambda: "delete sandbox" in collector.roots(), "the trace of its end")
+    (system,) = [each for each in operator.items("/api/v1/namespaces") if each["metadata"]["name"] == "kube-system"]
+    told = {(each["type"].rpartition(".")[2], each["subject"], each["source"]) for each in collector.events}
+    assert told == {("ready", wishes.name, f"urn:dayfly:cluster:{system['metadata']['uid']}:namespace:{TEAM}")}
+    create, delete = (collector.roots()[f"{part} sandbox"] for part in ("create", "delete"))
+    assert [each.name for each in collector.below(create)] == ["pair/first", "pair/second"]
+    assert [each.name for each in collector.below(delete)] == ["pair/gone"]
+    assert all(
+        each.attributes["dayfly.waited_ms"] > 0 for unit in collector.below(create) for each in collector.below(unit)
+    )
+    assert delete.links == ((create.trace, create.id),)
+    assert "hello" not in str([collector.spans, collector.events]), "no output is told"
