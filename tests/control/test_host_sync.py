@@ -17,6 +17,7 @@ from dayfly.control import auth, host_sync, records
 from dayfly.control.app import create_app
 from dayfly.control.link import Links
 from dayfly.control.store import Store, StoreError
+from dayfly.control.worked import Worked
 from dayfly.spec.wire import Endpoint, Hello
 
 
@@ -174,7 +175,7 @@ def test_a_round_that_works_much_puts_off_the_next(monkeypatch):
         _work(0.05)
 
     async def begin():
-        round_ = host_sync._Worked(host_sync.HostSync(None, Links()).sweep())
+        round_ = Worked(host_sync.HostSync(None, Links()).sweep())
         await round_
         return round_.seconds
 

@@ -240,21 +240,41 @@ async def test_what_is_refused_for_good_is_said_and_not_sent_again(world, caplog
     assert await world.told() == []
 
 
-async def test_no_more_wait_than_may_and_another_organisation_loses_none(world, caplog, monkeypatch):
+async def test_no_more_wait_than_may_and_what_is_still_so_is_told_when_there_is_room(world, caplog, monkeypatch):
     monkeypatch.setattr(event_rows, "MOST_WAITING", 3)
+    monkeypatch.setattr(telling, "PIECE", 1)
+    gate = asyncio.Event()
+
+    async def post(body):
+        await gate.wait()
+        return await world.post(body)
+
+    monkeypatch.setattr(world.telling._sending, "_post", post)
     await world.put_other("theirs")
-    world.answers = {"theirs": [None]}
-    await world.told()
-    for number in range(1, 6):
-        world.answers[f"sb{number}"] = [None]
+    for number in range(1, 7):
         await world.put(f"sb{number}")
-        world.clock[0] += 10
-        with caplog.at_level(logging.WARNING):
-            await world.told()
-    assert "too many events of local wait for http://receiver: the 1 oldest are dropped" in caplog.text
-    waiting = "SELECT org, body FROM cloud_events WHERE body != '' ORDER BY at"
-    found = [(org, json.loads(body)["subject"]) for org, body in sql(world.store, waiting)]
-    assert found == [("other", "theirs"), ("local", "sb3"), ("local", "sb4"), ("local", "sb5")]
+    waiting = "SELECT org FROM cloud_events WHERE body != ''"
+    for _ in range(3):
+        await world.telling.round()
+        await world.telling.looked()
+        assert sorted(org for (org,) in sql(world.store, waiting)) == ["local"] * 3 + ["other"]
+    said = "3 events of local wait for http://receiver: what is over before it takes them is not told"
+    assert [record.getMessage() for record in caplog.records] == [said]
+    gate.set()
+    heard = [*await world.told(), *await world.told()]
+    assert {each[0] for each in heard} == {"theirs", *(f"sb{number}" for number in range(1, 7))}
+    assert len(heard) == 7
+
+
+async def test_what_no_receiver_takes_is_given_up_in_the_end(world, caplog, monkeypatch):
+    monkeypatch.setattr(delivery, "GIVE_UP_S", -1)
+    await world.put("sb1")
+    await world.put("sb2")
+    world.answers = {"sb1": [LATER] * 5}
+    heard = await world.told()
+    assert [each[:3] for each in heard] == [("sb1", "ready", False)] * 2 + [("sb2", "ready", True)]
+    assert "http://receiver has not taken the event" in caplog.text
+    assert await world.told() == []
 
 
 async def test_a_cluster_that_does_not_answer_holds_up_no_other(world, monkeypatch):

@@ -25,10 +25,17 @@ TELLING: tuple[Guard, ...] = (
     ),
     guard(
         "events wait without number",
-        "control/event_rows.py",
-        "for first in range(0, len(too_old), MOST_WAITING):",
-        "for first in ():",
-        SERVER + "no_more_wait_than_may_and_another_organisation_loses_none",
+        "control/telling.py",
+        "return not full",
+        "return True",
+        SERVER + "no_more_wait_than_may_and_what_is_still_so_is_told_when_there_is_room",
+    ),
+    guard(
+        "one event that nobody takes stands before all others for ever",
+        DELIVERY,
+        "return now - since > GIVE_UP_S",
+        "return False",
+        SERVER + "what_no_receiver_takes_is_given_up_in_the_end",
     ),
     guard(
         "a slow cluster is waited for before another one is looked at",

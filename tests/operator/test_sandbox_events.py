@@ -113,7 +113,7 @@ def test_what_one_namespace_cannot_get_rid_of_holds_up_no_other_and_the_next_lea
 
 
 async def test_no_more_wait_than_may_and_of_a_control_planes_sandboxes_nothing_is_told(monkeypatch, caplog):
-    monkeypatch.setattr(sandbox_events, "MOST_WAITING", 2)
+    monkeypatch.setattr(sandbox_events, "MOST_WAITING", 3)
     listening = SimpleNamespace(listen=lambda _: None)
     status = SimpleNamespace()
 
@@ -133,7 +133,7 @@ async def test_no_more_wait_than_may_and_of_a_control_planes_sandboxes_nothing_i
         note(name)
     assert [each.id for each in events._waiting["shop"]] == ["c/1/ready", "d/1/ready"]
     assert len(events._waiting["pay"]) == 1
-    assert [each.getMessage() for each in caplog.records] == ["2 events of shop wait for r: the oldest are dropped"]
+    assert [each.getMessage() for each in caplog.records] == ["3 events wait for r: the oldest of shop are dropped"]
     running = asyncio.create_task(events.run())
     await asyncio.sleep(0)
     running.cancel()

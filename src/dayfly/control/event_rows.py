@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
     from dayfly.control.rows import Rows
 
+# Of an organisation, and a piece more that was looked at meanwhile.
 MOST_WAITING = 1000
-_SETTLED = {"body": ""}
+# Written out: an index of those that wait is of no use to a query that takes the empty body as a value.
+_WAITS = cloud_events.c.body != sa.literal_column("''")
 
 
 class Noted(NamedTuple):
@@ -35,43 +37,44 @@ def told(rows: Rows, uids: Collection[str]) -> set[str]:
     return set(found.scalars())
 
 
-def note(rows: Rows, events: Sequence[Noted]) -> int:
-    """Have an organisation's events sent. Where too many wait, the oldest are given up; returns how many."""
+def note(rows: Rows, events: Sequence[Noted]) -> None:
+    """Have an organisation's events sent."""
     known = told(rows, {each.uid for each in events})
     new = [each for each in events if each.id not in known]
     rows.insert(cloud_events, [each._asdict() for each in new])
     for each in new:
         older = rows.delete(cloud_events).where(cloud_events.c.uid == each.uid, cloud_events.c.form < each.form)
-        rows.execute(older.where(cloud_events.c.body == ""))
-    waiting = rows.select(cloud_events.c.id).where(cloud_events.c.body != "")
-    too_old = rows.execute(waiting.order_by(*_newest_first()).offset(MOST_WAITING)).scalars().all()
-    for first in range(0, len(too_old), MOST_WAITING):
-        settle(rows, too_old[first : first + MOST_WAITING])
-    return len(too_old)
+        rows.execute(older.where(~_WAITS))
 
 
-def settle(rows: Rows, ids: Collection[str]) -> None:
-    """These are not sent any more: they were answered, or are given up."""
-    rows.execute(rows.update(cloud_events).where(cloud_events.c.id.in_(ids)).values(_SETTLED))
+def waiting_of(rows: Rows) -> int:
+    """How many of an organisation wait."""
+    found = rows.execute(rows.select(sa.func.count(cloud_events.c.id)).where(_WAITS))
+    return int(found.scalar_one())
+
+
+def settle(rows: Rows, id_: str) -> None:
+    """That one is not sent any more: it was answered, or is given up."""
+    rows.execute(rows.update(cloud_events).where(cloud_events.c.id == id_).values(body=""))
 
 
 def oldest(rows: Rows) -> Waiting | None:
     """The next one of an organisation."""
-    query = rows.select(cloud_events.c.id, cloud_events.c.body).where(cloud_events.c.body != "")
+    query = rows.select(cloud_events.c.id, cloud_events.c.body).where(_WAITS)
     row = rows.execute(query.order_by(cloud_events.c.at, cloud_events.c.id).limit(1)).one_or_none()
     return Waiting(row.id, row.body.encode()) if row is not None else None
 
 
 def waiting(rows: Rows) -> list[str]:
     """The organisations for which something is to be sent."""
-    query = rows.select(cloud_events.c.org).where(cloud_events.c.body != "").distinct()
+    query = rows.select(cloud_events.c.org).where(_WAITS).distinct()
     return sorted(rows.execute(query).scalars())
 
 
 def tidy(rows: Rows) -> None:
     """Forget what was told of sandboxes that are gone; what still waits is sent first."""
     lives = sa.exists().where(sandboxes.c.uid == cloud_events.c.uid)
-    rows.execute(rows.delete(cloud_events).where(cloud_events.c.body == "", ~lives))
+    rows.execute(rows.delete(cloud_events).where(~_WAITS, ~lives))
 
 
 def take_duty(rows: Rows, name: str, holder: str, now: int, until: int) -> bool:
@@ -89,7 +92,3 @@ def take_duty(rows: Rows, name: str, holder: str, now: int, until: int) -> bool:
 def leave_duty(rows: Rows, name: str, holder: str) -> None:
     """Let another server have it at once."""
     rows.execute(rows.delete(duties).where(duties.c.name == name, duties.c.holder == holder))
-
-
-def _newest_first() -> tuple[sa.UnaryExpression[int], sa.UnaryExpression[str]]:
-    return cloud_events.c.at.desc(), cloud_events.c.id.desc()

@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from dayfly.control import shelves
 from dayfly.control.baseline_sync import BaselineSync
 from dayfly.control.link import HostFailedError
 from dayfly.control.store import StoreError
+from dayfly.control.worked import Worked
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import subject
 from dayfly.spec.errors import SpecError
@@ -28,7 +29,7 @@ from dayfly.spec.run import Request
 from dayfly.spec.wire import Abandon, Ended, HostUnavailableError, Lease, Offer, RefusedError, Stop, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Iterator
+    from collections.abc import Callable, Iterator
 
     from dayfly.compile import Compiled
     from dayfly.control.link import Link, Links
@@ -157,7 +158,7 @@ class HostSync:
         """Pay what is owed and archive what has ended, until cancelled."""
         while True:
             # Its own work, not its waiting: a disk that stalls, or others who are busy, must not put off what is owed.
-            round_ = _Worked(self.sweep())
+            round_ = Worked(self.sweep())
             try:
                 await round_
             except StoreError as fault:
@@ -196,7 +197,7 @@ class HostSync:
     async def _pay(self, owed: list[tuple[Entry, Link | None]]) -> None:
         """What is owed, several at once: a host that is far away answers each of them late."""
         left = iter(owed)
-        works = [_Worked(self._pay_each(left)) for _ in range(min(MOST_AT_ONCE, len(owed)))]
+        works = [Worked(self._pay_each(left)) for _ in range(min(MOST_AT_ONCE, len(owed)))]
         try:
             ended = await asyncio.gather(*(work.done() for work in works), return_exceptions=True)
         finally:
@@ -276,37 +277,6 @@ class HostSync:
         if self._troubles.get(record.uid) != trouble:
             log.warning("%s (%s): %s", subject(shelves.key_of(record)), record.uid, trouble)
             self._troubles[record.uid] = trouble
-
-
-class _Worked:
-    """Awaits something, and knows how many seconds of this thread its own steps took, whoever else had it between them.
-
-    Whoever looks only at a clock before and after counts what all others do while this one waits.
-    """
-
-    def __init__(self, what: Coroutine[Any, Any, None]) -> None:
-        self.seconds = 0.0
-        self._what = what
-
-    async def done(self) -> None:
-        """Awaits it in a task."""
-        await self
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        steps, thrown = self._what.__await__(), None
-        while True:
-            began = time.thread_time()
-            try:
-                waits_for = steps.throw(thrown) if thrown else next(steps)
-            except StopIteration:
-                return
-            finally:
-                self.seconds += time.thread_time() - began
-            thrown = None
-            try:
-                yield waits_for
-            except BaseException as fault:  # noqa: BLE001  -- handed on to whom it is meant for, a cancellation above all
-                thrown = fault
 
 
 def _now() -> int:

@@ -21,6 +21,7 @@ from dayfly.control import event_rows, records
 from dayfly.control.event_rows import Noted
 from dayfly.control.exchange import rfc3339
 from dayfly.control.store import ConflictError, StoreError
+from dayfly.control.worked import Worked
 from dayfly.plan import cloud_events
 from dayfly.plan.cloud_events import About
 from dayfly.spec import ttl
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 # Rounds over very many sandboxes come less often.
-PAUSE_PER_WORK = 20
+PAUSE_PER_WORK, LONGEST_PAUSE_S = 99, 10.0
 # Where a cluster does not say how a sandbox stands, or has not taken its newest wish, it is asked again so much later.
 AGAIN_S = 10.0
-PIECE = 500
+PIECE = 100
 DUTY, DUTY_MS, RENEW_MS, DENIED_MS = "cloud-events", 30_000, 20_000, 5_000
 
 log = logging.getLogger(__name__)
@@ -80,19 +81,20 @@ class Telling:
         self._again: dict[str, int] = {}
         self._looks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._stamp: tuple[int, ...] | None = None
+        self._full: set[str] = set()
 
     async def run(self) -> None:
         """Until cancelled."""
         try:
             while True:
-                began = time.thread_time()
+                round_ = Worked(self.round())
                 try:
-                    await self.round()
+                    await round_
                 except StoreError as fault:
                     log.warning("the store cannot be used now: %s", fault)
                 except Exception:
                     log.exception("what is worth an event could not be looked for")
-                await self._pause(max(LOOK_S, PAUSE_PER_WORK * (time.thread_time() - began)))
+                await self._pause(max(LOOK_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * round_.seconds)))
         finally:
             await self._leave()
 
@@ -179,16 +181,28 @@ class Telling:
         """One cluster's: what it says slowly holds up no other one."""
         try:
             uids = list(seen)
-            for first in range(0, len(uids), PIECE):
-                await self._look_at(key[0], {uid: seen[uid] for uid in uids[first : first + PIECE]})
+            while uids and await self._has_room(key[0]):
+                piece, uids = uids[:PIECE], uids[PIECE:]
+                await self._look_at(key[0], {uid: seen[uid] for uid in piece})
         except StoreError as fault:
             log.warning("the store cannot be used now: %s", fault)
+            self._stamp = None
             await self._pause(AGAIN_S)
         except Exception:
             log.exception("what is worth an event could not be found out")
+            self._stamp = None
             await self._pause(AGAIN_S)
         finally:
             self._looks.pop(key, None)
+
+    async def _has_room(self, org: str) -> bool:
+        """Whether more events of an organisation may wait. If not, what is so is told later, should it still be so."""
+        full = await self._store.of(org).read(event_rows.waiting_of) >= event_rows.MOST_WAITING
+        if full and org not in self._full:
+            text = "%d events of %s wait for %s: what is over before it takes them is not told"
+            log.warning(text, event_rows.MOST_WAITING, org, self._to.name)
+        (self._full.add if full else self._full.discard)(org)
+        return not full
 
     async def _look_at(self, org: str, seen: dict[str, tuple[int, int]]) -> None:
         """Note what is so and was not told."""
@@ -210,8 +224,8 @@ class Telling:
             certain = version == 0 or (standing.version == version and not self._sync.trouble(record.uid))
             moments = [*([] if soon or not warns else [warns]), *([] if certain else [now + int(AGAIN_S * 1000)])]
             again |= {record.uid: min(moments)} if moments else {}
-        if new and (dropped := await shelf.write(lambda rows: event_rows.note(rows, new))):
-            log.warning("too many events of %s wait for %s: the %d oldest are dropped", org, self._to.name, dropped)
+        if new:
+            await shelf.write(lambda rows: event_rows.note(rows, new))
         for uid in seen:
             self._again.pop(uid, None)
         self._seen |= seen
@@ -244,4 +258,4 @@ class _Rows:
         return await self._store.of(org).read(event_rows.oldest)
 
     async def settle(self, org: str, id_: str, /) -> None:
-        await self._store.of(org).write(lambda rows: event_rows.settle(rows, [id_]))
+        await self._store.of(org).write(lambda rows: event_rows.settle(rows, id_))

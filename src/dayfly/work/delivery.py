@@ -15,6 +15,8 @@ MOST_AT_ONCE = 8
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 # After trouble with what waits itself.
 AGAIN_S = 10.0
+# What is not taken for so long is given up: it may be the one that no receiver takes.
+GIVE_UP_S = 86_400.0
 # What a receiver may answer for a while: it is too busy, or too early.
 _LATER = frozenset({408, 425, 429})
 
@@ -75,6 +77,8 @@ class Delivery:
         # Owners whose next one the receiver does not take now, and whether it refuses: each is said once.
         self._away: set[str] = set()
         self._refusing = False
+        # By owner: which one is tried, and since when.
+        self._tried: dict[str, tuple[str, float]] = {}
 
     def wake(self, owner: str) -> None:
         """Something of that owner waits."""
@@ -91,6 +95,7 @@ class Delivery:
         self.tasks.clear()
         self._more.clear()
         self._away.clear()
+        self._tried.clear()
 
     async def _send(self, owner: str) -> None:
         failures = 0
@@ -115,17 +120,29 @@ class Delivery:
             return False
         async with self._slots:
             answer = await self._post(found.body)
-        if answer.again:
+        if answer.again and not self._is_hopeless(owner, found.id):
             if not self._away:
                 log.warning("events for %s are sent again later: %s", self._name, answer.problem)
             self._away.add(owner)
             pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(failures, 10))
             await self._pause(pause * (0.5 + random.random() / 2))  # noqa: S311 # no secret
             return True
-        self._away.discard(owner)
-        self._say_refused(found.id, answer)
+        if answer.again:
+            log.warning("%s has not taken the event %s for a day: it is given up", self._name, found.id)
+        else:
+            self._away.discard(owner)
+            self._say_refused(found.id, answer)
+        self._tried.pop(owner, None)
         await self._outbox.settle(owner, found.id)
         return True
+
+    def _is_hopeless(self, owner: str, id_: str) -> bool:
+        now = asyncio.get_running_loop().time()
+        tried, since = self._tried.get(owner, ("", now))
+        if tried != id_:
+            self._tried[owner] = id_, now
+            return False
+        return now - since > GIVE_UP_S
 
     def _say_refused(self, id_: str, answer: Answer) -> None:
         if answer.problem and not self._refusing:

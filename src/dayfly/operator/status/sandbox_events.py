@@ -25,8 +25,8 @@ from dayfly.plan.cloud_events import About
 from dayfly.spec.report import Report
 from dayfly.work.delivery import Delivery, Post, Waiting
 
-# Of each namespace.
-MOST_WAITING = 1000
+# Of all namespaces: twice as many as there are sandboxes in a large cluster. Whose wait most loses the oldest.
+MOST_WAITING = 20_000
 
 log = logging.getLogger(__name__)
 
@@ -97,11 +97,13 @@ class SandboxEvents:
         )
 
     def _put(self, namespace: str, event: Waiting) -> None:
-        waiting = self._waiting.setdefault(namespace, collections.deque(maxlen=MOST_WAITING))
-        if len(waiting) == MOST_WAITING and namespace not in self._full:
-            self._full.add(namespace)
-            log.warning("%d events of %s wait for %s: the oldest are dropped", MOST_WAITING, namespace, self._name)
-        waiting.append(event)
+        if sum(map(len, self._waiting.values())) >= MOST_WAITING:
+            most = max(self._waiting, key=lambda each: len(self._waiting[each]))
+            self._waiting[most].popleft()
+            if most not in self._full:
+                self._full.add(most)
+                log.warning("%d events wait for %s: the oldest of %s are dropped", MOST_WAITING, self._name, most)
+        self._waiting.setdefault(namespace, collections.deque()).append(event)
         self._delivery.wake(namespace)
 
     async def oldest(self, namespace: str, /) -> Waiting | None:

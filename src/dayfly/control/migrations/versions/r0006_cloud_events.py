@@ -24,6 +24,8 @@ def upgrade() -> None:
         sa.Column("body", sa.Text, nullable=False),
         sa.Index("cloud_events_by_uid", "uid"),
     )
+    waits = sa.text("body != ''")
+    op.create_index("cloud_events_waiting", "cloud_events", ["org", "at"], sqlite_where=waits, postgresql_where=waits)
     op.create_table(
         "duties",
         sa.Column("org", sa.String(253), primary_key=True),
