@@ -55,8 +55,9 @@ class Cli(NamedTuple):
 
     def start(self, *arguments: str, **options: object) -> subprocess.Popen[bytes]:
         """Start one command; `close` ends it at the latest."""
-        given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        process = subprocess.Popen([*COMMAND, *arguments], cwd=self.folder, env=self.environment(), **given)
+        given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        given |= {"env": self.environment(), **options}
+        process = subprocess.Popen([*COMMAND, *arguments], cwd=self.folder, **given)
         self.started.append(process)
         return process
 

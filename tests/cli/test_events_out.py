@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import threading
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +17,7 @@ import pytest
 from cli import wishes
 from cli.command import refused, until
 from client.test_retry import World
+from control import databases
 from control.fake_host import FakeHost
 from dayfly.cli import events_out
 from dayfly.spec import wire
@@ -182,41 +182,74 @@ class Agent:
         self.letters.clear()
 
 
-@pytest.mark.rotates(2, "libraries")
-def test_a_server_for_many_tells_of_a_cluster_and_loses_nothing_when_it_is_killed(cli, receiver):
-    key = cli("server", "init", "acme").out.strip()
+class Many:
+    """Servers for many on one database, and one cluster that dials the last of them."""
 
-    def call(method, path, body=None):
-        headers = {"signadot-api-key": key}
+    def __init__(self, cli, receiver, database="", count=1):
+        self.cli, self.key = cli, cli("server", "init", "acme", DAYFLY_DATABASE=database).out.strip()
+        self.database, self.receiver = database, receiver
+        self.servers = [self.start() for _ in range(count)]
+        self.url = self.servers[-1][1]
+
+    def start(self):
+        """One more; its process and address."""
+        asked = ("server", "--listen", "127.0.0.1:0", "--events-to", self.receiver.url)
+        process = self.cli.start(*asked, env=self.cli.environment(DAYFLY_DATABASE=self.database))
+        return process, process.stderr.readline().decode().split()[-1]
+
+    def call(self, method, path, body=None):
+        headers = {"signadot-api-key": self.key}
         data = json.dumps(body).encode() if body is not None else None
-        asked = urllib.request.Request(f"{url}/api/v2/orgs/acme/{path}", data, headers, method=method)
+        asked = urllib.request.Request(f"{self.url}/api/v2/orgs/acme/{path}", data, headers, method=method)
         with urllib.request.urlopen(asked) as answer:
             return json.loads(answer.read())
 
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    url, receiver.busy = f"http://127.0.0.1:{port}", 10_000
+    def ready(self, name, cluster="far"):
+        """A sandbox of a cluster that carries it out at once, until somebody was told of it."""
+        self.call("PUT", f"clusters/{cluster}", {})
+        with Agent(self.url, self.call("POST", f"clusters/{cluster}/tokens", {})["token"]).at_work():
+            self.call("PUT", f"sandboxes/{name}", {"spec": {"cluster": cluster}})
+            until(lambda: name in [event["subject"] for _, event in self.receiver.heard])
 
-    def start():
-        process = cli.start("server", "--listen", f"127.0.0.1:{port}", "--events-to", receiver.url)
-        assert b"serves at" in process.stderr.readline()
-        return process
+    def kill(self):
+        """The first one, with no chance to say anything."""
+        process, _ = self.servers.pop(0)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
 
-    process = start()
-    call("PUT", "clusters/far", {})
-    agent = Agent(url, call("POST", "clusters/far/tokens", {})["token"])
-    with agent.at_work():
-        call("PUT", "sandboxes/demo", {"spec": {"cluster": "far"}})
-        until(lambda: receiver.heard)
-    ((_, event),) = receiver.heard[:1]
+
+@pytest.mark.rotates(2, "libraries")
+def test_a_server_for_many_tells_of_a_cluster_and_loses_nothing_when_it_is_killed(cli, receiver):
+    receiver.busy = 10_000
+    many = Many(cli, receiver)
+    many.ready("demo")
+    (_, event), *_ = receiver.heard
     assert event["source"] == "urn:dayfly:organisation:acme:cluster:far"
     assert (event["subject"], event["type"], receiver.taken()) == ("demo", "dev.dayfly.sandbox.ready", [])
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    many.kill()
     receiver.busy = 0
-    start()
+    many.start()
     until(receiver.taken)
     assert receiver.taken() == [(event["id"], "ready", "demo")]
+
+
+@pytest.mark.proof
+def test_of_several_servers_on_one_database_another_one_goes_on_when_the_one_that_tells_is_killed(cli, receiver):
+    receiver.busy = 10_000
+    with databases.postgres() as postgres:
+        many = Many(cli, receiver, postgres.fresh(), count=3)
+        many.ready("demo")
+        many.kill()
+        receiver.busy = 0
+        until(receiver.taken, 90)
+        (id_,) = {event["id"] for _, event in receiver.heard}
+        many.ready("more", "near")
+        until(lambda: len(receiver.taken()) == 2)
+        assert [each[2] for each in receiver.taken()] == ["demo", "more"], "each once, whoever sends"
+        assert receiver.taken()[0][0] == id_
+        for process, _ in many.servers:
+            process.terminate()
+            process.wait(30)
 
 
 def test_where_events_may_go(cli):

@@ -67,6 +67,7 @@ class Bench:
             logs=SimpleNamespace(run=self._step("logs")),
         )
         made._agent = None
+        made._traces = SimpleNamespace(look=lambda _run, _report: None)
         made._resource_status = SimpleNamespace(run=self._step("resources"))
         self.target = SimpleNamespace(tell=self._tell, freeze=self._freeze)
         made.targets = SimpleNamespace(of=self._target)
