@@ -160,6 +160,11 @@ def test_a_run_is_told_as_traces_by_who_takes_its_turns():
         world.heralds = Heralds(tracer=tracer)
         world.start(1)
         await world.until(lambda: ready(world), "ready")
+        before = tracer._since
+        await world.rest(100)
+        [process] = world.processes
+        process.operator._reset()
+        assert tracer._since >= before + 100_000, "what became so long before it leads, another one has told"
         world.delete()
         await gone(world)
         assert tracer._told == {}

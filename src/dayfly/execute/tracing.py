@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dayfly.spec.wire import HistoryEntry
 
 MOST_WAITING = 1000
-# What became so before this process began was told by the one before it; unless that ended too soon.
+# What became so before this process took turns was told by the one before it; unless that ended too soon.
 BEFORE_MS = 60_000
 # What the end of the process waits for traces that are under way.
 CLOSE_S = 3.0
@@ -71,7 +71,8 @@ class Tracer:
     """Notes which runs have settled, and has each told once by this process."""
 
     def __init__(self, send: Send, *, now: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
-        self._send, self._now, self._since = send, now, now() - BEFORE_MS
+        self._send, self._now = send, now
+        self.begin()
         # By uid of living runs: how it was said to have settled.
         self._told: dict[str, str] = {}
         self._waiting: queue.Queue[tuple[Span, ...] | None] = queue.Queue(MOST_WAITING)
@@ -79,6 +80,10 @@ class Tracer:
         self._refused = False
         self._thread = threading.Thread(target=self._work, name="traces", daemon=True)
         self._thread.start()
+
+    def begin(self) -> None:
+        """This process begins to take turns: what became so long before, another one has told."""
+        self._since = self._now() - BEFORE_MS
 
     def expects(self, uid: str) -> bool:
         """Whether it is still to be told how the creation of that run ends."""

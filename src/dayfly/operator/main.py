@@ -154,6 +154,7 @@ class Operator:
     def _reset(self) -> None:
         """Somebody else has worked meanwhile."""
         self._sandbox_status.reset()
+        self._traces.reset()
         for wing in self._wings:
             wing.reset()
         self._reconciler.sessions.reset()

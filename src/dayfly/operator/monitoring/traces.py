@@ -24,6 +24,11 @@ class RunTraces:
             cluster.ledger.written = self._moved
             cluster.runs.listen(self._heard)
 
+    def reset(self) -> None:
+        """Somebody else has worked, and told, meanwhile."""
+        if self._tracer is not None:
+            self._tracer.begin()
+
     def look(self, run: Run, report: Report) -> None:
         """A run stands so."""
         if self._tracer is not None:
