@@ -1,0 +1,47 @@
+"""The embedded host's runs as traces: each is looked at until it is told, and no turn is spoilt by that."""
+
+from types import SimpleNamespace
+
+from control.test_telling import report
+from dayfly.embedded.traces import Traces
+from dayfly.execute.tracing import Tracer
+from dayfly.plan.reasons import Reason
+from plan.test_trace import HISTORY, RUN
+
+
+class Bench:
+    """An engine with one run, which is ready, and a tracer whose traces are kept."""
+
+    def __init__(self, history=lambda _uid: HISTORY):
+        self.heard, self.looks, self.traces = [], [], []
+        reader = SimpleNamespace(load=lambda _uid: SimpleNamespace(run=RUN), last=lambda _uid: None)
+        self.engine = SimpleNamespace(
+            reader=reader,
+            on_change=lambda uid: self.heard.append(("changed", uid)),
+            on_end=lambda uid: self.heard.append(("ended", uid)),
+        )
+        self.tracer = Tracer(lambda spans: self.traces.append(spans) or True, now=lambda: 1000)
+        Traces(self.engine, self.tracer, self.report, history)
+
+    def report(self, uid):
+        self.looks.append(uid)
+        return report(ready=True, reason=Reason.READY)
+
+
+def test_it_is_looked_at_until_it_is_told():
+    bench = Bench()
+    for _ in range(3):
+        bench.engine.on_change(RUN.uid)
+    bench.engine.on_end(RUN.uid)
+    bench.tracer.close()
+    assert bench.heard == [("changed", RUN.uid)] * 3 + [("ended", RUN.uid)], "whoever heard of it before still does"
+    assert bench.looks == [RUN.uid], "what was told is not looked at again"
+    assert [len(spans) for spans in bench.traces] == [6]
+
+
+def test_no_turn_is_spoilt_by_a_trace_that_cannot_be_made(caplog):
+    bench = Bench(history=lambda _uid: 1 / 0)
+    bench.engine.on_change(RUN.uid)
+    bench.tracer.close()
+    assert bench.heard == [("changed", RUN.uid)]
+    assert f"the trace of {RUN.uid} could not be made" in caplog.text
