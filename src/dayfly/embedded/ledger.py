@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from dayfly.plan import table
-from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
+from dayfly.plan.actions import Move
+from dayfly.plan.history import lines
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import Wish
 from dayfly.spec import run as ledger
@@ -225,7 +226,7 @@ class Ledger:
                 "INSERT OR REPLACE INTO output VALUES (?, ?, ?, ?, ?)",
                 (run.uid, unit, name, after.unit(unit).attempt, value),
             )
-        self._db.executemany(_HISTORY, _lines(after, moves, at))
+        self._db.executemany(_HISTORY, ((run.uid, *msgspec.structs.astuple(line)) for line in lines(after, moves, at)))
         return after
 
     def set_wish(self, uid: str, wish: Wish) -> bool:
@@ -344,29 +345,3 @@ class Ledger:
         )
         fields = Entry.__struct_fields__
         return [Entry(**dict(zip(fields, row, strict=True))) for row in rows]
-
-
-def _lines(run: Run, moves: tuple[Move, ...], at: int) -> Iterator[tuple[str, int, int, str, int, str, str, str]]:
-    for move in moves:
-        name = type(move).__name__
-        match move:
-            case Claim(unit=unit, attempt=attempt):
-                yield run.uid, run.seq, at, unit, attempt, name, "", ""
-            case Bind(unit=unit, attempt=attempt, ref=ref):
-                yield run.uid, run.seq, at, unit, attempt, name, ref, ""
-            case Record(unit=unit, attempt=attempt, result=result):
-                yield run.uid, run.seq, at, unit, attempt, name, result.reason or result.outcome, result.message
-            case Doubt(unit=unit, attempt=attempt, reason=reason, message=message):
-                yield run.uid, run.seq, at, unit, attempt, name, reason, message
-            case Void(unit=unit, attempt=attempt, reason=reason, message=message):
-                yield run.uid, run.seq, at, unit, attempt, name, reason, message
-            case Close(request=request) | GiveUp(request=request):
-                yield run.uid, run.seq, at, "", 0, name, request.reason, _signed(request)
-            case Started() | Stopped():
-                yield run.uid, run.seq, at, "", 0, name, "", ""
-            case Finish():
-                yield run.uid, run.seq, at, "", 0, name, run.phase.value, ""
-
-
-def _signed(request: ledger.Request) -> str:
-    return request.message + (f" (by {request.by})" if request.by else "")

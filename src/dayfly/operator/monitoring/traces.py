@@ -1,5 +1,6 @@
 """Has the runs of this cluster told as traces, by whoever takes their turns."""
 
+import collections
 import logging
 from collections.abc import Iterable
 
@@ -8,24 +9,34 @@ from dayfly.kube.cache import Change
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.plan.actions import Finish, Move
+from dayfly.plan.history import lines
 from dayfly.spec.report import Report
 from dayfly.spec.run import Run
+from dayfly.spec.wire import HistoryEntry
+
+MOST_LINES = 512
 
 log = logging.getLogger(__name__)
 
 
 class RunTraces:
-    """Without a tracer it tells nobody anything. A Run holds of each unit the latest attempt: those are told."""
+    """Without a tracer it tells nobody anything.
+
+    A Run holds of each unit the latest attempt. Of those before it this process knows what it has written itself.
+    """
 
     def __init__(self, cluster: Cluster, tracer: Tracer | None) -> None:
         self._tracer = tracer
-        self._written = cluster.ledger.written
+        self._written, self._now = cluster.ledger.written, cluster.now
+        # By uid of runs that are not told yet: what was written of them, the newest of it.
+        self._lines: dict[str, collections.deque[HistoryEntry]] = {}
         if tracer is not None:
             cluster.ledger.written = self._moved
             cluster.runs.listen(self._heard)
 
     def reset(self) -> None:
         """Somebody else has worked, and told, meanwhile."""
+        self._lines.clear()
         if self._tracer is not None:
             self._tracer.begin()
 
@@ -33,19 +44,22 @@ class RunTraces:
         """A run stands so."""
         if self._tracer is not None:
             try:
-                self._tracer.look(run, report)
+                self._tracer.look(run, report, lambda: self._lines.pop(run.uid, ()))
             except Exception:  # no turn is spoilt by what is told of it
                 log.exception("the trace of run %s could not be made", run.uid)
 
     def _moved(self, run: RunObject, moves: Iterable[Move]) -> None:
-        moves = tuple(moves)
+        moves, uid = tuple(moves), run.ledger.uid
         self._written(run, moves)
+        kept = self._lines.setdefault(uid, collections.deque(maxlen=MOST_LINES))
+        kept.extend(lines(run.ledger, moves, self._now()))
         if self._tracer is not None and any(isinstance(move, Finish) for move in moves):
             try:
-                self._tracer.ended(run.ledger)
+                self._tracer.ended(run.ledger, lambda: self._lines.pop(uid, ()))
             except Exception:
                 log.exception("the trace of run %s could not be made", run.metadata.name)
 
     def _heard(self, change: Change[RunObject]) -> None:
         if change.new is None and change.old is not None and self._tracer is not None:
             self._tracer.forget(change.old.ledger.uid)
+            self._lines.pop(change.old.ledger.uid, None)
