@@ -70,6 +70,7 @@ def test_the_standard_environment_says_whether(environment, asked):
 def test_what_cannot_be_done_is_said_and_stops_nobody(caplog, monkeypatch):
     assert tracing.from_environment({AT: "http://a", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}) is None
     assert "grpc is asked for, and Dayfly speaks http/protobuf alone" in caplog.text
+    monkeypatch.delitem(sys.modules, "dayfly.execute.otlp", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     assert tracing.from_environment({AT: "http://a"}) is None
     assert "is missing; install dayfly[otel]" in caplog.text

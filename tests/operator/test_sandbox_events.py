@@ -146,7 +146,7 @@ def test_of_a_run_that_somebody_else_has_ended_nothing_is_kept():
     cluster = SimpleNamespace(
         ledger=SimpleNamespace(written=None), now=lambda: 0, runs=SimpleNamespace(listen=heard.append)
     )
-    traces, run = RunTraces(cluster, told), a_run()
+    traces, run = RunTraces(cluster, lambda _run, _moves: None, told), a_run()
     traces.look(run.ledger, report())
     assert not told.expects("u")
     heard[0](Change(Key("", "run"), run, None))

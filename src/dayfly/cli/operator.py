@@ -178,13 +178,12 @@ def command(
     pod = os.environ.get("POD_NAME", "")
     identity = pod or f"{socket.gethostname()}-{os.getpid()}"
     namespace = os.environ.get("POD_NAMESPACE") or _SYSTEM
-    lease_s = lease_seconds if lease else 0
     allowed = options.webhook_servers(webhooks)
     place = Place(
         identity,
         namespace,
         port,
-        lease_s,
+        lease_seconds if lease else 0,
         pod,
         void_image,
         steps,

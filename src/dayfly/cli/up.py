@@ -95,11 +95,7 @@ def command(
     if wrong := [name for name in clusters if not 0 < len(name.encode()) <= LONGEST_CLUSTER or not name.isprintable()]:
         raise CliError(Exit.USAGE, f"{wrong[0]!r} is not the name of a cluster", "write it as the sandbox's file does")
     servers = options.webhook_servers(webhooks)
-    receiver = None
-    if events_to:
-        from dayfly.cli import events_out
-
-        receiver = events_out.told(events_to, servers, f"urn:dayfly:{socket.gethostname()}:{home.path}")
+    receiver = _receiver(events_to, servers, home)
     forms, proxy = _forms(headers, query), _proxy(routing=routing)
     declared = _baselines(baselines)
     containers = _containers(engine)
@@ -193,6 +189,14 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
         await host.close()
         if wish.tracer is not None:
             await asyncio.to_thread(wish.tracer.close)
+
+
+def _receiver(url: str | None, allowed: frozenset[str], home: Home) -> Receiver | None:
+    if not url:
+        return None
+    from dayfly.cli import events_out
+
+    return events_out.told(url, allowed, f"urn:dayfly:{socket.gethostname()}:{home.path}")
 
 
 def _forms(headers: tuple[str, ...], query: str) -> Forms:

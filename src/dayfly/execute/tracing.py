@@ -17,8 +17,6 @@ from dayfly.plan import trace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from opentelemetry.sdk.trace.export import SpanExporter
-
     from dayfly.plan.trace import Span
     from dayfly.spec.report import Report
     from dayfly.spec.run import Run
@@ -149,71 +147,7 @@ def otlp(environment: Mapping[str, str]) -> Send:
     Raises:
         ImportError: it is not installed.
     """
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415  -- see above
+    from dayfly.execute.otlp import Sender  # noqa: PLC0415  -- who asks for no traces does not pay for it
 
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it would say of each trace is said once, here
-    return sender(OTLPSpanExporter(), environment)
-
-
-def sender(exporter: SpanExporter, environment: Mapping[str, str]) -> Send:
-    """Makes spans of the library of ours: with its sampler, its limits and its resource, and with our ids."""
-    from opentelemetry import trace as api  # noqa: PLC0415  -- see above
-    from opentelemetry.context import Context  # noqa: PLC0415  -- see above
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  -- see above
-    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider  # noqa: PLC0415  -- see above
-    from opentelemetry.sdk.trace.export import SpanExportResult  # noqa: PLC0415  -- see above
-    from opentelemetry.sdk.trace.id_generator import IdGenerator  # noqa: PLC0415  -- see above
-
-    from dayfly import __version__  # noqa: PLC0415  -- light, and needed here alone
-
-    class Ids(IdGenerator):
-        """Gives the ids of the span that is made next."""
-
-        next: Span
-
-        def generate_span_id(self) -> int:
-            return self.next.id
-
-        def generate_trace_id(self) -> int:
-            return self.next.trace
-
-    class Ended(SpanProcessor):
-        """Keeps what has ended."""
-
-        def __init__(self) -> None:
-            self.spans: list[ReadableSpan] = []
-
-        def on_end(self, span: ReadableSpan) -> None:
-            self.spans.append(span)
-
-    named = environment.get("OTEL_SERVICE_NAME") or "service.name" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    resource = Resource.create({} if named else {"service.name": "dayfly"})
-    ids, ended = Ids(), Ended()
-    provider = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
-    provider.add_span_processor(ended)
-    tracer = provider.get_tracer("dayfly", __version__)
-
-    def context(trace_: int, span: int) -> api.SpanContext:
-        return api.SpanContext(trace_, span, is_remote=False, trace_flags=api.TraceFlags(api.TraceFlags.SAMPLED))
-
-    def send(spans: Sequence[Span]) -> bool:
-        ended.spans, made = [], dict[int, api.Span]()
-        for each in spans:
-            ids.next = each
-            above = made.get(each.parent)
-            link = [api.Link(context(*each.link))] if each.link else []
-            span = tracer.start_span(
-                each.name,
-                api.set_span_in_context(above) if above else Context(),
-                attributes=dict(each.attributes),
-                links=link,
-                start_time=each.start * 1_000_000,
-            )
-            if each.error:
-                span.set_status(api.Status(api.StatusCode.ERROR, each.error))
-            made[each.id] = span
-        for each in spans:
-            made[each.id].end(each.end * 1_000_000)
-        return not ended.spans or exporter.export(ended.spans) is SpanExportResult.SUCCESS
-
-    return send
+    return Sender(environment)

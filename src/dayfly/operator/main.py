@@ -81,20 +81,17 @@ class Operator:
     ) -> None:
         self.cluster = Cluster(client, now=now, seed=seed)
         self._elector = elector
-        self.cluster.ledger.written = journal.moved
-        self._traces = RunTraces(self.cluster, heralds.tracer)
+        self._traces = RunTraces(self.cluster, journal.moved, heralds.tracer)
         self._events = Recorder(client, "dayfly.dev/operator", identity)
         self._sandbox_status = SandboxStatus(self.cluster, self._events)
         self._told = SandboxEvents(self.cluster, heralds.receiver, self._sandbox_status) if heralds.receiver else None
         self._front = front(self.cluster, self._sandbox_status) if front else None
-        if self._front is None:
-            self.cluster.wishes.close()
-            self.cluster.published.close()
+        for queue in () if self._front else (self.cluster.wishes, self.cluster.published):
+            queue.close()
         speaker = _OfSandboxes(self.cluster, self._sandbox_status, self._heeded)
         self._agent = agent(self.cluster, self._admit) if agent else None
         of_sandboxes = SandboxTarget(self.cluster, speaker, self._agent)
-        every = of_sandboxes, *(make(self.cluster) for make in kinds)
-        self.targets = Targets(self.cluster, *every)
+        self.targets = Targets(self.cluster, of_sandboxes, *(make(self.cluster) for make in kinds))
         self._wings = [
             *self._wing(hooks, self.cluster.hooked, self.cluster.pairs),
             *self._wing(groups, self.cluster.grouped),

@@ -2,7 +2,7 @@
 
 import collections
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from dayfly.execute.tracing import Tracer
 from dayfly.kube.cache import Change
@@ -25,13 +25,15 @@ class RunTraces:
     A Run holds of each unit the latest attempt. Of those before it this process knows what it has written itself.
     """
 
-    def __init__(self, cluster: Cluster, tracer: Tracer | None) -> None:
-        self._tracer = tracer
-        self._written, self._now = cluster.ledger.written, cluster.now
+    def __init__(
+        self, cluster: Cluster, written: Callable[[RunObject, tuple[Move, ...]], None], tracer: Tracer | None
+    ) -> None:
+        """`written` is told of all moves before they are told here."""
+        self._tracer, self._written, self._now = tracer, written, cluster.now
         # By uid of runs that are not told yet: what was written of them, the newest of it.
         self._lines: dict[str, collections.deque[HistoryEntry]] = {}
+        cluster.ledger.written = self._moved if tracer is not None else written
         if tracer is not None:
-            cluster.ledger.written = self._moved
             cluster.runs.listen(self._heard)
 
     def reset(self) -> None:
@@ -48,8 +50,8 @@ class RunTraces:
             except Exception:  # no turn is spoilt by what is told of it
                 log.exception("the trace of run %s could not be made", run.uid)
 
-    def _moved(self, run: RunObject, moves: Iterable[Move]) -> None:
-        moves, uid = tuple(moves), run.ledger.uid
+    def _moved(self, run: RunObject, moves: tuple[Move, ...]) -> None:
+        uid = run.ledger.uid
         self._written(run, moves)
         kept = self._lines.setdefault(uid, collections.deque(maxlen=MOST_LINES))
         kept.extend(lines(run.ledger, moves, self._now()))
