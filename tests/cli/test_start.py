@@ -72,7 +72,7 @@ def test_what_can_ask_a_cluster_imports_nothing_for_it_before_it_does(cli: Cli):
 def test_every_verb_has_help(cli: Cli):
     lines = cli("--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     verbs = [line.split()[0] for line in lines]
-    assert len(verbs) == 27
+    assert len(verbs) == 28
     for verb in verbs:
         done = cli(verb, "--help")
         assert done.code == 0, done.err
