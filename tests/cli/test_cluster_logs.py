@@ -26,7 +26,7 @@ def following(world: World):
     """Ada's view of a sandbox's logs, the cluster that she asks, and what db/make prints just now."""
     client = Client(world.cluster.transport("ada"), seed=1)
     host = subject.Cluster.__new__(subject.Cluster)
-    host._client, host._namespace, host._met, host.flags = client, "shop", {}, FLAGS
+    host._client, host.namespace, host._met, host.flags = client, "shop", {}, FLAGS
     [pod] = world.pods("db/make")
     return cluster_logs.Logs(client, "shop"), host, world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners")
 

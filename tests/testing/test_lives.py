@@ -141,6 +141,7 @@ GONE = Played(reached="ready", left=(), there=("x",), begun={"make": 1})
         (GONE._replace(reached="failed"), Fault.NOT_CREATED),
         (GONE._replace(there=()), Fault.BLIND),
         (GONE._replace(blind="it ends with 1"), Fault.BLIND),
+        (GONE._replace(blind="it ends with 1", reached="failed"), Fault.NOT_CREATED),
         (GONE._replace(there=None, left=None), None),
     ],
 )
@@ -175,13 +176,19 @@ def test_people_read_a_line_each_and_what_to_do():
     assert "DAYFLY_RESOURCE_ID" in lines[-1]
     assert summary(told(), census=True) == "2 lives, 1 finding."
     assert "no census" in summary(told()[:1], census=False)
+    passed = Told("the node is lost", 0.0, None, "it needs power")
+    assert as_line(passed) == "(not played)  the node is lost: it needs power"
+    assert summary([*told(), passed], census=True) == "2 lives, 1 finding. 1 more could not be played here."
 
 
 def test_programs_read_the_same():
-    data = as_json(told(), census=True)
+    tolds = [*told(), Told("the node is lost", 0.0, None, "it needs power")]
+    data = as_json(tolds, census=True)
     assert [life["fault"] for life in data["lives"]] == ["", "Left"]
-    root = ET.fromstring(as_junit(told(), "p@1.0.0"))
-    assert (root.get("tests"), root.get("failures")) == ("2", "1")
+    assert data["notPlayed"] == [{"name": "the node is lost", "why": "it needs power"}]
+    root = ET.fromstring(as_junit(tolds, "p@1.0.0"))
+    assert (root.get("tests"), root.get("failures"), root[0].get("skipped")) == ("3", "1", "1")
+    assert [each.get("message") for each in root.iter("skipped")] == ["it needs power"]
     (failure,) = root.iter("failure")
     assert failure.get("type") == "Left"
     assert "\x1b" not in failure.text

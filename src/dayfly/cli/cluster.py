@@ -60,7 +60,7 @@ class Cluster:
         self.flags = flags
         self._loop = loop
         self._client = client
-        self._namespace = namespace
+        self.namespace = namespace
         self._logs = cluster_logs.Logs(client, namespace)
         self._met: dict[str, str] = {}
 
@@ -94,7 +94,7 @@ class Cluster:
 
     def _every(self, kind: Resource[Any], prefix: str) -> list[Standing]:
         try:
-            found = self._run(self._client.list_all(kind, self._namespace)).items
+            found = self._run(self._client.list_all(kind, self.namespace)).items
         except RecursionError:
             found = self._one_by_one(kind, prefix)
         return [self._standing(each) for each in sorted(found, key=lambda each: str(each["metadata"]["name"]))]
@@ -116,6 +116,11 @@ class Cluster:
 
     def attempts(self, name: str, *, follow: bool) -> list[Any]:
         return self._run(self._logs.attempts(lambda: self._living(name), _now, follow=follow))
+
+    def turn_to_another(self) -> None:
+        """Forget the logs of the sandbox that was asked for: another one's may have the same units and attempts."""
+        self._run(self._logs.close())
+        self._logs = cluster_logs.Logs(self._client, self.namespace)
 
     def read(self, name: str, unit: str, attempt: int, offset: int) -> bytes:  # noqa: ARG002 # `attempts` has read it
         return self._logs.text(unit, attempt, offset)
@@ -181,9 +186,9 @@ class Cluster:
     def _one_by_one(self, kind: Resource[Any], prefix: str) -> list[Any]:
         """All of a kind, for one that cannot be read spoils the list of all; it is named and left out."""
         try:
-            there = self._run(self._client.list_all(kind.metadata_only(), self._namespace)).items
+            there = self._run(self._client.list_all(kind.metadata_only(), self.namespace)).items
         except RecursionError:
-            message = f"a {subject.kind(prefix)} in namespace {self._namespace} is nested too deeply to be read"
+            message = f"a {subject.kind(prefix)} in namespace {self.namespace} is nested too deeply to be read"
             raise CliError(Exit.FAILED, message, f"see: kubectl{self.flags} get {kind.plural}.dayfly.dev") from None
         found = []
         for each in there:
@@ -212,14 +217,14 @@ class Cluster:
         subject.check(name)
         kind, bare = _kind(name), subject.bare(name)
         try:
-            found = await self._client.get(kind, bare, self._namespace)
+            found = await self._client.get(kind, bare, self.namespace)
         except RecursionError:
             advice = f"see: kubectl{self.flags} get {kind.plural}.dayfly.dev {bare} -o yaml"
             message = f"the {subject.title(name)} is nested too deeply to be read"
             raise CliError(Exit.FAILED, message, advice) from None
         except errors.NotFound:
             # No such object, or no such kind? The list of a kind that is there may be empty, and is not missing.
-            await self._client.page(kind.metadata_only(), self._namespace, limit=1)
+            await self._client.page(kind.metadata_only(), self.namespace, limit=1)
             raise await self._no(name) from None
         self._met.setdefault(name, found["metadata"]["uid"])
         return found
@@ -227,9 +232,9 @@ class Cluster:
     async def _no(self, name: str) -> CliError:
         known = []
         with contextlib.suppress(errors.ApiError):
-            there = await self._client.list_all(_kind(name).metadata_only(), self._namespace)
+            there = await self._client.list_all(_kind(name).metadata_only(), self.namespace)
             known = [each.metadata.name for each in there.items]
-        message = f"no {subject.title(name)} in namespace {self._namespace}"
+        message = f"no {subject.title(name)} in namespace {self.namespace}"
         return not_there(message, subject.bare(name), known, f"dayfly get {subject.at(name)[0]}{self.flags}")
 
     async def _abandon(self, name: str, reason: str) -> None:
@@ -241,7 +246,7 @@ class Cluster:
 
     async def _change(self, name: str, patch: dict[str, Any]) -> None:
         try:
-            await self._client.patch(_kind(name), patch, subject.bare(name), self._namespace)
+            await self._client.patch(_kind(name), patch, subject.bare(name), self.namespace)
         except (errors.NotFound, errors.Conflict):
             raise await self._no(name) from None
 
@@ -272,7 +277,7 @@ class Cluster:
             resource = wish["name"]
             secret = names.derived("", f"{meta['name']}-{resource}", "resource", meta["uid"], resource)
             try:
-                data = (await self._client.get(SECRETS, secret, self._namespace)).data or {}
+                data = (await self._client.get(SECRETS, secret, self.namespace)).data or {}
             except errors.NotFound:
                 continue
             for key, value in data.items():

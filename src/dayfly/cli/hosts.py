@@ -14,6 +14,7 @@ from dayfly.client import subject
 
 if TYPE_CHECKING:
     from dayfly.cli.client import Client
+    from dayfly.cli.cluster import Cluster
     from dayfly.cli.frame import Report
     from dayfly.cli.port import Host
     from dayfly.spec.plugin import Plugin
@@ -30,17 +31,31 @@ def find(context: str | None, namespace: str | None) -> Host:
     if context is not None:
         if client.named():
             raise CliError(Exit.USAGE, "--server and --context name two different places", "give one of them")
-        try:
-            from dayfly.cli.cluster import Cluster
-        except ImportError as error:
-            message = f"the part that speaks to clusters is not installed ({error.name} is missing)"
-            raise CliError(Exit.FAILED, message, installed.operators_part()) from None
-        cluster = Cluster.connect(context, namespace)
-        click.get_current_context().call_on_close(cluster.close)
-        return cluster
+        return cluster(context, namespace)
     if namespace is not None:
-        raise CliError(Exit.USAGE, "a namespace is part of a cluster", "name the cluster too, with --context NAME")
+        raise no_cluster()
     return Served(client.Client.open())
+
+
+def cluster(context: str, namespace: str | None) -> Cluster:
+    """The cluster of a context of the kubeconfig, for as long as the command runs.
+
+    Raises:
+        CliError: it cannot be reached.
+    """
+    try:
+        from dayfly.cli.cluster import Cluster
+    except ImportError as error:
+        message = f"the part that speaks to clusters is not installed ({error.name} is missing)"
+        raise CliError(Exit.FAILED, message, installed.operators_part()) from None
+    found = Cluster.connect(context, namespace)
+    click.get_current_context().call_on_close(found.close)
+    return found
+
+
+def no_cluster() -> CliError:
+    """What is said of a namespace without a cluster."""
+    return CliError(Exit.USAGE, "a namespace is part of a cluster", "name the cluster too, with --context NAME")
 
 
 class Served:

@@ -100,16 +100,21 @@ def a_file(*names: str, help: str) -> Decorator:  # noqa: A002 # click's own wor
     return click.option(*names, multiple=True, metavar="FILE", shell_complete=_later("a_file"), help=help)
 
 
-def cluster(command: Any) -> Any:
-    """`--server`, `--context` and `-n`: ask another server, or a Kubernetes cluster, and not the server of the home."""
+def within(command: Any) -> Any:
+    """`--context` and `-n`: a Kubernetes cluster."""
     where = click.option(
         "--context",
         metavar="NAME",
         shell_complete=_later("contexts"),
         help="Ask the cluster of this context of the kubeconfig.",
     )
-    within = click.option("-n", "--namespace", metavar="NAME", help="Of that cluster; the context's own by default.")
-    return server(where(within(command)))
+    namespace = click.option("-n", "--namespace", metavar="NAME", help="Of that cluster; the context's own by default.")
+    return where(namespace(command))
+
+
+def cluster(command: Any) -> Any:
+    """`--server`, `--context` and `-n`: ask another server, or a Kubernetes cluster, and not the server of the home."""
+    return server(within(command))
 
 
 def files(*, required: bool = True) -> Decorator:

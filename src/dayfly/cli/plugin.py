@@ -149,6 +149,8 @@ def lint(
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
 @click.option("--only", default="", metavar="WORDS", help="Of all lives only those with these words in their names.")
 @options.timeout("1m")
+@options.within
+@click.option("--publish", is_flag=True, help="There as a version of its own, for which you must be a publisher.")
 @click.option("-o", "--output", type=click.Choice(["json", "junit"]), help="Print data instead of text.")
 def test(
     files: tuple[str, ...],
@@ -156,13 +158,19 @@ def test(
     params: tuple[str, ...],
     only: str,
     timeout: float,
+    context: str | None,
+    namespace: str | None,
+    *,
+    publish: bool,
     output: str | None,
 ) -> int:
-    """Play many lives of a plugin on this machine, in each of which something goes wrong, and look what is left.
+    """Play many lives of a plugin, in each of which something goes wrong, and look what is left.
 
     Each step is killed at its start, in its middle and at its end; the sandbox is deleted while each is at work; what
     steps made is not told; delete steps run twice; two sandboxes live at once; params are missing, long and full of
     quotes. The plugin's census says what is left. --timeout is for each wait. The exit code is 1 if anything was found.
+
+    Without --context all of it is on this machine, with a server of its own.
     """
     from dayfly.cli import testing
     from dayfly.cli.borrowing import params_of
@@ -170,7 +178,27 @@ def test(
 
     plugin = reading.load_one(files, sets, "plugin").wish
     assert isinstance(plugin, Plugin), "asked for by its kind"
-    return testing.play(plugin, params_of(plugin, params), only=only, seconds=timeout, output=output)
+    given = params_of(plugin, params)
+    bench = _bench(plugin, context, namespace, timeout, publish=publish)
+    return testing.play(plugin, given, bench, only=only, output=output)
+
+
+def _bench(plugin: Plugin, context: str | None, namespace: str | None, timeout: float, *, publish: bool) -> Any:
+    """Where a plugin is tested: a context manager of `testing.Bench`."""
+    from dayfly.cli import hosts
+
+    if context is None:
+        if publish:
+            raise CliError(Exit.USAGE, "--publish is for a cluster", "name it too, with --context NAME")
+        if namespace is not None:
+            raise hosts.no_cluster()
+        from dayfly.cli import testing_home
+
+        return testing_home.bench(plugin, timeout)
+    cluster = hosts.cluster(context, namespace)
+    from dayfly.cli import testing_cluster
+
+    return testing_cluster.bench(plugin, cluster, timeout, publish=publish)
 
 
 @command.command("init")

@@ -5,11 +5,15 @@ two at once, params that nobody expects. Each is a plugin of its own, whose scri
 come out stands beside it. `findings` says what is wrong with one that came out otherwise, and what its author can do
 about it, and `report` lays all of it out.
 
-Pure: no server, process, file or clock. Whoever plays the lives hands in what happened (`cli.testing`). Knows `spec`.
+Where steps are pods of a cluster, `outside` makes the lives, and whoever plays them comes to the steps from outside.
+
+Pure: no server, process, file or clock. Whoever plays the lives hands in what happened (`cli.testing`, and beside it
+one file for each place). Knows `spec`.
 """
 
 from dayfly.testing.findings import Fault, Finding, judge
 from dayfly.testing.lives import Ends, Life, Played, first, lives
+from dayfly.testing.outside import NotPlayed, first_outside, lives_outside
 from dayfly.testing.report import Told, as_json, as_junit, as_line, summary
 
 __all__ = [
@@ -17,13 +21,16 @@ __all__ = [
     "Fault",
     "Finding",
     "Life",
+    "NotPlayed",
     "Played",
     "Told",
     "as_json",
     "as_junit",
     "as_line",
     "first",
+    "first_outside",
     "judge",
     "lives",
+    "lives_outside",
     "summary",
 ]

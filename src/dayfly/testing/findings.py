@@ -67,13 +67,13 @@ def _worst(life: Life, played: Played, spec: PluginSpec) -> tuple[Fault | None, 
         return Fault.LEFT, f"after its end there is still {_listed(played.left)}"
     if played.others:
         return Fault.OTHERS, f"with it went what another sandbox had: {_listed(played.others)}"
+    if life.ends is Ends.READY and played.reached != "ready":
+        made = life.step in again
+        return Fault.NOT_REPEATABLE if made else Fault.NOT_CREATED, f"it does not become ready: {played.message}"
     if played.blind:
         return Fault.BLIND, played.blind
     if twice:
         return Fault.TWICE, f"{', '.join(twice)} began more than once"
-    if life.ends is Ends.READY and played.reached != "ready":
-        made = life.step in again
-        return Fault.NOT_REPEATABLE if made else Fault.NOT_CREATED, f"it does not become ready: {played.message}"
     if life.ends is Ends.READY and played.there == ():
         return Fault.BLIND, "the census lists nothing while the resource is there"
     return None, ""

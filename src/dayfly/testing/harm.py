@@ -33,6 +33,22 @@ _RUN = """\
 dayfly_code=$?
 rm -f "$dayfly_script"
 """
+_LISTING = """\
+#!/bin/sh
+{exports}dayfly_script=$(mktemp)
+cat >"$dayfly_script" <<'{mark}'
+{script}
+{mark}
+chmod 700 "$dayfly_script"
+"$dayfly_script" 2>"$dayfly_script.said"
+dayfly_code=$?
+echo
+echo "$dayfly_code $(tail -n 1 "$dayfly_script.said")"
+rm -f "$dayfly_script" "$dayfly_script.said"
+"""
+# How long a step stays at a moment, and how it ends then.
+_PATIENCE_S = 150
+_NOBODY_CAME = 75
 _FIRST = '[ "$DAYFLY_ATTEMPT" = 1 ]'
 
 
@@ -70,6 +86,42 @@ def at_work(script: str, step: str, journal: str, half: float) -> str:
     return _around(script, step, journal, work + _wait(step, journal))
 
 
+def paused(script: str, step: str, journal: str, moment: Moment, half: float) -> str:
+    """The script, whose first attempt comes to a moment and stays there until it is ended; none stays for ever."""
+    stay = (
+        f"dayfly_left={_PATIENCE_S}\nwhile [ $dayfly_left -gt 0 ]; do sleep 1; dayfly_left=$((dayfly_left - 1)); done\n"
+    )
+    stay += f"exit {_NOBODY_CAME}\n"
+    match moment:
+        case Moment.START:
+            work = f"if {_FIRST}; then\n{stay}fi\n{_RUN}"
+        case Moment.MIDDLE:
+            stop = f'"$dayfly_script" &\nsleep {half:.3f}\nkill -STOP $! 2>/dev/null\n'
+            work = f"if {_FIRST}; then\n{stop}{stay}fi\n{_RUN}"
+        case Moment.END:
+            work = f"{_RUN}if {_FIRST}; then\n{stay}fi\n"
+    return _around(script, step, journal, work + "exit $dayfly_code\n")
+
+
+def listing(script: str, told: Iterable[tuple[str, str]]) -> str:
+    """A census, run as a step of another sandbox: behind what it prints there is a line of how it ended.
+
+    Args:
+        script: As its author wrote it.
+        told: What it is told of the resource that it looks for: variables, which its own sandbox has, too.
+    """
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in told)
+    return _LISTING.format(mark=_mark(script), script=script.removesuffix("\n"), exports=exports)
+
+
+def listed(log: str) -> tuple[tuple[str, ...], str]:
+    """What a census has listed, by its log, and why that is not all; empty if it is."""
+    *lines, last = log.splitlines() or [""]
+    code, _, said = last.partition(" ")
+    why = "" if code == "0" else f"ends with exit code {code}: {said or 'it says nothing'}"
+    return tuple(line for line in lines if line.strip()), why if code.isdigit() else "was not heard to its end"
+
+
 def took(lines: Iterable[str]) -> dict[str, float]:
     """How long steps took by the journal's lines, in seconds; nothing of one whose `date` knows no nanoseconds."""
     found = {}
@@ -95,6 +147,10 @@ def _wait(step: str, journal: str) -> str:
 
 
 def _around(script: str, step: str, journal: str, work: str) -> str:
-    mark = f"DAYFLY_{hashlib.sha256(script.encode()).hexdigest()[:16]}"
-    begin = _BEGIN.format(step=step, journal=shlex.quote(journal), mark=mark, script=script.removesuffix("\n"))
-    return begin + work
+    text = script.removesuffix("\n")
+    return _BEGIN.format(step=step, journal=shlex.quote(journal), mark=_mark(script), script=text) + work
+
+
+def _mark(script: str) -> str:
+    """A line that the script does not have."""
+    return f"DAYFLY_{hashlib.sha256(script.encode()).hexdigest()[:16]}"

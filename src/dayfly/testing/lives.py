@@ -37,6 +37,8 @@ class Life(NamedTuple):
         waits: The line in the journal that says so, for `Ends.WAITS`.
         twin: Whether a second sandbox lives beside it, and longer.
         step: The step that is harmed, if one is.
+        moment: When somebody comes to the step from outside: to delete the sandbox for `Ends.WAITS`, else its pod.
+        after: How many seconds after the step's beginning that is.
     """
 
     name: str
@@ -46,6 +48,13 @@ class Life(NamedTuple):
     waits: str = ""
     twin: bool = False
     step: str = ""
+    moment: Moment | None = None
+    after: float = 0.0
+
+    @property
+    def pod(self) -> bool:
+        """Whether the pod of its step is deleted."""
+        return self.moment is not None and self.ends is not Ends.WAITS
 
 
 class Played(NamedTuple):
@@ -61,6 +70,7 @@ class Played(NamedTuple):
         blind: Why the census could not look.
         begun: How often each step began.
         log: The last lines of the step that failed.
+        missed: Why what should have happened in it did not.
         seconds: How long all of it took.
     """
 
@@ -73,10 +83,13 @@ class Played(NamedTuple):
     blind: str = ""
     begun: Mapping[str, int] = {}
     log: tuple[str, ...] = ()
+    missed: str = ""
     seconds: float = 0.0
 
 
-class _Maker(NamedTuple):
+class Maker(NamedTuple):
+    """Makes the lives of one plugin."""
+
     spec: PluginSpec
     params: Mapping[str, str]
     journal: str
@@ -100,7 +113,7 @@ class _Maker(NamedTuple):
 
 def first(spec: PluginSpec, params: Mapping[str, str], journal: str) -> Life:
     """The life in which nothing goes wrong. How long its steps take is when others are in their middle."""
-    return _Maker(spec, params, journal).life("it is created and deleted", Ends.READY)
+    return Maker(spec, params, journal).life("it is created and deleted", Ends.READY)
 
 
 def lives(spec: PluginSpec, params: Mapping[str, str], journal: str, took: Mapping[str, float]) -> Iterator[Life]:
@@ -112,28 +125,23 @@ def lives(spec: PluginSpec, params: Mapping[str, str], journal: str, took: Mappi
         journal: A file to which steps may append.
         took: How long each step took in the first life, in seconds.
     """
-    maker = _Maker(spec, params, journal)
+    maker = Maker(spec, params, journal)
     for step in spec.create:
         if step.script is not None:
             yield from _of_create(maker, step, took.get(step.name, 0.0) / 2)
     for step in spec.delete:
         if step.script is not None:
             yield from _of_delete(maker, step, took.get(step.name, 0.0) / 2)
-    yield maker.life("two live at once, and one is deleted", Ends.READY, twin=True)
-    yield from _of_params(maker)
+    yield from of_sandboxes(maker)
 
 
-def _of_create(maker: _Maker, step: Step, half: float) -> Iterator[Life]:
-    again = bool(step.retry and step.retry.idempotent and step.retry.limit != 1)
+def _of_create(maker: Maker, step: Step, half: float) -> Iterator[Life]:
+    again = repeats(step)
     for moment in Moment:
         changed = {step.name: maker.by(step, harm.killed, moment, half)}
         ends = Ends.READY if again else Ends.FAILED
-        yield maker.life(f"{step.name} is killed {_at(moment)}", ends, changed, step=step.name)
-    if step.outputs:
-        nowhere = [_unreported(output) for output in step.outputs]
-        lost = msgspec.structs.replace(maker.noted(step), outputs=tuple(nowhere))
-        once = msgspec.structs.replace(lost, retry=None)
-        yield maker.life(f"what {step.name} has made is never told", Ends.FAILED, {step.name: once}, step=step.name)
+        yield maker.life(f"{step.name} is killed {at(moment)}", ends, changed, step=step.name)
+    yield from of_outputs(maker, step)
     for name, waiting in (
         (f"it is deleted before {step.name}", maker.by(step, harm.held)),
         (f"it is deleted while {step.name} is at work", maker.by(step, harm.at_work, half)),
@@ -141,15 +149,40 @@ def _of_create(maker: _Maker, step: Step, half: float) -> Iterator[Life]:
         yield maker.life(name, Ends.WAITS, {step.name: waiting}, waits=harm.waits(step.name), step=step.name)
 
 
-def _of_delete(maker: _Maker, step: Step, half: float) -> Iterator[Life]:
+def _of_delete(maker: Maker, step: Step, half: float) -> Iterator[Life]:
     for moment in Moment:
         changed = {step.name: maker.by(step, harm.killed, moment, half)}
-        yield maker.life(f"{step.name} is killed {_at(moment)}", Ends.READY, changed, step=step.name)
+        yield maker.life(f"{step.name} is killed {at(moment)}", Ends.READY, changed, step=step.name)
+    yield again(maker, step)
+
+
+def of_outputs(maker: Maker, step: Step) -> Iterator[Life]:
+    """A create step that has outputs does its work, and nobody gets to know them."""
+    if step.outputs:
+        nowhere = [_unreported(output) for output in step.outputs]
+        lost = msgspec.structs.replace(maker.noted(step), outputs=tuple(nowhere))
+        once = msgspec.structs.replace(lost, retry=None)
+        yield maker.life(f"what {step.name} has made is never told", Ends.FAILED, {step.name: once}, step=step.name)
+
+
+def again(maker: Maker, step: Step) -> Life:
+    """A delete step does its work, is not believed, and has to do it again."""
     twice = {step.name: maker.by(step, harm.refused)}
-    yield maker.life(f"{step.name} does its work and has to do it again", Ends.READY, twice, step=step.name)
+    return maker.life(f"{step.name} does its work and has to do it again", Ends.READY, twice, step=step.name)
 
 
-def _of_params(maker: _Maker) -> Iterator[Life]:
+def of_sandboxes(maker: Maker) -> Iterator[Life]:
+    """Another sandbox beside it, and other params."""
+    yield maker.life("two live at once, and one is deleted", Ends.READY, twin=True)
+    yield from _of_params(maker)
+
+
+def repeats(step: Step) -> bool:
+    """Whether a create step begins again after a failure."""
+    return bool(step.retry and step.retry.idempotent and step.retry.limit != 1)
+
+
+def _of_params(maker: Maker) -> Iterator[Life]:
     for name, rule in maker.spec.params().items():
         if name in maker.params and not rule.required:
             less = {key: value for key, value in maker.params.items() if key != name}
@@ -158,7 +191,8 @@ def _of_params(maker: _Maker) -> Iterator[Life]:
             yield maker.life(f"the param {name} {what}", Ends.SETTLED, params={**maker.params, name: value})
 
 
-def _at(moment: Moment) -> str:
+def at(moment: Moment) -> str:
+    """When it is, in words."""
     return "in its middle" if moment is Moment.MIDDLE else f"at its {moment}"
 
 

@@ -10,20 +10,23 @@ if TYPE_CHECKING:
 
     from dayfly.testing.findings import Finding
 
-_OK = "ok"
+_OK, _NOT_PLAYED = "ok", "(not played)"
 _WIDEST = 160
 
 
 class Told(NamedTuple):
-    """One life, how long it took in seconds, and what is wrong with how it came out."""
+    """One life, how long it took in seconds, and what is wrong with how it came out; or why it was not played."""
 
     name: str
     seconds: float
     finding: Finding | None
+    not_played: str = ""
 
 
 def as_line(told: Told) -> str:
     """For people: what happened, and what is wrong."""
+    if told.not_played:
+        return f"{_NOT_PLAYED:<14}{told.name}: {told.not_played}"
     said = f"{told.finding.fault if told.finding else _OK:<14}{told.name}"
     if told.finding is None:
         return said
@@ -34,28 +37,41 @@ def as_line(told: Told) -> str:
 def summary(tolds: Sequence[Told], *, census: bool) -> str:
     """The last line, and what was not looked at."""
     wrong = sum(told.finding is not None for told in tolds)
-    lives = f"{len(tolds)} {'life' if len(tolds) == 1 else 'lives'}"
+    count = sum(not told.not_played for told in tolds)
+    lives = f"{count} {'life' if count == 1 else 'lives'}"
     said = f"{lives}, {wrong or 'no'} finding{'' if wrong == 1 else 's'}."
+    if count < len(tolds):
+        said += f" {len(tolds) - count} more could not be played here."
     if not census:
         said += " Whether anything was left nobody could see: the plugin has no census (docs/testing-plugins.md)."
     return said
 
 
 def as_json(tolds: Sequence[Told], *, census: bool) -> dict[str, Any]:
-    """`{census, lives: [{name, seconds, fault, message, advice, log}]}`; the last four empty where all is well."""
-    return {"census": census, "lives": [_plain(told) for told in tolds]}
+    """`{census, lives: [{name, seconds, fault, message, advice, log}], notPlayed: [{name, why}]}`.
+
+    The last four of a life are empty where all is well.
+    """
+    return {
+        "census": census,
+        "lives": [_plain(told) for told in tolds if not told.not_played],
+        "notPlayed": [{"name": told.name, "why": told.not_played} for told in tolds if told.not_played],
+    }
 
 
 def as_junit(tolds: Sequence[Told], plugin: str) -> str:
     """JUnit's XML, as CI servers read it: a test case for each life."""
     wrong = sum(told.finding is not None for told in tolds)
     seconds = sum(told.seconds for told in tolds)
+    skipped = sum(bool(told.not_played) for told in tolds)
     counts = {"tests": str(len(tolds)), "failures": str(wrong), "time": f"{seconds:.3f}"}
     root = ET.Element("testsuites", counts)
-    suite = ET.SubElement(root, "testsuite", {"name": plugin, "errors": "0", "skipped": "0", **counts})
+    suite = ET.SubElement(root, "testsuite", {"name": plugin, "errors": "0", "skipped": str(skipped), **counts})
     for told in tolds:
         about = {"classname": plugin, "name": told.name, "time": f"{told.seconds:.3f}"}
         case = ET.SubElement(suite, "testcase", about)
+        if told.not_played:
+            ET.SubElement(case, "skipped", {"message": told.not_played})
         if told.finding:
             kind = {"type": str(told.finding.fault), "message": told.finding.message}
             failure = ET.SubElement(case, "failure", kind)

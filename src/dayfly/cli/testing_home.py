@@ -1,0 +1,200 @@
+"""`plugin test` on this machine: a server of its own, in a home of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dayfly.cli import lock, server
+from dayfly.cli.client import CLUSTER, ApiError, Client
+from dayfly.cli.exits import Exit
+from dayfly.cli.watch import HOPELESS
+from dayfly.client.home import Home
+from dayfly.compile.compiler import step_environment
+from dayfly.spec import documents, names
+from dayfly.spec.identity import resource_id
+from dayfly.testing import Ends, Life, Played, first, lives
+from dayfly.testing.harm import took
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from dayfly.spec.plugin import Plugin, Step
+
+_STOP_S = 60
+_CENSUS_S = 60
+_TAIL_BYTES, _TAIL_LINES = 4096, 5
+_LOOK_S = 0.05
+
+
+@contextlib.contextmanager
+def bench(plugin: Plugin, seconds: float) -> Iterator[_Bench]:
+    """A server in a home of its own, and a folder that its steps see; nothing of either stays.
+
+    Raises:
+        CliError: no server could be started.
+    """
+    with tempfile.TemporaryDirectory(prefix="dayfly-test-", ignore_cleanup_errors=True) as place:
+        home = Home(Path(place) / "home")
+        folder = Path(place) / "seen"
+        folder.mkdir()
+        client = server.start(home, ["--port", "0"])
+        try:
+            yield _Bench(client, plugin, folder, seconds)
+        finally:
+            client.close()
+            if (pid := lock.process(home)) is not None:
+                server.stop(home, pid, _STOP_S)
+
+
+class _BlindError(Exception):
+    """A census could not look."""
+
+
+class _Bench:
+    def __init__(self, client: Client, plugin: Plugin, folder: Path, seconds: float) -> None:
+        self._client = client
+        self._plugin = plugin
+        self._journal = folder / "journal"
+        self._journal.touch()
+        self._seconds = seconds
+        self._resource = plugin.name[: names.LIMITS["resource"]].rstrip("-")
+        self._number = 0
+        self._blind = ""
+        self._took: dict[str, float] = {}
+
+    def lives(self, params: Mapping[str, str]) -> Iterator[Life]:
+        """The first is played before the others are made: they depend on how long its steps took."""
+        yield first(self._plugin.spec, params, str(self._journal))
+        yield from lives(self._plugin.spec, params, str(self._journal), self._took)
+
+    def begin(self, life: Life) -> Any:
+        self._number += 1
+        plugin = documents.export(self._plugin_of(life))
+        resource = {"name": self._resource, "spec": plugin["spec"], "params": dict(life.params)}
+        name = f"test-{self._number}"
+        wish = {"name": name, "spec": {"cluster": CLUSTER, "forks": [], "resources": [resource]}}
+        return self._client.put("sandboxes", name, body=wish)
+
+    def _plugin_of(self, life: Life) -> Plugin:
+        import msgspec
+
+        return msgspec.structs.replace(self._plugin, spec=life.spec)
+
+    def until(self, life: Life, box: Any) -> Played:
+        """How far it comes before it is to be deleted."""
+        deadline = time.monotonic() + self._seconds
+        report: Any = {}
+        while time.monotonic() < deadline:
+            if life.ends is Ends.WAITS and life.waits in self._lines():
+                return Played(reached="")
+            wait = None if life.ends is Ends.WAITS or not report else 1
+            report = self._client.get(
+                "sandboxes", box["name"], "report", after=report.get("version") if wait else None, wait=wait
+            )
+            if report.get("ready"):
+                return Played(reached="ready")
+            if report["reason"] in HOPELESS:
+                return Played(reached="failed", message=report["message"], log=self._log(box["name"], report))
+            if life.ends is Ends.WAITS:
+                time.sleep(_LOOK_S)
+        return Played(message=f"not within {self._seconds:g} s: {report.get('message', '')}")
+
+    def end(self, life: Life, box: Any) -> tuple[str, tuple[str, ...]] | None:  # noqa: ARG002 # the bench's protocol
+        """Delete a sandbox and wait; None once it is gone, else what holds it, which is given up then."""
+        name = box["name"]
+        report: Any = {}
+        deadline = time.monotonic() + self._seconds
+        try:
+            self._client.delete("sandboxes", name)
+            while time.monotonic() < deadline:
+                report = self._client.get(
+                    "sandboxes", name, "report", after=report.get("version"), wait=1 if report else None
+                )
+                if report["phase"] == "cleaned":
+                    self._client.get("sandboxes", name)  # until it is gone by its name, too
+                    time.sleep(_LOOK_S)
+        except ApiError as fault:
+            if fault.code == Exit.NOT_FOUND:
+                return None
+            raise
+        held = f"not within {self._seconds:g} s: {report['reason']}: {report['message']}", self._log(name, report)
+        self._client.delete("sandboxes", name, force="true")
+        return held
+
+    def close(self, life: Life, played: Played) -> Played:  # noqa: ARG002 # the bench's protocol
+        """How often steps began, by their own word."""
+        lines = self._lines()
+        self._took = {**took(lines), **self._took}
+        begun = Counter(line.removesuffix(" begins") for line in lines if line.endswith(" begins"))
+        blind, self._blind = self._blind, ""
+        self._journal.write_text("")
+        return played._replace(begun=begun, blind=blind)
+
+    def _log(self, name: str, report: Any) -> tuple[str, ...]:
+        """The end of what the step that failed has printed."""
+        states = ("retrying", "failed")
+        failed = next((unit for unit in report.get("units", ()) if unit["state"] in states), None)
+        if failed is None:
+            return ()
+        try:
+            logs = self._client.get("sandboxes", name, "attempts")
+            mine = [log for log in logs if log["unit"] == failed["id"]]
+            if not mine or not (size := mine[-1]["size"]):
+                return ()
+            query = {"unit": failed["id"], "attempt": mine[-1]["attempt"], "offset": max(size - _TAIL_BYTES, 0)}
+            answer = self._client.get("sandboxes", name, "log", **query)
+        except ApiError:
+            return ()
+        return tuple(answer["data"].splitlines()[-_TAIL_LINES:]) if answer["encoding"] == "utf-8" else ()
+
+    def _lines(self) -> list[str]:
+        return self._journal.read_text(errors="replace").splitlines()
+
+    def census(self, life: Life, box: Any) -> tuple[str, ...] | None:
+        """What there is of a sandbox's resource; None if the plugin cannot tell."""
+        if not self._plugin.spec.census:
+            return None
+        found: list[str] = []
+        try:
+            for step in self._plugin.spec.census:
+                found += self._listed(step, life, box)
+        except _BlindError as fault:
+            self._blind = str(fault)
+            return None
+        return tuple(found)
+
+    def _listed(self, step: Step, life: Life, box: Any) -> list[str]:
+        given = {name: rule.default for name, rule in self._plugin.spec.params().items() if rule.default is not None}
+        given |= life.params
+        inputs = {wanted.env: given[wanted.name] for wanted in step.inputs if wanted.name in given}
+        built_in = {
+            **step_environment(box["name"], box["routingKey"], "", self._resource),
+            "DAYFLY_RESOURCE_ID": resource_id(self._uid(box), self._resource),
+        }
+        with tempfile.TemporaryDirectory(prefix="dayfly-census-") as place:
+            script = Path(place) / "census"
+            script.write_text(step.script or "")
+            script.chmod(0o700)
+            try:
+                ended = subprocess.run(
+                    [script], cwd=place, env={**os.environ, **built_in, **inputs}, stdin=subprocess.DEVNULL,
+                    capture_output=True, text=True, errors="replace", timeout=_CENSUS_S, check=False,
+                )  # fmt: skip
+            except (OSError, subprocess.TimeoutExpired) as fault:
+                raise _BlindError(f"the census {step.name} cannot be run: {fault}") from None
+        if ended.returncode:
+            said = ended.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+            raise _BlindError(f"the census {step.name} ends with exit code {ended.returncode}: {said[0]}")
+        return [line for line in ended.stdout.splitlines() if line.strip()]
+
+    def _uid(self, box: Any) -> str:
+        if "uid" not in box:
+            box["uid"] = self._client.get("sandboxes", box["name"], "report")["uid"]
+        return str(box["uid"])

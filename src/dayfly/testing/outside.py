@@ -1,0 +1,98 @@
+"""The lives that can be played from outside, where steps are pods and nobody shares a file with them.
+
+What happens to a step happens to its pod, or to the sandbox meanwhile. A script stays at the moment that is meant
+until somebody comes (`harm.paused`), so that it is met however slow the cluster is; what is no script is left as it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dayfly.testing import harm
+from dayfly.testing.harm import Moment
+from dayfly.testing.lives import Ends, Life, Maker, again, at, first, of_outputs, of_sandboxes, repeats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from dayfly.spec.plugin import PluginSpec, Step
+
+NO_JOURNAL = "/dev/null"
+# Between what a status says and what it is about.
+_LATE_S = 1.0
+# By default a webhook or command that is done at once is met at its start alone.
+_SHORT_S = 4.0
+
+
+class NotPlayed(NamedTuple):
+    """A life that nobody can play there, and why."""
+
+    name: str
+    why: str
+
+
+def first_outside(spec: PluginSpec, params: Mapping[str, str]) -> Life:
+    """The life in which nothing goes wrong."""
+    return first(spec, params, NO_JOURNAL)
+
+
+def lives_outside(
+    spec: PluginSpec, params: Mapping[str, str], took: Mapping[str, float], *, pods: str
+) -> Iterator[Life | NotPlayed]:
+    """All others, and those that are not played.
+
+    Args:
+        spec: The plugin.
+        params: What its author gives to it; each has all params that it needs.
+        took: How long each step took in the first life, in seconds.
+        pods: Why pods of steps cannot be deleted; empty if they can.
+    """
+    maker = Maker(spec, params, NO_JOURNAL)
+    for step in spec.create:
+        yield from _ended(maker, step, took.get(step.name, 0.0), pods, Ends.READY if repeats(step) else Ends.FAILED)
+        if step.script is not None:
+            yield from of_outputs(maker, step)
+        yield from _deleted(maker, step, took.get(step.name, 0.0))
+    for step in spec.delete:
+        yield from _ended(maker, step, took.get(step.name, 0.0), pods, Ends.READY)
+        if step.script is not None:
+            yield again(maker, step)
+    yield from of_sandboxes(maker)
+    for step in (*spec.create, *spec.delete):
+        yield NotPlayed(f"the node of {step.name} is lost", "it needs power over the node")
+
+
+def _ended(maker: Maker, step: Step, took: float, pods: str, ends: Ends) -> Iterator[Life | NotPlayed]:
+    """The step's pod is deleted at each moment; where it cannot be, a script ends itself."""
+    for moment in Moment:
+        name = f"the pod of {step.name} is deleted {at(moment)}"
+        if step.object is not None:
+            yield NotPlayed(name, f"{step.name} is an object, and has no pod")
+        elif not pods:
+            yield from _met(maker, step, moment, took, name, ends)
+        elif step.script is not None:
+            yield NotPlayed(name, pods)
+            changed = {step.name: maker.by(step, harm.killed, moment, took / 2)}
+            yield maker.life(f"{step.name} is killed {at(moment)}", ends, changed, step=step.name)
+        else:
+            yield NotPlayed(name, pods)
+
+
+def _deleted(maker: Maker, step: Step, took: float) -> Iterator[Life | NotPlayed]:
+    """The sandbox is deleted while a create step is at each moment."""
+    for moment in Moment:
+        yield from _met(maker, step, moment, took, f"it is deleted while {step.name} is {at(moment)}", Ends.WAITS)
+
+
+def _met(maker: Maker, step: Step, moment: Moment, took: float, name: str, ends: Ends) -> Iterator[Life | NotPlayed]:
+    """Somebody comes at a moment of the step."""
+    if step.script is not None:
+        after = {Moment.START: 0.0, Moment.MIDDLE: took / 2 + _LATE_S, Moment.END: took + _LATE_S}[moment]
+        changed = {step.name: maker.by(step, harm.paused, moment, took / 2)}
+        yield maker.life(name, ends, changed, step=step.name, moment=moment, after=after)
+    elif moment is Moment.START:
+        yield maker.life(name, ends, step=step.name, moment=moment)
+    elif moment is Moment.MIDDLE and took > _SHORT_S:
+        yield maker.life(name, ends, step=step.name, moment=moment, after=took / 2)
+    else:
+        yield NotPlayed(name, f"{step.name} is no script, and does not stay there")

@@ -1,0 +1,163 @@
+"""`dayfly plugin test --context`: the planted mistakes are found from outside, and nothing of the test stays."""
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testcluster import images
+
+from cluster.conftest import TEAM
+from cluster.installed import API, Installed
+from cluster.patience import eventually
+from cluster.people import Done, Person, administrator, developer
+from cluster.volumes import claimed
+from testing.planted import CLEAN, PLANTED, plugin
+
+HERE = ("--context", "here", "-n", TEAM)
+LABEL = "dayfly-plugin-test"
+WORLD = "/world"
+OVERLAY = """\
+spec:
+  containers:
+  - name: main
+    volumeMounts: [{name: world, mountPath: /world}]
+  volumes: [{name: world, persistentVolumeClaim: {claimName: planted}}]
+"""
+# Their scripts are no shell's, which is all that the image has.
+ELSEWHERE = ("in Python",)
+
+
+@pytest.fixture
+def admin(operator: Installed, tmp_path: Path) -> Iterator[Person]:
+    yield administrator(operator, tmp_path / "admin")
+    assert made(operator) == []
+
+
+@pytest.fixture
+def world(operator: Installed, tmp_path: Path) -> Iterator[Path]:
+    """What the plugin `planted` may claim, and nobody else."""
+    with claimed(operator, "planted", "cluster:planted", tmp_path / "world") as folder:
+        yield folder
+
+
+def made(operator: Installed) -> list[str]:
+    """What tests of plugins have made, and is there."""
+    kinds = (f"namespaces/{TEAM}/sandboxes", "resourceplugins")
+    lists = [operator.items(f"/apis/{API}/{kind}?labelSelector={LABEL}") for kind in kinds]
+    return [each["metadata"]["name"] for found in lists for each in found]
+
+
+def written(person: Person, spec: dict[str, Any], overlay: str = OVERLAY) -> None:
+    body = {**spec, "runner": {"image": images.SHELL, "podTemplateOverlay": overlay}}
+    (person.home / "plugin.json").write_text(json.dumps({"name": "planted@1.0.0", "spec": body}))
+
+
+def words(params: dict[str, str], *more: str) -> list[str]:
+    given = [word for name, value in {"root": WORLD, **params}.items() for word in ("-p", f"{name}={value}")]
+    return ["plugin", "test", "-f", "plugin.json", *given, *HERE, *more]
+
+
+def play(person: Person, spec: dict[str, Any], params: dict[str, str], *more: str) -> Done:
+    written(person, spec)
+    running = person.start(*words(params, "--publish", *more))
+    out, err = running.communicate()  # the test's own time is its bound
+    return Done(running.returncode, out, err)
+
+
+def from_outside(life: str) -> str:
+    """What a life is called where steps are pods."""
+    life = re.sub(r"^(\w+) is killed", r"the pod of \1 is deleted", life)
+    return re.sub(r"deleted before (\w+)", r"deleted while \1 is at its start", life)
+
+
+def test_a_mistake_is_found_that_only_a_deleted_pod_shows(operator, admin, world):
+    """The plugin is published for the test alone, and so has what was granted to its name."""
+    name = "another name with each attempt"
+    planted = PLANTED[name]
+    done = play(admin, planted.spec, {}, "--only", from_outside(planted.life), "-o", "json")
+    assert done.code == 1, done
+    told = json.loads(done.out)["lives"]
+    assert [(life["name"], life["fault"]) for life in told] == [
+        ("it is created and deleted", ""),
+        ("the pod of make is deleted at its end", "Left"),
+    ]
+    assert f"{WORLD}/" in told[1]["message"]
+    assert "-1" in told[1]["message"]
+
+
+def test_after_ctrl_c_nothing_is_left(operator, admin, world):
+    written(admin, plugin())
+    running = admin.start(*words({}, "--publish"))
+    (sandbox,) = eventually(lambda: operator.items(f"/apis/{API}/namespaces/{TEAM}/sandboxes?labelSelector={LABEL}"))
+    assert sandbox["spec"]["ttl"]["duration"] == "14m"
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=100)
+    assert running.returncode == 128 + signal.SIGINT, err
+    assert "removing what was made for the test" in err
+    assert made(operator) == []
+    assert [*world.iterdir()] == []
+
+
+@pytest.mark.proof
+def test_a_developer_needs_no_more_than_to_edit_the_namespace(operator, tmp_path):
+    """What they may not do is not played, and told."""
+    ada = developer(operator, tmp_path / "ada", TEAM, "edit")
+    try:
+        written(ada, plugin("touch /tmp/path", "true", look=""), "")
+        done = ada.dayfly(*words({}, "--only", "make is"))
+        assert done.code == 0, done
+        lines = done.out.splitlines()
+        assert "ok            make is killed in its middle" in lines
+        why = "you may not delete pods in dayfly-runners"
+        assert f"(not played)  the pod of make is deleted at its start: {why}" in lines
+        done = ada.dayfly(*words({}, "--publish"))
+        assert (done.code, done.out) == (5, "")
+        assert "you may not list resourceplugins" in done.err
+        written(ada, plugin())
+        done = ada.dayfly(*words({}))
+        assert done.out.startswith("NotCreated "), done
+        assert "only a published plugin can be granted that" in done.out
+        assert "--publish" in done.out
+        assert made(operator) == []
+    finally:
+        operator.own.kubectl("delete", "rolebinding,serviceaccount", "ada-edit", "-n", TEAM)
+
+
+@pytest.mark.proof
+def test_what_somebody_else_has_is_not_touched(operator, admin, world, wishes):
+    """Their sandbox has the label too; and a version that is in use stays, and is said."""
+    operator.apply(wishes.plugin(), wishes.sandbox())
+    operator.wait_ready(wishes.name, wishes.namespace)
+    operator.own.kubectl("label", "sandbox.dayfly.dev", wishes.name, "-n", TEAM, f"{LABEL}=another")
+    done = play(admin, plugin(), {}, "--only", "nothing else")
+    assert done.code == 0, done
+    assert operator.status(wishes.name, wishes.namespace)["ready"]
+    operator.delete(wishes.name, wishes.namespace)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900, func_only=True)
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_mistake_is_found_from_outside(operator, admin, world, name):
+    planted = PLANTED[name]
+    life = from_outside(planted.life) or "nothing else"
+    done = play(admin, planted.spec, planted.params, "--only", life, "--timeout", "30s", "-o", "json")
+    assert done.code == 1, done
+    lives = json.loads(done.out)["lives"]
+    assert [each["fault"] for each in lives] == [*([""] if planted.life else []), planted.fault], lives
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1500, func_only=True)
+@pytest.mark.parametrize("name", [name for name in CLEAN if name not in ELSEWHERE])
+def test_nothing_is_found_in_a_clean_plugin_from_outside(operator, admin, world, name):
+    spec, params = CLEAN[name]
+    done = play(admin, spec, params, "--timeout", "90s")
+    assert (done.code, "no findings" in done.err) == (0, True), done
+    assert {line[:14].strip() for line in done.out.splitlines()} == {"ok", "(not played)"}
+    assert all("power over the node" in line for line in done.out.splitlines() if line.startswith("("))
+    assert [*world.iterdir()] == []

@@ -1,0 +1,137 @@
+"""Which lives are played from outside, where steps are pods, and what scripts do until somebody comes to them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dayfly.spec.plugin import check_plugin_spec
+from dayfly.testing import Ends, NotPlayed, first_outside, lives_outside
+from dayfly.testing.harm import Moment, listed, listing, paused
+from testing.planted import LABEL, MAKE, REMOVE, plugin
+from testing.test_lives import run, spec
+
+WEBHOOK = {"name": "call", "webhook": {"method": "POST", "url": "https://example.com/x"}}
+OBJECT = {"name": "thing", "object": {"manifest": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}}}
+PLAIN = spec(plugin(MAKE, REMOVE, LABEL))
+
+
+def played(written, *, pods: str = "", took: dict[str, float] | None = None):
+    found = [*lives_outside(written, {"root": "/x"}, took or {}, pods=pods)]
+    return {each.name: each for each in found}
+
+
+def test_each_step_is_met_at_each_moment_and_stays_there():
+    lives = played(PLAIN, took={"make": 4.0, "remove": 2.0})
+    pods = {name: life for name, life in lives.items() if name.startswith("the pod of ")}
+    assert [*pods] == [
+        f"the pod of {step} is deleted {when}"
+        for step in ("make", "remove")
+        for when in ("at its start", "in its middle", "at its end")
+    ]
+    assert all(life.pod and life.step and "-gt 0" in str(life.spec) for life in pods.values())
+    assert [life.after for life in pods.values()] == [0.0, 3.0, 5.0, 0.0, 2.0, 3.0]
+    assert [life.ends for life in pods.values()] == [*[Ends.FAILED] * 3, *[Ends.READY] * 3]
+    deleted = [life for name, life in lives.items() if name.startswith("it is deleted while make is ")]
+    assert [(life.ends, life.pod) for life in deleted] == [(Ends.WAITS, False)] * 3
+
+
+def test_where_pods_cannot_be_deleted_scripts_end_themselves_and_that_is_told():
+    lives = played(PLAIN, pods="you may not")
+    refused = [each for each in lives.values() if isinstance(each, NotPlayed) and each.why == "you may not"]
+    assert len(refused) == 6
+    assert {"make is killed at its start", "remove is killed at its end"} <= {*lives}
+
+
+def test_what_is_the_same_everywhere_is_played_here_too():
+    assert {
+        "what make has made is never told",
+        "remove does its work and has to do it again",
+        "two live at once, and one is deleted",
+        "the param root has quotes and a new line",
+    } <= {*played(PLAIN)}
+
+
+def test_what_is_no_script_is_met_as_far_as_it_lasts():
+    written = plugin(also=(WEBHOOK,))
+    short, long = played(spec(written)), played(spec(written), took={"call": 10.0})
+    assert not isinstance(short["the pod of call is deleted at its start"], NotPlayed)
+    assert isinstance(short["the pod of call is deleted in its middle"], NotPlayed)
+    assert long["the pod of call is deleted in its middle"].after == 5.0
+    assert isinstance(long["the pod of call is deleted at its end"], NotPlayed)
+
+
+def test_an_object_has_no_pod():
+    lives = played(spec(plugin(also=(OBJECT,))))
+    assert "is an object" in lives["the pod of thing is deleted at its start"].why
+    assert lives["it is deleted while thing is at its start"].ends is Ends.WAITS
+
+
+def test_what_needs_the_node_is_named():
+    lives = played(PLAIN)
+    assert lives["the node of make is lost"] == NotPlayed("the node of make is lost", "it needs power over the node")
+
+
+def test_each_life_is_a_plugin_that_can_be_played():
+    for life in (first_outside(PLAIN, {}), *played(spec(plugin(MAKE, REMOVE, also=(WEBHOOK,)))).values()):
+        if not isinstance(life, NotPlayed):
+            check_plugin_spec(life.spec, ("spec",))
+
+
+@pytest.mark.parametrize(("moment", "done"), [(Moment.START, ""), (Moment.MIDDLE, "1\n"), (Moment.END, "1\n2\n")])
+def test_a_script_stays_at_its_moment(tmp_path: Path, moment: Moment, done: str):
+    """In the middle it stands still: what it does next waits until it is over."""
+    made, path = tmp_path / "made", tmp_path / "wrapped"
+    made.touch()
+    script = f"#!/bin/sh\necho 1 >>'{made}'\nsleep \"${{LONG:-0}}\"\necho 2 >>'{made}'\n"
+    path.write_text(paused(script, "make", "/dev/null", moment, 0.2))
+    path.chmod(0o700)
+    env = {**os.environ, "DAYFLY_ATTEMPT": "1", "LONG": "5" if moment is Moment.MIDDLE else "0"}
+    with subprocess.Popen([path], env=env, start_new_session=True) as staying:
+        until(lambda: _stays(staying.pid, stopped=moment is Moment.MIDDLE))
+        assert made.read_text() == done
+        os.killpg(staying.pid, signal.SIGKILL)
+    assert run(path.read_text(), tmp_path, attempt=2).returncode == 0
+    assert made.read_text() == done + "1\n2\n", "a second attempt does its work"
+
+
+def _stays(pid: int, *, stopped: bool) -> bool:
+    """Whether it waits for a second to be over, and (or) its script stands still."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    stats = [Path(f"/proc/{child}/stat").read_text() for child in children]
+    waits = any("(sleep)" in stat for stat in stats)
+    return waits and (not stopped or any(stat.rpartition(") ")[2].startswith("T") for stat in stats))
+
+
+def until(check: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            if check():
+                return
+        except FileNotFoundError:
+            pass  # a process has just ended
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_census_elsewhere_is_told_of_what_it_looks_for(tmp_path: Path):
+    script = '#!/bin/sh\necho "$DAYFLY_RESOURCE_ID"\nprintf "a  b"\necho warned >&2\nexit "$CODE"\n'
+    told = [("DAYFLY_RESOURCE_ID", "it's id"), ("CODE", "0")]
+    said = run(listing(script, told), tmp_path)
+    assert said.returncode == 0, "whether it could look is told, and is no failure of a step"
+    assert listed(said.stdout) == (("it's id", "a  b"), "")
+    failed = run(listing(script, [*told, ("CODE", "4")]), tmp_path)
+    assert listed(failed.stdout)[1] == "ends with exit code 4: warned"
+
+
+@pytest.mark.parametrize("cut", ["", "/x/1\n/x/2\n", "0x\n"])
+def test_a_log_without_its_last_line_is_no_empty_list(cut: str):
+    assert listed(cut)[1] == "was not heard to its end"
+    assert listed("\n0 \n") == ((), "")
