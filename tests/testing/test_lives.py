@@ -13,8 +13,9 @@ import pytest
 
 from dayfly.spec.plugin import PluginSpec, check_plugin_spec
 from dayfly.testing import Ends, Fault, Life, Played, Told, as_json, as_junit, as_line, first, judge, lives, summary
-from dayfly.testing.harm import Moment, at_work, held, killed, noted, refused, took
-from testing.planted import CLEAN, LABEL, MAKE, PATH, PLANTED, REMOVE, SECOND, plugin, step
+from dayfly.testing.harm import Moment, as_script, at_work, held, killed, noted, refused, took
+from runner.test_program import WORDS
+from testing.planted import AGAIN, CLEAN, LABEL, MAKE, PATH, PLANTED, REMOVE, SECOND, plugin, step
 
 
 def spec(written: dict) -> PluginSpec:
@@ -64,13 +65,44 @@ def test_each_life_is_a_plugin_that_can_be_played():
         assert not life.spec.census
 
 
-def test_what_is_no_script_is_left_as_it_is():
+def test_a_webhook_is_harmed_on_its_way_and_without_one_left_as_it_is():
     written = plugin()
-    del written["create"][0]["script"], written["create"][0]["outputs"]
-    written["create"][0]["command"] = ["/bin/true"]
-    played = [*lives(spec(written), {"root": "/x"}, "/journal", {})]
-    assert not [life.name for life in played if "make" in life.name]
-    assert played[0].spec.create[0] == spec(written).create[0]
+    make = {"name": "make", "webhook": {"method": "POST", "url": "https://example.com/v1"}}
+    written["create"] = [make]
+    led = {life.name: life for life in lives(spec(written), {"root": "/x"}, "/journal", {}, {"make": "http://here/v1"})}
+    assert [name for name in led if "make" in name] == [
+        "the answer to make is lost",
+        "the request of make is lost",
+        "make is answered 500 at first",
+        "it is deleted before make is carried out",
+        "it is deleted before make is answered",
+    ]
+    assert {life.spec.create[0].webhook.url for life in led.values()} == {"http://here/v1"}
+    assert led["the answer to make is lost"].ends is Ends.SETTLED
+    assert led["it is deleted before make is answered"].waits == "make waits"
+    plain = [*lives(spec(written), {"root": "/x"}, "/journal", {})]
+    assert not [life.name for life in plain if "make" in life.name]
+    assert plain[0].spec.create[0] == spec(written).create[0]
+
+
+def test_only_what_may_come_twice_does(tmp_path: Path):
+    twice = "the request of make comes twice"
+    written = plugin()
+    for retry in ({}, AGAIN):
+        make = {"name": "make", "webhook": {"method": "POST", "url": "https://example.com/v1"}, **retry}
+        names = [life.name for life in lives(spec({**written, "create": [make]}), {}, "/j", {}, {"make": "http://h/"})]
+        assert (twice in names) is bool(retry)
+
+
+# What Kubernetes makes of such words (tests/runner/test_program.py holds the runner to it).
+@pytest.mark.parametrize(("word", "made"), WORDS.items())
+def test_a_command_is_a_script_that_does_the_same(tmp_path: Path, word: str, made: str):
+    script = as_script(("printf", "%s", word, "it's"))
+    env = {"A": "one", "B": "two words", "AGAIN": "$(A)", "PATH": os.environ["PATH"]}
+    path = tmp_path / "script"
+    path.write_text(script)
+    path.chmod(0o700)
+    assert subprocess.run([path], env=env, capture_output=True, text=True).stdout == f"{made}it's"
 
 
 ODD = "#!/bin/sh\ncat <<'EOF'\n$HOME `x` 'quoted' \\\\ DAYFLY\nEOF\nprintf %s \"$0\" >/dev/null\nexit 5"
@@ -134,6 +166,7 @@ GONE = Played(reached="ready", left=(), there=("x",), begun={"make": 1})
     [
         (GONE, None),
         (GONE._replace(gone=False, left=("x",)), Fault.STUCK),
+        (GONE._replace(gone=False, reached="failed"), Fault.NOT_CREATED),
         (GONE._replace(left=("x",)), Fault.LEFT),
         (GONE._replace(others=("y",)), Fault.OTHERS),
         (GONE._replace(begun={"make": 2}), Fault.TWICE),

@@ -149,6 +149,7 @@ def lint(
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
 @click.option("--only", default="", metavar="WORDS", help="Of all lives only those with these words in their names.")
 @options.timeout("1m")
+@options.allow_webhook
 @options.within
 @click.option("--publish", is_flag=True, help="There as a version of its own, for which you must be a publisher.")
 @click.option("-o", "--output", type=click.Choice(["json", "junit"]), help="Print data instead of text.")
@@ -158,6 +159,7 @@ def test(
     params: tuple[str, ...],
     only: str,
     timeout: float,
+    webhooks: tuple[str, ...],
     context: str | None,
     namespace: str | None,
     *,
@@ -179,22 +181,23 @@ def test(
     plugin = reading.load_one(files, sets, "plugin").wish
     assert isinstance(plugin, Plugin), "asked for by its kind"
     given = params_of(plugin, params)
-    bench = _bench(plugin, context, namespace, timeout, publish=publish)
+    if context is None and namespace is None and not publish:
+        from dayfly.cli import testing_home
+
+        bench = testing_home.bench(plugin, timeout, webhooks)
+        return testing.play(plugin, given, bench, only=only, output=output)
+    bench = _in_cluster(plugin, context, namespace, timeout, publish=publish)
     return testing.play(plugin, given, bench, only=only, output=output)
 
 
-def _bench(plugin: Plugin, context: str | None, namespace: str | None, timeout: float, *, publish: bool) -> Any:
-    """Where a plugin is tested: a context manager of `testing.Bench`."""
+def _in_cluster(plugin: Plugin, context: str | None, namespace: str | None, timeout: float, *, publish: bool) -> Any:
+    """A place in a cluster where a plugin is tested: a context manager of `testing.Bench`."""
     from dayfly.cli import hosts
 
     if context is None:
         if publish:
             raise CliError(Exit.USAGE, "--publish is for a cluster", "name it too, with --context NAME")
-        if namespace is not None:
-            raise hosts.no_cluster()
-        from dayfly.cli import testing_home
-
-        return testing_home.bench(plugin, timeout)
+        raise hosts.no_cluster()
     cluster = hosts.cluster(context, namespace)
     from dayfly.cli import testing_cluster
 

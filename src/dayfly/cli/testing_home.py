@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from dayfly.cli import lock, server
 from dayfly.cli.client import CLUSTER, ApiError, Client
-from dayfly.cli.exits import Exit
+from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.testing_ways import Way
 from dayfly.cli.watch import HOPELESS
 from dayfly.client.home import Home
 from dayfly.compile.compiler import step_environment
@@ -23,7 +24,7 @@ from dayfly.testing import Ends, Life, Played, first, lives
 from dayfly.testing.harm import took
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from dayfly.spec.plugin import Plugin, Step
 
@@ -31,26 +32,45 @@ _STOP_S = 60
 _CENSUS_S = 60
 _TAIL_BYTES, _TAIL_LINES = 4096, 5
 _LOOK_S = 0.05
+_ALLOW = "--allow-webhook"
 
 
 @contextlib.contextmanager
-def bench(plugin: Plugin, seconds: float) -> Iterator[_Bench]:
+def bench(plugin: Plugin, seconds: float, allowed: tuple[str, ...] = ()) -> Iterator[_Bench]:
     """A server in a home of its own, and a folder that its steps see; nothing of either stays.
 
+    Webhooks are asked on their way, too; `allowed` are the servers that they may ask anyway.
+
     Raises:
-        CliError: no server could be started.
+        CliError: no server could be started, or none on one machine runs such a plugin.
     """
+    steps = (*plugin.spec.create, *plugin.spec.delete)
+    if thing := next((step.name for step in steps if step.object), ""):
+        raise CliError(Exit.USAGE, f'the step "{thing}" is an object of a cluster', "name one with --context NAME")
     with tempfile.TemporaryDirectory(prefix="dayfly-test-", ignore_cleanup_errors=True) as place:
         home = Home(Path(place) / "home")
         folder = Path(place) / "seen"
         folder.mkdir()
-        client = server.start(home, ["--port", "0"])
-        try:
-            yield _Bench(client, plugin, folder, seconds)
-        finally:
-            client.close()
-            if (pid := lock.process(home)) is not None:
-                server.stop(home, pid, _STOP_S)
+        journal = folder / "journal"
+        journal.touch()
+        with contextlib.ExitStack() as ways:
+            led = {step.name: ways.enter_context(Way(step, _writer(journal))) for step in steps if step.webhook}
+            asked = [word for name in (*allowed, *(way.name for way in led.values())) for word in (_ALLOW, name)]
+            client = server.start(home, ["--port", "0", *asked])
+            try:
+                yield _Bench(client, plugin, journal, seconds, led)
+            finally:
+                client.close()
+                if (pid := lock.process(home)) is not None:
+                    server.stop(home, pid, _STOP_S)
+
+
+def _writer(journal: Path) -> Callable[[str], None]:
+    def say(line: str) -> None:
+        with journal.open("a") as file:
+            file.write(f"{line}\n")
+
+    return say
 
 
 class _BlindError(Exception):
@@ -58,11 +78,11 @@ class _BlindError(Exception):
 
 
 class _Bench:
-    def __init__(self, client: Client, plugin: Plugin, folder: Path, seconds: float) -> None:
+    def __init__(self, client: Client, plugin: Plugin, journal: Path, seconds: float, ways: Mapping[str, Way]) -> None:
         self._client = client
         self._plugin = plugin
-        self._journal = folder / "journal"
-        self._journal.touch()
+        self._journal = journal
+        self._ways = ways
         self._seconds = seconds
         self._resource = plugin.name[: names.LIMITS["resource"]].rstrip("-")
         self._number = 0
@@ -72,10 +92,13 @@ class _Bench:
     def lives(self, params: Mapping[str, str]) -> Iterator[Life]:
         """The first is played before the others are made: they depend on how long its steps took."""
         yield first(self._plugin.spec, params, str(self._journal))
-        yield from lives(self._plugin.spec, params, str(self._journal), self._took)
+        urls = {name: way.url for name, way in self._ways.items()}
+        yield from lives(self._plugin.spec, params, str(self._journal), self._took, urls)
 
     def begin(self, life: Life) -> Any:
         self._number += 1
+        for name, way in self._ways.items():
+            way.expect(life.trouble if name == life.step else None)
         plugin = documents.export(self._plugin_of(life))
         resource = {"name": self._resource, "spec": plugin["spec"], "params": dict(life.params)}
         name = f"test-{self._number}"
@@ -113,6 +136,8 @@ class _Bench:
         deadline = time.monotonic() + self._seconds
         try:
             self._client.delete("sandboxes", name)
+            for way in self._ways.values():
+                way.let_go()
             while time.monotonic() < deadline:
                 report = self._client.get(
                     "sandboxes", name, "report", after=report.get("version"), wait=1 if report else None

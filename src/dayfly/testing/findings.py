@@ -61,6 +61,8 @@ def _worst(life: Life, played: Played, spec: PluginSpec) -> tuple[Fault | None, 
     twice = [
         step.name for step in spec.create if step.name not in again and played.begun.get(step.name, 0) > 1 + life.twin
     ]
+    if not (life.step or life.twin) and life.ends is Ends.READY and played.reached != "ready":
+        return Fault.NOT_CREATED, f"it does not become ready: {played.message}"  # whatever came of that
     if not played.gone:
         return Fault.STUCK, f"it cannot be deleted: {played.message}"
     if played.left:

@@ -6,6 +6,7 @@ Whatever language it is written in, it is kept as it is: a shell writes it to a 
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 from collections.abc import Iterable
 from enum import StrEnum
@@ -46,6 +47,8 @@ echo
 echo "$dayfly_code $(tail -n 1 "$dayfly_script.said")"
 rm -f "$dayfly_script" "$dayfly_script.said"
 """
+# Plain text; two dollars; a variable's name in $(NAME); what stands in such and is no name, or a single dollar.
+_WORD = re.compile(r"([^$]+)|(\$\$)|\$\(([A-Za-z_][A-Za-z0-9_]*)\)|(\$\([^)]*\)|\$)", re.DOTALL)
 # How long a step stays at a moment, and how it ends then.
 _PATIENCE_S = 150
 _NOBODY_CAME = 75
@@ -101,6 +104,23 @@ def paused(script: str, step: str, journal: str, moment: Moment, half: float) ->
         case Moment.END:
             work = f"{_RUN}if {_FIRST}; then\n{stay}fi\n"
     return _around(script, step, journal, work + "exit $dayfly_code\n")
+
+
+def as_script(command: tuple[str, ...]) -> str:
+    """A shell's script that becomes the command, its words filled in by the rule of commands (`$(NAME)`)."""
+    program, *words = command
+    return "#!/bin/sh\nexec " + " ".join([shlex.quote(program), *map(_filled, words)]) + "\n"
+
+
+def _filled(word: str) -> str:
+    """A word in a shell's quotes: a variable's value, a dollar for two, and as it stands what names no variable."""
+    pieces = []
+    for plain, dollars, name, other in _WORD.findall(word):
+        if name:
+            pieces.append(f'"${{{name}-\\$({name})}}"')
+        else:
+            pieces.append(shlex.quote("$" if dollars else plain + other))
+    return "".join(pieces) or "''"
 
 
 def listing(script: str, told: Iterable[tuple[str, str]]) -> str:

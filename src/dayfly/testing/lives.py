@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -11,10 +12,10 @@ import msgspec
 from dayfly.spec.plugin import Output, PluginSpec, Retry, Step
 from dayfly.testing import harm
 from dayfly.testing.harm import Moment
+from dayfly.testing.webhooks import SOON, Trouble, led, troubles
 
 LONG = "x" * 10_000
 ODD = "quote ' double \" dollar $HOME tick `id` semicolon ; a new\nline, and ä"
-SOON = "1s"  # what is tried again waits no longer
 
 
 class Ends(StrEnum):
@@ -39,6 +40,7 @@ class Life(NamedTuple):
         step: The step that is harmed, if one is.
         moment: When somebody comes to the step from outside: to delete the sandbox for `Ends.WAITS`, else its pod.
         after: How many seconds after the step's beginning that is.
+        trouble: What becomes of the first request of the step, which is a webhook.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Life(NamedTuple):
     step: str = ""
     moment: Moment | None = None
     after: float = 0.0
+    trouble: Trouble | None = None
 
     @property
     def pod(self) -> bool:
@@ -93,6 +96,7 @@ class Maker(NamedTuple):
     spec: PluginSpec
     params: Mapping[str, str]
     journal: str
+    ways: Mapping[str, str] = {}
 
     def life(self, name: str, ends: Ends, changed: Mapping[str, Step] = {}, **more: object) -> Life:
         """One with these steps changed; all others note their beginnings."""
@@ -103,7 +107,9 @@ class Maker(NamedTuple):
         return self.by(step, harm.noted)
 
     def by(self, step: Step, around: Callable[..., str], *more: object) -> Step:
-        """The step with its script changed, and tried again soon; one that has no script as it is."""
+        """The step with its script changed, and tried again soon; a webhook on its way, and all else as it is."""
+        if step.name in self.ways:
+            return led(step, self.ways[step.name])
         if step.script is None:
             return step
         retry = msgspec.structs.replace(step.retry or Retry(), backoff=SOON)
@@ -113,10 +119,16 @@ class Maker(NamedTuple):
 
 def first(spec: PluginSpec, params: Mapping[str, str], journal: str) -> Life:
     """The life in which nothing goes wrong. How long its steps take is when others are in their middle."""
-    return Maker(spec, params, journal).life("it is created and deleted", Ends.READY)
+    return Maker(as_scripts(spec), params, journal).life("it is created and deleted", Ends.READY)
 
 
-def lives(spec: PluginSpec, params: Mapping[str, str], journal: str, took: Mapping[str, float]) -> Iterator[Life]:
+def lives(
+    spec: PluginSpec,
+    params: Mapping[str, str],
+    journal: str,
+    took: Mapping[str, float],
+    ways: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Life]:
     """All others.
 
     Args:
@@ -124,14 +136,19 @@ def lives(spec: PluginSpec, params: Mapping[str, str], journal: str, took: Mappi
         params: What its author gives to it; each has all params that it needs.
         journal: A file to which steps may append.
         took: How long each step took in the first life, in seconds.
+        ways: The URL at which somebody waits for the requests of a webhook, by step.
     """
-    maker = Maker(spec, params, journal)
-    for step in spec.create:
+    maker = Maker(as_scripts(spec), params, journal, ways)
+    for step in maker.spec.create:
         if step.script is not None:
             yield from _of_create(maker, step, took.get(step.name, 0.0) / 2)
-    for step in spec.delete:
+        elif step.name in ways:
+            yield from _of_requests(maker, step, creates=True)
+    for step in maker.spec.delete:
         if step.script is not None:
             yield from _of_delete(maker, step, took.get(step.name, 0.0) / 2)
+        elif step.name in ways:
+            yield from _of_requests(maker, step, creates=False)
     yield from of_sandboxes(maker)
 
 
@@ -154,6 +171,33 @@ def _of_delete(maker: Maker, step: Step, half: float) -> Iterator[Life]:
         changed = {step.name: maker.by(step, harm.killed, moment, half)}
         yield maker.life(f"{step.name} is killed {at(moment)}", Ends.READY, changed, step=step.name)
     yield again(maker, step)
+
+
+def _of_requests(maker: Maker, step: Step, *, creates: bool) -> Iterator[Life]:
+    """A webhook's first request comes to grief. Whether the step succeeds then, its `find` and its key may say."""
+    for trouble in troubles(repeats=repeats(step) or not creates, creates=creates):
+        waits = trouble in (Trouble.BEFORE, Trouble.AFTER)
+        settled = Ends.READY if repeats(step) or not creates else Ends.SETTLED
+        yield maker.life(
+            trouble.of(step.name),
+            Ends.WAITS if waits else settled,
+            waits=harm.waits(step.name) if waits else "",
+            step=step.name,
+            trouble=trouble,
+        )
+
+
+def as_scripts(spec: PluginSpec) -> PluginSpec:
+    """The plugin with commands as scripts, which do the same and can be harmed."""
+
+    def changed(step: Step) -> Step:
+        if step.command is None:
+            return step
+        return msgspec.structs.replace(step, command=None, script=harm.as_script(step.command))
+
+    return msgspec.structs.replace(
+        spec, create=tuple(map(changed, spec.create)), delete=tuple(map(changed, spec.delete))
+    )
 
 
 def of_outputs(maker: Maker, step: Step) -> Iterator[Life]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.testing import harm
 from dayfly.testing.harm import Moment
-from dayfly.testing.lives import Ends, Life, Maker, again, at, first, of_outputs, of_sandboxes, repeats
+from dayfly.testing.lives import Ends, Life, Maker, again, at, of_outputs, of_sandboxes, repeats
+from dayfly.testing.webhooks import troubles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,7 +34,7 @@ class NotPlayed(NamedTuple):
 
 def first_outside(spec: PluginSpec, params: Mapping[str, str]) -> Life:
     """The life in which nothing goes wrong."""
-    return first(spec, params, NO_JOURNAL)
+    return Maker(spec, params, NO_JOURNAL).life("it is created and deleted", Ends.READY)
 
 
 def lives_outside(
@@ -59,6 +60,12 @@ def lives_outside(
             yield again(maker, step)
     yield from of_sandboxes(maker)
     for step in (*spec.create, *spec.delete):
+        if step.webhook is not None:
+            creates = step in spec.create
+            for trouble in troubles(repeats=not creates or repeats(step), creates=False):
+                yield NotPlayed(
+                    trouble.of(step.name), "nobody stands between a pod and its server: play it without --context"
+                )
         yield NotPlayed(f"the node of {step.name} is lost", "it needs power over the node")
 
 
