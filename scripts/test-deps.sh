@@ -15,6 +15,7 @@ want ps procps
 want ip iproute2
 want openssl openssl
 want podman podman
+want newuidmap uidmap
 want setpriv util-linux
 want curl curl
 want chromium chromium

@@ -1,0 +1,127 @@
+"""Containers without root: the same tests, as a user who was made for them and has no rights but their own.
+
+Only root can make such a user; whoever is not root runs `test_containers.py` rootless anyway.
+"""
+
+import os
+import pwd
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from embedded import test_containers
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = Path(pytest.__file__).resolve().parents[1]
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+
+
+def refuse(why: str) -> None:
+    """In CI, where root's containers run, somebody's own have to run as well."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"containers run here as root, but not without: {why}")
+    pytest.skip(why)
+
+
+class User:
+    """Somebody with a folder of their own, and 65,536 further numbers for their containers."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder = name, folder
+        self.number = pwd.getpwnam(name).pw_uid
+        self.lock = Path(f"/dev/shm/libpod_rootless_lock_{self.number}")  # podman's own, which it leaves
+        os.chown(folder, self.number, self.number)
+        path = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+        place = {"HOME": str(folder), "TMPDIR": str(folder), "XDG_RUNTIME_DIR": str(folder), "PATH": path}
+        self._environment = {**place, "PYTHONPATH": f"{ROOT / 'src'}:{SITE}", "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        become = ["setpriv", f"--reuid={self.number}", f"--regid={self.number}", "--init-groups", "--"]
+        return subprocess.run(
+            [*become, *command],
+            env=self._environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def python(self) -> str:
+        """One of our version that they may run: ours may lie where only root can look."""
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        for program in (sys.executable, f"/usr/bin/python{version}"):
+            try:
+                if not self.run(program, "-c", "import pytest, msgspec, dayfly.embedded.host").returncode:
+                    return program
+            except OSError:
+                continue
+        return ""
+
+    def left(self) -> list[str]:
+        """What there is of theirs outside their folder: processes, and work folders."""
+        living = [entry / "cmdline" for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        processes = [_read(entry) for entry in living if _owner(entry.parent) == self.number]
+        work = [entry for entry in Path("/dev/shm").iterdir() if _owner(entry) == self.number and entry != self.lock]
+        return processes + [str(entry) for entry in work]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def _owner(path: Path) -> int:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return -1  # it has ended meanwhile
+
+
+@pytest.fixture
+def user() -> Iterator[User]:
+    if reason := test_containers.missing():
+        pytest.skip(reason)
+    if os.geteuid() != 0:
+        pytest.skip("without root test_containers.py is rootless itself")
+    if missing := [tool for tool in ("newuidmap", "useradd", "setpriv") if not shutil.which(tool)]:
+        refuse(f"{', '.join(missing)} is not installed (apt-get install uidmap passwd util-linux)")
+    name = f"dayfly-{secrets.token_hex(4)}"
+    subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", name], check=True, capture_output=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix="rootless-") as folder:
+            made = User(name, Path(folder))
+            yield made
+            deadline = time.monotonic() + 20  # what holds podman's namespace ends behind its last command
+            while (left := made.left()) and time.monotonic() < deadline:
+                time.sleep(0.05)
+    finally:
+        subprocess.run(["userdel", "--force", name], check=True, capture_output=True)
+    assert left == []
+
+
+@pytest.mark.slow
+@pytest.mark.rotates(3)
+def test_all_that_holds_of_containers_holds_without_root(user: User, runner: str) -> None:
+    tried = user.run("podman", "unshare", "true")
+    if tried.returncode:
+        refuse(f"podman unshare true: {tried.stderr.strip()}")
+    if not (python := user.python()):
+        refuse(f"no Python of ours that another user may run: neither {sys.executable} nor Debian's")
+    tests = str(Path(test_containers.__file__).relative_to(ROOT))
+    quiet = ("-n", "0", "-p", "no:cacheprovider", "-q", "-rs", f"--basetemp={user.folder}/pytest")
+    done = user.run(python, "-m", "pytest", *quiet, tests)
+    if "podman cannot run a container on this machine" in done.stdout:
+        refuse(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout or "[100%]" in done.stdout
+    assert done.stdout.count("SKIPPED") == 1, done.stdout  # docker's command line
