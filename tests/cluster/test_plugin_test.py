@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from testcluster import images
 
+from cluster import rights
 from cluster.conftest import TEAM
 from cluster.installed import API, Installed
 from cluster.patience import eventually
@@ -137,6 +138,29 @@ def test_what_somebody_else_has_is_not_touched(operator, admin, world, wishes):
     assert done.code == 0, done
     assert operator.status(wishes.name, wishes.namespace)["ready"]
     operator.delete(wishes.name, wishes.namespace)
+
+
+THING = {
+    "name": "thing",
+    "object": {"manifest": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"labels": {"a": "b"}}}},
+}
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900, func_only=True)
+def test_an_object_that_somebody_edits_or_deletes_goes_all_the_same(operator, admin):
+    """What the person may not lay hand on is not played."""
+    spec = {"create": [THING]}
+    (admin.home / "plugin.json").write_text(json.dumps({"name": "things@1.0.0", "spec": spec}))
+    with rights.granted(operator, TEAM, "configmaps"):
+        done = admin.dayfly("plugin", "test", "-f", "plugin.json", *HERE)
+        assert done.code == 0, done
+        assert "ok            what thing has made is edited by somebody" in done.out
+        assert "ok            what thing has made is deleted by somebody" in done.out
+        assert "(not played)  the pod of thing is deleted at its start: thing is an object" in done.out
+        assert "ok            two live at once, and one is deleted" in done.out
+        left = operator.items(f"/api/v1/namespaces/{TEAM}/configmaps")
+        assert [each["metadata"]["name"] for each in left] == ["kube-root-ca.crt"]
 
 
 @pytest.mark.proof

@@ -106,6 +106,7 @@ def user() -> Iterator[User]:
                 time.sleep(0.05)
     finally:
         subprocess.run(["userdel", "--force", name], check=True, capture_output=True)
+    made.lock.unlink(missing_ok=True)
     assert left == []
 
 

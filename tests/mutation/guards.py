@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mutation.guard import Guard, guard
 from mutation.guards_alone import ALONE
+from mutation.guards_cli import CLI
 from mutation.guards_control import CONTROL
 from mutation.guards_groups import GROUPS
 from mutation.guards_hooks import HOOKS
@@ -403,6 +404,7 @@ GUARDS: tuple[Guard, ...] = (
         "WHERE at < ?",
         "embedded/test_adoption.py::test_what_ended_long_ago_is_known_until_the_store_has_taken_note_of_it",
     ),
+    *CLI,
     *CONTROL,
     *ALONE,
     *OBJECTS,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dayfly.spec.plugin import check_plugin_spec
-from dayfly.testing import Ends, NotPlayed, first_outside, lives_outside
+from dayfly.testing import Ends, Hand, Lacking, NotPlayed, first_outside, lives_outside
 from dayfly.testing.harm import Moment, listed, listing, paused
 from testing.planted import LABEL, MAKE, REMOVE, plugin
 from testing.test_lives import run, spec
@@ -22,8 +22,8 @@ OBJECT = {"name": "thing", "object": {"manifest": {"apiVersion": "v1", "kind": "
 PLAIN = spec(plugin(MAKE, REMOVE, LABEL))
 
 
-def played(written, *, pods: str = "", took: dict[str, float] | None = None):
-    found = [*lives_outside(written, {"root": "/x"}, took or {}, pods=pods)]
+def played(written, *, took: dict[str, float] | None = None, lacking: Lacking | None = None):
+    found = [*lives_outside(written, {"root": "/x"}, took or {}, lacking or Lacking())]
     return {each.name: each for each in found}
 
 
@@ -43,7 +43,7 @@ def test_each_step_is_met_at_each_moment_and_stays_there():
 
 
 def test_where_pods_cannot_be_deleted_scripts_end_themselves_and_that_is_told():
-    lives = played(PLAIN, pods="you may not")
+    lives = played(PLAIN, lacking=Lacking("you may not"))
     refused = [each for each in lives.values() if isinstance(each, NotPlayed) and each.why == "you may not"]
     assert len(refused) == 6
     assert {"make is killed at its start", "remove is killed at its end"} <= {*lives}
@@ -71,6 +71,15 @@ def test_an_object_has_no_pod():
     lives = played(spec(plugin(also=(OBJECT,))))
     assert "is an object" in lives["the pod of thing is deleted at its start"].why
     assert lives["it is deleted while thing is at its start"].ends is Ends.WAITS
+
+
+def test_somebody_lays_hand_on_an_object():
+    written = spec(plugin(also=(OBJECT,)))
+    lives = played(written)
+    edited, deleted = (lives[f"what thing has made is {hand} by somebody"] for hand in Hand)
+    assert (edited.hand, deleted.hand, edited.ends, edited.step) == (Hand.EDITS, Hand.DELETES, Ends.READY, "thing")
+    refused = played(written, lacking=Lacking(objects={"thing": "you may not patch configmaps"}))
+    assert refused["what thing has made is edited by somebody"].why == "you may not patch configmaps"
 
 
 def test_what_needs_the_node_is_named():

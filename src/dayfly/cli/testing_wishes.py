@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dayfly.testing import Life
 
 LABEL = "dayfly-plugin-test"
+VERSION = "0.0.0-test-"
 # By then the test that has made it is over, or was killed.
 OLD_S = 86_400
 _CHANCE = 8
@@ -77,7 +78,7 @@ class Wishes:
     def _wish(self, spec: PluginSpec, params: Mapping[str, str], minutes: int) -> Wish:
         self._number += 1
         labels = {LABEL: self._id}
-        made = msgspec.structs.replace(self._plugin, spec=spec, version=f"0.0.0-test-{self._id}.{self._number}")
+        made = msgspec.structs.replace(self._plugin, spec=spec, version=f"{VERSION}{self._id}.{self._number}")
         body = documents.export(made)["spec"]
         version = None
         resource: dict[str, Any] = {"name": self.resource, "params": dict(params)}

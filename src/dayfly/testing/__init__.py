@@ -12,14 +12,16 @@ one file for each place). Knows `spec`.
 """
 
 from dayfly.testing.findings import Fault, Finding, judge
-from dayfly.testing.lives import Ends, Life, Played, first, lives
-from dayfly.testing.outside import NotPlayed, first_outside, lives_outside
+from dayfly.testing.lives import Ends, Hand, Life, Played, first, lives
+from dayfly.testing.outside import Lacking, NotPlayed, first_outside, lives_outside
 from dayfly.testing.report import Told, as_json, as_junit, as_line, summary
 
 __all__ = [
     "Ends",
     "Fault",
     "Finding",
+    "Hand",
+    "Lacking",
     "Life",
     "NotPlayed",
     "Played",

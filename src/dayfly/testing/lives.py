@@ -27,6 +27,13 @@ class Ends(StrEnum):
     WAITS = "waits"  # a step waits to be ended
 
 
+class Hand(StrEnum):
+    """What somebody does to the object that a step has made."""
+
+    EDITS = "edited"
+    DELETES = "deleted"
+
+
 class Life(NamedTuple):
     """One life.
 
@@ -40,6 +47,7 @@ class Life(NamedTuple):
         step: The step that is harmed, if one is.
         moment: When somebody comes to the step from outside: to delete the sandbox for `Ends.WAITS`, else its pod.
         after: How many seconds after the step's beginning that is.
+        hand: What somebody does to the object that the step has made, before the sandbox is deleted.
         trouble: What becomes of the first request of the step, which is a webhook.
     """
 
@@ -53,6 +61,7 @@ class Life(NamedTuple):
     moment: Moment | None = None
     after: float = 0.0
     trouble: Trouble | None = None
+    hand: Hand | None = None
 
     @property
     def pod(self) -> bool:

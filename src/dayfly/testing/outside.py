@@ -6,15 +6,16 @@ until somebody comes (`harm.paused`), so that it is met however slow the cluster
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.testing import harm
 from dayfly.testing.harm import Moment
-from dayfly.testing.lives import Ends, Life, Maker, again, at, of_outputs, of_sandboxes, repeats
+from dayfly.testing.lives import Ends, Hand, Life, Maker, again, at, of_outputs, of_sandboxes, repeats
 from dayfly.testing.webhooks import troubles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from dayfly.spec.plugin import PluginSpec, Step
 
@@ -32,13 +33,20 @@ class NotPlayed(NamedTuple):
     why: str
 
 
+class Lacking(NamedTuple):
+    """Why pods of steps cannot be deleted, and why the objects of each step that makes one cannot be changed."""
+
+    pods: str = ""
+    objects: Mapping[str, str] = {}
+
+
 def first_outside(spec: PluginSpec, params: Mapping[str, str]) -> Life:
     """The life in which nothing goes wrong."""
     return Maker(spec, params, NO_JOURNAL).life("it is created and deleted", Ends.READY)
 
 
 def lives_outside(
-    spec: PluginSpec, params: Mapping[str, str], took: Mapping[str, float], *, pods: str
+    spec: PluginSpec, params: Mapping[str, str], took: Mapping[str, float], lacking: Lacking
 ) -> Iterator[Life | NotPlayed]:
     """All others, and those that are not played.
 
@@ -46,16 +54,20 @@ def lives_outside(
         spec: The plugin.
         params: What its author gives to it; each has all params that it needs.
         took: How long each step took in the first life, in seconds.
-        pods: Why pods of steps cannot be deleted; empty if they can.
+        lacking: What the person may not do.
     """
     maker = Maker(spec, params, NO_JOURNAL)
     for step in spec.create:
-        yield from _ended(maker, step, took.get(step.name, 0.0), pods, Ends.READY if repeats(step) else Ends.FAILED)
+        yield from _ended(
+            maker, step, took.get(step.name, 0.0), lacking.pods, Ends.READY if repeats(step) else Ends.FAILED
+        )
         if step.script is not None:
             yield from of_outputs(maker, step)
         yield from _deleted(maker, step, took.get(step.name, 0.0))
+        if step.object is not None:
+            yield from _meddled(maker, step, lacking.objects.get(step.name, ""))
     for step in spec.delete:
-        yield from _ended(maker, step, took.get(step.name, 0.0), pods, Ends.READY)
+        yield from _ended(maker, step, took.get(step.name, 0.0), lacking.pods, Ends.READY)
         if step.script is not None:
             yield again(maker, step)
     yield from of_sandboxes(maker)
@@ -89,6 +101,13 @@ def _deleted(maker: Maker, step: Step, took: float) -> Iterator[Life | NotPlayed
     """The sandbox is deleted while a create step is at each moment."""
     for moment in Moment:
         yield from _met(maker, step, moment, took, f"it is deleted while {step.name} is {at(moment)}", Ends.WAITS)
+
+
+def _meddled(maker: Maker, step: Step, why: str) -> Iterator[Life | NotPlayed]:
+    """Somebody lays hand on what an object step has made, and then the sandbox is deleted."""
+    for hand in Hand:
+        name = f"what {step.name} has made is {hand} by somebody"
+        yield NotPlayed(name, why) if why else maker.life(name, Ends.READY, step=step.name, hand=hand)
 
 
 def _met(maker: Maker, step: Step, moment: Moment, took: float, name: str, ends: Ends) -> Iterator[Life | NotPlayed]:

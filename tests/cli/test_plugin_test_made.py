@@ -1,0 +1,132 @@
+"""What `plugin test` makes on a cluster, and that it takes away nothing else: against a fake API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cli.clusters import Asked, Stage, stage, still
+from dayfly.cli.child import Interrupted
+from dayfly.cli.cluster import Cluster
+from dayfly.cli.from_status import milliseconds
+from dayfly.cli.testing_made import Made
+from dayfly.cli.testing_wishes import LABEL, OLD_S, Wishes
+from dayfly.operator.cluster.objects import PLUGINS, SANDBOXES
+from dayfly.spec import semver
+from dayfly.spec.plugin import Plugin
+from dayfly.testing import first_outside
+from testing.planted import plugin
+from testing.test_lives import spec
+
+__all__ = ["stage"]
+
+PLUGIN = Plugin(name="planted", version="1.2.3", spec=spec(plugin()))
+LIFE = first_outside(PLUGIN.spec, {"root": "/x"})
+BOXES = SANDBOXES.read_as(dict)
+
+
+@pytest.fixture
+def asked(stage: Stage) -> Asked:
+    return stage.at(still(), 1000)
+
+
+@pytest.fixture
+def host(asked: Asked) -> Iterator[Cluster]:
+    found = asked.host()
+    yield found
+    found.close()
+
+
+def names(host: Cluster, kind=BOXES, namespace: str = "shop") -> list[str]:
+    there = host.ask(lambda client: client.list_all(kind.metadata_only(), namespace)).items
+    return [each.metadata.name for each in there]
+
+
+def made_of(host: Cluster, *, publish: bool = False) -> tuple[Made, Wishes]:
+    wishes = Wishes(PLUGIN, publish=publish)
+    return Made(host, 5.0, wishes), wishes
+
+
+def test_all_that_is_made_has_a_label_and_a_time_to_live(host: Cluster):
+    _, wishes = made_of(host, publish=True)
+    for wish in (wishes.of_life(LIFE, 14), wishes.of_census(LIFE, "box", "u-1", "k", 14)):
+        assert wish.sandbox["spec"]["ttl"] == {"duration": "14m"}
+        labels = [wish.sandbox["metadata"]["labels"], wish.plugin["metadata"]["labels"]]
+        assert labels[0] == labels[1]
+        assert [*labels[0]] == [LABEL]
+        assert wish.sandbox["spec"]["resources"][0]["plugin"] == wish.plugin["spec"]["name"]
+
+
+def test_a_version_for_the_test_is_below_every_other(host: Cluster):
+    """Nobody who asks for the latest gets it."""
+    _, wishes = made_of(host, publish=True)
+    _, version = semver.split_name(wishes.of_life(LIFE, 14).plugin["spec"]["name"])
+    assert semver.compare(version, "0.0.0") < 0
+    assert semver.compare(version, "0.0.1-alpha") < 0
+
+
+def test_without_publishing_the_plugin_stands_within_the_sandbox(host: Cluster):
+    wish = made_of(host)[1].of_life(LIFE, 14)
+    assert wish.plugin is None
+    assert wish.sandbox["spec"]["resources"][0]["spec"]["create"][0]["name"] == "make"
+
+
+def test_a_census_is_told_of_the_sandbox_that_it_looks_at(host: Cluster):
+    [resource] = made_of(host)[1].of_census(LIFE, "box", "u-1", "key", 14).sandbox["spec"]["resources"]
+    script = resource["spec"]["create"][0]["script"]
+    assert "export DAYFLY_SANDBOX_NAME=box\n" in script
+    assert "export DAYFLY_SANDBOX_ROUTING_KEY=key\n" in script
+    assert resource["params"] == {"root": "/x"}
+
+
+def test_another_sandbox_of_that_name_is_not_touched(host: Cluster):
+    made, wishes = made_of(host)
+    box = made.make(wishes.of_life(LIFE, 14), LIFE)
+    host.ask(lambda client: client.delete(BOXES, box.name, "shop"))
+    body = {"metadata": {"name": box.name}, "spec": {"cluster": "local"}}
+    host.ask(lambda client: client.create(BOXES, body, "shop"))
+    assert made.look(box) is None, "ours is gone"
+    made.delete(box)
+    made.give_up(box)
+    made.clear(lambda *_: True)
+    assert box.name in names(host)
+    [found] = [
+        each
+        for each in host.ask(lambda client: client.list_all(BOXES, "shop")).items
+        if each["metadata"]["name"] == box.name
+    ]
+    assert "annotations" not in found["metadata"]
+
+
+def test_only_versions_of_tests_that_are_long_over_are_forgotten(asked: Asked, host: Cluster):
+    kind = PLUGINS.read_as(dict)
+    _, wishes = made_of(host, publish=True)
+    version = wishes.of_life(LIFE, 14).plugin
+    born = milliseconds(host.ask(lambda client: client.create(kind, version))["metadata"]["creationTimestamp"])
+    real = {"metadata": {"name": "real.1.0.0", "labels": {LABEL: "x"}}, "spec": {"name": "real@1.0.0"}}
+    host.ask(lambda client: client.create(kind, real))
+    asked.now = born + (OLD_S - 1) * 1000
+    made_of(host, publish=True)[0].forget()
+    assert len(names(host, kind, "")) == 2
+    asked.now += 2000
+    made_of(host, publish=True)[0].forget()
+    assert names(host, kind, "") == ["real.1.0.0"]
+
+
+def test_a_signal_is_heard_before_anything_more_is_made(host: Cluster):
+    made, wishes = made_of(host)
+    made.signals._noted.append(2)
+    with pytest.raises(Interrupted):
+        made.make(wishes.of_life(LIFE, 14), LIFE)
+    assert names(host) == ["box"]
+
+
+def test_what_was_made_before_it_is_taken_away(host: Cluster):
+    made, wishes = made_of(host, publish=True)
+    made.make(wishes.of_life(LIFE, 14), LIFE)
+    made.clear(lambda *_: True)
+    assert (names(host), names(host, PLUGINS, "")) == (["box"], [])
+    assert wishes.see(" --context here").startswith(
+        "see: kubectl --context here get sandboxes.dayfly.dev,resourceplugins "
+    )

@@ -1,0 +1,31 @@
+"""As `guards`, for what the command line does with its person's rights."""
+
+from __future__ import annotations
+
+from mutation.guard import Guard, guard
+
+MADE, TEST = "cli/testing_made.py", "cli/test_plugin_test_made.py::test_"
+
+CLI: tuple[Guard, ...] = (
+    guard(
+        "a test of a plugin deletes whoever has its sandbox's name",
+        MADE,
+        "await client.delete(_SANDBOXES, box.name, here, uid=box.uid)",
+        "await client.delete(_SANDBOXES, box.name, here)",
+        TEST + "another_sandbox_of_that_name_is_not_touched",
+    ),
+    guard(
+        "a test of a plugin gives up whoever has its sandbox's name",
+        MADE,
+        '{"metadata": {"uid": box.uid, "annotations": {ABANDON_ANNOTATION: why}}}',
+        '{"metadata": {"annotations": {ABANDON_ANNOTATION: why}}}',
+        TEST + "another_sandbox_of_that_name_is_not_touched",
+    ),
+    guard(
+        "a test of a plugin removes whatever version bears its label",
+        MADE,
+        'ours = f".{testing_wishes.VERSION}" in each.metadata.name',
+        "ours = True",
+        TEST + "only_versions_of_tests_that_are_long_over_are_forgotten",
+    ),
+)
