@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.command import refused
-from testing.planted import CLEAN, PLANTED, plugin
+from cli.command import refused, until
+from testing.planted import CLEAN, MAKE, PLANTED, plugin
 
 if TYPE_CHECKING:
     from cli.command import Cli, Done
@@ -49,6 +50,21 @@ def test_nothing_is_found_in_a_clean_plugin(cli: Cli, name: str):
     assert len(done.out.splitlines()) > 8
     assert {line.split()[0] for line in done.out.splitlines()} == {"ok"}
     assert [path.name for path in (cli.folder / "world").iterdir()] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_interrupts_it_is_left_nothing(cli: Cli, number: signal.Signals):
+    """What a step has made outside is deleted by the plugin's own delete step, before its server ends."""
+    world = cli.folder / "world"
+    world.mkdir()
+    (cli.folder / "plugin.json").write_text(json.dumps({"name": "planted@1.0.0", "spec": plugin(f"{MAKE}; sleep 60")}))
+    running = cli.start("plugin", "test", "-f", "plugin.json", "-p", f"root={world}")
+    until(lambda: list(world.iterdir()))
+    running.send_signal(number)
+    _, err = running.communicate(timeout=30)
+    assert running.returncode == 128 + number, err
+    assert b"removing what was made for the test" in err
+    assert list(world.iterdir()) == []
 
 
 def test_a_report_for_ci_is_junits(cli: Cli):

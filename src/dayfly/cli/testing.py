@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dayfly.cli import show
-from dayfly.cli.child import Interrupted
+from dayfly.cli.child import Interrupted, Signals
 from dayfly.cli.exits import Exit
 from dayfly.testing import Fault, Life, NotPlayed, Played, Told, as_json, as_junit, as_line, judge, summary
 
@@ -38,6 +39,30 @@ class Bench(Protocol):
 
     def close(self, life: Life, played: Played) -> Played:
         """What only the place knows of a life that is over."""
+
+
+class Heeding(Protocol):
+    """Who looks now and then whether a signal came, and can take away what it has made."""
+
+    signals: Signals
+
+    def clear(self) -> None:
+        """Take away whatever is still there of all that was made. One more signal ends that."""
+
+
+@contextlib.contextmanager
+def heeding(place: Heeding) -> Iterator[None]:
+    """Within this, whatever ends the test (its own end, a fault, Ctrl-C) has all that was made taken away."""
+    with Signals() as signals:
+        place.signals = signals
+        try:
+            yield
+        except Interrupted:
+            show.talk("dayfly: removing what was made for the test; once more leaves it where it is")
+            raise
+        finally:
+            signals.forget()
+            place.clear()
 
 
 def play(

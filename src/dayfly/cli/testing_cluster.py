@@ -10,9 +10,10 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli import show, testing_hands, testing_made, testing_wishes
-from dayfly.cli.child import Interrupted, Signals
+from dayfly.cli import testing_hands, testing_made, testing_wishes
+from dayfly.cli.child import Signals
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.testing import heeding
 from dayfly.cli.testing_made import Box
 from dayfly.cli.watch import HOPELESS
 from dayfly.execute.pod import names as pod_names
@@ -54,16 +55,8 @@ def bench(plugin: Plugin, cluster: Cluster, seconds: float, *, publish: bool) ->
     """
     place = _Bench(plugin, cluster, seconds, testing_wishes.Wishes(plugin, publish=publish))
     place.check()
-    with Signals() as signals:
-        place.made.signals = signals
-        try:
-            yield place
-        except Interrupted:
-            show.talk("dayfly: removing what was made for the test; once more leaves that to its time to live")
-            raise
-        finally:
-            signals.forget()
-            place.made.clear(lambda box, life: place.end(life, box) is None)
+    with heeding(place):
+        yield place
 
 
 class _BlindError(Exception):
@@ -79,6 +72,18 @@ class _Bench:
         self._wishes = wishes
         self._took: dict[str, float] = {}
         self._missed = self._blind = ""
+
+    @property
+    def signals(self) -> Signals:
+        """Those that are heard between requests, so that we know what we have made."""
+        return self.made.signals
+
+    @signals.setter
+    def signals(self, signals: Signals) -> None:
+        self.made.signals = signals
+
+    def clear(self) -> None:
+        self.made.clear(lambda box, life: self.end(life, box) is None)
 
     # What the person may.
 

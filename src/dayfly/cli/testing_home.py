@@ -11,9 +11,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli import lock, server
+from dayfly.cli import lock, server, show
+from dayfly.cli.child import Interrupted, Signals
 from dayfly.cli.client import CLUSTER, ApiError, Client
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.testing import heeding
 from dayfly.cli.testing_ways import Way
 from dayfly.cli.watch import HOPELESS
 from dayfly.client.home import Home
@@ -57,8 +59,10 @@ def bench(plugin: Plugin, seconds: float, allowed: tuple[str, ...] = ()) -> Iter
             led = {step.name: ways.enter_context(Way(step, _writer(journal))) for step in steps if step.webhook}
             asked = [word for name in (*allowed, *(way.name for way in led.values())) for word in (_ALLOW, name)]
             client = server.start(home, ["--port", "0", *asked])
+            bench_ = _Bench(client, plugin, journal, seconds, led)
             try:
-                yield _Bench(client, plugin, journal, seconds, led)
+                with heeding(bench_):
+                    yield bench_
             finally:
                 client.close()
                 if (pid := lock.process(home)) is not None:
@@ -85,6 +89,8 @@ class _Bench:
         self._ways = ways
         self._seconds = seconds
         self._resource = plugin.name[: names.LIMITS["resource"]].rstrip("-")
+        self.signals = Signals()
+        self._there: dict[str, tuple[Life, Any]] = {}
         self._number = 0
         self._blind = ""
         self._took: dict[str, float] = {}
@@ -96,6 +102,7 @@ class _Bench:
         yield from lives(self._plugin.spec, params, str(self._journal), self._took, urls)
 
     def begin(self, life: Life) -> Any:
+        self._heed()
         self._number += 1
         for name, way in self._ways.items():
             way.expect(life.trouble if name == life.step else None)
@@ -103,7 +110,9 @@ class _Bench:
         resource = {"name": self._resource, "spec": plugin["spec"], "params": dict(life.params)}
         name = f"test-{self._number}"
         wish = {"name": name, "spec": {"cluster": CLUSTER, "forks": [], "resources": [resource]}}
-        return self._client.put("sandboxes", name, body=wish)
+        box = self._client.put("sandboxes", name, body=wish)
+        self._there[name] = life, box
+        return box
 
     def _plugin_of(self, life: Life) -> Plugin:
         import msgspec
@@ -115,6 +124,7 @@ class _Bench:
         deadline = time.monotonic() + self._seconds
         report: Any = {}
         while time.monotonic() < deadline:
+            self._heed()
             if life.ends is Ends.WAITS and life.waits in self._lines():
                 return Played(reached="")
             wait = None if life.ends is Ends.WAITS or not report else 1
@@ -139,6 +149,7 @@ class _Bench:
             for way in self._ways.values():
                 way.let_go()
             while time.monotonic() < deadline:
+                self._heed()
                 report = self._client.get(
                     "sandboxes", name, "report", after=report.get("version"), wait=1 if report else None
                 )
@@ -147,11 +158,26 @@ class _Bench:
                     time.sleep(_LOOK_S)
         except ApiError as fault:
             if fault.code == Exit.NOT_FOUND:
+                self._there.pop(name, None)
                 return None
             raise
         held = f"not within {self._seconds:g} s: {report['reason']}: {report['message']}", self._log(name, report)
         self._client.delete("sandboxes", name, force="true")
+        self._there.pop(name, None)
         return held
+
+    def _heed(self) -> None:
+        with self.signals.raising():
+            pass
+
+    def clear(self) -> None:
+        """End what still lives: its server goes, and what steps have made would stay."""
+        try:
+            for life, box in [*self._there.values()]:
+                if (held := self.end(life, box)) is not None:
+                    show.talk(f"dayfly: what {box['name']} has made may still be there: {held[0]}")
+        except (Interrupted, CliError) as fault:
+            show.talk(f"dayfly: {fault}; what steps have made may still be there")
 
     def close(self, life: Life, played: Played) -> Played:  # noqa: ARG002 # the bench's protocol
         """How often steps began, by their own word."""
