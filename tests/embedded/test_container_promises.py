@@ -1,0 +1,66 @@
+"""What the embedded host promises of processes (docs/embedded.md) it keeps for containers: the same tests again."""
+
+import stat
+
+import pytest
+import pytest_asyncio
+
+from embedded import documents as doc
+from embedded.conftest import processes
+from embedded.machine import Machine, until
+from embedded.test_containers import IMAGE, containers, store
+from embedded.test_full_disk import (
+    disk,
+    test_a_full_disk_costs_a_step_its_log_and_no_more,
+    test_a_full_home_takes_nothing_on_and_loses_nothing,
+    test_a_full_work_folder_starts_nothing_and_goes_on_with_room,
+    test_a_server_that_ends_on_a_full_home_carries_on_with_room,
+    test_a_step_that_can_have_no_log_is_not_started_and_says_why,
+)
+from embedded.test_removed import (
+    test_the_folder_of_a_step_while_there_is_no_server,
+    test_the_folder_of_an_adopted_step,
+    test_the_work_folder_and_all_logs_under_a_living_server,
+)
+
+__all__ = [
+    "disk",
+    "store",
+    "test_a_full_disk_costs_a_step_its_log_and_no_more",
+    "test_a_full_home_takes_nothing_on_and_loses_nothing",
+    "test_a_full_work_folder_starts_nothing_and_goes_on_with_room",
+    "test_a_server_that_ends_on_a_full_home_carries_on_with_room",
+    "test_a_step_that_can_have_no_log_is_not_started_and_says_why",
+    "test_the_folder_of_a_step_while_there_is_no_server",
+    "test_the_folder_of_an_adopted_step",
+    "test_the_work_folder_and_all_logs_under_a_living_server",
+]
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.rotates(4, "promises of containers")]
+
+
+@pytest_asyncio.fixture
+async def machine(store, request, tmp_path, runner, monkeypatch):
+    """Each of its steps has an image; podman shows their containers the folder of the test's journal, and says which it is.
+
+    Up, but for who first makes the disks that it stands on.
+    """
+    if "disk" in request.fixturenames:
+        request.getfixturevalue("disk")  # so that our end comes before theirs
+    monkeypatch.setitem(doc.step.__kwdefaults__, "image", IMAGE)
+    found = Machine(tmp_path, runner)
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    found.journal = seen / "journal"
+    engine = tmp_path / "bin" / "podman"
+    engine.parent.mkdir()
+    show = f"run --volume {seen}:{seen} --env JOURNAL={found.journal}"
+    engine.write_text(f'#!/bin/sh\n[ "$1" = run ] || exec podman "$@"\nshift\nexec podman {show} "$@"\n')
+    engine.chmod(stat.S_IRWXU)
+    found.options = {"engine": str(engine)}
+    if "disk" not in request.fixturenames:
+        await found.up()
+    yield found
+    await found.end()
+    await until(lambda: not containers(), "no containers")
+    assert not processes(str(found.journal)), "processes are left"
