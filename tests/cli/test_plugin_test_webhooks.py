@@ -29,7 +29,7 @@ def test_a_planted_mistake_is_found_on_the_way(cli: Cli, name: str):
     with records.server as server:
         spec = written(planted.spec, records)
         allow = ("--allow-webhook", server.name)
-        done = play(cli, spec, *allow, "--only", planted.life, "--timeout", "15s", "-o", "json")
+        done = play(cli, spec, *allow, "--only", planted.life, "--timeout", "10s", "-o", "json")
     assert done.code == 1, done
     lives = json.loads(done.out)["lives"]
     assert [(life["name"], life["fault"]) for life in lives] == [

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from dayfly.spec.plugin import Plugin
 
 
+class BlindError(Exception):
+    """A census could not look."""
+
+
 class Bench(Protocol):
     """Where lives are played."""
 

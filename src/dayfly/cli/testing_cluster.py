@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dayfly.cli import testing_hands, testing_made, testing_wishes
 from dayfly.cli.child import Signals
 from dayfly.cli.exits import CliError, Exit
-from dayfly.cli.testing import heeding
+from dayfly.cli.testing import BlindError, heeding
 from dayfly.cli.testing_made import Box
 from dayfly.cli.watch import HOPELESS
 from dayfly.execute.pod import names as pod_names
-from dayfly.kube.objects import Resource
-from dayfly.operator.cluster.objects import PLUGINS, SANDBOXES
 from dayfly.plan.reasons import Reason
 from dayfly.testing import Ends, Hand, Life, NotPlayed, Played, first_outside, lives_outside
 from dayfly.testing.harm import listed
@@ -30,15 +28,6 @@ if TYPE_CHECKING:
     from dayfly.spec.plugin import Plugin
     from dayfly.spec.report import Report, UnitReport
 
-_SANDBOXES, _PLUGINS = SANDBOXES.read_as(dict[str, Any]), PLUGINS.read_as(dict[str, Any])
-_REVIEWS = Resource(
-    "authorization.k8s.io",
-    "v1",
-    "selfsubjectaccessreviews",
-    "SelfSubjectAccessReview",
-    dict[str, Any],
-    namespaced=False,
-)
 _HOPELESS = (*HOPELESS, Reason.REFUSED)
 _PUBLISH = "; what was granted to it by its name it has with --publish"
 _LOOK_S = 0.2
@@ -57,10 +46,6 @@ def bench(plugin: Plugin, cluster: Cluster, seconds: float, *, publish: bool) ->
     place.check()
     with heeding(place):
         yield place
-
-
-class _BlindError(Exception):
-    """A census could not look."""
 
 
 class _Bench:
@@ -94,7 +79,7 @@ class _Bench:
             CliError: a right is missing.
         """
         here = self._cluster.namespace
-        for verb in ("create", "get", "delete"):
+        for verb in ("create", "get", "patch", "delete"):
             testing_hands.need(self._cluster, verb, "dayfly.dev", "sandboxes", here)
         testing_hands.need(self._cluster, "list", "dayfly.dev", "steplogs", here)
         if self._wishes.publish:
@@ -241,7 +226,7 @@ class _Bench:
         look = self.made.make(wish, None)
         try:
             return self._listed(look)
-        except _BlindError as fault:
+        except BlindError as fault:
             self._blind = str(fault)
             return None
         finally:
@@ -253,7 +238,7 @@ class _Bench:
             report = self.made.look(look)
             if report is None or report.reason in _HOPELESS or time.monotonic() > deadline:
                 why = report.message if report else "somebody has deleted its sandbox"
-                raise _BlindError(f"the census cannot be run: {why}")
+                raise BlindError(f"the census cannot be run: {why}")
             if report.ready:
                 break
             self._cluster.pause(_LOOK_S)
@@ -265,7 +250,7 @@ class _Bench:
             log = self._cluster.read(look.name, unit, logs[unit], 0) if unit in logs else b""
             lines, why = listed(log.decode(errors="replace"))
             if why:
-                raise _BlindError(f"the census {step.name} {why}")
+                raise BlindError(f"the census {step.name} {why}")
             found += lines
         return tuple(found)
 

@@ -15,7 +15,7 @@ from dayfly.cli import lock, server, show
 from dayfly.cli.child import Interrupted, Signals
 from dayfly.cli.client import CLUSTER, ApiError, Client
 from dayfly.cli.exits import CliError, Exit
-from dayfly.cli.testing import heeding
+from dayfly.cli.testing import BlindError, heeding
 from dayfly.cli.testing_ways import Way
 from dayfly.cli.watch import HOPELESS
 from dayfly.client.home import Home
@@ -75,10 +75,6 @@ def _writer(journal: Path) -> Callable[[str], None]:
             file.write(f"{line}\n")
 
     return say
-
-
-class _BlindError(Exception):
-    """A census could not look."""
 
 
 class _Bench:
@@ -216,7 +212,7 @@ class _Bench:
         try:
             for step in self._plugin.spec.census:
                 found += self._listed(step, life, box)
-        except _BlindError as fault:
+        except BlindError as fault:
             self._blind = str(fault)
             return None
         return tuple(found)
@@ -239,10 +235,10 @@ class _Bench:
                     capture_output=True, text=True, errors="replace", timeout=_CENSUS_S, check=False,
                 )  # fmt: skip
             except (OSError, subprocess.TimeoutExpired) as fault:
-                raise _BlindError(f"the census {step.name} cannot be run: {fault}") from None
+                raise BlindError(f"the census {step.name} cannot be run: {fault}") from None
         if ended.returncode:
             said = ended.stderr.strip().splitlines()[-1:] or ["it says nothing"]
-            raise _BlindError(f"the census {step.name} ends with exit code {ended.returncode}: {said[0]}")
+            raise BlindError(f"the census {step.name} ends with exit code {ended.returncode}: {said[0]}")
         return [line for line in ended.stdout.splitlines() if line.strip()]
 
     def _uid(self, box: Any) -> str:
