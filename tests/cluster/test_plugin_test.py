@@ -65,7 +65,10 @@ def words(params: dict[str, str], *more: str) -> list[str]:
 def play(person: Person, spec: dict[str, Any], params: dict[str, str], *more: str) -> Done:
     written(person, spec)
     running = person.start(*words(params, "--publish", *more))
-    out, err = running.communicate()  # the test's own time is its bound
+    try:
+        out, err = running.communicate()  # the test's own time is its bound
+    finally:
+        running.terminate()  # of one that has ended nothing
     return Done(running.returncode, out, err)
 
 
