@@ -1,5 +1,6 @@
 """Routing rules: a fork that answers by a route that is in force has one for each key, and nothing else has any."""
 
+import json
 from types import SimpleNamespace
 
 import msgspec
@@ -34,7 +35,7 @@ def standing(*, fork="running", route="running", port=4000):
 
 def told(*, groups=None, ports=None, known=True, **how):
     now = standing(**how) if known else None
-    return msgspec.to_builtins(list(rules(forked(RECORD, now, groups or {}, ports or {}))))
+    return json.loads(msgspec.json.encode(list(rules(forked(RECORD, now, groups or {}, ports or {})))))
 
 
 def test_the_exact_form():
