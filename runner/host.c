@@ -21,6 +21,7 @@
 #include "spaces.h"
 #include "step.h"
 #include "sweep.h"
+#include "times.h"
 #include "watch.h"
 
 enum { EXIT_NO_DIRECTORY = 2, EXIT_TAKEN = 3, EXIT_NO_RECEIPT = 4 };
@@ -36,6 +37,7 @@ struct host {
     struct mask mask;
     off_t log_begin; /* the log may hold other things before ours */
     struct log_file log_file;
+    struct times times;
     struct watch watch;
     int log_writer, control_peer;
     bool isolated; /* then we are the first process of a PID namespace from `enter` on */
@@ -146,9 +148,11 @@ static int open_channels(struct host *host, struct fault *fault) {
     int pipes[2], sockets[2];
     mask_begin(&host->mask, &host->order);
     host->log = (struct log){
-        .open = log_file_make, .state = &host->log_file, .limit = host->order.log_limit, .mask = &host->mask};
+        .open = log_file_make, .state = &host->log_file, .limit = host->order.log_limit, .mask = &host->mask,
+        .times = &host->times};
     if (log_file_find(&host->log_file, host->dir, host->order.log, &host->log.fd, fault) < 0) return -1;
     host->log_begin = host->log.fd < 0 ? 0 : lseek(host->log.fd, 0, SEEK_END);
+    times_find(&host->times, host->dir, host->order.log, host->log_begin);
     if (pipe2(pipes, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) {
         return fail(fault, "The step's channels cannot be opened: %s.", strerror(errno));
     }
@@ -217,6 +221,7 @@ static int fork_init(struct host *host, struct fault *fault) {
         close(host->watch.control);
         close(host->watch.log_pipe);
         if (host->log.fd >= 0) close(host->log.fd);
+        if (host->times.fd >= 0) close(host->times.fd);
         step_init(&host->step);
     }
     close(host->control_peer);

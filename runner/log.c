@@ -37,6 +37,8 @@ static void keep(void *state, const char *bytes, size_t length) {
     if (taken == 0) return;
     /* A full disk ends the log, never the step. */
     if (log->fd < 0) log->fd = log->open(log->state);
+    /* First the time: bytes that are there without one would pass for as old as those before. */
+    if (log->fd >= 0 && log->times != NULL) times_note(log->times, log->kept, log->now);
     if (log->fd < 0 || (log->marked ? write_marked(log, bytes, taken) : write_all(log->fd, bytes, taken)) < 0) {
         log->cut = true;
         return;
@@ -46,12 +48,14 @@ static void keep(void *state, const char *bytes, size_t length) {
 }
 
 void log_write(struct log *log, const char *bytes, size_t length) {
+    if (log->times != NULL) log->now = now_ms();
     if (log->mask == NULL) keep(log, bytes, length);
     else mask_feed(log->mask, bytes, length, keep, log);
 }
 
 void log_finish(struct log *log) {
     char line[80];
+    if (log->times != NULL) log->now = now_ms();
     if (log->mask != NULL) mask_end(log->mask, keep, log);
     if (log->cut && log->fd >= 0) {
         snprintf(line, sizeof line, "%s[dayfly: log cut at %lld bytes]\n", log_at_line_start(log) ? "" : "\n",

@@ -4,6 +4,7 @@
 
 #include "base.h"
 #include "mask.h"
+#include "times.h"
 
 /* Begins each line that is the runner's own where the log shares a stream with it (pod mode). */
 #define LOG_MARK '\x1e'
@@ -15,6 +16,8 @@ struct log {
     int64_t limit, kept;
     bool marked; /* a line of the step that begins with the mark gets one more mark in front */
     struct mask *mask; /* NULL: all goes in as it is printed */
+    struct times *times; /* NULL: nobody notes when it was written */
+    int64_t now;         /* of what is being written */
     bool cut;    /* bytes were dropped: the limit is reached or the disk is full */
     char last;   /* the last byte kept */
 };

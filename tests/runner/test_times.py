@@ -1,0 +1,152 @@
+"""Beside a log lies when it was printed: as exact as it says, no larger than it may be, and of no harm to the log."""
+
+import struct
+import subprocess
+import time
+from itertools import pairwise
+
+import pytest
+
+from dayfly.execute.process.times import Noted
+from dayfly.spec.log_times import time_of, within
+from runner.attempts import wait_until
+
+STEP_MS, FREE, SHARE = 10, 4096, 64
+
+
+@pytest.fixture
+def noted(attempt, isolation):
+    """Runs a script; its log and its entries."""
+    one = attempt()
+
+    def run(script: str, before: bytes = b"", **keys: object) -> tuple[bytes, list[tuple[int, int]]]:
+        folder = one.dir / "logs"
+        if before:
+            folder.mkdir()
+            (folder / "a.1.log").write_bytes(before)
+        one.run(script, log=folder / "a.1.log", isolation=isolation, **keys)
+        return (folder / "a.1.log").read_bytes(), list(Noted((folder / "a.1.times").read_bytes()))
+
+    return run
+
+
+def test_each_line_has_its_time_and_the_log_has_only_lines(noted):
+    began = time.time_ns() // 1_000_000
+    log, entries = noted("#!/bin/sh\necho one\nsleep 0.3\nprintf 'two\\nthree\\n'\nsleep 0.2\necho four\n")
+    assert log == b"one\ntwo\nthree\nfour\n"
+    assert [at for at, _ in entries] == [0, 4, 14], "what is printed at once has one entry"
+    first, second, third = (ms for _, ms in entries)
+    assert began <= first <= second - 300
+    assert second <= third - 200
+    assert third <= time.time_ns() // 1_000_000
+
+
+def test_what_stood_in_the_log_before_has_no_time(noted):
+    log, entries = noted("#!/bin/sh\necho one\n", before=b"[dayfly: said]\n")
+    assert log == b"[dayfly: said]\none\n"
+    assert [at for at, _ in entries] == [15]
+    assert (time_of(entries, 0), time_of(entries, 15)) == (0, entries[0][1])
+
+
+def test_what_is_masked_moves_the_places_along(noted):
+    log, entries = noted("#!/bin/sh\necho s3cr3t-value\nsleep 0.2\necho two\n", mask="s3cr3t-value")
+    assert log == b"***\ntwo\n"
+    assert [at for at, _ in entries] == [0, 4]
+
+
+def test_what_is_overwritten_at_the_end_moves_none(noted, tmp_path):
+    script = "#!/bin/sh\necho s3cr3t-value\nsleep 0.2\nprintf s3cr3t-value >$OUT\necho two\n"
+    keys = {"sensitive_output": f"key\0{tmp_path}/key", "env": ["PATH=/usr/bin:/bin", f"OUT={tmp_path}/key"]}
+    log, entries = noted(script, **keys)
+    assert log == b"*" * 12 + b"\ntwo\n"
+    assert [at for at, _ in entries] == [0, 13]
+
+
+def test_a_chatty_step_has_no_more_entries_than_its_log_pays_for(noted):
+    """Each line comes alone, so that only the clock keeps entries from being one for each."""
+    log, entries = noted("#!/bin/sh\ni=0; while [ $i -lt 3000 ]; do echo $i; i=$((i+1)); done\n")
+    assert len(log) == sum(len(str(number)) + 1 for number in range(3000))
+    steps = [later - earlier for (_, earlier), (_, later) in pairwise(entries)]
+    assert all(step >= STEP_MS for step in steps)
+    assert len(entries) <= FREE + len(log) // SHARE
+
+
+def test_a_log_in_the_folder_of_its_attempt_has_none(attempt):
+    one = attempt()
+    one.run("#!/bin/sh\necho one\n")
+    assert one.log == "one\n"
+    assert [path.name for path in one.dir.iterdir() if path.name.endswith("times")] == []
+
+
+def test_where_they_cannot_be_written_the_step_runs_and_has_its_log(attempt, isolation):
+    one = attempt()
+    (one.dir / "logs/a.1.times").mkdir(parents=True)
+    receipt = one.run("#!/bin/sh\necho one\n", log=one.dir / "logs/a.1.log", isolation=isolation)
+    assert receipt.outcome == "exited"
+    assert (one.dir / "logs/a.1.log").read_bytes() == b"one\n"
+
+
+def test_of_a_runner_that_is_killed_they_are_there(attempt, mark):
+    one = attempt()
+    env = ["PATH=/usr/bin:/bin", f"MARK={mark}"]
+    process = one.write("#!/bin/sh\necho one\nexec sleep 600\n", log=one.dir / "logs/a.1.log", env=env).start()
+    log = one.dir / "logs/a.1.log"
+    wait_until(lambda: log.exists() and log.read_bytes() == b"one\n")
+    process.kill()
+    process.wait()
+    [(at, ms)] = Noted((one.dir / "logs/a.1.times").read_bytes())
+    assert (at, ms > 0) == (0, True)
+
+
+def test_half_an_entry_at_the_end_is_none():
+    whole = struct.pack(">qqqq", 0, 5, 7, 9)
+    assert list(Noted(whole[:-1])) == [(0, 5)]
+    assert Noted(whole)[-1] == Noted(whole)[1] == (7, 9)
+    assert within(Noted(whole), 0, 99) == ((0, 5), (7, 9))
+    with pytest.raises(IndexError):
+        Noted(whole)[2]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    """The part that notes, with a clock of the test's: it says which notes it made of lines "PLACE TIME"."""
+    folder = tmp_path_factory.mktemp("times")
+    (folder / "bench.c").write_text(BENCH)
+    root = __file__.rpartition("/tests/")[0] + "/runner"
+    sources = [f"{root}/{name}.c" for name in ("times", "log_file", "base")]
+    command = ["cc", "-std=c11", "-D_GNU_SOURCE", f"-I{root}", "-o", str(folder / "bench"), str(folder / "bench.c")]
+    subprocess.run([*command, *sources], check=True)
+
+    def note(*moments: tuple[int, int]) -> list[tuple[int, int]]:
+        for old in (folder / "b").glob("*"):
+            old.unlink()
+        said = "".join(f"{place} {ms}\n" for place, ms in moments)
+        subprocess.run([str(folder / "bench"), str(folder / "b/x.log")], input=said.encode(), check=True)
+        found = folder / "b/x.times"
+        return list(Noted(found.read_bytes())) if found.exists() else []
+
+    return note
+
+
+BENCH = """
+#include "times.h"
+#include <fcntl.h>
+#include <stdio.h>
+int main(int count, char **arguments) {
+    struct times times;
+    long long place, ms;
+    times_find(&times, AT_FDCWD, arguments[count - 1], 100);
+    while (scanf("%lld %lld", &place, &ms) == 2) times_note(&times, place, ms);
+    return 0;
+}
+"""
+
+
+def test_while_a_clock_that_was_set_back_catches_up_nothing_is_older_than_before(bench):
+    assert bench((0, 50_000), (8, 20_000), (16, 20_500), (24, 50_005), (32, 50_010)) == [(100, 50_000), (132, 50_010)]
+
+
+def test_they_stay_in_proportion_to_the_log(bench):
+    short = bench(*((number, 1_000 + number * 20) for number in range(FREE + 900)))
+    assert FREE <= len(short) <= FREE + (FREE + 900) // SHARE + 1
+    assert short[-1][0] > 100 + FREE + 800, "beyond what is free there is one for each so many bytes"

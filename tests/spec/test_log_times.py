@@ -1,0 +1,102 @@
+"""When lines were printed, of logs that come in pieces: told where it is known, and made up nowhere."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dayfly.spec import log_times
+from dayfly.spec.log_times import Lines
+
+LOG = b"one\ntwo\nthree\nfour\n"
+# "one" has no time; "two" and "thr" came together, "ee\nfour" later.
+ENTRIES = [(4, 1_000), (11, 2_000)]
+
+
+def read(offset: int, limit: int) -> bytes:
+    return LOG[offset : offset + limit]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "found"),
+    [(0, 4, ()), (0, 5, ENTRIES[:1]), (0, 19, ENTRIES), (5, 11, ENTRIES[:1]), (5, 12, ENTRIES), (11, 19, ENTRIES[1:])],
+)
+def test_of_a_piece_those_entries_are_told_that_speak_of_it(begin, end, found):
+    assert log_times.within(ENTRIES, begin, end) == tuple(found)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [(0, 5), (3, 4)],
+        [(0, 5), (2, 0)],
+        [(0, 5), (2, -3)],
+        [(0, 5), (2, 1 << 60)],
+    ],
+)
+def test_what_is_no_entry_is_left_out(entries):
+    """A step may write where they lie."""
+    assert log_times.within(entries, 0, 9) == ((0, 5),)
+    assert log_times.paired(log_times.flat(entries)) == ()
+
+
+def test_a_row_of_numbers_is_read_as_it_was_written():
+    assert log_times.paired(log_times.flat(ENTRIES)) == tuple(ENTRIES)
+    assert log_times.paired((1, 2, 3)) == ()
+
+
+@pytest.mark.parametrize(
+    ("ms", "at"),
+    [
+        (1, 0),  # of "one" nobody knows, so it counts as later
+        (1_000, 0),
+        (1_001, 14),  # "three" began at 1,000
+        (2_000, 14),
+        (2_001, len(LOG)),
+    ],
+)
+def test_the_first_line_since_a_time(ms, at):
+    assert log_times.since(ENTRIES, ms, len(LOG), read) == at
+
+
+def test_since_a_time_at_which_a_line_began_it_begins_with_that_line():
+    assert log_times.since([(0, 5), (8, 9)], 6, len(LOG), read) == 8
+
+
+def test_of_a_log_without_times_all_is_shown():
+    assert log_times.since([], 5, len(LOG), read) == 0
+
+
+def test_a_line_that_does_not_end_is_not_looked_for_without_end():
+    long = b"x" * 3_000_000
+    found = log_times.since([(0, 5), (9, 9)], 7, len(long), lambda at, limit: long[at : at + limit])
+    assert found == 9
+    assert log_times.since([(0, 5), (9, 9)], 7, 99, lambda at, limit: long[:99][at : at + limit]) == 99
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=12))
+def test_however_it_is_cut_each_line_has_its_time(sizes):
+    lines, at, found = Lines(), 0, []
+    while at < len(LOG):
+        for size in sizes:
+            piece = LOG[at : at + size]
+            found += lines.feed(at, piece, log_times.within(ENTRIES, at, at + len(piece)))
+            at += len(piece)
+    found += lines.end()
+    assert found == [(0, b"one"), (1_000, b"two"), (1_000, b"three"), (2_000, b"four")]
+
+
+def test_a_line_without_an_end_is_one_at_the_end_of_its_log():
+    lines = Lines()
+    assert list(lines.feed(0, b"so far", [(0, 7)])) == []
+    assert lines.waits
+    assert list(lines.end()) == [(7, b"so far")]
+    assert not lines.waits
+
+
+def test_of_too_many_entries_the_nearest_to_each_other_become_one():
+    entries = [(number * 50, 1_000 + number * 15) for number in range(1_000)]
+    few = log_times.spread(entries, 100)
+    assert 30 < len(few) <= 100
+    assert few[0] == entries[0]
+    assert set(few) <= set(entries)
+    assert len(log_times.spread([(number, 5) for number in range(1_000)], 100)) <= 100
