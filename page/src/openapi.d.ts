@@ -1237,6 +1237,8 @@ export interface components {
         /** LogLine */
         LogLine: {
             message: string;
+            /** @default  */
+            time?: string;
         };
         /**
          * Document
@@ -1359,6 +1361,16 @@ export interface components {
             data: string;
             /** @enum {unknown} */
             encoding: "base64" | "utf-8";
+            /** @default [] */
+            times?: components["schemas"]["LogTime"][];
+        };
+        /**
+         * LogTime
+         * @description From this byte of a log on it was printed at this time, until the next.
+         */
+        LogTime: {
+            offset: number;
+            time: string;
         };
         /** Move */
         Move: {
@@ -1768,29 +1780,44 @@ export interface components {
         RoutingRules: {
             routingRules: components["schemas"]["RoutingRule"][];
         };
-        /** RoutingRule */
+        /**
+         * RoutingRule
+         * @description One key, one baseline, one fork. There is one rule at most for a baseline and a key: `id`.
+         */
         RoutingRule: {
             routingKey: string;
             baseline: components["schemas"]["RoutedBaseline"];
             destinationSandbox: components["schemas"]["RoutedSandbox"];
             mappings: components["schemas"]["RoutedPort"][];
         };
-        /** RoutedBaseline */
+        /**
+         * RoutedBaseline
+         * @description The workload for which a request or message was meant.
+         */
         RoutedBaseline: {
             kind: string;
             namespace: string;
             name: string;
         };
-        /** RoutedSandbox */
+        /**
+         * RoutedSandbox
+         * @description The sandbox whose fork takes it.
+         */
         RoutedSandbox: {
             name: string;
         };
-        /** RoutedPort */
+        /**
+         * RoutedPort
+         * @description Where a fork answers to what its baseline takes at a port.
+         */
         RoutedPort: {
             workloadPort: number;
             destinations: components["schemas"]["RoutedDestination"][];
         };
-        /** RoutedDestination */
+        /**
+         * RoutedDestination
+         * @description Where a fork answers.
+         */
         RoutedDestination: {
             host: string;
             port: number;
@@ -3934,6 +3961,8 @@ export interface operations {
                 attempt?: number;
                 offset?: number;
                 wait?: number;
+                timestamps?: boolean;
+                sinceTime?: string;
             };
             header?: never;
             path: {
@@ -3971,6 +4000,7 @@ export interface operations {
                 step?: string;
                 workload?: string;
                 container?: string;
+                timestamps?: boolean;
                 sinceTime?: string;
             };
             header?: never;
@@ -4174,6 +4204,8 @@ export interface operations {
                 attempt?: number;
                 offset?: number;
                 wait?: number;
+                timestamps?: boolean;
+                sinceTime?: string;
             };
             header?: never;
             path: {
@@ -4211,6 +4243,7 @@ export interface operations {
                 step?: string;
                 workload?: string;
                 container?: string;
+                timestamps?: boolean;
                 sinceTime?: string;
             };
             header?: never;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from types import SimpleNamespace
 
 import pytest
@@ -40,6 +41,65 @@ class TestLogs:
         assert done.out == f"db/make | {LINE}db/seed | {LINE}"
         assert asked("logs", "box", "db", "seed").out == LINE
         assert asked("logs", "box", "db", "seed", "-f").out == LINE
+
+    def test_each_line_has_its_time_kept_or_live(self, stage: Stage):
+        """The kubelet knows it while the pod lives; what the operator has kept knows it afterwards."""
+
+        async def talking(world: World) -> None:
+            await running(world)
+            [pod] = world.pods("db/make")
+            log = world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners")
+            log.write(b"one\n")
+            await world.rest(11)
+            log.write(b"two\n\x1e\x1ethree\n")
+
+        live = stage(SLOW, talking)("logs", "box", "db", "make", "--timestamps")
+        (one, first), (two, second), (three, third) = (
+            line.split(" ") for line in live.out.removesuffix("\n").split("\n")
+        )
+        assert (first, second, third) == ("one", "two", "\x1ethree")
+        gap = dt.datetime.fromisoformat(two) - dt.datetime.fromisoformat(one)
+        assert (gap, two) == (dt.timedelta(seconds=11), three)
+
+        asked = stage(LIFE, up)
+        kept = asked("logs", "box", "--timestamps")
+        (make, seed) = (line.split(" ") for line in kept.out.splitlines())
+        assert (make[0], seed[0], kept.err) == ("db/make", "db/seed", "")
+        assert (make[3:], seed[3:]) == (LINE.split(), LINE.split())
+        assert make[2] < seed[2]
+        assert asked("logs", "box", "--since-time", seed[2], "--timestamps").out == " ".join(seed) + "\n"
+        assert asked("logs", "box", "db", "make", "--since-time", make[2]).out == LINE
+        assert asked("logs", "box", "db", "make", "--since-time", seed[2], "-f").out == ""
+
+    def test_of_a_log_that_was_cut_the_times_are_those_of_what_is_left(self, stage: Stage):
+        async def long(world: World) -> None:
+            world.kubelet.scripts["db/make"].runs = 200
+            await running(world)
+            [pod] = world.pods("db/make")
+            log = world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners")
+            log.write(b"x" * 69_999 + b"\n")
+            await world.rest(100)
+            log.write(b"last\n")
+            await world.until(lambda: ready(world), "ready")
+            await world.rest(5)
+
+        asked = stage(LIFE, long)
+        done = asked("logs", "box", "db", "make", "--timestamps")
+        cut, last, end = done.out.splitlines()
+        assert cut.split(" ")[1].strip("x") == ""
+        assert last.endswith("Z last")
+        assert done.err == f"db/make: attempt 1 printed {70_005 + len(LINE)} bytes, of which the last 65536 are kept\n"
+        since = asked("logs", "box", "db", "make", "--since-time", last.split(" ")[0], "--timestamps")
+        assert (since.out, since.err) == (f"{last}\n{end}\n", "")
+
+    def test_where_an_older_operator_kept_them_they_have_no_times(self, stage: Stage):
+        asked = stage(LIFE, up)
+        for bundle in asked.cluster.objects("steplogs"):
+            for log in bundle["spec"]["logs"]:
+                del log["times"]
+        done = asked("logs", "box", "db", "make", "--timestamps")
+        assert done.out == f"- {LINE}"
+        assert done.err == "db/make: when attempt 1 began to print was not noted, so its lines begin with -\n"
 
     def test_a_viewer_of_the_namespace_reads_them(self, stage: Stage):
         asked = stage(LIFE, up)
@@ -143,7 +203,7 @@ class TestLogs:
             ]
             tail = Tail(info)
             tail.offset = len(told[0])
-            tail.pour(SimpleNamespace(read=lambda _, *where: logs.text(*where)), "box", "", info)
+            tail.pour(SimpleNamespace(read=lambda _, *where: logs.piece(*where)), "box", "", info)
             assert (info["sealed"], info["size"]) == (True, tail.offset)
             await logs.close()
 
@@ -173,3 +233,5 @@ class TestLogs:
         assert (
             done.err == f"the logs of forks are those of their pods: kubectl --context kind logs -n shop -l {label}\n"
         )
+        timed = asked("logs", "box", "web", "--timestamps", "--since-time", "2026-01-01T00:00:00.5Z")
+        assert timed.err.endswith(f" -l {label} --timestamps --since-time=2026-01-01T00:00:00.500Z\n")

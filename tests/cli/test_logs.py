@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from cli import wishes
 from cli.command import Cli, refused, until
 from dayfly.cli import logs
 from dayfly.cli.exits import CliError
+from dayfly.cli.port import NO_TIMES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +35,66 @@ def test_several_logs_have_prefixes_and_one_is_as_it_was_written(ready: Cli):
     assert ready("logs", "demo", "db", "seed").out == "seed /data/demo\nno end"
     assert ready("logs", "demo", "db", "seed", "--attempt", "1").out == "seed /data/demo\nno end"
     assert ready("logs", "demo", "db", "seed", "-f").out == "seed /data/demo\nno end"
+
+
+STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+
+def test_lines_with_their_times_and_since_a_time(served: Cli, journal: Path):
+    """While a step runs and after it, followed or not; of a log of an older release it is said that it has none."""
+    gate = served.folder / "gate"
+    served.write("p.yaml", wishes.plugin(journal, create=wishes.waiting(gate), extra="printf 'no end'"))
+    served.write("s.yaml", wishes.sandbox())
+    assert served("apply", "-f", ".", "--wait=false").code == 0
+    until(lambda: "provision for me" in served("logs", "demo", "db", "provision").out)
+    begun = served("logs", "demo", "db", "provision", "--timestamps").out
+    assert re.fullmatch(f"db/provision \\| {STAMP} provision for me\n|{STAMP} provision for me\n", begun), begun
+    follower = served.start("logs", "demo", "-f", "--timestamps", "--since", "1h")
+    gate.touch()
+    followed = follower.communicate(timeout=120)[0].decode()
+    done = served("logs", "demo", "--timestamps")
+    assert followed == done.out
+    lines = re.findall(rf"(db/\w+) \| ({STAMP}) (.*)\n", done.out)
+    assert [(unit, line) for unit, _, line in lines] == [
+        ("db/provision", "provision for me"),
+        ("db/seed", "seed /data/demo"),
+        ("db/seed", "no end"),
+    ]
+    times = [time for _, time, _ in lines]
+    assert times == sorted(times)
+    assert served("logs", "demo", "--since-time", times[1]).out == "db/seed | seed /data/demo\ndb/seed | no end\n"
+    assert served("logs", "demo", "db", "seed", "--since-time", times[1]).out == "seed /data/demo\nno end"
+    assert served("logs", "demo", "db", "seed", "--since", "1h30m").out == "seed /data/demo\nno end"
+    late = served("logs", "demo", "--since-time", "2999-01-01T00:00:00+01:00", "-f")
+    assert (late.code, late.out, late.err) == (0, "", "")
+    assert served("sandbox", "delete", "demo").code == 0
+    assert (
+        served("logs", "demo", "db", "seed", "--timestamps").out == f"{times[1]} seed /data/demo\n{times[2]} no end\n"
+    )
+    for noted in served.home.glob("logs/*/db.seed.1.times"):
+        noted.unlink()
+    older = served("logs", "demo", "db", "seed", "--timestamps")
+    assert older.out == "- seed /data/demo\n- no end\n"
+    assert older.err == "db/seed: when attempt 1 began to print was not noted, so its lines begin with -\n"
+    older = served("logs", "demo", "db", "seed", "--since", "1s")
+    assert (older.out, "so all of that is shown" in older.err) == ("seed /data/demo\nno end", True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--since", "soon"), "'soon' is not a length of time; write e.g. --since 10m or --since 1h30m"),
+        (("--since", "0s"), "'0s' is not a length of time"),
+        (("--since", "-5m"), "'-5m' is not a length of time"),
+        (("--since", ""), "'' is not a length of time"),
+        (("--since-time", "noon"), "'noon' is not a time with its zone"),
+        (("--since-time", "2026-01-02T03:04:05"), "is not a time with its zone; write e.g. --since-time 2026-01-02"),
+        (("--since-time", "1960-01-02T03:04:05Z"), "is not a time with its zone"),
+        (("--since", "5m", "--since-time", "2026-01-02T03:04:05Z"), "name two different times; give one of them"),
+    ],
+)
+def test_a_time_that_is_none_is_refused_before_anybody_is_asked(cli: Cli, arguments: tuple[str, ...], said: str):
+    refused(cli("logs", "demo", *arguments), 2, said)
 
 
 def test_what_is_not_there_is_said_with_what_is(ready: Cli):
@@ -108,5 +170,5 @@ def test_an_attempt_whose_log_is_gone_is_not_said_never_to_have_been():
     report = {"units": [{"id": "fork:demo/app", "attempt": 8}]}
     for attempt, said in ((3, "no log of attempt 3 of fork:demo/app is kept"), (9, "fork:demo/app has no attempt 9")):
         with pytest.raises(CliError) as caught:
-            logs._say_why_nothing(Host(), "box", chosen, report, attempt)
+            logs._say_why_nothing(Host(), "box", chosen, report, attempt, NO_TIMES)
         assert str(caught.value) == f"{said}; kept: 7, 8"

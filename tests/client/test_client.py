@@ -97,6 +97,24 @@ def test_a_log_is_followed_to_its_end(dayfly, host):
     assert heard == b"one\ntwo\n"
 
 
+def test_lines_of_a_log_come_with_their_times_and_since_a_time(dayfly, host):
+    dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
+    key = (uid_of(host), "mydb/provision", 1)
+    began = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    at = int(began.timestamp() * 1000)
+    host.log_data[key] = (b"one\ntwo\n", True)
+    assert [each.times for each in dayfly.sandboxes.logs("sb1", timestamps=True)] == [()], "a log of an older release"
+    host.times[key] = ((0, at), (4, at + 61_000))
+    [piece] = dayfly.sandboxes.logs("sb1", timestamps=True)
+    assert [(each.offset, each.time) for each in piece.times] == [(0, began), (4, began + dt.timedelta(seconds=61))]
+    assert [each.times for each in dayfly.sandboxes.logs("sb1")] == [()]
+    [piece] = dayfly.sandboxes.logs("sb1", since=began + dt.timedelta(seconds=1), follow=True)
+    assert (piece.offset, piece.data) == (4, b"two\n")
+    assert list(dayfly.sandboxes.logs("sb1", since=dt.timedelta(minutes=10))) == []
+    with pytest.raises(InvalidError, match="`since` has no time zone"):
+        list(dayfly.sandboxes.logs("sb1", since=dt.datetime(2026, 1, 1)))  # noqa: DTZ001 # that is what is wrong with it
+
+
 def test_a_failure_comes_with_the_end_of_the_log(dayfly, host):
     dayfly.plugins.apply(wishes.plugin())
     dayfly.sandboxes.apply({"name": "sb1", **wishes.sandbox()})

@@ -1,5 +1,6 @@
 """The command line against the real thing: with a developer's rights, while steps run, and after their pods are gone."""
 
+import datetime as dt
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,12 @@ def test_a_developer_sees_it_come_and_reads_logs_when_the_pods_are_gone(
     assert "its log cannot be shown while it runs" in live.err
     assert 'cannot get resource "pods/log"' in live.err
 
+    timed = admin.dayfly("logs", wishes.name, "pair", "make", "--timestamps", "--since", "1h", *HERE).out
+    stamp, _, line = timed.partition(" ")
+    assert line == "making\n"
+    began = dt.datetime.fromisoformat(stamp)
+    assert dt.timedelta(0) <= dt.datetime.now(dt.UTC) - began < dt.timedelta(hours=1)
+
     journal.let_go()
     operator.wait_ready(wishes.name, wishes.namespace)
     out, err = follower.communicate(timeout=60)
@@ -78,6 +85,12 @@ def test_a_developer_sees_it_come_and_reads_logs_when_the_pods_are_gone(
     for person in (admin, ada, bob):
         done = person.dayfly("logs", wishes.name, "pair", "make", *HERE)
         assert (done.code, done.out, done.err) == (0, "making\nmade\n", "")
+    kept = bob.dayfly("logs", wishes.name, "pair", "make", "--timestamps", *HERE).out
+    assert kept.startswith(timed), "what the kubelet knew is kept"
+    made = kept.removeprefix(timed).partition(" ")[0]
+    assert kept == f"{timed}{made} made\n"
+    assert made > stamp
+    assert bob.dayfly("logs", wishes.name, "pair", "make", "--since-time", made, *HERE).out == "made\n"
     long = bob.dayfly("logs", wishes.name, "pair", "show", *HERE)
     assert len(long.out) == 65_536
     assert (

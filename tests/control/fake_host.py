@@ -16,7 +16,7 @@ from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import Endpoint, HistoryEntry, HostUnavailableError, LogInfo, Offer, RefusedError, Value, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from dayfly.spec.lifecycle import Lifecycle, Unit
@@ -58,6 +58,7 @@ class FakeHost:
         self.ports: dict[str, tuple[Endpoint, ...]] = {}
         self.outputs: dict[str, tuple[Value, ...]] = {}
         self.log_data: dict[tuple[str, str, int], tuple[bytes, bool]] = {}
+        self.times: dict[tuple[str, str, int], Sequence[tuple[int, int]]] = {}
         self.lines: dict[str, tuple[HistoryEntry, ...]] = {}
         self.versions: dict[str, int] = {}
         self.sessions = 0
@@ -190,6 +191,9 @@ class FakeHost:
     def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
         found = self.log_data.get((uid, unit, attempt))
         return found[0][offset : offset + limit] if found else None
+
+    def log_times(self, uid: str, unit: str, attempt: int) -> Sequence[tuple[int, int]]:
+        return self.times.get((uid, unit, attempt), ())
 
     def _known(self, uid: str) -> Verdict:
         if uid in self.over:

@@ -179,8 +179,66 @@ def test_logs_in_the_form_of_the_public_api(client, host, sb1):
         answer = client.call("GET", f"sandboxes/sb1/logs?{query}")
         assert answer.status == 400
         assert "mydb/provision" in answer.error
-    for query in ("resource=mydb&container=side", "resource=mydb&sinceTime=2026-01-01T00:00:00Z"):
+    for query in ("resource=mydb&container=side", "resource=mydb&sinceTime=noon", "resource=mydb&timestamps=7"):
         assert client.call("GET", f"sandboxes/sb1/logs?{query}").status == 400
+
+
+AT = 1_767_225_600_000
+
+
+def test_when_lines_were_printed_is_told_to_whoever_asks(client, host, sb1):
+    key = (sb1, "mydb/provision", 1)
+    host.log_data[key] = (b"old\none\ntwo\n", True)
+    host.times[key] = ((4, AT + 123), (8, AT + 5_000))
+    log = "sandboxes/sb1/log?unit=mydb/provision"
+    assert "times" not in client.get(log)
+    assert client.get(f"{log}&timestamps=true")["times"] == [
+        {"offset": 4, "time": "2026-01-01T00:00:00.123Z"},
+        {"offset": 8, "time": "2026-01-01T00:00:05.000Z"},
+    ]
+    piece = client.get(f"{log}&timestamps=true&offset=5")
+    assert [each["offset"] for each in piece["times"]] == [4, 8], "what it begins within is known too"
+    since = client.get(f"{log}&sinceTime=2026-01-01T01:00:01%2B01:00")
+    assert (since["offset"], since["data"], since["next"], since["sealed"]) == (8, "two\n", 12, True)
+    assert client.get(f"{log}&sinceTime=2026-01-01T00:00:01Z&offset=9")["data"] == "wo\n"
+    assert client.get(f"{log}&sinceTime=2027-01-01T00:00:00Z")["sealed"]
+    for word in ("noon", "2026-01-01T00:00:00", "1", "9999999-01-01T00:00:00Z"):
+        assert "sinceTime" in client.call("GET", f"{log}&sinceTime={word}").error
+    of = "sandboxes/sb1/logs?resource=mydb"
+    assert client.get(f"{of}&timestamps=true")[0]["logs"] == [
+        {"message": "old", "time": ""},
+        {"message": "one", "time": "2026-01-01T00:00:00.123Z"},
+        {"message": "two", "time": "2026-01-01T00:00:05.000Z"},
+    ]
+    assert client.get(f"{of}&sinceTime=2026-01-01T00:00:01Z")[0]["logs"] == [{"message": "two"}]
+
+
+def test_a_log_without_times_is_told_without_and_whole(client, host, sb1):
+    host.log_data[sb1, "mydb/provision", 1] = (b"one\n", True)
+    told = client.get("sandboxes/sb1/log?unit=mydb/provision&timestamps=true&sinceTime=2027-01-01T00:00:00Z")
+    assert (told["data"], told["times"]) == ("one\n", [])
+
+
+def test_what_a_host_says_of_times_that_are_none_is_not_told(client, host, sb1):
+    """A step can write where they lie."""
+    key = (sb1, "mydb/provision", 1)
+    host.log_data[key] = (b"one\ntwo\n", True)
+    host.times[key] = ((0, AT), (1, 1 << 62), (2, -5), (3, AT - 1), (4, AT))
+    told = client.get("sandboxes/sb1/log?unit=mydb/provision&timestamps=true")
+    assert [each["offset"] for each in told["times"]] == [0, 4]
+
+
+def test_who_waits_for_what_is_new_gets_it_from_its_first_line_on(client, host, sb1):
+    key = (sb1, "mydb/provision", 1)
+    host.log_data[key], host.times[key] = (b"old", False), ((0, AT),)
+
+    def more() -> None:
+        host.times[key] = ((0, AT), (3, AT + 5_000), (9, AT + 9_000))
+        host.log_data[key] = (b"old line\nnew line\n", False)
+
+    threading.Timer(0.3, more).start()
+    told = client.get("sandboxes/sb1/log?unit=mydb/provision&wait=20&sinceTime=2026-01-01T00:00:01Z")
+    assert (told["offset"], told["data"]) == (9, "new line\n")
 
 
 def test_what_has_ended_still_tells(client, host, sb1):

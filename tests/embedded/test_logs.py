@@ -2,7 +2,9 @@
 
 import pytest
 
+from dayfly.embedded.clock import now_ms
 from dayfly.execute.process import run as process
+from dayfly.spec.log_times import Lines, within
 from embedded import documents as doc
 from embedded.machine import until
 
@@ -21,7 +23,7 @@ async def test_a_step_that_says_nothing_has_an_empty_log_and_no_file(machine):
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "true"), doc.step("b", "echo said")])))
     await machine.ready()
     logs = machine.home / "logs"
-    assert [entry.name for entry in (logs / "u").iterdir()] == ["r.b.1.log"]
+    assert {entry.name for entry in (logs / "u").iterdir()} == {"r.b.1.log", "r.b.1.times"}
     assert [(info.unit, info.size, info.sealed) for info in machine.host.logs("u")] == [
         ("r/a", 0, True),
         ("r/b", 5, True),
@@ -80,3 +82,48 @@ async def test_a_log_that_cannot_be_removed_keeps_no_step_from_starting(few, mac
     await machine.host.offer(doc.offer(doc.resource("r", [step])))
     await until(lambda: len(machine.lines()) == 6, machine.lines)
     await machine.ready()
+
+
+def told(machine, unit, attempt=1):
+    """The lines of a log with their times, as a control plane gets them."""
+    log, entries = machine.log(unit, attempt), machine.host.log_times("u", unit, attempt)
+    lines = Lines()
+    return [*lines.feed(0, log, within(entries, 0, len(log))), *lines.end()]
+
+
+async def test_each_line_of_a_step_and_of_a_fork_has_its_time_also_after_the_end(machine):
+    began = now_ms()
+    await machine.baseline(command=("/bin/sh", "-c", "echo serving; exec sleep 600"), port=None)
+    step = doc.step("a", "echo one; sleep 0.2; echo two")
+    await machine.host.offer(doc.offer(doc.resource("r", [step]), forks=[doc.fork()]))
+    await machine.ready()
+    await until(lambda: machine.log("fork:default/app") == b"serving\n")
+    await machine.finish()
+    (first, one), (second, two) = told(machine, "r/a")
+    assert (one, two) == (b"one", b"two")
+    assert began <= first <= second - 200
+    [(fork, said)] = told(machine, "fork:default/app")
+    assert said == b"serving"
+    assert second <= fork <= now_ms()
+
+
+async def test_what_dayfly_says_in_a_log_has_its_time_too(few, machine):
+    """And with a log its times go."""
+    step = doc.step("b", AGAIN, idempotent=True, limit=9, backoff_ms=1)
+    await machine.host.offer(doc.offer(doc.resource("r", [step])))
+    await machine.ready()
+    (noted, line), (printed, said) = told(machine, "r/b", 6)
+    assert (line + b"\n", said) == (GONE, b"said")
+    assert 0 < noted <= printed
+    kept = {entry.name for entry in (machine.home / "logs/u").iterdir()}
+    assert kept == {f"r.b.{number}.{kind}" for number in (4, 5, 6) for kind in ("log", "times")}
+
+
+async def test_of_a_log_of_an_older_release_nobody_knows_when_it_was_printed(machine):
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "echo one; echo two")])))
+    await machine.ready()
+    times = machine.home / "logs/u/r.a.1.times"
+    times.unlink()
+    assert told(machine, "r/a") == [(0, b"one"), (0, b"two")]
+    times.mkdir()
+    assert told(machine, "r/a") == [(0, b"one"), (0, b"two")], "nor where something else lies there"

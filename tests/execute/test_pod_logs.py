@@ -84,3 +84,69 @@ def test_a_line_without_an_end_is_not_kept_for_ever(monkeypatch):
     assert bytes(found.tail) == b"abcde"
     found.feed(b"f\n")
     assert bytes(found.tail) == b"abcdef\n"
+
+
+def timed(*lines: tuple[str, bytes]) -> bytes:
+    """As a kubelet gives it that is asked for times."""
+    return b"".join(f"2026-01-01T{moment}000000Z ".encode() + line for moment, line in lines)
+
+
+AT = 1_767_225_600_000
+LINES = timed(
+    ("00:00:00.000", b"one\n"),
+    ("00:00:00.004", b"\n"),
+    ("00:00:01.500", MARK * 2 + b"two\n"),
+    ("00:00:01.500", b"2026-01-01T00:00:00Z its own\n"),
+    *(("00:00:02.000", line + b"\n") for line in sealed().splitlines()),
+)
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_the_times_in_front_of_its_lines_are_no_part_of_them(size):
+    found = Splitter(timed=True)
+    for at in range(0, len(LINES), size):
+        found.feed(LINES[at : at + size])
+    found.end()
+    text = b"one\n\n" + MARK + b"two\n2026-01-01T00:00:00Z its own\n"
+    assert found.printed() == (text, len(text), ((0, AT), (5, AT + 1_500)))
+    assert found.whole
+
+
+def test_where_the_beginning_is_not_kept_its_times_are_not():
+    found = Splitter(timed=True)
+    found.feed(timed(("00:00:00.000", b"a" * 40_000 + b"\n"), ("00:00:01.000", b"b" * 40_000 + b"\n")))
+    tail, size, times = found.printed()
+    assert (len(tail), size) == (TAIL_LIMIT, 80_002)
+    assert times == ((0, AT), (TAIL_LIMIT - 40_001, AT + 1_000))
+    found.feed(timed(("00:00:02.000", b"c" * 70_000 + b"\n")))
+    assert found.printed().times == ((0, AT + 2_000),)
+
+
+def test_a_node_whose_clock_is_set_back_says_nothing_older_than_before():
+    found = Splitter(timed=True)
+    found.feed(timed(("00:00:05.000", b"a\n"), ("00:00:01.000", b"b\n"), ("00:00:06.000", b"c\n")))
+    assert found.printed().times == ((0, AT + 5_000), (4, AT + 6_000))
+
+
+def test_what_the_kubelet_says_of_itself_has_no_time_and_stays():
+    found = Splitter(timed=True)
+    found.feed(b"failed to open the log\n2026-13-45T99 x\n")
+    assert found.printed() == (b"failed to open the log\n2026-13-45T99 x\n", 39, ())
+
+
+def test_a_line_without_end_has_one_time_and_comes_behind_what_was_before():
+    found = Splitter(timed=True)
+    found.feed(timed(("00:00:00.000", b"first\n"), ("00:00:01.000", b"x" * 1_100_000)))
+    found.feed(b"y y\n" + timed(("00:00:02.000", b"z\n")))
+    tail, size, times = found.printed()
+    assert bytes(tail).endswith(b"xxy y\nz\n")
+    assert size == 6 + 1_100_000 + 4 + 2
+    assert times == ((0, AT + 1_000), (TAIL_LIMIT - 2, AT + 2_000))
+
+
+def test_no_step_makes_them_many():
+    found = Splitter(timed=True)
+    for number in range(3_000):
+        found.feed(timed((f"00:{number // 60:02d}:{number % 60:02d}.000", b"x\n")))
+        assert len(found.times) <= logs.MOST_TIMES
+    assert len(found.printed().times) > logs.MOST_TIMES // 8

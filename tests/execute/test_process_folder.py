@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from dayfly.execute.process.paths import declared_paths, private_directories
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.run import (
     MARGIN_MS,
     Folder,
-    declared_paths,
     folders,
     forget,
     logged,
-    private_directories,
 )
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.lifecycle import As, Input, Output, Timeouts, Unit

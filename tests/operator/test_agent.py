@@ -25,6 +25,12 @@ def test_a_sandbox_of_the_control_plane_lives_and_ends_in_the_cluster(story):
         outputs = await plane.must("GET", "sandboxes/shop/outputs")
         assert ("make", "url", "db://1") in [(each["step"], each["output"], each["value"]) for each in outputs]
         assert [each["move"] for each in await plane.must("GET", "sandboxes/shop/history")].count("Claim") == 2
+        await until(world, lambda: kept_log(plane), "its kept log")
+        piece = await plane.must("GET", "sandboxes/shop/log?unit=db/make&timestamps=true")
+        [time] = piece["times"]
+        assert (time["offset"], time["time"][:4]) == (0, "2026")
+        later = await plane.must("GET", "sandboxes/shop/log?unit=db/make&sinceTime=2999-01-01T00:00:00Z")
+        assert (later["data"], later["offset"], later["sealed"]) == ("", piece["next"], True)
         seen = box(world)
         assert seen["metadata"]["namespace"] == "acme-sandboxes"
         assert seen["metadata"]["labels"]["dayfly.dev/served"] == uid
@@ -35,6 +41,10 @@ def test_a_sandbox_of_the_control_plane_lives_and_ends_in_the_cluster(story):
         assert world.cloud.starts("db/make") == world.cloud.starts("db/drop") == 1
 
     story(tell)
+
+
+async def kept_log(plane: Plane) -> bool:
+    return any(each["unit"] == "db/make" for each in await plane.must("GET", "sandboxes/shop/attempts"))
 
 
 # A life has about so many requests; beyond it nothing is met.

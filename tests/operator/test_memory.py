@@ -350,7 +350,7 @@ class TestNoLog:
         followers._judge("n", fault)
         assert said == told
 
-    @pytest.mark.parametrize(("heard", "kept"), [(b"a line\n", (b"a line\n", 7)), (b"", None), (None, None)])
+    @pytest.mark.parametrize(("heard", "kept"), [(b"a line\n", (b"a line\n", 7, ())), (b"", None), (None, None)])
     async def test_what_was_heard_before_it_was_cut_is_kept(self, heard, kept):
         followers = Followers(None, lambda _: None)
 

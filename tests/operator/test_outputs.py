@@ -12,6 +12,7 @@ from rig.world import KINDS
 
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
+from dayfly.execute.pod.logs import Printed
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES, SECRETS, AnnotatedMeta
@@ -84,11 +85,11 @@ NAME = names.outputs_name("u", "db/make", 1)
 
 class TestAttempts:
     async def keep(self, server, **values: bytes) -> None:
-        await Outputs(server.client).keep(RUN, PLACE, result(**values), values, b"log")
+        await Outputs(server.client).keep(RUN, PLACE, result(**values), values, Printed(b"log", 3, ((0, 5), (2, 9))))
 
     async def test_they_lie_in_a_secret_with_the_end_of_the_log(self, server):
         await self.keep(server, url=b"db://1")
-        assert server.data(NAME) == {"url": b"db://1", "log.tail": b"log"}
+        assert server.data(NAME) == {"url": b"db://1", "log.tail": b"log", "log.times": b"0 5 2 9"}
 
     async def test_who_comes_second_leaves_them(self, server):
         await server.secret(NAME, RUNNERS, None, url=b"db://1")
@@ -102,7 +103,7 @@ class TestAttempts:
         await server.secret(NAME, RUNNERS, RUN, **values)
         server.cluster.calls.clear()
         await self.keep(server, url=b"db://1")
-        assert server.data(NAME) == {"url": b"db://1", "log.tail": b"log"}
+        assert server.data(NAME) == {"url": b"db://1", "log.tail": b"log", "log.times": b"0 5 2 9"}
         [body] = [call.request.body for call in server.cluster.calls if call.request.method == "DELETE"]
         assert msgspec.json.decode(body)["preconditions"]["uid"]
 

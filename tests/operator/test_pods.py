@@ -459,7 +459,7 @@ def test_secret_with_outputs_is_immutable_and_named_after_its_attempt():
         await world.until(lambda: ready(world), "ready")
         before = secrets(world)
         assert all(secret["immutable"] and secret["type"] == "dayfly.dev/outputs" for secret in before.values())
-        kept = [set(secret["data"]) - {"log.tail"} for secret in before.values()]
+        kept = [set(secret["data"]) - {"log.tail", "log.times"} for secret in before.values()]
         assert sorted(map(sorted, kept)) == [["url"], ["user"]]
         await world.processes.pop().end()
         world.start()

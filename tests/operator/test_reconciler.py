@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from dayfly.execute.pod.logs import Printed
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Pod
@@ -25,6 +26,7 @@ TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 MAKE = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh", namespace="own"))
 PLAN = seal((Lifecycle(target=TARGET, resource="db", pre_start=(MAKE,)),))
 KEY = "db/make", 1
+TIMES = ((0, 1_000),)
 CLAIM = Claim(unit="db/make", attempt=1, kind="exec", ref="p", at=1)
 TOLD = {"url": OutputRecord(digest="sha256:0", size=4), "key": OutputRecord(digest="sha256:1", size=6, sensitive=True)}
 
@@ -49,7 +51,7 @@ class Bench:
         self.copies = True
         self.lost = False
         self.refusal: errors.ApiError | None = None
-        self.log: tuple[bytes, int] | None = (b"db://1 s3cr3t", 13)
+        self.log: Printed | None = Printed(b"db://1 s3cr3t", 13, TIMES)
         ledger = SimpleNamespace(get=lambda _name: self.run, fresh=self._answer("fresh"), commit=self._commit)
         made = self.reconciler = Reconciler.__new__(Reconciler)
         made._cluster = SimpleNamespace(
@@ -96,7 +98,7 @@ class Bench:
         return self.committed
 
     async def _keep(self, _run, place, result, values, log):
-        self.done.append(("keep", place, dict(values), log))
+        self.done.append(("keep", place, dict(values), log.tail if log else b""))
         if self.refusal:
             raise self.refusal
 
@@ -191,17 +193,17 @@ class TestCommitting:
         assert bench.done == [
             ("places", False),
             ("keep", ("pods", *KEY), {"url": b"db://1", "key": b"s3cr3t"}, b"db://1 ******"),
-            ("heard", KEY, (b"db://1 ******", 13)),
+            ("heard", KEY, (b"db://1 ******", 13, TIMES)),
             ("commit", ("Record", move.result)),
         ]
 
     async def test_of_a_log_that_was_cut_the_beginning_may_be_the_end_of_a_value(self):
         bench = Bench()
-        bench.log = (b"cr3t more", 100)
+        bench.log = Printed(b"cr3t more", 100)
         scene = await bench.turn()
         bench.sight.outputs[KEY] = {"url": b"db://1", "key": b"s3cr3t"}
         assert await bench.reconciler.commit(scene, (ended(TOLD),))
-        assert ("heard", KEY, (b"**** more", 100)) in bench.done
+        assert ("heard", KEY, (b"**** more", 100, ())) in bench.done
 
     async def test_where_they_cannot_be_kept_the_step_has_failed_and_nothing_follows(self):
         bench = Bench()
@@ -223,7 +225,10 @@ class TestKeeping:
     async def test_the_end_of_its_log_is_kept_for_whoever_reads_it_in_the_sandbox(self):
         bench = Bench()
         assert await self.keep(bench, ended())
-        assert bench.done == [("keep", ("pods", *KEY), {}, b"db://1 s3cr3t"), ("heard", KEY, (b"db://1 s3cr3t", 13))]
+        assert bench.done == [
+            ("keep", ("pods", *KEY), {}, b"db://1 s3cr3t"),
+            ("heard", KEY, (b"db://1 s3cr3t", 13, TIMES)),
+        ]
 
     async def test_nobody_reads_it_where_the_target_tells_of_no_steps(self):
         bench = Bench()

@@ -9,7 +9,7 @@ import pytest
 from rig.world import KINDS
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.logs import TAIL_LIMIT
+from dayfly.execute.pod.logs import TAIL_LIMIT, Printed
 from dayfly.execute.pod.read import stamp
 from dayfly.kube import errors
 from dayfly.kube.client import Client
@@ -102,7 +102,7 @@ class TestLogs:
                 memory.dealt_with |= {self.KEY}
             assert _forgotten(a_run(make=record), memory, NOW) == ({self.KEY: record.ended_at} if forgotten else {})
         memory = LogMemory()
-        memory.waiting[self.KEY] = _entry(*self.KEY, b"", 0)
+        memory.waiting[self.KEY] = _entry(*self.KEY, Printed(b"", 0))
         assert _forgotten(a_run(make=record), memory, NOW) == {}
 
     def test_one_of_an_attempt_before_the_last_has_waited_for_long(self):
@@ -110,14 +110,17 @@ class TestLogs:
         assert _ends(a_run(make=done(attempt=2, ended_at=7)), waiting, NOW) == [NOW - GOING_ON_MS, 7]
 
     def test_what_is_no_text_is_told_as_bytes(self):
-        assert (_entry("a", 1, "ä".encode(), 9).text, _entry("a", 1, b"", 0).encoding) == ("ä", "utf-8")
-        found = _entry("a", 1, b"\xff", 9)
+        assert (_entry("a", 1, Printed("ä".encode(), 9)).text, _entry("a", 1, Printed(b"", 0)).encoding) == (
+            "ä",
+            "utf-8",
+        )
+        found = _entry("a", 1, Printed(b"\xff", 9))
         assert (found.text, found.encoding, found.size, found.attempt) == ("/w==", "base64", 9, 1)
 
     def test_what_could_not_be_had_is_not_looked_for(self):
         memory = LogMemory()
         StepLogs.heard(memory, ("a", 1), None)
-        StepLogs.heard(memory, ("b", 2), (b"x", 5))
+        StepLogs.heard(memory, ("b", 2), Printed(b"x", 5))
         assert memory.dealt_with == {("a", 1)}
         assert memory.waiting["b", 2].size == 5
         memory.clear()

@@ -52,6 +52,7 @@ class Bench:
         self.faults: list[Exception | None] = []
         self.there: list[StepLogsObject] = []
         self.deleted: list[tuple[str, str]] = []
+        self.noted = b"0 1000 4 2000"
         client = SimpleNamespace(
             create=self._create, find=self._find, get=self._get, list_all=self._list, delete=self._delete
         )
@@ -62,12 +63,13 @@ class Bench:
         if self.faults and (fault := self.faults.pop(0)):
             raise fault
         self.written.append([(log["unit"], log["attempt"]) for log in body["spec"]["logs"]])
+        self.times = [log.get("times", ()) for log in body["spec"]["logs"]]
 
     async def _find(self, _kind, _name, _namespace):
         return self.there[0] if self.there else None
 
     async def _get(self, _kind, _name, _namespace):
-        return Secret(metadata=AnnotatedMeta(name="s"), data={"log.tail": b"recalled"})
+        return Secret(metadata=AnnotatedMeta(name="s"), data={"log.tail": b"recalled", "log.times": self.noted})
 
     async def _list(self, _kind, namespace, *, labels):
         assert (namespace, labels) == ("shop", f"{names.RUN_LABEL}=box")
@@ -113,6 +115,15 @@ class TestWhen:
         bench.memory.dealt_with |= {KEY}
         assert await bench.look() == 0.0
         assert bench.written == []
+
+    @pytest.mark.parametrize(
+        ("noted", "times"), [(b"0 1000 4 2000", (0, 1000, 4, 2000)), (b"", ()), (b"0 x", ()), (b"0 5 1", ())]
+    )
+    async def test_what_a_crash_left_unwritten_has_its_times(self, noted, times):
+        bench = Bench(make=done(NOW - ABANDONED_MS))
+        bench.noted = noted
+        await bench.look()
+        assert (bench.written, list(map(tuple, bench.times))) == ([[KEY]], [times])
 
     @pytest.mark.parametrize("phase", [Phase.CLEANED, Phase.ABANDONED])
     async def test_with_its_run_they_go(self, phase):

@@ -13,8 +13,8 @@ import msgspec
 
 from dayfly.cli import cluster_logs, from_status, lifetime
 from dayfly.cli.exits import CliError, Exit, not_there
-from dayfly.cli.port import Standing
-from dayfly.cli.show import talk
+from dayfly.cli.port import NO_TIMES, Piece, Standing, When
+from dayfly.cli.show import moment, talk
 from dayfly.client import subject
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
 from dayfly.execute.pod import names
@@ -122,15 +122,23 @@ class Cluster:
         self._run(self._logs.close())
         self._logs = cluster_logs.Logs(self._client, self.namespace)
 
-    def read(self, name: str, unit: str, attempt: int, offset: int) -> bytes:  # noqa: ARG002 # `attempts` has read it
-        return self._logs.text(unit, attempt, offset)
+    def read(
+        self,
+        name: str,  # noqa: ARG002 # `attempts` has read it
+        unit: str,
+        attempt: int,
+        offset: int,
+        when: When = NO_TIMES,
+    ) -> Piece:
+        return self._logs.piece(unit, attempt, offset, when)
 
-    def elsewhere(self, name: str, unit: str) -> str:
+    def elsewhere(self, name: str, unit: str, when: When = NO_TIMES) -> str:
         of = workload_of(unit)
         if of is None:
             return ""
         fork = fork_name(name, self._get(name)["metadata"]["uid"], of.namespace, of.name)
-        return f"kubectl{self.flags.partition(' -n ')[0]} logs -n {of.namespace} -l {FORK_LABEL}={fork}"
+        times = f"{' --timestamps' if when.shown else ''}{f' --since-time={moment(when.since)}' if when.since else ''}"
+        return f"kubectl{self.flags.partition(' -n ')[0]} logs -n {of.namespace} -l {FORK_LABEL}={fork}{times}"
 
     def pause(self, seconds: float) -> None:
         self._run(asyncio.sleep(seconds))

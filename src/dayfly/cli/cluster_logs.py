@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli.from_status import milliseconds
+from dayfly.cli.port import Piece
 from dayfly.cli.show import talk
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Splitter
 from dayfly.kube import errors
 from dayfly.operator.cluster.objects import STEP_LOGS
+from dayfly.spec import log_times
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from dayfly.cli.port import When
     from dayfly.kube.client import Client
+    from dayfly.spec.log_times import Entry
 
 # The operator writes down what has ended within seconds; after so many there is nothing more to come.
 _COMING_MS = 25_000
@@ -37,7 +42,8 @@ class _Live:
     def __init__(self) -> None:
         self.text = bytearray()
         self.ended = False
-        self._splitter = Splitter()
+        self.times: list[Entry] = []
+        self._splitter = Splitter(timed=True)
 
     def feed(self, chunk: bytes) -> None:
         """Take the next piece of the pod's log: the runner's own lines are no part of what the step printed."""
@@ -54,11 +60,14 @@ class _Live:
     def restart(self) -> None:
         """It comes again from its beginning: the connection broke."""
         self.text.clear()
-        self._splitter = Splitter()
+        self.times.clear()
+        self._splitter = Splitter(timed=True)
 
     def _take(self) -> None:
         self.text += self._splitter.tail
         self._splitter.tail.clear()
+        self.times += self._splitter.times
+        self._splitter.times.clear()
 
 
 class Logs:
@@ -70,6 +79,7 @@ class Logs:
         self._live: dict[Key, _Live] = {}
         self._given_up: set[Key] = set()  # logs that cannot be had live, or not any more
         self._kept: dict[Key, bytes] = {}
+        self._times: dict[Key, tuple[Entry, ...]] = {}
         self._cut: dict[Key, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -79,6 +89,20 @@ class Logs:
         if live := self._live.get(key):
             return bytes(live.text[offset:])
         return self._kept.get(key, b"")[max(offset - max(self._cut.get(key, 0), 0), 0) :]
+
+    def piece(self, unit: str, attempt: int, offset: int, when: When) -> Piece:
+        """What `text` gives, and when it was printed."""
+        key, start = (unit, attempt), max(self._cut.get((unit, attempt), 0), 0)
+        live = self._live.get(key)
+        entries = live.times if live else [(at + start, ms) for at, ms in self._times.get(key, ())]
+        if when.since:
+            size = self._info(key)["size"]
+            read = partial(self._bytes, unit, attempt)
+            offset = max(offset, log_times.since(entries, when.since, size, read))
+        return Piece(offset, self.text(unit, attempt, offset), entries)
+
+    def _bytes(self, unit: str, attempt: int, offset: int, limit: int) -> bytes:
+        return self.text(unit, attempt, offset)[:limit]
 
     async def close(self) -> None:
         """Follow nothing any more."""
@@ -144,6 +168,7 @@ class Logs:
                 if key not in self._live and key not in self._kept:
                     text = base64.b64decode(log.text) if log.encoding == "base64" else log.text.encode()
                     self._kept[key] = text
+                    self._times[key] = log_times.paired(log.times)
                     self._cut[key] = log.size - len(text) if log.size else -1 if text else 0
 
     async def _listen(self, units: list[Any], *, follow: bool) -> None:
@@ -162,7 +187,7 @@ class Logs:
         namespace, _, name = pod.partition("/")
         while True:
             try:
-                async for chunk in self._client.log(name, namespace, container="main", follow=follow):
+                async for chunk in self._client.log(name, namespace, container="main", follow=follow, timestamps=True):
                     live.feed(chunk)
             except errors.Forbidden as error:
                 if not self._given_up:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import client, installed
+from dayfly.cli import client, installed, show
 from dayfly.cli.exits import CliError, Exit
-from dayfly.cli.port import Standing
+from dayfly.cli.port import NO_TIMES, Piece, Standing, When
 from dayfly.client import subject
 
 if TYPE_CHECKING:
@@ -100,12 +100,18 @@ class Served:
     def attempts(self, name: str, *, follow: bool) -> list[Any]:  # noqa: ARG002 # the server knows a log's length always
         return [{**info, "cut": 0} for info in self._ask(name, "attempts")]
 
-    def read(self, name: str, unit: str, attempt: int, offset: int) -> bytes:
-        answer = self._client.get(*subject.at(name), "log", unit=unit, attempt=attempt, offset=offset)
+    def read(self, name: str, unit: str, attempt: int, offset: int, when: When = NO_TIMES) -> Piece:
+        where: dict[str, Any] = {"unit": unit, "attempt": attempt, "offset": offset}
+        if when != NO_TIMES:
+            where["timestamps"] = "true"
+        if when.since:
+            where["sinceTime"] = show.moment(when.since)
+        answer = self._client.get(*subject.at(name), "log", **where)
         data: str = answer["data"]
-        return base64.b64decode(data) if answer["encoding"] == "base64" else data.encode()
+        found = base64.b64decode(data) if answer["encoding"] == "base64" else data.encode()
+        return Piece(answer["offset"], found, [_entry(each) for each in answer.get("times") or ()])
 
-    def elsewhere(self, name: str, unit: str) -> str:  # noqa: ARG002 # it has all
+    def elsewhere(self, name: str, unit: str, when: When = NO_TIMES) -> str:  # noqa: ARG002 # it has all
         return ""
 
     def pause(self, seconds: float) -> None:
@@ -151,3 +157,9 @@ class Served:
         from dayfly.cli import asking
 
         return asking.ask(self._client, name, *what)
+
+
+def _entry(told: dict[str, Any]) -> tuple[int, int]:
+    import datetime as dt
+
+    return told["offset"], round(dt.datetime.fromisoformat(told["time"]).timestamp() * 1000)

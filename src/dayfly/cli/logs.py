@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from dayfly.cli import hosts, options, show
+from dayfly.cli import hosts, log_tail, options, show
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.log_tail import Tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dayfly.cli.port import Host
+    from dayfly.cli.port import Host, When
 
 _POLL = 0.3
 _MOVING = ("running", "retrying", "unknown")
@@ -37,39 +38,14 @@ class Chosen(NamedTuple):
         return unit == self.resource or unit.startswith(f"{self.resource}/")
 
 
-class Tail:
-    """One attempt's log as far as it has been printed. With a prefix, whole lines only are printed."""
-
-    def __init__(self, info: Any) -> None:
-        self.unit: str = info["unit"]
-        self.attempt: int = info["attempt"]
-        self.offset = 0
-        self.rest = b""
-
-    def pour(self, host: Host, sandbox: str, prefix: str, info: Any) -> None:
-        """Print what is new, each line behind the prefix; of a log that is sealed also a line that has no end."""
-        last = bool(info["sealed"])
-        if info["cut"] and self.offset < abs(info["cut"]):
-            show.talk(f"{self.unit}: {_cut(info, self.offset)}")
-            self.offset = max(self.offset, info["cut"])
-        while new := host.read(sandbox, self.unit, self.attempt, self.offset):
-            self.offset += len(new)
-            self._write(new, prefix)
-        if last and self.rest:
-            self._write(b"\n", prefix)
-
-    def _write(self, new: bytes, prefix: str) -> None:
-        if prefix:
-            *lines, self.rest = (self.rest + new).split(b"\n")
-            new = b"".join(prefix.encode() + line + b"\n" for line in lines)
-        show.put(new)
-
-
 @click.command("logs")
 @options.named("sandbox", "subjects")
 @options.named("resource", "resources", required=False, default="")
 @options.named("step", "steps", required=False, default="")
 @click.option("-f", "--follow", is_flag=True, help="Keep going until what is followed has ended.")
+@click.option("--timestamps", is_flag=True, help="Begin each line with the time at which it was printed.")
+@click.option("--since", metavar="DURATION", help="Leave out lines older than that, such as 10m or 1h30m.")
+@click.option("--since-time", metavar="TIME", help="Leave out lines printed before then (RFC 3339).")
 @click.option("--attempt", type=click.IntRange(min=1), help="Show this attempt, not the latest.")
 @options.cluster
 def command(
@@ -78,35 +54,39 @@ def command(
     step: str,
     *,
     follow: bool,
+    timestamps: bool,
+    since: str | None,
+    since_time: str | None,
     attempt: int | None,
     context: str | None,
     namespace: str | None,
 ) -> None:
     """Show the logs of a sandbox's steps and forks, also after their end.
 
-    RESOURCE may also be the name of a hook or of a forked workload. Where there are several logs, each line begins
-    with the name of its unit.
+    RESOURCE may also be the name of a hook or of a forked workload. Where there are several logs, each line
+    begins with the name of its unit.
     """
+    when = log_tail.when(timestamps=timestamps, since=since, since_time=since_time)
     host = hosts.find(context, namespace)
     chosen = Chosen(resource, step)
     report = host.report(sandbox)
     found = _attempts(host, sandbox, chosen, attempt, follow=follow)
     if not found:
-        _say_why_nothing(host, sandbox, chosen, report, attempt)
+        _say_why_nothing(host, sandbox, chosen, report, attempt, when)
     # Whether lines get a prefix depends on what was asked for, not on how far it has come.
     several = max(sum(chosen.takes(unit["id"]) for unit in report["units"]), len({info["unit"] for info in found})) > 1
     if follow:
-        _follow(host, sandbox, chosen, attempt, prefixed=several)
+        _follow(host, sandbox, chosen, attempt, when, prefixed=several)
         show.finish()
         return
     latest = {info["unit"]: info for info in found}
     for info in latest.values():
         prefix = f"{info['unit']} | " if several else ""
-        Tail(info).pour(host, sandbox, prefix, {**info, "sealed": True})
+        Tail(info, when).pour(host, sandbox, prefix, {**info, "sealed": True})
         show.finish()
 
 
-def _follow(host: Host, sandbox: str, chosen: Chosen, attempt: int | None, *, prefixed: bool) -> None:
+def _follow(host: Host, sandbox: str, chosen: Chosen, attempt: int | None, when: When, *, prefixed: bool) -> None:
     """Print what comes, from all chosen logs, until nothing more can come."""
     tails: dict[tuple[str, int], Tail] = {}
     first = {info["unit"]: info["attempt"] for info in _attempts(host, sandbox, chosen, attempt, follow=True)}
@@ -116,8 +96,8 @@ def _follow(host: Host, sandbox: str, chosen: Chosen, attempt: int | None, *, pr
             key = (info["unit"], info["attempt"])
             if info["attempt"] < first.setdefault(*key):
                 continue
-            tail = tails.setdefault(key, Tail(info))
-            if info["size"] > tail.offset or (info["sealed"] and tail.rest):
+            tail = tails.setdefault(key, Tail(info, when))
+            if info["size"] > tail.offset or (info["sealed"] and tail.waits):
                 prefix = f"{info['unit']} | " if prefixed else ""
                 tail.pour(host, sandbox, prefix, info)
             more = more or not info["sealed"]
@@ -130,17 +110,6 @@ def _attempts(host: Host, sandbox: str, chosen: Chosen, attempt: int | None, *, 
     """The chosen logs, attempts of a unit in their order."""
     found = host.attempts(sandbox, follow=follow)
     return [info for info in found if chosen.takes(info["unit"]) and attempt in (None, info["attempt"])]
-
-
-def _cut(info: Any, heard: int) -> str:
-    """What is said of a log whose beginning is not there, to somebody who has `heard` so many bytes of it."""
-    if heard:
-        return f"{info['cut'] - heard} bytes are missing here"
-    if info["cut"] < 0:
-        last = f"only the last {info['size']} bytes of attempt {info['attempt']} are kept"
-        return f"{last}; how many there were is not known"
-    there = info["size"] - info["cut"]
-    return f"attempt {info['attempt']} printed {info['size']} bytes, of which the last {there} are kept"
 
 
 def _expects_more(report: Any, chosen: Chosen) -> bool:
@@ -156,7 +125,7 @@ def _expects_more(report: Any, chosen: Chosen) -> bool:
     )
 
 
-def _say_why_nothing(host: Host, sandbox: str, chosen: Chosen, report: Any, attempt: int | None) -> None:
+def _say_why_nothing(host: Host, sandbox: str, chosen: Chosen, report: Any, attempt: int | None, when: When) -> None:
     """There is no log to show: no such unit, no such attempt, or not yet.
 
     Raises:
@@ -176,7 +145,7 @@ def _say_why_nothing(host: Host, sandbox: str, chosen: Chosen, report: Any, atte
             # It has been tried so often: only the last logs are kept, and of an attempt that never ran there is none.
             raise CliError(Exit.NOT_FOUND, f"no log of attempt {attempt} of {', '.join(units)} is kept", there)
         raise CliError(Exit.NOT_FOUND, f"{', '.join(units)} has no attempt {attempt}", there)
-    if other := [command for unit in units if (command := host.elsewhere(sandbox, unit))]:
+    if other := [command for unit in units if (command := host.elsewhere(sandbox, unit, when))]:
         show.talk(f"the logs of forks are those of their pods: {'; '.join(other)}")
         return
     begun = [unit for unit in report["units"] if unit["id"] in units and unit.get("attempt")]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dayfly.cli.frame import Report
+    from dayfly.spec.log_times import Entry
     from dayfly.spec.plugin import Plugin
 
 
@@ -18,6 +21,24 @@ class Standing(NamedTuple):
     spec: Any
     report: Report
     status: Any = None
+
+
+class When(NamedTuple):
+    """Whether it is asked when lines were printed, and since when they are shown (Unix milliseconds; 0: all)."""
+
+    shown: bool = False
+    since: int = 0
+
+
+NO_TIMES = When()
+
+
+class Piece(NamedTuple):
+    """Bytes of a log from a place on, and when they were printed; empty where nobody knows."""
+
+    offset: int
+    data: bytes
+    times: Sequence[Entry] = ()
 
 
 class Host(Protocol):
@@ -50,10 +71,10 @@ class Host(Protocol):
         they are `cut` is -1, and `size` is what there is.
         """
 
-    def read(self, name: str, unit: str, attempt: int, offset: int) -> bytes:
+    def read(self, name: str, unit: str, attempt: int, offset: int, when: When = NO_TIMES) -> Piece:
         """The next piece of a log, `offset` bytes (at least `cut`) from its beginning; empty if there is no more."""
 
-    def elsewhere(self, name: str, unit: str) -> str:
+    def elsewhere(self, name: str, unit: str, when: When = NO_TIMES) -> str:
         """The command that shows a log which this host does not have; empty if it has all there are."""
 
     def pause(self, seconds: float) -> None:

@@ -152,6 +152,13 @@ def _escape(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+def moment(ms: int) -> str:
+    """Unix milliseconds as `2026-01-02T03:04:05.678Z`."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def age(moment: str) -> str:
     """How long ago an RFC 3339 time was, in its largest unit: `5s`, `3m`, `2h`, `4d`."""
     from datetime import UTC, datetime

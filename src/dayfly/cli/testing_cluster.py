@@ -212,7 +212,7 @@ class _Bench:
         self._cluster.turn_to_another()
         try:
             logs = [each for each in self._cluster.attempts(box.name, follow=False) if each["unit"] == failed.id]
-            text = self._cluster.read(box.name, failed.id, logs[-1]["attempt"], 0) if logs else b""
+            text = self._cluster.read(box.name, failed.id, logs[-1]["attempt"], 0).data if logs else b""
         except CliError:
             return ()
         return tuple(text.decode(errors="replace").splitlines()[-_TAIL_LINES:])
@@ -247,7 +247,7 @@ class _Bench:
         logs = {each["unit"]: each["attempt"] for each in self._cluster.attempts(look.name, follow=False)}
         for step in self._plugin.spec.census:
             unit = f"{self._wishes.resource}/{step.name}"
-            log = self._cluster.read(look.name, unit, logs[unit], 0) if unit in logs else b""
+            log = self._cluster.read(look.name, unit, logs[unit], 0).data if unit in logs else b""
             lines, why = listed(log.decode(errors="replace"))
             if why:
                 raise BlindError(f"the census {step.name} {why}")

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         Condition,
         Endpoint,
         LogPiece,
+        LogTime,
         Move,
         Output,
         Outputs,
@@ -66,8 +67,8 @@ _WHERE = {
     "Client": "synchronous",
     **dict.fromkeys(
         (
-            *("Attempt", "Baseline", "Blocker", "Condition", "Endpoint", "LogPiece", "Move", "Output", "Outputs"),
-            *("Plugin", "Report", "RouteGroup", "Sandbox", "Status", "Unit"),
+            *("Attempt", "Baseline", "Blocker", "Condition", "Endpoint", "LogPiece", "LogTime", "Move", "Output"),
+            *("Outputs", "Plugin", "Report", "RouteGroup", "Sandbox", "Status", "Unit"),
         ),
         "types",
     ),
@@ -90,6 +91,7 @@ __all__ = [
     "FailedError",
     "InvalidError",
     "LogPiece",
+    "LogTime",
     "Move",
     "NotFoundError",
     "Output",

@@ -11,7 +11,7 @@ import msgspec
 from dayfly.client import waiting, wishes
 from dayfly.client.errors import InvalidError, NotFoundError
 from dayfly.client.following import Follower
-from dayfly.client.types import Attempt, Blocker, LogPiece, Move, Output, Outputs, Report, RouteGroup, Sandbox
+from dayfly.client.types import Attempt, Blocker, LogPiece, LogTime, Move, Output, Outputs, Report, RouteGroup, Sandbox
 from dayfly.spec.errors import SpecError
 
 if TYPE_CHECKING:
@@ -132,8 +132,26 @@ class AsyncRuns(Generic[T]):
         data = await self._log(name, unit, attempt)
         return data.decode(errors="replace")
 
-    async def logs(self, name: str, unit: str = "", *, follow: bool = False) -> AsyncIterator[LogPiece]:
-        """The newest logs of a unit, of a resource's units, or of all; with `follow` until nothing more can come."""
+    async def logs(
+        self,
+        name: str,
+        unit: str = "",
+        *,
+        follow: bool = False,
+        timestamps: bool = False,
+        since: dt.datetime | dt.timedelta | None = None,
+    ) -> AsyncIterator[LogPiece]:
+        """The newest logs of a unit, of a resource's units, or of all.
+
+        Args:
+            name: Of what printed them.
+            unit: Whose logs; empty for all.
+            follow: Go on until nothing more can come.
+            timestamps: Tell when they were printed, in the pieces' `times`.
+            since: Leave out lines that are older than that, or were printed before then. Lines of which nobody knows
+                the time stay.
+        """
+        when = {"timestamps": "true" if timestamps else None, "sinceTime": _moment(since)}
         offsets: dict[tuple[str, int], int] = {}
         first: dict[str, int] = {}
         while True:
@@ -145,10 +163,10 @@ class AsyncRuns(Generic[T]):
                     continue
                 more = more or (follow and not each.sealed)
                 while (at := offsets.get((each.unit, each.attempt), 0)) < each.size:
-                    piece = await self._piece(name, each.unit, each.attempt, at)
+                    piece = await self._piece(name, each.unit, each.attempt, at, **when)
                     if not piece.data:
                         break
-                    offsets[each.unit, each.attempt] = at + len(piece.data)
+                    offsets[each.unit, each.attempt] = piece.offset + len(piece.data)
                     yield piece
             if not more:
                 return
@@ -174,10 +192,7 @@ class AsyncRuns(Generic[T]):
         Raises:
             ConflictError: it has no time to live.
         """
-        if until is not None and until.tzinfo is None:
-            raise InvalidError(
-                [SpecError("`until` has no time zone; write e.g. datetime.now(UTC) + timedelta(hours=2)")]
-            )
+        _check_zone("until", until)
         body: dict[str, Any] = {"seconds": seconds} if seconds else {}
         if until is not None:
             body = {"until": until.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")}
@@ -212,11 +227,11 @@ class AsyncRuns(Generic[T]):
             piece = await self._piece(name, unit, piece.attempt, len(data))
         return data
 
-    async def _piece(self, name: str, unit: str, attempt: int | None, offset: int) -> LogPiece:
-        query: dict[str, object] = {"unit": unit, "attempt": attempt, "offset": offset}
+    async def _piece(self, name: str, unit: str, attempt: int | None, offset: int, **when: str | None) -> LogPiece:
+        query: dict[str, object] = {"unit": unit, "attempt": attempt, "offset": offset, **when}
         found = await self._speaker.get(_Piece, self.plural, name, "log", **query)
         data = base64.b64decode(found.data) if found.encoding == "base64" else found.data.encode()
-        return LogPiece(unit=found.unit, attempt=found.attempt, offset=offset, data=data)
+        return LogPiece(unit=found.unit, attempt=found.attempt, offset=found.offset, data=data, times=found.times)
 
 
 class AsyncSandboxes(AsyncRuns[Sandbox]):
@@ -296,8 +311,25 @@ class _Retried(msgspec.Struct):
 class _Piece(msgspec.Struct):
     unit: str
     attempt: int
+    offset: int
     data: str
     encoding: str = "utf-8"
+    times: tuple[LogTime, ...] = ()
+
+
+def _check_zone(name: str, moment: dt.datetime | None) -> None:
+    if moment is not None and moment.tzinfo is None:
+        example = "datetime.now(UTC) + timedelta(hours=2)"
+        raise InvalidError([SpecError(f"`{name}` has no time zone; write e.g. {example}")])
+
+
+def _moment(since: dt.datetime | dt.timedelta | None) -> str | None:
+    """As the server takes it."""
+    if since is None:
+        return None
+    then = dt.datetime.now(dt.UTC) - since if isinstance(since, dt.timedelta) else since
+    _check_zone("since", then)
+    return then.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _is_of(unit: str, chosen: str) -> bool:

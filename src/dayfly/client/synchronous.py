@@ -113,9 +113,26 @@ class Runs(Generic[T]):
         """
         return run(self._of.log(name, unit, attempt=attempt))
 
-    def logs(self, name: str, unit: str = "", *, follow: bool = False) -> Iterator[LogPiece]:
-        """The newest logs of a unit, of a resource's units, or of all; with `follow` until nothing more can come."""
-        return walk(self._of.logs(name, unit, follow=follow))
+    def logs(
+        self,
+        name: str,
+        unit: str = "",
+        *,
+        follow: bool = False,
+        timestamps: bool = False,
+        since: dt.datetime | dt.timedelta | None = None,
+    ) -> Iterator[LogPiece]:
+        """The newest logs of a unit, of a resource's units, or of all.
+
+        Args:
+            name: Of what printed them.
+            unit: Whose logs; empty for all.
+            follow: Go on until nothing more can come.
+            timestamps: Tell when they were printed, in the pieces' `times`.
+            since: Leave out lines that are older than that, or were printed before then. Lines of which nobody knows
+                the time stay.
+        """
+        return walk(self._of.logs(name, unit, follow=follow, timestamps=timestamps, since=since))
 
     def history(self, name: str) -> tuple[Move, ...]:
         """Every move of its ledger."""

@@ -209,13 +209,21 @@ class Attempt(_Form, frozen=True, kw_only=True):
     sealed: bool
 
 
+class LogTime(_Form, frozen=True, kw_only=True):
+    """From this byte of a log on it was printed at this time, until the next."""
+
+    offset: int
+    time: dt.datetime
+
+
 class LogPiece(_Form, frozen=True, kw_only=True):
-    """A piece of one log: bytes as the step printed them."""
+    """A piece of one log: bytes as the step printed them, and where it was asked for, when."""
 
     unit: str
     attempt: int
     offset: int
     data: bytes
+    times: tuple[LogTime, ...] = ()
 
     @property
     def text(self) -> str:

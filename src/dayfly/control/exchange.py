@@ -321,6 +321,29 @@ def wait_seconds(request: Request) -> float:
     return min(float(whole_number(request, "wait", 0)), LONGEST_WAIT_S)
 
 
+def moment(request: Request, name: str) -> int:
+    """A time in the query, in unix milliseconds; 0 without it.
+
+    Raises:
+        ApiError: something else.
+    """
+    written = request.query_params.get(name, "")
+    # In a query a plus sign is a space.
+    found = unix_ms(written.replace(" ", "+")) if written else 0
+    if written and found <= 0:
+        raise ApiError(400, f"query parameter {name}: write a time with its zone, like 2026-01-02T03:04:05Z")
+    return found
+
+
+def unix_ms(written: Any) -> int:
+    """The unix milliseconds of a time with its zone; 0 for something else."""
+    try:
+        found = dt.datetime.fromisoformat(written)
+        return int(found.timestamp() * 1000) if found.tzinfo else 0
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
 def rfc3339(at: int) -> str:
     """Unix milliseconds as `2026-01-02T03:04:05.678Z`."""
     moment = dt.datetime.fromtimestamp(min(at, _LAST_SECOND_MS) / 1000, dt.UTC)

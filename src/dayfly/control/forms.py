@@ -311,6 +311,13 @@ class Attempt(Form):
     sealed: bool
 
 
+class LogTime(Form):
+    """From this byte of a log on it was printed at this time, until the next."""
+
+    offset: int
+    time: Time
+
+
 class LogPiece(Form):
     unit: str
     attempt: int
@@ -319,10 +326,14 @@ class LogPiece(Form):
     sealed: bool
     data: str
     encoding: Literal["utf-8", "base64"]
+    times: list[LogTime] = []
+    """Where they are asked for; of what no entry tells of nobody knows when it was printed."""
 
 
 class LogLine(Form):
     message: str
+    time: Time = ""
+    """Where it is asked for; empty where nobody knows."""
 
 
 class ContainerLog(Form):

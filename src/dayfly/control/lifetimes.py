@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from typing import Any
 
 from dayfly.control.errors import ApiError
-from dayfly.control.exchange import rfc3339
+from dayfly.control.exchange import rfc3339, unix_ms
 from dayfly.plan.route_groups import EXPIRES, expires_soon
 from dayfly.spec import ttl
 from dayfly.spec.errors import SpecError, quote
@@ -32,11 +31,7 @@ def until(body: Any, duration_s: int) -> int:
 
 
 def _moment(written: Any) -> int:
-    try:
-        found = dt.datetime.fromisoformat(written)
-        at = int(found.timestamp() * 1000) if found.tzinfo else 0
-    except (TypeError, ValueError, OverflowError):
-        at = 0
+    at = unix_ms(written)
     if not at:
         raise SpecError("must be a time with its zone, like 2026-01-02T03:04:05Z", ("until",))
     if not 0 < at - _now() <= _LONGEST_S * 1000:

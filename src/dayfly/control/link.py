@@ -253,10 +253,15 @@ class Link:
         """The logs there are, also after the run's end."""
         return (await self.ask(wire.AskLogs(uid=uid), wire.Logs)).logs
 
-    async def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> wire.LogBytes:
-        """Bytes of one log (attempt 0: of the newest) from `offset`, or which logs there are instead."""
-        question = wire.AskLog(uid=uid, unit=unit, attempt=attempt, offset=offset, limit=limit)
-        return await self.ask(question, wire.LogBytes)
+    async def read_log(
+        self, uid: str, unit: str, attempt: int, *, offset: int, limit: int, times: bool = False, since: int = 0
+    ) -> wire.LogBytes:
+        """Bytes of one log (attempt 0: of the newest) from `offset`, or which logs there are instead.
+
+        With `times`, also when they were printed; with `since` from the first line on that is no older.
+        """
+        where = wire.AskLog(uid=uid, unit=unit, attempt=attempt, offset=offset, limit=limit, times=times, since=since)
+        return await self.ask(where, wire.LogBytes)
 
 
 def _at(standing: wire.Standing, now: int) -> wire.Standing:

@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
 from dayfly.control import auth
 from dayfly.control.errors import ApiError
-from dayfly.control.exchange import flag, serve, wait_seconds, whole_number
+from dayfly.control.exchange import flag, moment, rfc3339, serve, wait_seconds, whole_number
 from dayfly.control.picture import NOTHING_YET
 from dayfly.plan.why import why
+from dayfly.spec import log_times
 from dayfly.spec.errors import quote
 from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.wire import HostSilentError
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
     from dayfly.spec.report import Report
-    from dayfly.spec.wire import LogInfo
+    from dayfly.spec.wire import LogBytes, LogInfo
 
 MOST_LOG_BYTES = 256 * 1024
 # Logs are files that another process writes: there is nobody to wait for, so one looks again.
@@ -51,6 +52,13 @@ class Subject:
     cluster: str
     link: Link | None
     record: Kept | None
+
+
+class _When(NamedTuple):
+    """Whether it is to be told when a log was printed, and from when on it is read (0: from its beginning)."""
+
+    told: bool
+    since: int
 
 
 class Living(Protocol):
@@ -146,16 +154,21 @@ class Reports:
         return list(await subject.link.history(subject.uid)) if subject.link else []
 
     async def log(self, request: Request) -> Any:
-        """A piece of one attempt's log, from `offset`; at the end of one that still grows, after at most `wait`."""
+        """A piece of one attempt's log, from `offset`; at the end of one that still grows, after at most `wait`.
+
+        With `sinceTime` from the first line on that is no older; with `timestamps` it is told when it was printed.
+        """
         subject = await self._subject(request)
         unit = request.query_params.get("unit", "")
         attempt, offset = whole_number(request, "attempt", 0), whole_number(request, "offset", 0)
+        when = _When(flag(request, "timestamps"), moment(request, "sinceTime"))
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_seconds(request)
         while True:
             asked = loop.time()
-            info, data = await self._bytes(subject, unit, attempt, offset)
-            whole = info.sealed and offset + len(data) >= info.size
+            info, found = await self._piece(subject, unit, attempt, offset, when)
+            data, begin = found.data, max(found.offset, offset)
+            whole = info.sealed and begin + len(data) >= info.size
             if not whole:
                 data = _whole_characters(data)
             late = loop.time() >= until or self._closing.is_set()
@@ -164,19 +177,20 @@ class Reports:
             # A host that is far away is asked less often.
             await asyncio.sleep(max(LOOK_AGAIN_S, loop.time() - asked))
         text, encoding = text_of(data)
-        place = {"unit": unit, "attempt": info.attempt, "offset": offset, "next": offset + len(data)}
-        return {**place, "sealed": whole, "data": text, "encoding": encoding}
+        place = {"unit": unit, "attempt": info.attempt, "offset": begin, "next": begin + len(data)}
+        times = [{"offset": at, "time": rfc3339(ms)} for at, ms in log_times.paired(found.times)]
+        told = {"times": times} if when.told else {}
+        return {**place, "sealed": whole, "data": text, "encoding": encoding, **told}
 
     async def logs(self, request: Request) -> Any:
         """The newest attempts' logs of a resource, one of its steps or a fork, in the public API's form."""
         subject = await self._subject(request)
         query = request.query_params
         resource, step, workload = (query.get(name, "") for name in ("resource", "step", "workload"))
+        when = _When(flag(request, "timestamps"), moment(request, "sinceTime"))
         newest = {info.unit: info for info in await self._logs(subject)}
         if query.get("container", "main") not in ("", "main"):
             raise ApiError(400, "query parameter container: a step's only container is main")
-        if query.get("sinceTime"):
-            raise ApiError(400, "query parameter sinceTime: logs are kept without times here; leave it out")
         if bool(resource) == bool(workload):
             raise ApiError(400, f"name either resource or workload; {_there_is(newest)}")
         if resource:
@@ -188,7 +202,7 @@ class Reports:
         if not found:
             wanted = f"{resource}/{step or '*'}" if resource else workload
             raise ApiError(400, f"no log of {quote(wanted)}; {_there_is(newest)}")
-        return [{"container": "main", "logs": await self._lines(subject, newest[unit])} for unit in found]
+        return [{"container": "main", "logs": await self._lines(subject, newest[unit], when)} for unit in found]
 
     async def _subject(self, request: Request) -> Subject:
         org, name = auth.caller(request).org, request.path_params["name"]
@@ -232,22 +246,30 @@ class Reports:
     async def _logs(self, subject: Subject) -> tuple[LogInfo, ...]:
         return await subject.link.logs(subject.uid) if subject.link else ()
 
-    async def _bytes(self, subject: Subject, unit: str, attempt: int, offset: int) -> tuple[LogInfo, bytes]:
+    async def _piece(
+        self, subject: Subject, unit: str, attempt: int, offset: int, when: _When
+    ) -> tuple[LogInfo, LogBytes]:
         """A piece of one log, or of that of the newest attempt for attempt 0."""
         there: tuple[LogInfo, ...] = ()
         if subject.link is not None:
-            found = await subject.link.read_log(subject.uid, unit, attempt, offset=offset, limit=MOST_LOG_BYTES)
+            where = {"offset": offset, "limit": MOST_LOG_BYTES, "since": when.since}
+            found = await subject.link.read_log(subject.uid, unit, attempt, times=when.told, **where)
             if found.info is not None:
-                return found.info, found.data
+                return found.info, found
             there = found.logs
         which = f" attempt {attempt} of" if attempt else ""
         raise ApiError(400, f"no log of{which} {quote(unit)}; {_there_is({info.unit: info for info in there})}")
 
-    async def _lines(self, subject: Subject, info: LogInfo) -> list[dict[str, str]]:
+    async def _lines(self, subject: Subject, info: LogInfo, when: _When) -> list[dict[str, str]]:
         """The last part of a log, a message for each line."""
         start = max(info.size - MOST_LOG_BYTES, 0)
-        _, data = await self._bytes(subject, info.unit, info.attempt, start)
-        return [{"message": line} for line in data.decode(errors="replace").splitlines()]
+        _, found = await self._piece(subject, info.unit, info.attempt, start, when)
+        lines = log_times.Lines()
+        cut = [*lines.feed(max(found.offset, start), found.data, log_times.paired(found.times)), *lines.end()]
+        said = [(ms, line.removesuffix(b"\r").decode(errors="replace")) for ms, line in cut]
+        if not when.told:
+            return [{"message": line} for _, line in said]
+        return [{"message": line, "time": rfc3339(ms) if ms else ""} for ms, line in said]
 
 
 def _there_is(logs: Mapping[str, LogInfo]) -> str:

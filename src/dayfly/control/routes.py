@@ -45,9 +45,10 @@ _COLLECT = {"session": "integer", "after": "integer", "digest": "string", "wait"
 _VERSION = {"version": "string"}
 _ENDED = {"before": "integer", "limit": "integer"}
 _MASKED = {"masked": "boolean"}
-_LOG = {"unit": "string", "attempt": "integer", "offset": "integer", "wait": "integer"}
+_TIMES = {"timestamps": "boolean", "sinceTime": "string"}
+_LOG = {"unit": "string", "attempt": "integer", "offset": "integer", "wait": "integer", **_TIMES}
 _RULES = dict.fromkeys(PARAMETERS, "string")
-_LOGS = dict.fromkeys(("resource", "step", "workload", "container", "sinceTime"), "string")
+_LOGS = dict.fromkeys(("resource", "step", "workload", "container"), "string") | _TIMES
 
 ROUTES: dict[str, dict[str, Operation]] = {
     "/meta/health": {"GET": Operation(None, "Whether the server and its store answer.", forms.Health)},

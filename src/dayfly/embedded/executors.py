@@ -16,8 +16,8 @@ from dayfly.embedded.state_door import StateDoor
 from dayfly.execute.executor import Known, Registry
 from dayfly.execute.inputs import Inputs, Told, UntoldError, is_complete, reads_forks, resolve
 from dayfly.execute.order import CannotRenderError
+from dayfly.execute.process.paths import declared_paths, private_directories
 from dayfly.execute.process.render import Attempt, overlay_entries, step_order
-from dayfly.execute.process.run import declared_paths, private_directories
 from dayfly.execute.process.start import Starter
 from dayfly.execute.state import access
 from dayfly.execute.webhook import sender

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -357,9 +357,7 @@ class EmbeddedHost:
     def endpoints(self, uid: str) -> tuple[Endpoint, ...]:
         """Where the run's forks and previews answer."""
         scene = self._engine.look(uid)
-        if scene is None:
-            return ()
-        return answering(scene, self._baselines, partial(self._engine.ports.known, uid))
+        return answering(scene, self._baselines, partial(self._engine.ports.known, uid)) if scene is not None else ()
 
     def values(self, uid: str) -> tuple[Value, ...]:
         """All recorded outputs of a live run."""
@@ -377,6 +375,10 @@ class EmbeddedHost:
     def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
         """Bytes of one log from `offset`; None if there is no such log."""
         return self._logs.read(uid, unit, attempt, offset=offset, limit=limit)
+
+    def log_times(self, uid: str, unit: str, attempt: int) -> Sequence[tuple[int, int]]:
+        """When one log was printed; empty where nobody knows."""
+        return self._logs.times(uid, unit, attempt)
 
     async def forget_old(self) -> None:
         """Forget runs that ended long ago, with their logs."""

@@ -9,8 +9,11 @@ from dayfly.plan.actions import Record
 from dayfly.spec.wire import LogInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dayfly.embedded.ledger import Ledger
     from dayfly.execute.process.place import Place
+    from dayfly.spec.log_times import Entry
 
 
 class StepLogs:
@@ -35,6 +38,10 @@ class StepLogs:
         """Bytes of one log from `offset`; None if there is no such log."""
         data = Folder(self._place, uid, unit, attempt).read_log(offset, limit)
         return b"" if data is None and (unit, attempt) in self._silent(uid) else data
+
+    def times(self, uid: str, unit: str, attempt: int) -> Sequence[Entry]:
+        """When one log was printed."""
+        return Folder(self._place, uid, unit, attempt).log_times()
 
     def _silent(self, uid: str) -> set[tuple[str, int]]:
         """Attempts that have run and whose logs were not dropped: of one that said nothing there is no file."""

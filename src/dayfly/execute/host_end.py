@@ -9,16 +9,18 @@ from __future__ import annotations
 import abc
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from dayfly.execute import log_pieces
 from dayfly.spec import wire
 from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from typing import Any
 
     from dayfly.spec.lifecycle import Lifecycle, Unit
+    from dayfly.spec.log_times import Entry
     from dayfly.spec.run import Request
     from dayfly.spec.workload import Workload
 
@@ -104,6 +106,9 @@ class KeepingHost(Host, Protocol):
 
     def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
         """Bytes of one log from `offset`; None if there is no such log."""
+
+    def log_times(self, uid: str, unit: str, attempt: int) -> Sequence[Entry]:
+        """When one log was printed; empty where nobody knows."""
 
 
 class HostEnd(abc.ABC):
@@ -374,12 +379,20 @@ class KeepingEnd(HostEnd):
                 return wire.History(session=session, number=number, entries=host.history(uid))
             case wire.AskLogs(uid=uid):
                 return wire.Logs(session=session, number=number, logs=host.logs(uid))
-            case wire.AskLog(uid=uid, unit=unit, attempt=attempt):
+            case wire.AskLog(uid=uid):
                 # The length is read before the bytes: what is sealed at that length has no more.
                 there = host.logs(uid)
-                found = [info for info in there if info.unit == unit and attempt in (0, info.attempt)]
-                if not found:
-                    return wire.LogBytes(session=session, number=number, logs=there)
-                info = max(found, key=lambda info: info.attempt)
-                data = host.read_log(uid, unit, info.attempt, offset=question.offset, limit=question.limit)
-                return wire.LogBytes(session=session, number=number, info=info, data=data or b"")
+                return log_pieces.piece(question, there, lambda key: _Log(host, uid, *key))
+
+
+class _Log(NamedTuple):
+    host: KeepingHost
+    uid: str
+    unit: str
+    attempt: int
+
+    def read(self, offset: int, limit: int) -> bytes:
+        return self.host.read_log(self.uid, self.unit, self.attempt, offset=offset, limit=limit) or b""
+
+    def times(self) -> Sequence[Entry]:
+        return self.host.log_times(self.uid, self.unit, self.attempt)

@@ -143,9 +143,18 @@ class Client:
                 await asyncio.sleep(self._jittered(0))
 
     async def log(
-        self, name: str, namespace: str, *, container: str, follow: bool = False, limit_bytes: int = 0
+        self,
+        name: str,
+        namespace: str,
+        *,
+        container: str,
+        follow: bool = False,
+        timestamps: bool = False,
+        limit_bytes: int = 0,
     ) -> AsyncGenerator[bytes, None]:
         """A container's log, in pieces as they come; with `follow` until it ends. The first is empty: it is open now.
+
+        With `timestamps` each line begins with the time at which it was printed, and a space.
 
         Logs are found by name: compare what they say of themselves with the UID you mean.
 
@@ -153,7 +162,12 @@ class Client:
             errors.Refused: 400, the container has not started yet.
             errors.ServerTrouble: the connection broke; what came so far is a beginning.
         """
-        query = given(container=container, follow="true" if follow else "", limitBytes=str(limit_bytes or ""))
+        query = given(
+            container=container,
+            follow="true" if follow else "",
+            timestamps="true" if timestamps else "",
+            limitBytes=str(limit_bytes or ""),
+        )
         request = self._request("GET", PODS.path(namespace, name, "log"), query, accept="*/*")
         async with self.stream(request) as stream:
             yield b""

@@ -9,6 +9,7 @@ import msgspec
 from dayfly.execute.executor import Registry
 from dayfly.execute.masks import overwritten
 from dayfly.execute.pod import names
+from dayfly.execute.pod.logs import Printed
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
@@ -211,7 +212,7 @@ class Reconciler:
         if not namespace:
             return True  # its plan and its pod are lost: there is nothing to keep
         try:
-            await self._outputs.keep(sight.run, (namespace, *key), move.result, values, printed[0] if printed else b"")
+            await self._outputs.keep(sight.run, (namespace, *key), move.result, values, printed)
         except (errors.NotFound, errors.Forbidden) as error:
             # Its namespace is gone or going. How it ended is worth more than the end of its log.
             if isinstance(error, errors.Forbidden) and not error.namespace_ending:
@@ -236,12 +237,11 @@ def _may_stop(scene: Scene) -> bool:
     return is_past_pre_stop(scene.plan, run) and not any(lingers(facts.get(key), scene.now) for key in steps)
 
 
-def _masked(printed: tuple[bytes, int] | None, sensitive: list[bytes]) -> tuple[bytes, int] | None:
+def _masked(printed: Printed | None, sensitive: list[bytes]) -> Printed | None:
     """The end of a log without what only its step's outputs have told to be sensitive."""
     if printed is None:
         return None
-    tail, size = printed
-    return overwritten(tail, sensitive, cut=size > len(tail)), size
+    return printed._replace(tail=overwritten(printed.tail, sensitive, cut=printed.size > len(printed.tail)))
 
 
 def _outputs_lost(move: Record) -> Record:

@@ -358,6 +358,10 @@ FIELDS: dict[type, Row] = {
         "size": text("Bytes that it printed in all, of which the text holds the end; 0 if that is not known."),
         "encoding": text("How the text is to be read.", enum=["utf-8", "base64"]),
         "text": text("The end of what it printed.", 131_072),
+        "times": text(
+            "When the text was printed: pairs of numbers, from which of its bytes on, and Unix time in milliseconds.",
+            maxItems=1_024,
+        ),
     },
     kinds.StepLogsSpec: {
         "sandbox": text("The sandbox whose steps they are: that very object."),

@@ -233,13 +233,17 @@ class ResourceStatus(Struct, frozen=True, kw_only=True):
 
 
 class StepLog(Struct, frozen=True, kw_only=True):
-    """The end of what one attempt of a step printed. It is text, or base64 where it is no text."""
+    """The end of what one attempt of a step printed. It is text, or base64 where it is no text.
+
+    `times` says when: a row of pairs, as `spec.log_times.flat` makes it.
+    """
 
     unit: str
     attempt: int
     size: int = 0
     encoding: str = "utf-8"
     text: str
+    times: tuple[int, ...] = ()
 
 
 class StepLogsSpec(Struct, frozen=True, kw_only=True):

@@ -185,13 +185,18 @@ class AskLogs(ToHost, frozen=True, kw_only=True):
 
 
 class AskLog(ToHost, frozen=True, kw_only=True):
-    """At most `limit` bytes of one log from `offset`; attempt 0 is the newest there is."""
+    """At most `limit` bytes of one log from `offset`; attempt 0 is the newest there is.
+
+    With `times`, also when they were printed. With `since` (Unix milliseconds) from the first line on that is no older.
+    """
 
     uid: str
     unit: str
     attempt: int = 0
     offset: int = 0
     limit: int
+    times: bool = False
+    since: int = 0
 
 
 # --- from a host to the control plane -------------------------------------------------------------------------------
@@ -306,11 +311,17 @@ class Logs(ToControl, frozen=True, kw_only=True):
 
 
 class LogBytes(ToControl, frozen=True, kw_only=True):
-    """Bytes of a log, `info` from before they were read; None for a log that is not there, and then `logs` are."""
+    """Bytes of a log, `info` from before they were read; None for a log that is not there, and then `logs` are.
+
+    They begin at `offset`; -1 is where it was asked for, as of a host that knows no times. `times` is a row of pairs:
+    from which byte of the log on, Unix milliseconds.
+    """
 
     number: int
     info: LogInfo | None = None
     data: bytes = b""
+    offset: int = -1
+    times: tuple[int, ...] = ()
     logs: tuple[LogInfo, ...] = ()
 
 

@@ -115,7 +115,7 @@ class FakeCluster:
 
     def log_of(self, name: str, namespace: str) -> Log:
         """The log that a pod's container writes; the test is the kubelet."""
-        return self.logs.setdefault(Key(namespace, name), Log())
+        return self.logs.setdefault(Key(namespace, name), Log(now=self._writer.exact_stamp))
 
     def answer(self, request: Request, view: View | None = None, lag: int = 0) -> Answer:
         """Execute a request that is no stream."""
@@ -268,7 +268,9 @@ class FakeCluster:
         if target.subresource == "log":
             if self.store.get(PODS, target.key) is None:
                 raise not_found("pods", target.name)
-            return self.log_of(target.name, target.namespace).read(follow=request.query.get("follow") == "true")
+            return self.log_of(target.name, target.namespace).read(
+                follow=request.query.get("follow") == "true", timestamps=request.query.get("timestamps") == "true"
+            )
         return reading.watch(self.store, target.kind, target.namespace, request.query, view, self.time)
 
 

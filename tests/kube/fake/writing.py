@@ -43,6 +43,10 @@ class Writer:
     def stamp(self, after: float = 0.0) -> str:
         return (_EPOCH + dt.timedelta(seconds=int(self.time() + after))).strftime("%Y-%m-%dT%H:%M:%SZ")
 
+    def exact_stamp(self) -> str:
+        """As a kubelet writes it before a line: to the nanosecond."""
+        return (_EPOCH + dt.timedelta(seconds=self.time())).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
+
     def create(self, kind: Kind, namespace: str, body: Object, *, dry_run: bool = False) -> Object:
         _check_identity(kind, body)
         metadata = {key: value for key, value in body.get("metadata", {}).items() if key not in _SERVER_OWNED}

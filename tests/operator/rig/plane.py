@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from dayfly.control import auth
 from dayfly.control.agents.agents import Agents
@@ -120,7 +120,8 @@ class Plane:
         """As somebody with a key."""
         headers = {"signadot-api-key": KEY}
         data = json.dumps(body).encode() if body is not None else b""
-        status, _, answer = await call(self.app, method, f"{root}/{path}", {}, headers, data)
+        path, _, query = path.partition("?")
+        status, _, answer = await call(self.app, method, f"{root}/{path}", dict(parse_qsl(query)), headers, data)
         return status, json.loads(answer)
 
     async def must(self, method: str, path: str, body: Any = None) -> Any:

@@ -1,27 +1,50 @@
 """A pod's log, piece by piece: the step's own lines, and the sealed document that the runner puts behind them. Pure.
 
 See `runner/README.md`, "The log": a line that begins with one 0x1E is the runner's; one of the step's that begins so
-has a second 0x1E in front.
+has a second 0x1E in front. Where the kubelet was asked for times, each line has its time in front of all that.
 """
 
 import base64
 import binascii
 import hashlib
+from datetime import datetime
+from typing import NamedTuple
 
 from dayfly.spec.frames import FrameError, decode
+from dayfly.spec.log_times import STEP_MS, Entry, spread, within
 
 MARK = b"\x1e"
 TAIL_LIMIT = 64 * 1024
 # A line of the step may be as long as it likes; nobody keeps more than the tail of it.
 _LINE_LIMIT = 1 << 20
+# So many entries tell when the tail was printed: beyond that those that are nearest to each other become one.
+MOST_TIMES = 512
+# So much of a kubelet's time is alike in times less than 10 ms apart: `2026-01-02T03:04:05.67`.
+_TO_10_MS = 22
+
+
+class Printed(NamedTuple):
+    """The end of what a step printed, how many bytes that was in all, and when the end was printed."""
+
+    tail: bytes
+    size: int
+    times: tuple[Entry, ...] = ()
 
 
 class Splitter:
-    """Fed with pieces of a log in their order; `records` is the runner's sealed receipt once it was seen whole."""
+    """Fed with pieces of a log in their order; `records` is the runner's sealed receipt once it was seen whole.
 
-    def __init__(self) -> None:
+    `timed` says that the kubelet was asked for times. `times` are of the step's own bytes then, counted from the first.
+    """
+
+    def __init__(self, *, timed: bool = False) -> None:
         self.tail = bytearray()
         self.dropped = 0
+        self.times: list[Entry] = []
+        self._timed = timed
+        self._now = self._noted = self._said = 0
+        self._within = False
+        self._stamped = b""
         self.records: list[tuple[str, bytes]] | None = None
         self.digest = ""
         self._rest = b""
@@ -36,19 +59,41 @@ class Splitter:
         """Take the next piece."""
         lines = (self._rest + piece).split(b"\n")
         self._rest = lines.pop()
-        if len(self._rest) > _LINE_LIMIT:
-            self._say(self._rest)
-            self._rest = b""
         for line in lines:
-            self._line(line)
+            self._line(self._bare(line))
+        if len(self._rest) > _LINE_LIMIT:
+            self._say(self._bare(self._rest))
+            self._rest, self._within = b"", True
 
     def end(self) -> None:
         """The log has ended: a line that has no end is the step's too."""
-        if not self._rest.startswith(MARK):
-            self._say(self._rest)
-        elif self._rest.startswith(MARK * 2):
-            self._say(self._rest[1:])
+        rest = self._bare(self._rest) if self._rest else b""
+        if not rest.startswith(MARK):
+            self._say(rest)
+        elif rest.startswith(MARK * 2):
+            self._say(rest[1:])
         self._rest = b""
+
+    def printed(self) -> Printed:
+        """What is kept of it. Its times are counted from the tail's own first byte."""
+        size = self.dropped + len(self.tail)
+        told = within(self.times, self.dropped, size) if self.tail else ()
+        return Printed(bytes(self.tail), size, tuple((max(at - self.dropped, 0), ms) for at, ms in told))
+
+    def _bare(self, line: bytes) -> bytes:
+        """The line without the time in front of it, which is noted."""
+        inside, self._within = self._within, False
+        if not self._timed or inside:
+            return line
+        stamp, _, rest = line.partition(b" ")
+        # To read a time costs more than all else, and most lines come at once.
+        if self._stamped and stamp.startswith(self._stamped):
+            return rest
+        ms = _unix_ms(stamp)
+        if not ms:
+            return line  # not of the step's: what the kubelet says of itself has none
+        self._now, self._stamped = ms, stamp[:_TO_10_MS]
+        return rest
 
     def _line(self, line: bytes) -> None:
         if not line.startswith(MARK):
@@ -62,7 +107,19 @@ class Splitter:
         else:
             self._coded = []
 
+    def _note(self) -> None:
+        """What comes next was printed now. A clock that was set back stands still until it has caught up."""
+        if self._now < self._noted + STEP_MS:
+            return
+        self._noted = self._now
+        self.times.append((self._said, self._now))
+        if len(self.times) > MOST_TIMES:
+            self.times = spread(list(within(self.times, self.dropped, self._said + 1)), MOST_TIMES // 2)
+
     def _say(self, text: bytes) -> None:
+        if text and self._now:
+            self._note()
+        self._said += len(text)
         self.tail += text
         if len(self.tail) > TAIL_LIMIT:
             self.dropped += len(self.tail) - TAIL_LIMIT
@@ -84,3 +141,12 @@ class Splitter:
         """The outputs that the receipt carries."""
         pairs = (value.split(b"\0", 1) for key, value in self.records or () if key == "content")
         return {name.decode(): value for name, value in pairs}
+
+
+def _unix_ms(stamp: bytes) -> int:
+    """A kubelet's time; 0 for something else."""
+    try:
+        found = datetime.fromisoformat(stamp.decode("ascii"))
+        return max(int(found.timestamp() * 1000), 0) if found.tzinfo else 0
+    except (ValueError, OverflowError):
+        return 0

@@ -11,6 +11,7 @@ import signal
 
 from dayfly.execute.process.files import locked, make, private, slurp
 from dayfly.execute.process.place import Place
+from dayfly.execute.process.times import Noted, entry_now
 from dayfly.execute.receipt import lost, receipt
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
@@ -49,6 +50,11 @@ class Folder:
         return f"{self._place.logs}/{self._run}/{self._name}.log"
 
     @property
+    def times(self) -> str:
+        """When the log was printed, if anybody has noted it."""
+        return f"{self._place.logs}/{self._run}/{self._name}.times"
+
+    @property
     def begins(self) -> str:
         """The folder in which its step begins."""
         return f"{self._place.steps}/{self._run}.{self._name}"
@@ -80,8 +86,10 @@ class Folder:
     def say(self, sentence: str) -> None:
         """Begin the log with a line of our own."""
         self.make_logs()
-        with open(self.log, "a", encoding="utf-8", opener=private) as file:
-            file.write(f"[dayfly: {sentence}]\n")
+        with open(self.log, "ab", opener=private) as file, open(self.times, "ab", opener=private) as times:
+            times.write(entry_now(file.tell()))
+            times.flush()
+            file.write(f"[dayfly: {sentence}]\n".encode())
 
     def drop_older_logs(self) -> None:
         """Keep the newest logs of the unit, this attempt's among them, and let this one say that others are gone."""
@@ -90,8 +98,10 @@ class Folder:
             return
         for unit, number in logged(self._place, self._run):
             if unit == self._unit and number not in kept:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(Folder(self._place, self._run, unit, number).log)
+                old = Folder(self._place, self._run, unit, number)
+                for path in (old.log, old.times):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(path)
         self.say(f"the last {KEPT_LOGS} logs are kept; those before attempt {kept.start} are gone")
 
     def complaint(self) -> str:
@@ -299,6 +309,13 @@ class Folder:
         except FileNotFoundError:
             return None
 
+    def log_times(self) -> Noted:
+        """When the log was printed; empty where nobody has noted it, as of logs of older releases."""
+        try:
+            return Noted(slurp(self.times))
+        except OSError:  # people and steps can put anything there
+            return Noted(b"")
+
 
 def folders(place: Place) -> list[tuple[str, str, int]]:
     """Run, unit and number of each attempt that has left a folder, its own or the one in which it began, or a trace."""
@@ -340,33 +357,6 @@ def forget(place: Place, run: str) -> None:
     shutil.rmtree(f"{place.logs}/{run}", ignore_errors=True)
 
 
-def private_directories(unit: Unit) -> tuple[str, ...]:
-    """The folders in which a step's new entries must be its own: the usual ones, and for each declared path the nearest
-    that exists above it.
-    """
-    declared = declared_paths(unit)
-    found = {path for path in ("/tmp", "/var/tmp") if os.path.isdir(path)}  # noqa: S108 - they become private
-    for path in declared:
-        parent = os.path.dirname(path)
-        while not os.path.isdir(parent):
-            parent = os.path.dirname(parent)
-        found.add(parent)
-    return tuple(sorted(found))
-
-
-def declared_paths(unit: Unit) -> frozenset[str]:
-    """Absolute paths that the unit writes or is given: without isolation two steps cannot share one at once."""
-    places = [output.path for output in unit.outputs] + [item.as_.path for item in unit.inputs]
-    return frozenset(filter(None, places))
-
-
-def _make_all(*paths: str) -> None:
-    # All may have been removed to make room. The home is not made anew: with it the ledger is gone.
-    for path in paths:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path, 0o700)
-
-
 def opens(process: str, file: os.stat_result) -> bool:
     """Whether a process, by its number, has a file open."""
     # By identity: in a container or a namespace of its own the same file has another name.
@@ -386,3 +376,10 @@ def _process(pid: str) -> tuple[str, str]:
         fields = slurp(f"/proc/{pid}/stat").decode(errors="replace").rpartition(")")[2].split()
         return fields[0], fields[19]
     return "", ""
+
+
+def _make_all(*paths: str) -> None:
+    # All may have been removed to make room. The home is not made anew: with it the ledger is gone.
+    for path in paths:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)

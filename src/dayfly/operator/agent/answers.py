@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import NamedTuple
 
 from dayfly.execute.pod import names
 from dayfly.kube.client import Client
@@ -13,10 +14,27 @@ from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, RunObject
 from dayfly.operator.outputs.outputs import matching
 from dayfly.spec.kinds import StepLog
 from dayfly.spec.lifecycle import Event, unit_id
+from dayfly.spec.log_times import Entry, paired
 from dayfly.spec.run import Result
 from dayfly.spec.wire import HistoryEntry, LogInfo, Value
 
-Kept = dict[tuple[str, int], bytes]
+MOST_LOG_BYTES = 1 << 20
+
+
+class KeptLog(NamedTuple):
+    """The end of one log, and when it was printed."""
+
+    data: bytes
+    entries: tuple[Entry, ...]
+
+    def read(self, offset: int, limit: int) -> bytes:
+        return self.data[offset : offset + min(limit, MOST_LOG_BYTES)]
+
+    def times(self) -> tuple[Entry, ...]:
+        return self.entries
+
+
+Kept = dict[tuple[str, int], KeptLog]
 
 
 async def values(cluster: Cluster, run: RunObject) -> tuple[Value, ...]:
@@ -70,15 +88,15 @@ async def logs(client: Client, run: RunObject) -> Kept:
     found: Kept = {}
     for bundle in (await client.list_all(STEP_LOGS, target.namespace, labels=label)).items:
         if bundle.spec.sandbox.uid == target.uid:
-            found |= {(log.unit, log.attempt): _bytes(log) for log in bundle.spec.logs}
+            found |= {(log.unit, log.attempt): KeptLog(_bytes(log), paired(log.times)) for log in bundle.spec.logs}
     return found
 
 
 def infos(kept: Kept) -> tuple[LogInfo, ...]:
     """Which there are. What is kept is whole, as far as it goes."""
     return tuple(
-        LogInfo(unit=unit, attempt=attempt, size=len(data), sealed=True)
-        for (unit, attempt), data in sorted(kept.items())
+        LogInfo(unit=unit, attempt=attempt, size=len(log.data), sealed=True)
+        for (unit, attempt), log in sorted(kept.items())
     )
 
 

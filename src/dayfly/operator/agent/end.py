@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from dayfly.execute import log_pieces
 from dayfly.execute.host_end import Host, HostEnd, OfKept
 from dayfly.kube import errors
 from dayfly.operator.agent import answers
@@ -12,8 +13,6 @@ from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.spec import wire
 from dayfly.spec.wire import Verdict
-
-MOST_LOG_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +53,4 @@ class ServedEnd(HostEnd):
         infos = answers.infos(kept)
         if isinstance(question, wire.AskLogs):
             return wire.Logs(session=session, number=number, logs=infos)
-        there = [info for info in infos if info.unit == question.unit and question.attempt in (0, info.attempt)]
-        if not there:
-            return wire.LogBytes(session=session, number=number, logs=infos)
-        info = there[-1]
-        end = question.offset + min(question.limit, MOST_LOG_BYTES)
-        data = kept[info.unit, info.attempt][question.offset : end]
-        return wire.LogBytes(session=session, number=number, info=info, data=data)
+        return log_pieces.piece(question, infos, lambda key: kept[key])

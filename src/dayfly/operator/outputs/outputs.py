@@ -1,19 +1,36 @@
 """Where outputs lie: one immutable Secret for each attempt, written before the ledger speaks of them."""
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
+from dayfly.execute.pod.logs import Printed
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key
 from dayfly.operator.cluster.objects import RunObject, owned, secret_of
 from dayfly.plan.reasons import Reason
+from dayfly.spec.log_times import Entry, flat, paired
 from dayfly.spec.run import Result
 
 # Beside the outputs in their Secret: the end of the log. No output can have a name with a dot.
 LOG_KEY = "log.tail"
+# And when that was printed.
+TIMES_KEY = "log.times"
+
+
+def _encoded(times: Iterable[Entry]) -> bytes:
+    return " ".join(map(str, flat(times))).encode()
+
+
+def times_of(times: bytes) -> tuple[Entry, ...]:
+    """The entries that lie in a Secret; none if that is something else."""
+    try:
+        return paired([int(number) for number in times.split()])
+    except ValueError:
+        return ()
 
 
 class ForeignSecretError(Exception):
@@ -27,7 +44,12 @@ class Outputs:
         self._client = client
 
     async def keep(
-        self, run: RunObject, place: tuple[str, str, int], result: Result, values: dict[str, bytes], log: bytes
+        self,
+        run: RunObject,
+        place: tuple[str, str, int],
+        result: Result,
+        values: dict[str, bytes],
+        printed: Printed | None,
     ) -> None:
         """Write the outputs that `result` speaks of, and the end of the log; `place` is namespace, unit and attempt.
 
@@ -40,7 +62,8 @@ class Outputs:
         """
         namespace, unit, attempt = place
         name = names.outputs_name(run.ledger.uid, unit, attempt)
-        body = outputs_secret(run, namespace, name, values | {LOG_KEY: log})
+        log = {LOG_KEY: printed.tail, TIMES_KEY: _encoded(printed.times)} if printed else {LOG_KEY: b""}
+        body = outputs_secret(run, namespace, name, values | log)
         try:
             await self._client.create(SECRETS, body, namespace)
         except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:

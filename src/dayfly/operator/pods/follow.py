@@ -4,9 +4,9 @@ before the kubelet's status. It moves data alone; what needs the proof of an end
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 
-from dayfly.execute.pod.logs import Splitter
+from dayfly.execute.pod.logs import Printed, Splitter
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Pod
@@ -37,7 +37,7 @@ class Followers:
         if not self.wants(pod):
             return
         uid = pod.metadata.uid
-        splitter = self._heard[uid] = Splitter()
+        splitter = self._heard[uid] = Splitter(timed=True)
         task = self._tasks[uid] = asyncio.create_task(self._follow(pod, run, splitter))
         task.add_done_callback(lambda _: self._tasks.pop(uid, None))
 
@@ -51,8 +51,8 @@ class Followers:
         heard = self._heard.get(uid)
         return heard if heard is not None and heard.whole and heard.field("pod") == uid else None
 
-    async def printed(self, pod: Pod) -> tuple[bytes, int] | None:
-        """The end of what the step in an ended pod printed, and how many bytes that was in all.
+    async def printed(self, pod: Pod) -> Printed | None:
+        """The end of what the step in an ended pod printed.
 
         One that was not followed to its end, because too many were or because nobody was there, is asked for its log
         now. None if it cannot be had.
@@ -61,17 +61,17 @@ class Followers:
         heard = self._heard.get(uid)
         if heard is None or not heard.whole:
             heard = await self._read(pod) or (heard if heard is not None and heard.tail else None)
-        return (bytes(heard.tail), heard.dropped + len(heard.tail)) if heard is not None else None
+        return heard.printed() if heard is not None else None
 
     async def _read(self, pod: Pod) -> Splitter | None:
         node = pod.spec.node_name
         if self.nodes.pause(node):
             return None
-        splitter = Splitter()
+        splitter = Splitter(timed=True)
         self.nodes.asking(node)
         try:
             async with asyncio.timeout(READING_S):
-                async for chunk in self._client.log(pod.metadata.name, pod.metadata.namespace, container="main"):
+                async for chunk in self._log(pod):
                     self.nodes.answered(node)
                     splitter.feed(chunk)
         except (errors.ApiError, TimeoutError) as fault:
@@ -101,8 +101,7 @@ class Followers:
                 continue
             self.nodes.asking(node)
             try:
-                stream = self._client.log(pod.metadata.name, pod.metadata.namespace, container="main", follow=True)
-                async with contextlib.aclosing(stream) as chunks:
+                async with contextlib.aclosing(self._log(pod, follow=True)) as chunks:
                     async for chunk in chunks:
                         self.nodes.answered(node)
                         splitter.feed(chunk)
@@ -115,10 +114,14 @@ class Followers:
             except errors.ApiError as fault:
                 self._judge(node, fault)
                 # Not there yet, or cut: from the beginning, since logs have no position to resume from.
-                splitter = self._heard[pod.metadata.uid] = Splitter()
+                splitter = self._heard[pod.metadata.uid] = Splitter(timed=True)
                 waited = asyncio.get_running_loop().time() - began
                 soon = max(SOONEST_S, len(self._tasks) / ASKS_PER_S)
                 await asyncio.sleep(soon if waited < PATIENCE_S else LATER_S)
+
+    def _log(self, pod: Pod, *, follow: bool = False) -> AsyncGenerator[bytes, None]:
+        meta = pod.metadata
+        return self._client.log(meta.name, meta.namespace, container="main", follow=follow, timestamps=True)
 
     def _judge(self, node: str, fault: errors.ApiError | TimeoutError) -> None:
         """What a log that cannot be had tells of its node: nothing where the API server itself was not reached, nor

@@ -14,15 +14,16 @@ from typing import Any, Final
 import msgspec
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.logs import TAIL_LIMIT
+from dayfly.execute.pod.logs import TAIL_LIMIT, Printed
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import STEP_LOGS, RunObject, StepLogsObject, owned, owner
-from dayfly.operator.outputs.outputs import LOG_KEY
+from dayfly.operator.outputs.outputs import LOG_KEY, TIMES_KEY, times_of
 from dayfly.operator.status.status_throttle import GOING_ON_MS, due
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
+from dayfly.spec.log_times import flat
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase, State
 
@@ -62,15 +63,15 @@ class StepLogs:
         self._client = cluster.client
 
     @staticmethod
-    def heard(memory: LogMemory, key: tuple[str, int], printed: tuple[bytes, int] | None) -> None:
-        """An attempt is recorded, and this is the end of what it printed, with the bytes it was in all.
+    def heard(memory: LogMemory, key: tuple[str, int], printed: Printed | None) -> None:
+        """An attempt is recorded, and this is the end of what it printed.
 
         None if its log could not be had: there is nothing to show, nor to look for.
         """
         if printed is None:
             memory.dealt_with |= {key}
         else:
-            memory.waiting[key] = _entry(*key, *printed)
+            memory.waiting[key] = _entry(*key, printed)
 
     async def run(self, scene: Scene, run: RunObject, report: Report, memory: LogMemory) -> float:
         """Write what is due; seconds after which to ask again, 0 if nothing is left to write.
@@ -115,8 +116,10 @@ class StepLogs:
             except (errors.NotFound, errors.Forbidden):
                 continue
             # Nothing may mean that it was lost. It does not say how much there was; below the limit it was all.
-            if tail := (kept.data or {}).get(LOG_KEY, b""):
-                found[unit, attempt] = _entry(unit, attempt, tail, len(tail) if len(tail) < TAIL_LIMIT else 0)
+            data = kept.data or {}
+            if tail := data.get(LOG_KEY, b""):
+                size = len(tail) if len(tail) < TAIL_LIMIT else 0
+                found[unit, attempt] = _entry(unit, attempt, Printed(tail, size, times_of(data.get(TIMES_KEY, b""))))
         return found
 
     async def _bundles(self, run: RunObject) -> list[StepLogsObject]:
@@ -178,12 +181,13 @@ def _rests(report: Report) -> bool:
     return "running" not in states and (report.ready or bool(states & {"failed", "retrying", "unknown"}))
 
 
-def _entry(unit: str, attempt: int, tail: bytes, size: int) -> StepLog:
+def _entry(unit: str, attempt: int, printed: Printed) -> StepLog:
     try:
-        text, encoding = tail.decode(), "utf-8"
+        text, encoding = printed.tail.decode(), "utf-8"
     except UnicodeDecodeError:
-        text, encoding = base64.b64encode(tail).decode(), "base64"
-    return StepLog(unit=unit, attempt=attempt, size=size, encoding=encoding, text=text)
+        text, encoding = base64.b64encode(printed.tail).decode(), "base64"
+    times = flat(printed.times)
+    return StepLog(unit=unit, attempt=attempt, size=printed.size, encoding=encoding, text=text, times=times)
 
 
 def _manifest(run: RunObject, logs: list[StepLog]) -> dict[str, Any]:
