@@ -67,7 +67,7 @@ def test_each_life_is_a_plugin_that_can_be_played():
 
 def test_a_webhook_is_harmed_on_its_way_and_without_one_left_as_it_is():
     written = plugin()
-    make = {"name": "make", "webhook": {"method": "POST", "url": "https://example.com/v1"}}
+    make = {"name": "make", "webhook": {"method": "POST", "url": "https://hooks.example.com/v1"}}
     written["create"] = [make]
     led = {life.name: life for life in lives(spec(written), {"root": "/x"}, "/journal", {}, {"make": "http://here/v1"})}
     assert [name for name in led if "make" in name] == [
@@ -89,7 +89,7 @@ def test_only_what_may_come_twice_does(tmp_path: Path):
     twice = "the request of make comes twice"
     written = plugin()
     for retry in ({}, AGAIN):
-        make = {"name": "make", "webhook": {"method": "POST", "url": "https://example.com/v1"}, **retry}
+        make = {"name": "make", "webhook": {"method": "POST", "url": "https://hooks.example.com/v1"}, **retry}
         names = [life.name for life in lives(spec({**written, "create": [make]}), {}, "/j", {}, {"make": "http://h/"})]
         assert (twice in names) is bool(retry)
 

@@ -99,9 +99,7 @@ def command(
     forms, proxy = _forms(headers, query), _proxy(routing=routing)
     declared = _baselines(baselines)
     containers = _containers(engine)
-    if (pid := lock.process(home)) is not None:
-        message = f"a server (process {pid}) is already running in {home.path}"
-        raise CliError(Exit.FAILED, message, "stop it with: dayfly down, or choose another DAYFLY_HOME")
+    _check_free(home)
     if detach:
         files = [word for name in baselines for word in ("--baseline", str(Path(name).absolute()))]
         files += [f"--cluster={name}" for name in clusters]
@@ -131,6 +129,12 @@ def command(
     )
     with _listening(port) as sock:
         asyncio.run(_serve(wish, sock))
+
+
+def _check_free(home: Home) -> None:
+    if (pid := lock.process(home)) is not None:
+        message = f"a server (process {pid}) is already running in {home.path}"
+        raise CliError(Exit.FAILED, message, "stop it with: dayfly down, or choose another DAYFLY_HOME")
 
 
 async def _serve(wish: _Wish, sock: socket.socket) -> None:

@@ -92,8 +92,7 @@ def create_app(
     sandboxes = Sandboxes(store, links, sync)
     telling = Telling(store, links, sync, sandboxes, receiver) if receiver else None
     clusters = Clusters(store, {org: hosts}, version)
-    stored = StoredKeys(store)
-    known = First(keys, stored) if keys else stored
+    known = First(keys, StoredKeys(store)) if keys else StoredKeys(store)
     sessions = PageSessions(store, known, tls=tls)
     routes = [
         *sessions.routes(),
@@ -113,10 +112,7 @@ def create_app(
         lifespan=lambda _app: _at_work(agents, sync, groups, telling),
     )
     app.router.default = _Nowhere()  # no pattern of a route has a line's end in it
-    app.state.closing = closing
-    app.state.sync = sync
-    app.state.clusters = clusters
-    app.state.org = org
+    app.state.closing, app.state.sync, app.state.clusters, app.state.org = closing, sync, clusters, org
     return app
 
 

@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from dayfly.embedded.ledger import Ledger, LedgerError
+from dayfly.embedded.ledger import Hook, Ledger, LedgerError
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,18 @@ def _flocked(descriptor: int, how: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def open_ledgers(home: Path, hook: Hook | None, now: int, grace_ms: int) -> tuple[Ledger, Ledger, int]:
+    """The ledger of a home, to write and to read, and its life's number; leases hold for `grace_ms` more at least.
+
+    Raises:
+        LedgerError: it cannot be used.
+    """
+    ledger = Ledger(home / "ledger.db", hook=hook)
+    renew_leases(ledger, now + grace_ms)
+    life = begin_life(ledger, now)
+    return ledger, Ledger(home / "ledger.db"), life
 
 
 def renew_leases(ledger: Ledger, until: int) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from dayfly.embedded.answering import answering, recorded
 from dayfly.embedded.attempts import Attempts
-from dayfly.embedded.beginning import begin_life, isolation, renew_leases, take
+from dayfly.embedded.beginning import isolation, open_ledgers, take
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
 from dayfly.embedded.envoy import Envoy
@@ -126,10 +126,7 @@ class EmbeddedHost:
             LedgerError: the ledger cannot be used.
         """
         lock = take(home)
-        ledger = Ledger(home / "ledger.db", hook=hook)
-        renew_leases(ledger, now_ms() + LEASE_GRACE_MS)
-        life = begin_life(ledger, now_ms())
-        reader = Ledger(home / "ledger.db")
+        ledger, reader, life = open_ledgers(home, hook, now_ms(), LEASE_GRACE_MS)
         writer, place = Writer(ledger), open_place(home)
         await asyncio.to_thread(sweep_places)
         environment = dict(environment)
