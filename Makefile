@@ -34,6 +34,10 @@ ALL_WORKERS := -n 4 --dist loadfile --no-loadscope-reorder
 page:  ## build the page that a browser shows, where dayfly serves it from (needs Node, or fetches one from PyPI)
 	@scripts/page.sh
 
+docs:  ## the docs as a site with a search, in dist/docs
+	@scripts/setup.sh docs
+	@.cache/docs/bin/python scripts/docs.py dist/docs
+
 test: dev  ## what a change must pass, in minutes: every test, of what is exhaustive the share that the commit picks
 	@scripts/test-deps.sh
 	@$(PY) tests/tools.py runner
@@ -72,4 +76,4 @@ check: lint  ## lint and the quick tests
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh
 
-.PHONY: help setup dev run page test proof bench bench-cluster cluster operator-setup image uninstall lint format check lock
+.PHONY: help setup dev run page docs test proof bench bench-cluster cluster operator-setup image uninstall lint format check lock

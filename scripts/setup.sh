@@ -1,12 +1,14 @@
 #!/bin/sh
-# Makes or refreshes .venv. Usage: setup.sh run|operator|dev
+# Makes or refreshes .venv. Usage: setup.sh run|operator|dev|docs
 # "run" holds what `dayfly` itself needs; "operator" adds what speaks with clusters, "dev" what tests and linters need.
+# "docs" makes a site of the docs, and has a place of its own.
 # Quick the second time: a stamp newer than the locked requirements means there is nothing to do.
 set -eu
 kind=${1:-run}
 # Where it really is: the way by which it was called may be a link that goes.
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd -P)
 venv="$root/.venv"
+[ "$kind" != docs ] || venv="$root/.cache/docs"
 stamp="$venv/.stamp-$kind"
 wish="$root/requirements/$kind.txt"
 [ -e "$stamp" ] && [ "$stamp" -nt "$wish" ] && exit 0
@@ -40,6 +42,7 @@ if [ ! -x "$venv/bin/pip" ]; then
     fi
 fi
 "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$wish" >&2
+[ "$kind" != docs ] || { touch "$stamp"; exit 0; }
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 printf '%s\n' "$root/src" >"$site/dayfly-checkout.pth"
 # Where PYTHONDONTWRITEBYTECODE is set, nothing else would ever cache our own modules.
