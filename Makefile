@@ -38,6 +38,11 @@ docs:  ## the docs as a site with a search, in dist/docs
 	@scripts/setup.sh docs
 	@.cache/docs/bin/python scripts/docs.py dist/docs
 
+recording:  ## film the README's first commands in a terminal anew: docs/recording.svg
+	@scripts/setup.sh docs
+	@scripts/setup.sh run
+	@.cache/docs/bin/python scripts/recording.py docs/recording.svg
+
 test: dev  ## what a change must pass, in minutes: every test, of what is exhaustive the share that the commit picks
 	@scripts/test-deps.sh
 	@$(PY) tests/tools.py runner
@@ -76,4 +81,4 @@ check: lint  ## lint and the quick tests
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh
 
-.PHONY: help setup dev run page docs test proof bench bench-cluster cluster operator-setup image uninstall lint format check lock
+.PHONY: help setup dev run page docs recording test proof bench bench-cluster cluster operator-setup image uninstall lint format check lock
