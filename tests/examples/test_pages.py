@@ -73,6 +73,7 @@ def test_the_page_on_plugins_can_be_followed_in_an_empty_folder(
     said = follow(ROOT / "docs" / "plugins.md", empty, {**typist, "PATH": f"{typist['PATH']}:{ROOT}"})
     assert "workspaces:" in said, "the folder was there while the command ran"
     assert "Welcome, Grace!" in said
+    assert said.count("ok            ") == 23, "the page says so"
     assert list((empty / "workspaces").iterdir()) == []
 
 
