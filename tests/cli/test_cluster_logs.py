@@ -10,8 +10,8 @@ import pytest
 from cli.clusters import FLAGS, Stage, stage, still
 from cli.command import refused
 from cli.moments import LIFE, LINE, NEVER_GOES, SLOW, running, stuck, up
-from dayfly.cli import cluster as subject
 from dayfly.cli import cluster_logs
+from dayfly.cli.cluster_objects import Objects
 from dayfly.cli.logs import Tail
 from dayfly.execute.fork.render import fork_name
 from dayfly.kube.client import Client
@@ -26,8 +26,7 @@ __all__ = ["stage"]
 def following(world: World):
     """Ada's view of a sandbox's logs, the cluster that she asks, and what db/make prints just now."""
     client = Client(world.cluster.transport("ada"), seed=1)
-    host = subject.Cluster.__new__(subject.Cluster)
-    host._client, host.namespace, host._met, host.flags = client, "shop", {}, FLAGS
+    host = Objects(client, "shop", FLAGS)
     [pod] = world.pods("db/make")
     return cluster_logs.Logs(client, "shop"), host, world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners")
 
@@ -151,17 +150,17 @@ class TestLogs:
             for number in range(3):
                 out.write(f"line {number}\n".encode())
                 await world.rest(1)
-                await logs.attempts(lambda: host._fetch("box"), world.now, follow=True)
+                await logs.attempts(lambda: host.fetch("box"), world.now, follow=True)
                 await world.rest(0.1)
                 pieces.append(logs.text("db/make", 1))
             await world.until(lambda: ready(world), "ready")
-            found = await logs.attempts(lambda: host._fetch("box"), world.now, follow=True)
+            found = await logs.attempts(lambda: host.fetch("box"), world.now, follow=True)
             pieces.append(logs.text("db/make", 1))
             assert {(info["unit"], info["sealed"]) for info in found} >= {("db/make", True)}
             world.delete()
             await world.until(lambda: world.box() is None, "the end")
             assert all(
-                each["sealed"] for each in await logs.attempts(lambda: host._living("box"), world.now, follow=True)
+                each["sealed"] for each in await logs.attempts(lambda: host.living("box"), world.now, follow=True)
             )
             await logs.close()
 
@@ -190,7 +189,7 @@ class TestLogs:
             logs, host, out = following(world)
             out.write(b"line 0\n")
             await world.rest(1)
-            await logs.attempts(lambda: host._fetch("box"), world.now, follow=True)
+            await logs.attempts(lambda: host.fetch("box"), world.now, follow=True)
             await world.rest(0.2)
             told.append(logs.text("db/make", 1))
             out.write(b"x" * long + b"line 1\n")
@@ -198,7 +197,7 @@ class TestLogs:
             await world.rest(10)
             [info] = [
                 each
-                for each in await logs.attempts(lambda: host._fetch("box"), world.now, follow=True)
+                for each in await logs.attempts(lambda: host.fetch("box"), world.now, follow=True)
                 if each["unit"] == "db/make"
             ]
             tail = Tail(info)

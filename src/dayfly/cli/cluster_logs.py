@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ _COMING_MS = 25_000
 _AGAIN_S = 0.5
 # The splitter keeps the end of what it is fed; in pieces of this size it keeps all.
 _PIECE = 32 * 1024
+# Of a log that goes on and on the last part is kept: a step may print more than whoever looks has memory for.
+_KEPT = 8 * 1024 * 1024
 
 Key = tuple[str, int]
 
@@ -41,8 +44,10 @@ class _Live:
 
     def __init__(self) -> None:
         self.text = bytearray()
+        self.cut = 0  # how much of its beginning is not kept
         self.ended = False
         self.times: list[Entry] = []
+        self.news = asyncio.Event()
         self._splitter = Splitter(timed=True)
 
     def feed(self, chunk: bytes) -> None:
@@ -56,10 +61,12 @@ class _Live:
         self._splitter.end()
         self._take()
         self.ended = True
+        self.news.set()
 
     def restart(self) -> None:
         """It comes again from its beginning: the connection broke."""
         self.text.clear()
+        self.cut = 0
         self.times.clear()
         self._splitter = Splitter(timed=True)
 
@@ -68,14 +75,26 @@ class _Live:
         self._splitter.tail.clear()
         self.times += self._splitter.times
         self._splitter.times.clear()
+        if len(self.text) > _KEPT:
+            half = len(self.text) - _KEPT // 2
+            del self.text[:half]
+            self.cut += half
+            told = sum(at <= self.cut for at, _ in self.times)  # the last of these is that of the first line kept
+            del self.times[: max(told - 1, 0)]
+        self.news.set()
 
 
 class Logs:
-    """The logs of one sandbox, asked for again and again while they grow."""
+    """The logs of one sandbox, asked for again and again while they grow.
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    What cannot be shown while it runs is said once by `say`, if there is one, and is in `refused`.
+    """
+
+    def __init__(self, client: Client, namespace: str, say: Callable[[str], None] | None = talk) -> None:
         self._client = client
         self._namespace = namespace
+        self._say = say
+        self.refused: dict[Key, str] = {}
         self._live: dict[Key, _Live] = {}
         self._given_up: set[Key] = set()  # logs that cannot be had live, or not any more
         self._kept: dict[Key, bytes] = {}
@@ -87,7 +106,7 @@ class Logs:
         """What is known of a log that `attempts` has told of, from `offset` on."""
         key = unit, attempt
         if live := self._live.get(key):
-            return bytes(live.text[offset:])
+            return bytes(live.text[max(offset - live.cut, 0) :])
         return self._kept.get(key, b"")[max(offset - max(self._cut.get(key, 0), 0), 0) :]
 
     def piece(self, unit: str, attempt: int, offset: int, when: When) -> Piece:
@@ -124,22 +143,53 @@ class Logs:
                 await asyncio.wait(self._tasks, timeout=_AGAIN_S)
                 return [{**self._info(key), "sealed": True} for key in self._live.keys() | self._kept.keys()]
             await self._look(sandbox)
-            units = (sandbox.get("status") or {}).get("units") or []
+            units = _units(sandbox)
             await self._listen(units, follow=follow)
             coming = [unit for unit in units if self._comes(unit, now())]
             if follow or not coming:
                 break
             await asyncio.sleep(_AGAIN_S)
+        return self._sorted(units, coming)
+
+    async def there(self, sandbox: Any, at: int) -> list[dict[str, Any]]:
+        """All logs that there are or will be, without following any; as `attempts` has them."""
+        await self._look(sandbox)
+        units = _units(sandbox)
+        known = self._live.keys() | self._kept.keys()
+        runs = [unit for unit in units if unit.get("pod") and (unit["id"], unit.get("attempt", 0)) not in known]
+        return self._sorted(units, [*runs, *(unit for unit in units if unit not in runs and self._comes(unit, at))])
+
+    async def one(self, sandbox: Any, unit: str, attempt: int, at: int) -> dict[str, Any] | None:
+        """One of them, followed from now on if it grows; None if there is none."""
+        key = unit, attempt
+        if key not in self._kept and key not in self._live:
+            await self._look(sandbox)
+            asked = [each for each in _units(sandbox) if (each["id"], each.get("attempt", 0)) == key]
+            await self._listen(asked, follow=True)
+            if any(self._comes(each, at) for each in asked):
+                return _yet(asked[0])
+        return self._info(key) if key in self._live or key in self._kept else None
+
+    async def grown(self, unit: str, attempt: int, offset: int, seconds: float) -> None:
+        """Until there is more of a log than so much, or it is sealed; at most so long."""
+        live = self._live.get((unit, attempt))
+        if live is None:
+            # It was refused, or what is kept of it has yet to be written.
+            await asyncio.sleep(min(_AGAIN_S, seconds))
+        elif not live.ended and live.cut + len(live.text) <= offset:
+            live.news.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(live.news.wait(), seconds)
+
+    def _sorted(self, units: list[Any], coming: list[Any]) -> list[dict[str, Any]]:
         order = {unit["id"]: number for number, unit in enumerate(units)}
         found = [self._info(key) for key in self._live.keys() | self._kept.keys()]
-        found += [
-            {"unit": unit["id"], "attempt": unit["attempt"], "size": 0, "sealed": False, "cut": 0} for unit in coming
-        ]
+        found += [_yet(unit) for unit in coming]
         return sorted(found, key=lambda info: (order.get(info["unit"], len(order)), info["attempt"]))
 
     def _info(self, key: Key) -> dict[str, Any]:
         live = self._live.get(key)
-        cut = self._cut.get(key, 0) if live is None else 0
+        cut = self._cut.get(key, 0) if live is None else live.cut
         size = max(cut, 0) + len(self.text(*key))
         return {"unit": key[0], "attempt": key[1], "size": size, "sealed": live is None or live.ended, "cut": cut}
 
@@ -190,9 +240,11 @@ class Logs:
                 async for chunk in self._client.log(name, namespace, container="main", follow=follow, timestamps=True):
                     live.feed(chunk)
             except errors.Forbidden as error:
-                if not self._given_up:
-                    advice = "it can be read here within seconds of its end"
-                    talk(f"{key[0]}: its log cannot be shown while it runs: {error.message}; {advice}")
+                advice = "it can be read here within seconds of its end"
+                said = f"{key[0]}: its log cannot be shown while it runs: {error.message}; {advice}"
+                if self._say and not self._given_up:
+                    self._say(said)
+                self.refused[key] = said
                 self._give_up(key)
             except errors.NotFound:
                 self._give_up(key)  # its pod is gone: what the operator has kept is there soon
@@ -209,4 +261,14 @@ class Logs:
 
     def _give_up(self, key: Key) -> None:
         self._given_up.add(key)
-        del self._live[key]
+        self._live.pop(key).news.set()
+
+
+def _units(sandbox: Any) -> list[Any]:
+    found: list[Any] = (sandbox.get("status") or {}).get("units") or []
+    return found
+
+
+def _yet(unit: Any) -> dict[str, Any]:
+    """A log of which nothing is here yet."""
+    return {"unit": unit["id"], "attempt": unit["attempt"], "size": 0, "sealed": False, "cut": 0}
