@@ -1,7 +1,7 @@
 /** What can be done to a sandbox, and asked first. Only what the role allows is there; the server checks it again. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { below, get, may, request } from "./api";
+import { below, get, may, place, request } from "./api";
 import { spec } from "./filter";
 import { shellWord } from "./text";
 import type { Report, Sandbox } from "./types";
@@ -22,6 +22,8 @@ export function Actions({ name, report, sandbox }: Props): JSX.Element {
   const over = report.phase === "cleaned" || report.phase === "abandoned";
   const retrying = (report.units ?? []).filter((unit) => unit.state === "retrying").map((unit) => unit.id);
   const member = may("member") && !over;
+  const denied = report.denied ?? {};
+  const allows = (what: Asked): boolean => member && !denied[what];
   const at = (what: string): string => below("sandboxes", name, what);
   return (
     <div class="actions" role="group" aria-label="What can be done">
@@ -31,26 +33,27 @@ export function Actions({ name, report, sandbox }: Props): JSX.Element {
           <Copy text={() => command(name)}>Copy as command</Copy>
         </>
       )}
-      {member && retrying.length > 0 && (
+      {allows("retry") && retrying.length > 0 && (
         <button type="button" onClick={() => setAsked("retry")}>
           Retry
         </button>
       )}
-      {member && open && sandbox && spec(sandbox).ttl && (
+      {allows("extend") && open && sandbox && spec(sandbox).ttl && (
         <button type="button" onClick={() => setAsked("extend")}>
           Extend
         </button>
       )}
-      {member && open && (
+      {allows("delete") && open && (
         <button type="button" class="danger" onClick={() => setAsked("delete")}>
           Delete
         </button>
       )}
-      {member && !open && !report.abandon && (
+      {allows("abandon") && !open && !report.abandon && (
         <button type="button" class="danger" onClick={() => setAsked("abandon")}>
           Abandon
         </button>
       )}
+      {!over && <Denied denied={denied} />}
       {asked === "delete" && (
         <Ask title={`Delete ${name}?`} verb="Delete" danger onClose={done} act={() => request("DELETE", below("sandboxes", name))}>
           <p>Its forks stop, then its delete steps run. This cannot be taken back.</p>
@@ -60,6 +63,29 @@ export function Actions({ name, report, sandbox }: Props): JSX.Element {
       {asked === "retry" && <Retry at={at("retry")} units={retrying} onClose={done} />}
       {asked === "abandon" && <Abandon name={name} at={at("abandon")} onClose={done} />}
     </div>
+  );
+}
+
+const WHAT: [Asked, string][] = [
+  ["delete", "delete"],
+  ["extend", "extend"],
+  ["retry", "retry"],
+  ["abandon", "abandon"],
+];
+
+/** Why there are buttons that are not there; what has the same reason is said once. */
+function Denied({ denied }: { denied: Record<string, string> }): JSX.Element | null {
+  const by = new Map<string, string[]>();
+  for (const [what, title] of WHAT) if (denied[what]) by.set(denied[what], [...(by.get(denied[what]) ?? []), title]);
+  if (!by.size) return null;
+  return (
+    <p class="aside denied">
+      {[...by].map(([why, titles]) => (
+        <span key={why}>
+          No {titles.join(", ")}: <Text>{why}</Text>.{" "}
+        </span>
+      ))}
+    </p>
   );
 }
 
@@ -126,14 +152,21 @@ function Abandon({ name, at, onClose }: { name: string; at: string; onClose: () 
 /** The sandbox as the file that would make it. */
 export async function yaml(name: string): Promise<string> {
   const [found, { stringify }] = await Promise.all([get<Sandbox>(below("sandboxes", name)), import("yaml")]);
-  return stringify({ name: found.name, spec: found.spec }, { lineWidth: 0 });
+  return stringify(place() ? manifest(found) : { name: found.name, spec: found.spec }, { lineWidth: 0 });
+}
+
+function manifest({ name, namespace = "", spec }: Sandbox): object {
+  const metadata = { name: name.slice(name.indexOf(":") + 1), namespace };
+  return { apiVersion: "dayfly.dev/v1alpha1", kind: "Sandbox", metadata, spec };
 }
 
 async function command(name: string): Promise<string> {
   const written = await yaml(name);
   let end = "YAML";
   while (written.split("\n").includes(end)) end += "_";
-  return `dayfly apply -f - <<'${end}'\n${written}${end}\n`;
+  const at = place();
+  const apply = at ? `kubectl --context ${shellWord(at.context)} apply` : "dayfly apply";
+  return `${apply} -f - <<'${end}'\n${written}${end}\n`;
 }
 
 /** The command that shows the same. */

@@ -16,6 +16,11 @@ export function signedIn(found: Session): void {
   session = found;
 }
 
+/** The plain cluster whose page this is; null where a server answers. */
+export function place(): NonNullable<Session["place"]> | null {
+  return session?.place ?? null;
+}
+
 /** Whether the session's role is enough for one. The server asks again. */
 export function may(role: "member" | "admin"): boolean {
   return session !== null && (session.role === "admin" || session.role === role);

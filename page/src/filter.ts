@@ -19,6 +19,11 @@ export function spec(sandbox: Sandbox): Spec {
   return sandbox.spec as Spec;
 }
 
+/** Where it lives: its host or, on the page of a plain cluster, its namespace. */
+export function hostOf(sandbox: Sandbox): string {
+  return sandbox.namespace || (spec(sandbox).cluster ?? "");
+}
+
 /** How a sandbox stands, in one word. */
 export function toneOf(sandbox: Sandbox): Tone {
   if (sandbox.status.ready && sandbox.progress.tone === "progress") return "ready";
@@ -40,7 +45,8 @@ export function parse(query: string): Terms {
 }
 
 export function takes(terms: Terms, sandbox: Sandbox): boolean {
-  const { cluster = "", labels = {}, description = "" } = spec(sandbox);
+  const { labels = {}, description = "" } = spec(sandbox);
+  const cluster = hostOf(sandbox);
   if (terms.is.length && !terms.is.includes(toneOf(sandbox))) return false;
   if (terms.on.some((name) => !cluster.toLowerCase().includes(name))) return false;
   if (terms.labels.some(([key, value]) => !(key in labels) || (value !== "" && labels[key] !== value))) return false;

@@ -1,7 +1,8 @@
 /** All sandboxes: as many rows as are seen are there, whatever their number. */
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { parse, sorted, spec, takes, toneOf, type Order } from "./filter";
+import { place as cluster } from "./api";
+import { hostOf, parse, sorted, spec, takes, toneOf, type Order } from "./filter";
 import { useNow, type Live } from "./live";
 import { go, href, withQuery, type Place } from "./router";
 import { duration, roughly } from "./text";
@@ -10,7 +11,7 @@ import { Heading, Labels, State, Text, TONE_WORDS } from "./ui";
 
 const ROW = 45;
 const BEYOND = 12;
-const COLUMNS: [Order | "", string, string][] = [
+const columns = (): [Order | "", string, string][] => [
   ["name", "Name", ""],
   ["state", "State", ""],
   ["", "Reason", "reason"],
@@ -18,7 +19,7 @@ const COLUMNS: [Order | "", string, string][] = [
   ["age", "Age", "age"],
   ["left", "Time left", "left"],
   ["", "Labels", "labels"],
-  ["", "Host", "host"],
+  ["", cluster() ? "Namespace" : "Host", "host"],
 ];
 
 export function List({ live, place }: { live: Live; place: Place }): JSX.Element {
@@ -43,7 +44,7 @@ export function List({ live, place }: { live: Live; place: Place }): JSX.Element
             type="search"
             aria-label="Filter sandboxes"
             aria-describedby="filter-help"
-            placeholder="name, label=value, is:failed, on:host"
+            placeholder={`name, label=value, is:failed, on:${cluster() ? "namespace" : "host"}`}
             value={query}
             spellcheck={false}
             autocomplete="off"
@@ -51,11 +52,11 @@ export function List({ live, place }: { live: Live; place: Place }): JSX.Element
           />
           <span id="filter-help" class="offstage">
             Words look in names, reasons, hosts and labels. key=value finds a label, is:ready, is:working, is:trouble,
-            is:warning or is:failed a state, on:name a host.
+            is:warning or is:failed a state, on:name a host or namespace.
           </span>
         </form>
         <p class="count" role="status">
-          {live.synced ? count(found.length, all.length) : "Loading…"}
+          {live.synced ? count(found.length, all.length) : live.fault ? "Not known" : "Loading…"}
         </p>
       </div>
       <Rows found={found} order={order} synced={live.synced} none={!all.length} />
@@ -129,7 +130,7 @@ function Rows({ found, order, synced, none }: RowsProps): JSX.Element {
         <caption class="offstage">Sandboxes, live</caption>
         <thead>
           <tr aria-rowindex={1}>
-            {COLUMNS.map(([by, title, kind]) => (
+            {columns().map(([by, title, kind]) => (
               <th key={title} scope="col" class={kind} aria-sort={by && by === order ? "ascending" : undefined}>
                 {by ? <a href={withQuery({ by: by === "name" ? "" : by })}>{title}</a> : title}
               </th>
@@ -151,7 +152,8 @@ function Rows({ found, order, synced, none }: RowsProps): JSX.Element {
 function Begin(): JSX.Element {
   return (
     <>
-      There are no sandboxes. Create one with: <code>dayfly apply -f FILE</code>
+      There are no sandboxes{cluster()?.namespace ? ` in namespace ${cluster()?.namespace}` : ""}. Create one with:{" "}
+      <code>{cluster() ? "kubectl" : "dayfly"} apply -f FILE</code>
     </>
   );
 }
@@ -160,14 +162,14 @@ function Begin(): JSX.Element {
 function Space({ rows }: { rows: number }): JSX.Element {
   return (
     <tr aria-hidden="true" class="space" style={{ height: `${rows * ROW}px` }}>
-      <td colSpan={COLUMNS.length} />
+      <td colSpan={columns().length} />
     </tr>
   );
 }
 
 function Row({ sandbox, row, now }: { sandbox: Sandbox; row: number; now: number }): JSX.Element {
   const tone = toneOf(sandbox);
-  const { labels = {}, cluster = "" } = spec(sandbox);
+  const { labels = {} } = spec(sandbox);
   const end = sandbox.status.scheduledDeleteTime;
   const { done, total } = sandbox.progress;
   return (
@@ -203,7 +205,7 @@ function Row({ sandbox, row, now }: { sandbox: Sandbox; row: number; now: number
         <Labels labels={labels} />
       </td>
       <td class="host">
-        <Text>{cluster}</Text>
+        <Text>{hostOf(sandbox)}</Text>
       </td>
     </tr>
   );

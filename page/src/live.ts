@@ -36,11 +36,13 @@ export interface Live {
   /** Whether everything has come at least once. */
   synced: boolean;
   connected: boolean;
+  /** Why what is shown may be out of date, or nothing can be shown, in the server's own words. */
+  fault: string;
 }
 
 /** All sandboxes of the organisation by server-sent events. */
 export function useSandboxes(): Live {
-  const [live, setLive] = useState<Live>({ all: new Map(), synced: false, connected: true });
+  const [live, setLive] = useState<Live>({ all: new Map(), synced: false, connected: true, fault: "" });
   const all = useRef(new Map<string, Sandbox>());
   const visible = useVisible();
   useEffect(() => {
@@ -52,7 +54,7 @@ export function useSandboxes(): Live {
     let fresh: Map<string, Sandbox> | null = new Map();
     const show = (): void => {
       timer = 0;
-      setLive((last) => ({ all: new Map(all.current), synced: last.synced || synced, connected: true }));
+      setLive((last) => ({ ...last, all: new Map(all.current), synced: last.synced || synced, connected: true }));
     };
     const soon = (): void => {
       if (synced && !timer) timer = window.setTimeout(show, GATHER_MS);
@@ -77,6 +79,10 @@ export function useSandboxes(): Live {
         synced = true;
         clearTimeout(timer);
         show();
+      });
+      source.addEventListener("trouble", (event: MessageEvent<string>) => {
+        const { error } = JSON.parse(event.data) as { error: string };
+        setLive((last) => ({ ...last, fault: error }));
       });
       source.addEventListener("error", () => {
         setLive((last) => (last.connected ? { ...last, connected: false } : last));

@@ -2,7 +2,7 @@
 import { render, type JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Attention } from "./attention";
-import { Refused, request, signedIn, words } from "./api";
+import { Refused, place as cluster, request, signedIn, words } from "./api";
 import { toneOf } from "./filter";
 import { List, isTyping } from "./list";
 import { useSandboxes, type Live } from "./live";
@@ -52,7 +52,8 @@ function SignIn({ fault }: { fault: { status: number; text: string } }): JSX.Ele
       <p>This page opens by a link that works once. Have one made by:</p>
       <pre>dayfly page</pre>
       <p class="aside">
-        For a server that you have logged in to: <code>dayfly page --server NAME</code>
+        For a server that you have logged in to: <code>dayfly page --server NAME</code>. For a cluster without a server:{" "}
+        <code>dayfly page --context NAME</code>; where that runs already, press Enter for another link.
       </p>
     </div>
   );
@@ -98,7 +99,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
           <img src="/page/dayfly.svg" alt="" width="24" height="24" /> Dayfly
         </a>
         <nav aria-label="Views">
-          {VIEWS.map(([path, title]) => (
+          {VIEWS.filter(([path]) => path !== "hosts" || !session.place).map(([path, title]) => (
             <a key={path} href={href([path])} aria-current={path === view ? "page" : undefined}>
               {title}
               {path === "attention" && failing ? <span class="badge">{failing}</span> : null}
@@ -107,7 +108,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
         </nav>
         <div class="me">
           <span class="who">
-            <Text>{`${session.name} (${session.role})`}</Text>
+            <Text>{`${session.name} (${session.place ? whereabouts(session.place) : session.role})`}</Text>
           </span>
           <button type="button" class="quiet" aria-label="Help and keys" onClick={() => setHelp(true)}>
             ?
@@ -119,13 +120,19 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
       </header>
       <main id="main" tabIndex={-1}>
         <p class={`offline ${live.connected ? "" : "shown"}`} role="status">
-          {live.connected ? "" : "The server cannot be reached; what is shown may be out of date."}
+          {live.connected ? "" : `${cluster() ? "dayfly page does not run any more" : "The server cannot be reached"}; what is shown may be out of date.`}
         </p>
+        <Fault>{live.fault && `${live.fault}${live.synced ? " What is shown may be out of date." : ""}`}</Fault>
         <View view={view} place={place} live={live} />
       </main>
       {help && <Help onClose={() => setHelp(false)} />}
     </>
   );
+}
+
+/** Where the page of a plain cluster looks. */
+function whereabouts({ context, namespace }: { context: string; namespace: string }): string {
+  return `${context}, ${namespace || "all namespaces"}`;
 }
 
 function View({ view, place, live }: { view: string; place: Place; live: Live }): JSX.Element {
@@ -134,7 +141,7 @@ function View({ view, place, live }: { view: string; place: Place; live: Live })
   if (view === "sandboxes") return <List live={live} place={place} />;
   if (view === "attention") return <Attention live={live} />;
   if (view === "plugins") return <Plugins place={place} />;
-  if (view === "hosts") return <Hosts live={live} />;
+  if (view === "hosts" && !cluster()) return <Hosts live={live} />;
   if (view === "ended") return <EndedView live={live} />;
   return (
     <>

@@ -1509,6 +1509,8 @@ export interface components {
         /**
          * PageSession
          * @description Who is signed in. `expiresAt` is missing where a key asks, and no session.
+         *
+         *         `place` is what is looked at where there is no server, but a plain cluster.
          */
         PageSession: {
             org: string;
@@ -1518,6 +1520,16 @@ export interface components {
             key: string;
             /** @default  */
             expiresAt?: string;
+            /** @default null */
+            place?: components["schemas"]["PagePlace"] | null;
+        };
+        /**
+         * PagePlace
+         * @description A plain cluster, by its context in the kubeconfig; no namespace means all of them.
+         */
+        PagePlace: {
+            context: string;
+            namespace: string;
         };
         /** Plugin */
         Plugin: {
@@ -1660,6 +1672,8 @@ export interface components {
         /**
          * Report
          * @description Without `phase` and what belongs to it for one of which nobody knows any more.
+         *
+         *         `denied`: what whoever asks may not do with it, and why; on the page of a plain cluster alone.
          */
         Report: {
             uid: string;
@@ -1692,6 +1706,10 @@ export interface components {
             bornAt?: number;
             /** @default [] */
             unserved?: string[];
+            /** @default {} */
+            denied?: {
+                [key: string]: string;
+            };
         };
         /**
          * UnitReport
@@ -1831,7 +1849,10 @@ export interface components {
             first: number;
             messages: string[];
         };
-        /** Sandbox */
+        /**
+         * Sandbox
+         * @description `namespace` is where its object lies, on the page of a plain cluster alone.
+         */
         Sandbox: {
             name: string;
             routingKey: string;
@@ -1843,6 +1864,8 @@ export interface components {
             progress: components["schemas"]["Progress"];
             /** @default [] */
             warnings?: string[];
+            /** @default  */
+            namespace?: string;
         };
         /** SandboxStatus */
         SandboxStatus: {

@@ -1,7 +1,7 @@
 /** Plugins, hosts, and sandboxes that have ended. */
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import { below } from "./api";
+import { below, place as cluster } from "./api";
 import { useAsked, useNow, type Live } from "./live";
 import { spec } from "./filter";
 import { href, type Place } from "./router";
@@ -49,7 +49,7 @@ export function Plugins({ place }: { place: Place }): JSX.Element {
       <Fault>{fault}</Fault>
       {found && !found.length && (
         <p class="nothing">
-          No plugin is published. Publish one with: <code>dayfly plugin apply -f FILE</code>
+          No plugin is published. Publish one with: <code>{cluster() ? "kubectl apply" : "dayfly plugin apply"} -f FILE</code>
         </p>
       )}
       {found && found.length > 0 && (
@@ -246,6 +246,11 @@ export function Hosts({ live }: { live: Live }): JSX.Element {
   );
 }
 
+/** How far back the list of those that have ended goes. */
+function span(): string {
+  return cluster() ? "since this page is served" : "in the last week";
+}
+
 export function EndedView({ live }: { live: Live }): JSX.Element {
   const now = useNow(10_000);
   const { found, fault } = useAsked<Ended[]>(below("ended-sandboxes"), live.all.size, 15_000);
@@ -254,21 +259,22 @@ export function EndedView({ live }: { live: Live }): JSX.Element {
       <div class="head">
         <Heading title="Ended">Ended</Heading>
         <p class="count" role="status">
-          {found ? `${found.length} in the last week` : "Loading…"}
+          {found ? `${found.length} ${span()}` : "Loading…"}
         </p>
       </div>
       <Fault>{fault}</Fault>
-      {found && !found.length && <p class="nothing">No sandbox has ended in the last week.</p>}
+      {found && !found.length && <p class="nothing">No sandbox has ended {span()}.</p>}
+      {cluster() && <p class="aside">A cluster keeps nothing of a sandbox that is gone: neither logs nor history. A server does, for a week.</p>}
       {found && found.length > 0 && (
         <div class="rows">
           <table>
-            <caption class="offstage">Sandboxes that have ended in the last week, the last first</caption>
+            <caption class="offstage">Sandboxes that have ended {span()}, the last first</caption>
             <thead>
               <tr>
                 <th scope="col">Name</th>
                 <th scope="col">Ended</th>
                 <th scope="col">Lived</th>
-                <th scope="col" class="host">Host</th>
+                <th scope="col" class="host">{cluster() ? "Namespace" : "Host"}</th>
               </tr>
             </thead>
             <tbody>

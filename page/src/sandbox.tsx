@@ -2,9 +2,9 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { Actions } from "./actions";
-import { below } from "./api";
+import { below, place as cluster } from "./api";
 import { fromHistory } from "./attempts";
-import { spec, type Tone } from "./filter";
+import { hostOf, spec, type Tone } from "./filter";
 import { GraphView } from "./graph";
 import { details, planned } from "./graph-model";
 import { useAsked, useNow, useReport, type Live } from "./live";
@@ -24,11 +24,11 @@ export function SandboxView({ name, place, live }: { name: string; place: Place;
   const sandbox = (living && live.all.get(name)) || null;
   // Forks may come and go; nothing else of a plan changes.
   const ids = (report?.units ?? []).map((unit) => unit.id).join(" ");
-  const { found: newest } = useAsked<Plan>(living ? below("sandboxes", name, "plan") : null, ids);
+  const { found: newest, fault: unplanned } = useAsked<Plan>(living ? below("sandboxes", name, "plan") : null, ids);
   const plan = useLast(newest, newest !== null);
   const chosen = place.query.get("unit") ?? "";
   const of = useMemo(() => details(plan), [plan]);
-  const units = useUnits(name, report, over, plan);
+  const units = useUnits(name, report, over, plan, unplanned);
   const unit = units?.find((each) => each.id === chosen);
   useEffect(() => {
     const key = (event: KeyboardEvent): void => {
@@ -39,7 +39,7 @@ export function SandboxView({ name, place, live }: { name: string; place: Place;
   }, [chosen]);
   if (missing && !report) return <Missing name={name} />;
   // Without its plan a graph has no names on its edges: all is drawn at once, with them, and nothing moves later.
-  const drawn = report && units && (plan || !living);
+  const drawn = report && units && (plan || unplanned || !living);
   return (
     <>
       <div class="head">
@@ -54,6 +54,11 @@ export function SandboxView({ name, place, live }: { name: string; place: Place;
         <div class={unit ? "with-unit" : ""}>
           <div class="main-column">
             {units.length > 0 && <GraphView units={units} plan={plan} chosen={chosen} />}
+            {!plan && living && unplanned && (
+              <p class="aside">
+                What goes between its units, and how they are run, cannot be shown: <Text>{unplanned}</Text>
+              </p>
+            )}
             <Why name={name} report={report} />
             {units.length > 0 && <Timeline name={name} report={report} units={units} />}
             {sandbox && <Facts sandbox={sandbox} report={report} />}
@@ -77,15 +82,16 @@ const NONE: readonly Unit[] = [];
 /** Its units, from its report; before its host has taken it over from its plan, and once it has ended from its history.
  * Null as long as nobody knows.
  */
-function useUnits(name: string, report: Report | null, over: boolean, plan: Plan | null): readonly Unit[] | null {
+function useUnits(name: string, report: Report | null, over: boolean, plan: Plan | null, unplanned: string): readonly Unit[] | null {
   const told = report?.units ?? NONE;
   const before = useLast<readonly Unit[]>(told, told.length > 0);
   const { found: moves, fault } = useAsked<Move[]>(over && report ? below("sandboxes", name, "history") : null, report?.version);
   return useMemo(() => {
     if (over && moves) return fromHistory(moves, before);
     if (before.length || fault) return before;
+    if (unplanned && !over) return NONE;
     return over || !plan ? null : planned(plan);
-  }, [over, moves, before, plan, fault]);
+  }, [over, moves, before, plan, unplanned, fault]);
 }
 
 function Missing({ name }: { name: string }): JSX.Element {
@@ -96,7 +102,9 @@ function Missing({ name }: { name: string }): JSX.Element {
           <Text>{name}</Text>
         </Heading>
       </div>
-      <p class="nothing">There is no sandbox of this name, and none has ended in the last week.</p>
+      <p class="nothing">
+        There is no sandbox of this name, and none has ended {cluster() ? "since this page is served" : "in the last week"}.
+      </p>
     </>
   );
 }
@@ -180,7 +188,7 @@ function Cause({ blocker }: { blocker: Blocker }): JSX.Element {
 }
 
 function Facts({ sandbox, report }: { sandbox: Sandbox; report: Report | null }): JSX.Element {
-  const { cluster = "", description = "", labels = {} } = spec(sandbox);
+  const { description = "", labels = {} } = spec(sandbox);
   const urls = sandbox.endpoints.map((each) => ({ name: String(each["name"] ?? ""), url: String(each["url"] ?? "") }));
   return (
     <section aria-labelledby="facts">
@@ -194,9 +202,9 @@ function Facts({ sandbox, report }: { sandbox: Sandbox; report: Report | null })
             </dd>
           </>
         )}
-        <dt>Host</dt>
+        <dt>{sandbox.namespace ? "Namespace" : "Host"}</dt>
         <dd>
-          <Text>{cluster}</Text>
+          <Text>{hostOf(sandbox)}</Text>
         </dd>
         <dt>Created</dt>
         <dd>{moment(Date.parse(sandbox.createdAt))}</dd>

@@ -1,7 +1,7 @@
 /** One unit: what it reads and gives, its attempts, its log, its receipt, and what it waits for. */
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { below, may, request, words } from "./api";
+import { below, may, place, request, words } from "./api";
 import type { Details } from "./graph-model";
 import { useAsked, useNow } from "./live";
 import { Log } from "./log";
@@ -20,8 +20,8 @@ interface Props {
 
 export function UnitPanel({ name, report, unit, about, living }: Props): JSX.Element {
   const now = useNow();
-  const { found: moves } = useAsked<Move[]>(below("sandboxes", name, "history"), report.version);
-  const { found: logs } = useAsked<AttemptLog[]>(below("sandboxes", name, "attempts"), report.version);
+  const { found: moves, fault: unread } = useAsked<Move[]>(below("sandboxes", name, "history"), report.version);
+  const { found: logs, fault: unlisted } = useAsked<AttemptLog[]>(below("sandboxes", name, "attempts"), report.version);
   const [attempt, setAttempt] = useState(0);
   useEffect(() => setAttempt(0), [unit.id]);
   const mine = useMemo(() => (moves ?? []).filter((move) => move.unit === unit.id), [moves, unit.id]);
@@ -73,9 +73,14 @@ export function UnitPanel({ name, report, unit, about, living }: Props): JSX.Ele
             </select>
           </label>
         )}
-        {newest ? <Log name={name} unit={unit.id} attempt={shown} /> : <p class="aside log">No log yet.</p>}
+        {newest ? <Log name={name} unit={unit.id} attempt={shown} /> : <p class="aside log">{living && unlisted ? <Text>{unlisted}</Text> : "No log yet."}</p>}
       </section>
       <Receipt moves={mine} unit={unit} />
+      {living && unread && (
+        <p class="aside">
+          Its receipt and history cannot be shown: <Text>{unread}</Text>
+        </p>
+      )}
       {about && (about.image || about.request || about.clocks || about.tries) ? (
         <details>
           <summary>How it is run</summary>
@@ -134,24 +139,33 @@ function Reads({ about, unit }: { about: Details | undefined; unit: Unit }): JSX
 
 function Gives({ name, report, unit, about, living }: Props): JSX.Element | null {
   const there = unit.outputs ?? [];
-  const asks = living && there.length > 0 && may("member");
+  // A cluster's status does not name outputs; they lie in a Secret, which not everybody may read.
+  const denied = (report.denied ?? {})["outputs"] ?? "";
+  const given = there.length > 0 || (place() !== null && unit.state === "succeeded" && unit.kind !== "fork" && unit.kind !== "route");
+  const asks = living && given && may("member") && !denied;
   const path = asks ? `${below("sandboxes", name, "outputs")}?masked=true` : null;
   const { found, fault } = useAsked<Output[]>(path, report.version);
-  const names = [...new Set([...(about?.outputs ?? []).map((each) => each.name), ...there])];
-  if (!names.length) return null;
+  const mine = (found ?? []).filter((each) => `${each.resource ? `${each.resource}/` : ""}${each.step}` === unit.id);
+  const names = [...new Set([...(about?.outputs ?? []).map((each) => each.name), ...there, ...mine.map((each) => each.output)])];
+  if (!names.length && !fault && !(denied && given)) return null;
   return (
     <section>
       <h3>Gives</h3>
       <Fault>{fault}</Fault>
+      {denied && given && (
+        <p class="aside">
+          Values cannot be shown: <Text>{denied}</Text>
+        </p>
+      )}
       <ul class="values">
         {names.map((output) => {
-          const value = found?.find((each) => `${each.resource ? `${each.resource}/` : ""}${each.step}` === unit.id && each.output === output);
+          const value = mine.find((each) => each.output === output);
           return (
             <li key={output}>
               <b>
                 <Text>{output}</Text>
               </b>
-              {value ? <Value name={name} unit={unit.id} output={value} /> : <code class="aside">{there.includes(output) ? "recorded" : "not yet"}</code>}
+              {value ? <Value name={name} unit={unit.id} output={value} /> : <code class="aside">{there.includes(output) || given ? "recorded" : "not yet"}</code>}
             </li>
           );
         })}
@@ -186,7 +200,7 @@ function Value({ name, unit, output }: { name: string; unit: string; output: Out
   return (
     <code>
       ••••••{" "}
-      <button type="button" class="quiet" aria-label={`Reveal ${output.output}; this is recorded`} onClick={() => void reveal()}>
+      <button type="button" class="quiet" aria-label={`Reveal ${output.output}${place() ? "" : "; this is recorded"}`} onClick={() => void reveal()}>
         Reveal
       </button>
       <Fault>{fault}</Fault>

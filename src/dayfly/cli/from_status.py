@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from dayfly.operator.cluster.objects import ABANDON_ANNOTATION
 from dayfly.plan import catalogue
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import of_unit
@@ -55,6 +56,7 @@ def report(sandbox: Any, now: int) -> Report:
         total=int(total),
         units=units,
         closed=closed,
+        abandon=_given_up(meta),
         born_at=milliseconds(meta["creationTimestamp"]),
         # What only the operator knows is in the condition that says so, in its own words.
         unserved=(_in_vain(sandbox["spec"]) or ("what its condition Served names",)) if _lacks(status) else (),
@@ -133,19 +135,30 @@ def _closed_at(meta: Any, status: Any) -> int:
     return milliseconds(meta.get("deletionTimestamp")) or _transition(status)
 
 
+def _given_up(meta: Any) -> Request | None:
+    """That its cleanup is to be given up; who asked for that, and when, nobody has written down."""
+    reason = (meta.get("annotations") or {}).get(ABANDON_ANNOTATION)
+    return Request(at=0, reason=Reason.ABANDONED, message=reason) if reason else None
+
+
 def _in_vain(spec: Any) -> tuple[str, ...]:
     return group_unserved(spec) if "match" in spec else unserved(spec, by_name=False)
 
 
+def typeable(text: str, flags: str) -> str:
+    """A sentence whose commands mean the cluster."""
+    pieces = text.split("`")
+    pieces[1::2] = [f"{each}{flags}" if each.startswith("dayfly ") else each for each in pieces[1::2]]
+    return "`".join(pieces)
+
+
 def _typeable(blocker: Blocker, flags: str) -> Blocker:
     """The same with every command in it meant for the cluster."""
-    pieces = blocker.next.split("`")
-    pieces[1::2] = [f"{each}{flags}" if each.startswith("dayfly ") else each for each in pieces[1::2]]
     return Blocker(
         subject=blocker.subject,
         reason=blocker.reason,
         message=blocker.message,
         since=blocker.since,
-        next="`".join(pieces),
+        next=typeable(blocker.next, flags),
         because=tuple(_typeable(each, flags) for each in blocker.because),
     )

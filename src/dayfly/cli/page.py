@@ -1,4 +1,4 @@
-"""`dayfly page`: a link that signs a browser in on the page of a server, once."""
+"""`dayfly page`: a link that signs a browser in, once, on the page of a server, or of a cluster without one."""
 
 from __future__ import annotations
 
@@ -7,26 +7,59 @@ import sys
 
 import click
 
-from dayfly.cli import options, show
-from dayfly.cli.client import Client
+from dayfly.cli import installed, options, show
+from dayfly.cli.client import Client, named
+from dayfly.cli.exits import CliError, Exit
 
 
 @click.command("page")
-@options.server
+@options.cluster
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of that cluster, and not one alone.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Where a cluster's page is served; any free one by default."
+)
 @click.option("--no-open", is_flag=True, help="Only print the link.")
-def command(no_open: bool) -> None:
-    """Open the page of the server in a browser.
+def command(context: str | None, namespace: str | None, *, everywhere: bool, port: int | None, no_open: bool) -> None:
+    """Open the page of the server in a browser, or with --context that of a cluster without a server.
 
     The link works once, for a minute; the browser then stays signed in for half a day, with what the key may. Without
     a desktop, open the printed link yourself.
+
+    A cluster's page is served on this machine by this very command, until Ctrl-C, and sees what your kubeconfig may.
     """
+    if context is None:
+        if namespace is not None or everywhere or port is not None:
+            message = "-n, --all-namespaces and --port are for a cluster's page"
+            raise CliError(Exit.USAGE, message, "name the cluster too, with --context NAME")
+        _of_server(no_open=no_open)
+        return
+    if named():
+        raise CliError(Exit.USAGE, "--server and --context name two different places", "give one of them")
+    if namespace is not None and everywhere:
+        raise click.UsageError("give either -n or --all-namespaces", click.get_current_context())
+    try:
+        from dayfly.cli import cluster_serving
+    except ImportError as error:
+        message = f"the part that speaks to clusters is not installed ({error.name} is missing)"
+        raise CliError(Exit.FAILED, message, installed.operators_part()) from None
+    opens = None if no_open else open_
+    cluster_serving.serve(context, namespace, everywhere=everywhere, port=port or 0, opens=opens)
+
+
+def _of_server(*, no_open: bool) -> None:
     client = Client.open()
     made = client.request("POST", "/api/v2/page/links", {}, {})
     client.close()
     link = client.address.url + made["path"]
     show.talk(f"This link signs one browser in, within {made['expiresInSeconds']} seconds:")
     show.line(link)
-    if not no_open and sys.stdout.isatty() and _has_desktop():
+    if not no_open:
+        open_(link)
+
+
+def open_(link: str) -> None:
+    """In a browser, where there is somewhere to open one and somebody who sees it."""
+    if sys.stdout.isatty() and _has_desktop():
         import webbrowser
 
         if not webbrowser.open(link):

@@ -111,7 +111,7 @@ def create_app(
         middleware=[Middleware(Secure), auth] if tls else [auth],
         lifespan=lambda _app: _at_work(agents, sync, groups, telling),
     )
-    app.router.default = _Nowhere()  # no pattern of a route has a line's end in it
+    app.router.default = Nowhere()  # no pattern of a route has a line's end in it
     app.state.closing, app.state.sync, app.state.clusters, app.state.org = closing, sync, clusters, org
     return app
 
@@ -141,7 +141,7 @@ def _page_routes() -> Iterator[Route]:
     yield Route("/", _Door())
     yield Route(files.AT, page)
     yield Route(files.AT + "/{path:path}", page)
-    yield Route("/{path:path}", _Nowhere())
+    yield Route("/{path:path}", Nowhere())
 
 
 def _families(sandboxes: Sandboxes, groups: RouteGroups) -> tuple[Family, ...]:
@@ -210,9 +210,11 @@ async def serve(
     )
 
 
-async def serve_beside(app: ASGIApp, sockets: list[socket.socket], *, stop: asyncio.Event) -> None:
-    """Serve an application that is none of ours, with the same bounds, until `stop` is set."""
-    await _serve(app, sockets, stop, ending=lambda: None, lifespan="off")
+async def serve_beside(
+    app: ASGIApp, sockets: list[socket.socket], *, stop: asyncio.Event, ending: Callable[[], None] = lambda: None
+) -> None:
+    """Serve an application that is none of ours, with the same bounds, until `stop` is set; `ending` is called then."""
+    await _serve(app, sockets, stop, ending=ending, lifespan="off")
 
 
 async def _serve(
@@ -271,10 +273,10 @@ class _Door:
     """`/`: browsers are led to the page."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (files.lead if files.shows_pages(Request(scope)) else _Nowhere())(scope, receive, send)
+        await (files.lead if files.shows_pages(Request(scope)) else Nowhere())(scope, receive, send)
 
 
-class _Nowhere:
+class Nowhere:
     """Answers at every address that nobody else has."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -79,6 +79,11 @@ def concerns(
                 next=catalogue.advice(Reason.CLUSTER_SILENT),
             )
         )
+    return ordered(found, now)
+
+
+def ordered(found: Iterable[Concern], now: int) -> list[Concern]:
+    """The worst first, and of equals what has lasted longest."""
     return sorted(found, key=lambda each: (ORDER.index(each.kind), each.since or now, each.subject))
 
 

@@ -137,6 +137,11 @@ def stranger(headers: Headers) -> str:
     return ""
 
 
+def crossed(headers: Headers) -> bool:
+    """Whether a browser says that another page than our own asks, which came by a cookie that is not its own."""
+    return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+
+
 def program(headers: Headers) -> str:
     """The program's name for itself, cut to what fits into a line; browsers on the page are called by that."""
     if PAGE in headers:

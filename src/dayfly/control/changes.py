@@ -1,17 +1,13 @@
 """Live changes of sandboxes as server-sent events: for all of an organisation, and for one.
 
-A stream begins with everything as it stands. Then comes each change, in its newest form: what changes twice while
-nobody looks comes once. Each event has a number of this process; who comes back with the last that it has seen
-(`Last-Event-ID`) is given what came later, and where nobody knows that any more, everything behind an event `reset`.
+What a stream says, and to whom who comes back, is the `Feed`'s matter; here it is looked for changes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import collections
 import logging
-import secrets
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import StreamingResponse
@@ -19,6 +15,7 @@ from starlette.responses import StreamingResponse
 from dayfly.control import auth, records
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import serve
+from dayfly.control.feed import Feed
 from dayfly.control.store import StoreError
 
 if TYPE_CHECKING:
@@ -34,29 +31,16 @@ if TYPE_CHECKING:
 # How often it is looked for changes while somebody listens, and when somebody who hears nothing is told that it is so.
 LOOK_S = 0.5
 STILL_THERE_S = 15.0
-KEPT = 1000
 MOST_STREAMS = 200
 
 log = logging.getLogger(__name__)
 
 
-class Event(NamedTuple):
-    """One change."""
-
-    number: int
-    name: str
-    kind: str
-    data: bytes
-
-
-class Stream:
+class Stream(Feed):
     """The changes of one organisation, watched as long as somebody listens."""
 
     def __init__(self, store: Store, links: Links, sandboxes: Sandboxes, org: str) -> None:
-        self.id = secrets.token_hex(4)
-        self.events: collections.deque[Event] = collections.deque(maxlen=KEPT)
-        self.number = 0
-        self.now: dict[str, bytes] = {}
+        super().__init__()
         self.listeners = 0
         self._shelf, self._links, self._sandboxes = store.of(org), links, sandboxes
         self._seen: dict[str, tuple[str, int, int]] = {}
@@ -80,9 +64,9 @@ class Stream:
                 for name, shown in (
                     await self._sandboxes.shown([each for each in all_ if each.name in changed])
                 ).items():
-                    self._tell(name, "changed", msgspec.json.encode(shown))
+                    self.tell(name, "changed", msgspec.json.encode(shown))
             for name in self._seen.keys() - versions.keys():
-                self._tell(name, "deleted", msgspec.json.encode({"name": name}))
+                self.tell(name, "deleted", msgspec.json.encode({"name": name}))
             self._seen, self._stamped = versions, stamp
 
     def _stamp(self) -> tuple[int, ...] | None:
@@ -95,29 +79,9 @@ class Stream:
             else (written, *(count for each in links for count in (id(each), each.picture.changes)))
         )
 
-    def since(self, last: str) -> list[Event] | None:
-        """What came after the event of that id; None if nobody knows."""
-        id_, _, number = last.partition("-")
-        if id_ == self.id and number == str(self.number):
-            return []
-        if id_ != self.id or not (number.isascii() and number.isdigit()) or int(number) > self.number:
-            return None
-        oldest = self.events[0].number if self.events else self.number + 1
-        return [event for event in self.events if event.number > int(number)] if int(number) >= oldest - 1 else None
-
     def _version(self, org: str, cluster: str, uid: str) -> int:
         link = self._links.of(org, cluster)
         return link.picture.version(uid) if link is not None else 0
-
-    def _tell(self, name: str, kind: str, data: bytes) -> None:
-        if kind == "deleted":
-            self.now.pop(name, None)
-        elif self.now.get(name) == data:
-            return
-        else:
-            self.now[name] = data
-        self.number += 1
-        self.events.append(Event(self.number, name, kind, data))
 
 
 class Changes:
@@ -161,12 +125,12 @@ class Changes:
         try:
             seen, news = stream.number, stream.since(last) if last else None
             if news is None:
-                yield _everything(stream, name, again=bool(last))
+                yield stream.everything(name, again=bool(last))
             quiet = 0.0
             news = news or []
             # Who is too far behind comes back, and is given everything.
             while news is not None:
-                said = b"".join(_event(stream, event) for event in news if name in ("", event.name))
+                said = b"".join(stream.encoded(event) for event in news if name in ("", event.name))
                 seen, quiet = (news[-1].number if news else seen), 0.0 if said else quiet + LOOK_S
                 if quiet >= STILL_THERE_S:
                     said, quiet = b": still here\n\n", 0.0
@@ -187,17 +151,3 @@ async def _looked(stream: Stream) -> None:
         await stream.look()
     except StoreError as fault:
         log.warning("changes cannot be looked for now: %s", fault)
-
-
-def _everything(stream: Stream, name: str, *, again: bool) -> bytes:
-    """All as it stands, and that this is all."""
-    said = b"event: reset\ndata: {}\n\n" if again else b""
-    for each, data in sorted(stream.now.items()):
-        if name in ("", each):
-            said += _event(stream, Event(stream.number, each, "changed", data))
-    return said + _event(stream, Event(stream.number, "", "synced", b"{}"))
-
-
-def _event(stream: Stream, event: Event) -> bytes:
-    head = f"id: {stream.id}-{event.number}\nevent: {event.kind}\ndata: ".encode()
-    return head + event.data + b"\n\n"

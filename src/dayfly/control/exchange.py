@@ -56,11 +56,13 @@ class Address:
     Args:
         path: As in the table of addresses, whose roles it keeps to.
         handlers: For each method that the table has of it, and no other.
+        whole: Whether all of those methods are there.
     """
 
-    def __init__(self, path: str, handlers: dict[str, Handler]) -> None:
+    def __init__(self, path: str, handlers: dict[str, Handler], *, whole: bool = True) -> None:
         operations = ROUTES[path]
-        assert handlers.keys() == operations.keys(), f"{path} has {', '.join(operations)}"
+        fits = handlers.keys() == operations.keys() if whole else handlers.keys() <= operations.keys()
+        assert fits, f"{path} has {', '.join(operations)}"
         self._methods = {method: (operations[method].role, handler) for method, handler in handlers.items()}
         self._allow = ", ".join([*handlers, *(["HEAD"] if "GET" in handlers else []), "OPTIONS"])
 
@@ -94,6 +96,11 @@ class Address:
 def serve(path: str, **handlers: Handler) -> Route:
     """The route of an address in the table, by what its methods do."""
     return Route(API + path, Address(path, handlers))
+
+
+def serve_part(path: str, **handlers: Handler) -> Route:
+    """As `serve`, by whoever has only some of the methods."""
+    return Route(API + path, Address(path, handlers, whole=False))
 
 
 def serve_as(path: str, at: str, **handlers: Handler) -> Route:
@@ -191,6 +198,8 @@ class AuthMiddleware:
         caller = await self._caller(request)
         if caller is None:
             raise _no_key()
+        if auth.crossed(request.headers) and not auth.key_of(request.headers):
+            raise ApiError(403, "only the page of this very server is let in without a key")
         if request.method not in _READS and not auth.key_of(request.headers):
             if trouble := auth.stranger(request.headers):
                 raise ApiError(403, trouble)

@@ -195,6 +195,8 @@ class Progress(Form):
 
 
 class Sandbox(Form):
+    """`namespace` is where its object lies, on the page of a plain cluster alone."""
+
     name: str
     routing_key: str
     created_at: Time
@@ -204,6 +206,7 @@ class Sandbox(Form):
     status: SandboxStatus
     progress: Progress
     warnings: list[str] = []
+    namespace: str = ""
 
 
 class Extend(Form):
@@ -262,7 +265,10 @@ class Until(Form):
 
 
 class Report(Form):
-    """Without `phase` and what belongs to it for one of which nobody knows any more."""
+    """Without `phase` and what belongs to it for one of which nobody knows any more.
+
+    `denied`: what whoever asks may not do with it, and why; on the page of a plain cluster alone.
+    """
 
     uid: str
     name: str
@@ -282,6 +288,7 @@ class Report(Form):
     abandon: Request | None = None
     born_at: int = 0
     unserved: list[str] = []
+    denied: dict[str, str] = {}
 
 
 class Blocker(Form):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
+    from dayfly.compile import Compiled
     from dayfly.control.link import Links
     from dayfly.control.records import Record
     from dayfly.control.rows import Rows
@@ -111,16 +112,12 @@ class Overview:
         record = await self._record(request)
         link = self._links.of(record.org, record.cluster)
         place = link.place() if link is not None else HERE
-        compiled = await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record, place, {}))
-        found: dict[str, Any] = msgspec.to_builtins(compiler.preview(compiled))
-        return {"events": [], "forks": [], "deletion": [], "warnings": [], **found}
+        return shown_plan(await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record, place, {})))
 
     async def reveal(self, request: Request) -> Any:
         """One output, sensitive or not. That somebody has looked is written down before it is shown."""
         record, body = await self._record(request), await read_json(request)
-        unit, output = (body.get(name) if isinstance(body, dict) else None for name in ("unit", "output"))
-        if not isinstance(unit, str) or not isinstance(output, str):
-            raise SpecError('must be {"unit": "RESOURCE/STEP", "output": "NAME"}', ())
+        unit, output = output_in(body)
         link = self._links.of(record.org, record.cluster)
         values = await link.values(record.uid) if link is not None else ()
         value = next((each for each in values if each.unit == unit and each.output == output), None)
@@ -138,6 +135,20 @@ class Overview:
         if record is None:
             raise ApiError(404, SANDBOX_NOT_FOUND)
         return record
+
+
+def shown_plan(compiled: Compiled) -> dict[str, Any]:
+    """What the documents of a sandbox would do, as the API has it."""
+    found: dict[str, Any] = msgspec.to_builtins(compiler.preview(compiled))
+    return {"events": [], "forks": [], "deletion": [], "warnings": [], **found}
+
+
+def output_in(body: Any) -> tuple[str, str]:
+    """The unit and the output that are asked for."""
+    unit, output = (body.get(name) if isinstance(body, dict) else None for name in ("unit", "output"))
+    if not isinstance(unit, str) or not isinstance(output, str):
+        raise SpecError('must be {"unit": "RESOURCE/STEP", "output": "NAME"}', ())
+    return unit, output
 
 
 def _ended(rows: Rows, before: int, limit: int) -> list[Any]:

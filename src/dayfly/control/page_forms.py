@@ -21,14 +21,25 @@ class PageCode(Form):
     code: str
 
 
+class PagePlace(Form):
+    """A plain cluster, by its context in the kubeconfig; no namespace means all of them."""
+
+    context: str
+    namespace: str
+
+
 class PageSession(Form):
-    """Who is signed in. `expiresAt` is missing where a key asks, and no session."""
+    """Who is signed in. `expiresAt` is missing where a key asks, and no session.
+
+    `place` is what is looked at where there is no server, but a plain cluster.
+    """
 
     org: str
     role: RoleWord
     name: str
     key: str
     expires_at: Time = ""
+    place: PagePlace | None = None
 
 
 class OutputName(Form):

@@ -16,13 +16,12 @@ from dayfly.control import audit, auth
 from dayfly.control.audit import Who
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import answer, read_json, rfc3339, serve
+from dayfly.control.page_cookie import Cookie
 from dayfly.control.tables import page_sessions as table
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
-    from starlette.datastructures import Headers
     from starlette.requests import Request
-    from starlette.responses import Response
     from starlette.routing import Route
 
     from dayfly.control.auth import Caller, Keys
@@ -45,7 +44,7 @@ class PageSessions:
     """
 
     def __init__(self, store: Store, keys: Keys, *, tls: bool) -> None:
-        self._store, self._keys, self._tls = store, keys, tls
+        self._store, self._keys, self._cookie = store, keys, Cookie(tls=tls)
         self._everywhere = store.everywhere()
 
     def routes(self) -> list[Route]:
@@ -58,7 +57,7 @@ class PageSessions:
 
     async def caller(self, request: Request) -> Caller | None:
         """Who sent a request that has a cookie of ours and no key; None for a session that has ended, or none."""
-        row = await self._row(self._given(request), "digest")
+        row = await self._row(self._cookie.given(request), "digest")
         return None if row is None else await self._holder(row)
 
     async def link(self, request: Request) -> Any:
@@ -95,23 +94,23 @@ class PageSessions:
             audit.note(rows, who, "sign in", "page")
 
         await self._store.of(caller.org).write(work)
-        return self._with_cookie(request, _wire(caller, until), f"{row.id}.{secret}")
+        return self._cookie.handed(request, answer(_wire(caller, until)), f"{row.id}.{secret}", SESSION_S)
 
     async def who(self, request: Request) -> Any:
         """Who is signed in, and as what."""
-        row = await self._row(self._given(request), "digest")
+        row = await self._row(self._cookie.given(request), "digest")
         return _wire(auth.caller(request), row.expires_at if row else 0)
 
     async def leave(self, request: Request) -> Any:
         """Sign out."""
-        row, who = await self._row(self._given(request), "digest"), audit.who(request)
+        row, who = await self._row(self._cookie.given(request), "digest"), audit.who(request)
 
         def work(rows: Rows) -> None:
             if row is not None and rows.execute(rows.delete(table).where(table.c.id == row.id)).rowcount:
                 audit.note(rows, who, "sign out", "page")
 
         await self._store.of(who.org).write(work)
-        return self._with_cookie(request, {}, "")
+        return self._cookie.handed(request, answer({}), "", 0)
 
     async def _row(self, given: str, column: str) -> Row[Any] | None:
         """The row of a link or session that is still good, by `ID.SECRET`."""
@@ -128,35 +127,6 @@ class PageSessions:
         """Whose it is, as long as its key is good and of the same organisation."""
         caller = await self._keys.holder(row.key)
         return caller if caller is not None and caller.org == row.org else None
-
-    def _given(self, request: Request) -> str:
-        cookies = request.cookies
-        return cookies.get(_name(request.headers, tls=True)) or (
-            "" if self._tls else cookies.get(_name(request.headers, tls=False), "")
-        )
-
-    def _with_cookie(self, request: Request, data: Any, value: str) -> Response:
-        # A proxy in front may speak TLS for us; then the browser says so.
-        tls = self._tls or request.headers.get("origin", "").startswith("https:")
-        response = answer(data)
-        response.set_cookie(
-            _name(request.headers, tls=tls),
-            value,
-            max_age=SESSION_S if value else 0,
-            path="/",
-            secure=tls,
-            httponly=True,
-            samesite="strict",
-        )
-        return response
-
-
-def _name(headers: Headers, *, tls: bool) -> str:
-    """The cookie's name. A browser tells cookies of one machine's ports apart by nothing else."""
-    if tls:
-        return "__Host-dayfly"
-    _, _, port = headers.get("host", "").rpartition(":")
-    return f"dayfly-{port if port.isascii() and port.isdigit() else 80}"
 
 
 def _wire(caller: Caller, until: int) -> dict[str, Any]:

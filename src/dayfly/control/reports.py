@@ -170,17 +170,15 @@ class Reports:
             data, begin = found.data, max(found.offset, offset)
             whole = info.sealed and begin + len(data) >= info.size
             if not whole:
-                data = _whole_characters(data)
+                data = whole_characters(data)
             late = loop.time() >= until or self._closing.is_set()
             if data or whole or late:
                 break
             # A host that is far away is asked less often.
             await asyncio.sleep(max(LOOK_AGAIN_S, loop.time() - asked))
-        text, encoding = text_of(data)
-        place = {"unit": unit, "attempt": info.attempt, "offset": begin, "next": begin + len(data)}
         times = [{"offset": at, "time": rfc3339(ms)} for at, ms in log_times.paired(found.times)]
         told = {"times": times} if when.told else {}
-        return {**place, "sealed": whole, "data": text, "encoding": encoding, **told}
+        return {**piece(unit, info.attempt, begin, data, sealed=whole), **told}
 
     async def logs(self, request: Request) -> Any:
         """The newest attempts' logs of a resource, one of its steps or a fork, in the public API's form."""
@@ -284,7 +282,14 @@ def text_of(data: bytes) -> tuple[str, str]:
         return base64.b64encode(data).decode(), "base64"
 
 
-def _whole_characters(data: bytes) -> bytes:
+def piece(unit: str, attempt: int, offset: int, data: bytes, *, sealed: bool) -> dict[str, Any]:
+    """A part of a log as clients know it."""
+    text, encoding = text_of(data)
+    place = {"unit": unit, "attempt": attempt, "offset": offset, "next": offset + len(data)}
+    return {**place, "sealed": sealed, "data": text, "encoding": encoding}
+
+
+def whole_characters(data: bytes) -> bytes:
     """The bytes without the beginning of a character at their end, whose rest is still to come."""
     for back in range(1, min(3, len(data)) + 1):
         lead = data[-back]

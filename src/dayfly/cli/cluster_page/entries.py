@@ -1,0 +1,150 @@
+"""One Sandbox object as the page knows it: a line of the list, its report, whether it needs somebody. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dayfly.cli import from_status
+from dayfly.control import attention
+from dayfly.control.attention import Box, Concern
+from dayfly.kube.objects import AnnotatedMeta, Slim
+from dayfly.operator.cluster.objects import SANDBOXES
+from dayfly.plan.reasons import Reason
+from dayfly.spec.identity import routing_key
+from dayfly.spec.report import Report
+
+_NONE = msgspec.Raw(b"{}")
+# Of a wish the list shows so much. The whole of it comes with the sandbox itself.
+_LISTED = ("description", "labels", "ttl")
+
+
+class Seen(Slim, frozen=True):
+    """A Sandbox whose wish and status are read when somebody looks at it: there may be thousands."""
+
+    metadata: AnnotatedMeta
+    spec: msgspec.Raw = _NONE
+    status: msgspec.Raw = _NONE
+
+
+SEEN = SANDBOXES.read_as(Seen)
+
+
+class Entry(NamedTuple):
+    """What is kept of one. `concerns`: whether it needs somebody whatever the time is; times are unix milliseconds."""
+
+    line: bytes
+    version: int
+    uid: str
+    routing_key: str
+    begins_at: int
+    expires_at: int
+    concerns: bool
+    plugins: tuple[tuple[str, str], ...]
+
+
+def whole(seen: Seen) -> dict[str, Any]:
+    """The object as the verbs read it."""
+    read = msgspec.json.decode
+    return {
+        "metadata": msgspec.to_builtins(seen.metadata),
+        "spec": read(seen.spec) or {},
+        "status": read(seen.status) or {},
+    }
+
+
+def entry(seen: Seen, name: str, version: int, now: int) -> Entry:
+    """Of one that is called so on the page."""
+    found = whole(seen)
+    report = from_status.report(found, now)
+    begins, expires = from_status.milliseconds(seen.metadata.creation_timestamp), _expires(found)
+    wishes = found["spec"].get("resources") or ()
+    return Entry(
+        line=msgspec.json.encode(form(found, name, report, _LISTED)),
+        version=version,
+        uid=seen.metadata.uid,
+        routing_key=_key(found),
+        begins_at=begins,
+        expires_at=expires,
+        concerns=bool(attention.concerns([Box(name, report, 0, 0)], (), (), now)),
+        plugins=tuple((str(wish["name"]), str(wish["plugin"])) for wish in wishes if wish.get("plugin")),
+    )
+
+
+def form(found: Any, name: str, report: Report, listed: tuple[str, ...] = ()) -> dict[str, Any]:
+    """As the API has a sandbox; with `listed` only so much of its wish."""
+    meta, spoken = found["metadata"], found["status"]
+    status: dict[str, Any] = {"ready": report.ready, "reason": report.reason, "message": report.message}
+    if report.unserved:
+        status["unserved"] = report.unserved
+    if end := spoken.get("expiresAt"):
+        status["scheduledDeleteTime"] = end
+    spec = found["spec"]
+    return {
+        "name": name,
+        "namespace": meta["namespace"],
+        "routingKey": _key(found),
+        "createdAt": meta["creationTimestamp"],
+        # When a wish was changed nobody has written down.
+        "updatedAt": meta["creationTimestamp"] if meta.get("generation", 1) == 1 else "",
+        "spec": {key: spec[key] for key in listed if key in spec} if listed else spec,
+        "endpoints": spoken.get("endpoints") or [],
+        "status": status,
+        "progress": {
+            "phase": report.phase.value,
+            "done": report.done,
+            "total": report.total,
+            "tone": attention.tone(report).name.lower(),
+        },
+    }
+
+
+def told(found: Any, name: str, version: int, report: Report, denied: dict[str, str]) -> dict[str, Any]:
+    """As the API has a report."""
+    return {
+        **msgspec.to_builtins(report),
+        "uid": report.uid,
+        "name": name,
+        "cluster": "",
+        "routingKey": _key(found),
+        "version": version,
+        "endpoints": found["status"].get("endpoints") or [],
+        "denied": denied,
+    }
+
+
+def concerns(found: Any, name: str, flags: str, now: int) -> list[Concern]:
+    """What of it needs somebody; commands in it mean this cluster."""
+    meta, bare = found["metadata"], found["metadata"]["name"]
+    begins = from_status.milliseconds(meta["creationTimestamp"])
+    box = Box(bare, from_status.report(found, now), begins, _expires(found))
+    changed = []
+    for each in attention.concerns([box], (), (), now):
+        subject = each.subject.removesuffix(f"sandbox {bare}") + f"sandbox {name}"
+        typed = from_status.typeable(each.next, flags)
+        changed.append(msgspec.structs.replace(each, subject=subject, sandbox=name, next=typed))
+    return changed
+
+
+def unreadable(name: str, namespace: str, message: str) -> dict[str, Any]:
+    """The line of one that no reader of JSON takes."""
+    return {
+        "name": name,
+        "namespace": namespace,
+        "routingKey": "",
+        "createdAt": "",
+        "updatedAt": "",
+        "spec": {},
+        "endpoints": [],
+        "status": {"ready": False, "reason": Reason.REFUSED, "message": message},
+        "progress": {"phase": "open", "done": 0, "total": 0, "tone": "failed"},
+    }
+
+
+def _key(found: Any) -> str:
+    return str(found["status"].get("routingKey") or routing_key(found["metadata"]["uid"]))
+
+
+def _expires(found: Any) -> int:
+    return from_status.milliseconds(found["status"].get("expiresAt"))

@@ -1,0 +1,101 @@
+"""The addresses of more than one sandbox: what needs somebody, what has ended, which plugins there are; and changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import StreamingResponse
+
+from dayfly.cli.cluster_objects import now
+from dayfly.cli.cluster_page import entries
+from dayfly.control import attention
+from dayfly.operator.cluster.objects import PLUGINS, PluginObject
+from dayfly.spec import semver, ttl
+from dayfly.spec.errors import SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.requests import Request
+    from starlette.routing import Route
+
+    from dayfly.cli.cluster_page.asking import Side
+
+
+class Overview:
+    """Of all that is watched."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+
+    def routes(self) -> list[Route]:
+        """All of them."""
+        at, serve = "/orgs/{org}", self._side.serve
+        return [
+            serve(at + "/changes", GET=self.changes),
+            serve(at + "/attention", GET=self.attention),
+            serve(at + "/ended-sandboxes", GET=self.ended),
+            serve(at + "/resource-plugins", GET=self.plugins),
+        ]
+
+    async def changes(self, request: Request) -> StreamingResponse:
+        said = self._side.watched.stream(request.headers.get("last-event-id", ""), self._side.closing)
+        return StreamingResponse(said, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    async def attention(self, _request: Request) -> Any:
+        """What needs somebody, the worst first. Only those are looked at of which that is known to be possible."""
+        watched, at = self._side.watched, now()
+        found = []
+        for name, each in list(watched.entries.items()):
+            soon = each.expires_at and at >= ttl.warns_at(each.begins_at, each.expires_at)
+            if (each.concerns or soon) and (box := watched.find(name)):
+                found += entries.concerns(box, name, self._side.flags(watched.place(name).namespace), at)
+        return attention.ordered(found, at)
+
+    async def ended(self, _request: Request) -> Any:
+        """Those that went while this process looked: a cluster keeps nothing of them."""
+        return list(reversed(self._side.watched.ended.values()))
+
+    async def plugins(self, _request: Request) -> Any:
+        """All versions, with those sandboxes of what is watched that name them."""
+        found = (await self._side.client.list_all(PLUGINS)).items
+        latest: dict[str, str] = {}
+        for each in found:
+            name, version = _split(each)
+            if name not in latest or _order(version) > _order(latest[name]):
+                latest[name] = version
+        return [
+            self._plugin(each, latest=_split(each)[1] == latest[_split(each)[0]])
+            for each in sorted(found, key=lambda each: (_split(each)[0], _order(_split(each)[1])))
+        ]
+
+    def _plugin(self, each: PluginObject, *, latest: bool) -> dict[str, Any]:
+        name, version = _split(each)
+        born = each.metadata.creation_timestamp or ""
+        means = {f"{name}@{version}"} | ({name, f"{name}@{semver.LATEST}"} if latest else set())
+        return {
+            "name": f"{name}@{version}" if version else name,
+            "spec": {key: value for key, value in each.spec.items() if key != "name"},
+            "createdAt": born,
+            "updatedAt": born,
+            "status": {"resources": list(self._users(means))},
+        }
+
+    def _users(self, means: set[str]) -> Iterable[dict[str, str]]:
+        for name, each in self._side.watched.entries.items():
+            for resource, plugin in each.plugins:
+                if plugin in means:
+                    yield {"name": resource, "sandbox": name, "cluster": ""}
+
+
+def _split(each: PluginObject) -> tuple[str, str]:
+    """Name and version; of one that nobody can name, what it is called."""
+    written = str(each.spec.get("name", ""))
+    try:
+        return semver.split_name(written)
+    except SpecError:
+        return written, ""
+
+
+def _order(version: str) -> Any:
+    return (1, semver.precedence(version)) if version else (0, ())

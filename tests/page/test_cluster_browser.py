@@ -1,0 +1,125 @@
+"""The page of a plain cluster in a real browser: for who may only look, for who may more, and what strangers write."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+import pytest
+
+from cli.clusters import still
+from cli.moments import FAILING, LIFE, SLOW, failing, running, up
+from page import browser as driven
+from page.clusters import SHOP, serving, stage
+from page.test_hostile import EVIL, SCRIPT, visible
+
+__all__ = ["stage"]
+
+pytestmark = pytest.mark.builds("page", "runner")
+
+LOOKS = ("delete sandboxes", "patch sandboxes", "get secrets")
+
+
+def test_who_may_all_sees_it_change_reveals_and_deletes(browser, stage):
+    asked = stage(LIFE, up)
+    with serving(asked.cluster) as served, driven.visit(browser, served.url, served.link()) as visit:
+        page = visit.page
+        page.wait_for_selector("text=1 sandbox")
+        assert "ada (kind, shop)" in page.inner_text("header")
+        assert "Hosts" not in page.inner_text("header")
+        assert page.locator("thead").inner_text().rstrip().endswith("Namespace")
+        box = {
+            "apiVersion": "dayfly.dev/v1alpha1",
+            "kind": "Sandbox",
+            "metadata": {"name": "new"},
+            "spec": {"cluster": "c"},
+        }
+        served.ask("POST", SHOP, box)
+        page.wait_for_selector("text=2 sandboxes")
+        page.screenshot(path="/tmp/shot0.png")
+        page.click("tbody a:has-text('box')")
+        page.wait_for_selector(".node >> nth=2")
+        page.wait_for_selector("svg text:has-text('url')")
+        page.click(".node:has-text('seed')")
+        page.wait_for_selector(".log pre:has-text('a line of its own')")
+        page.wait_for_selector(".values li:has-text('user')")
+        assert page.locator(".denied").count() == 0
+        page.screenshot(path="/tmp/shot1.png", full_page=True)
+        assert visit.axe() == []
+        page.click("text=Delete")
+        page.click("dialog button.danger")
+        page.wait_for_selector("dialog", state="detached")
+        assert any("deletionTimestamp" in each["metadata"] for each in asked.cluster.objects("sandboxes"))
+
+
+def test_who_may_only_look_has_no_buttons_and_reads_why(browser, stage):
+    asked = stage(SLOW, running)
+    hidden = ("/log", "/objectlifecyclemethods", "/runs", "/resourceplugins")
+    with (
+        serving(asked.cluster, denied=hidden, may_not=LOOKS) as served,
+        driven.visit(browser, served.url, served.link()) as visit,
+    ):
+        page = visit.page
+        visit.open("/page/sandboxes/box?unit=db%2Fmake", ".denied")
+        said = page.inner_text(".denied")
+        assert 'you may not delete sandboxes in namespace "shop"' in said
+        assert "extend, retry, abandon: you may not patch sandboxes" in said
+        assert page.locator(".actions button.danger").count() == 0
+        page.wait_for_selector(".unit :text('its log cannot be shown while it runs')")
+        page.wait_for_selector("text=Its receipt and history cannot be shown")
+        page.wait_for_selector("text=What goes between its units, and how they are run, cannot be shown")
+        assert page.locator(".node").count() == 3, "and the graph is there all the same"
+        page.screenshot(path="/tmp/shot2.png", full_page=True)
+        assert visit.axe() == []
+        visit.open("/page/plugins", ".fault:has-text('cannot get')")
+        visit.open("/page/ended", "text=A cluster keeps nothing of a sandbox that is gone")
+        assert visit.axe() == []
+
+
+def test_a_list_that_is_forbidden_says_so(browser):
+    with serving(still(), denied=(SHOP,)) as served, driven.visit(browser, served.url, served.link()) as visit:
+        visit.page.wait_for_selector(".fault:has-text('User \"ada\" cannot get')")
+        assert "There are no sandboxes" not in visit.text()
+        assert "Not known" in visit.text()
+        served.ada.denied = ()
+        visit.page.wait_for_selector("text=1 sandbox")
+        visit.page.wait_for_selector(".fault", state="detached")
+
+
+def test_what_strangers_write_is_text(browser, stage):
+    asked = stage(FAILING, failing)
+    with serving(asked.cluster) as served, driven.visit(browser, served.url, served.link()) as visit:
+        evil = {"labels": {"team": EVIL}, "description": EVIL}
+        served.ask("PATCH", f"{SHOP}/box", {"spec": evil, "metadata": {"annotations": {"dayfly.dev/abandon": EVIL}}})
+        status = {
+            "status": {
+                "message": EVIL,
+                "about": "",
+                "reason": f"Failed{SCRIPT}",
+                "endpoints": [{"name": EVIL, "url": EVIL}],
+            }
+        }
+        served.ask("PATCH", f"{SHOP}/box/status", status)
+        for path, wait in (
+            ("/page/sandboxes", "tbody tr :text('evil.example')"),
+            ("/page/sandboxes/box?unit=db%2Fseed", ".unit"),
+            ("/page/attention", ".concerns li"),
+            ("/page/plugins", "tbody tr th a"),
+        ):
+            visit.open(path, wait)
+            visible(visit.page)
+
+
+def test_a_link_signs_in_once_and_the_end_of_the_process_is_said(browser):
+    with contextlib.ExitStack() as stack:
+        with serving(still()) as served:
+            link = served.link()
+            visit = stack.enter_context(driven.visit(browser, served.url, link))
+            visit.expected = re.compile(f"{visit.expected.pattern}|ERR_CONNECTION_REFUSED|ERR_EMPTY_RESPONSE")
+            assert "#" not in visit.page.url
+            with driven.visit(browser, served.url) as other:
+                other.page.goto(link)
+                other.page.wait_for_selector("text=this link has been used already")
+                assert "press Enter where dayfly page runs" in other.text()
+            visit.page.wait_for_selector("text=1 sandbox")
+        visit.page.wait_for_selector("text=dayfly page does not run any more")

@@ -1,0 +1,388 @@
+"""The page of a plain cluster, as its script asks: the same as the verbs say, with the rights of whoever started it."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from cli.clusters import FLAGS, still
+from cli.moments import FAILING, LIFE, LINE, NEVER_GOES, SLOW, failing, running, stuck, up
+from control.client import wait_for
+from dayfly.cli.cluster_page import sessions
+from dayfly.control import forms, page_forms
+from page.clusters import SHOP, apart, serving, stage
+
+from rig.scenes import wish  # isort: skip
+from rig.world import World  # isort: skip
+
+__all__ = ["stage"]
+
+BOX = f"{SHOP}/box"
+MASKED = "sandboxes/box/outputs?masked=true"
+
+
+def until(events, wanted):
+    """All events up to the first of that kind."""
+    found = []
+    for event in events:
+        found.append(event)
+        if event[0] == wanted:
+            return found
+    raise AssertionError(found)
+
+
+class TestWhoIsLetIn:
+    def test_a_link_works_once_and_not_for_long_and_the_cookie_is_no_scripts(self, stage, monkeypatch):
+        with serving(still()) as served:
+            assert served.call("GET", "/page/session").status == 401
+            assert served.call("GET", "sandboxes/box").status == 401
+            code = served.link().partition("#")[2]
+            said = served.call("POST", "/page/enter", {"code": code})
+            cookie = said.headers["set-cookie"]
+            assert re.fullmatch(
+                rf"dayfly-{served.port}=[\w-]{{43}}; HttpOnly; Max-Age=43200; Path=/; SameSite=strict", cookie
+            )
+            for wrong in (code, "", "é", "\ud800", cookie.partition("=")[2].partition(";")[0], 5):
+                assert served.call("POST", "/page/enter", {"code": wrong}).status in (400, 401)
+            served.cookie = cookie.partition(";")[0]
+            assert served.get("/page/session")["place"] == {"context": "kind", "namespace": "shop"}
+            monkeypatch.setattr(sessions, "LINK_S", -1)
+            old = served.link().partition("#")[2]
+            assert served.call("POST", "/page/enter", {"code": old}).json["error"] == sessions.USED
+            assert served.call("DELETE", "/page/session").status == 200
+            assert served.call("GET", "/page/session").status == 401
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [{"Origin": ""}, {"Origin": "http://127.0.0.1:1"}, {"Dayfly_Page": ""}, {"Sec_Fetch_Site": "same-site"}],
+        ids=str,
+    )
+    def test_another_page_in_the_browser_changes_nothing(self, wrong):
+        with serving(still()) as served:
+            served.sign_in()
+            assert served.call("DELETE", "sandboxes/box", **wrong).status == 403
+            assert served.call("POST", "/page/enter", {"code": served.link().partition("#")[2]}, **wrong).status == 403
+            assert "deletionTimestamp" not in served.ada.cluster.objects("sandboxes")[0]["metadata"]
+
+    def test_another_page_reads_nothing_and_another_name_of_this_machine_neither(self):
+        with serving(still()) as served:
+            served.sign_in()
+            for wrong in ({"Sec_Fetch_Site": "cross-site"}, {"Sec_Fetch_Site": "same-site"}, {"Host": "evil.example"}):
+                assert served.call("GET", "sandboxes/box", **wrong).status == 403
+            assert served.call("GET", "sandboxes/box", Sec_Fetch_Site="same-origin").status == 200
+            assert served.call("GET", "sandboxes/box").headers.get("access-control-allow-origin") is None
+
+    def test_of_the_api_it_has_what_the_page_asks_for_and_says_so_of_the_rest(self):
+        with serving(still()) as served:
+            served.sign_in()
+            assert served.call("PUT", "sandboxes/box", {}).status == 405
+            assert served.call("GET", "keys").status == 404
+            assert served.call("GET", "/orgs/local/sandboxes/box").status == 404
+
+
+class TestWhatItSays:
+    def test_the_list_comes_by_the_watch_and_so_does_each_change(self):
+        with serving(still()) as served:
+            served.sign_in()
+            with served.changes() as events:
+                assert [kind for kind, _ in until(events, "synced")] == ["changed", "synced"]
+                served.ask("PATCH", BOX, {"spec": {"labels": {"team": "a"}}})
+                assert next(events)[1]["spec"] == {"labels": {"team": "a"}}
+                served.ask("POST", SHOP, _box("other"))
+                assert (found := next(events))[0] == "changed"
+                assert (found[1]["name"], found[1]["namespace"]) == ("other", "shop")
+                served.ask("DELETE", f"{SHOP}/other")
+                assert next(events) == ("deleted", {"name": "other"})
+            assert [each["name"] for each in served.get("ended-sandboxes")] == ["other"]
+            assert served.get("sandboxes/other/report")["phase"] == "cleaned"
+            lists = [
+                each
+                for each in served.ada.cluster.calls
+                if each.client == "ada" and each.request.path == SHOP and "watch" not in each.request.query
+            ]
+            assert len(lists) == 1, "nothing is polled"
+
+    @pytest.mark.parametrize(
+        ("scene", "story"),
+        [(LIFE, up), (FAILING, failing), (NEVER_GOES, stuck), (SLOW, running)],
+        ids=["ready", "failed", "retrying", "running"],
+    )
+    def test_the_same_as_the_verbs_in_the_forms_of_the_api(self, stage, scene, story):
+        asked = stage(scene, story)
+        verbs, why = apart(_as_verbs_say, asked)
+        with serving(asked.cluster) as served:
+            served.sign_in()
+            report = served.get("sandboxes/box/report")
+            assert {key: report[key] for key in verbs} == verbs
+            assert served.get("sandboxes/box/why") == why
+            for path, form in (
+                ("/page/session", page_forms.PageSession),
+                ("sandboxes/box", forms.Sandbox),
+                ("sandboxes/box/report", forms.Report),
+                ("sandboxes/box/why", forms.Blocker),
+                ("sandboxes/box/plan", page_forms.Plan),
+                ("sandboxes/box/history", list[forms.Move]),
+                ("sandboxes/box/attempts", list[forms.Attempt]),
+                ("sandboxes/box/outputs?masked=true", list[forms.Output]),
+                ("attention", list[page_forms.Concern]),
+                ("resource-plugins?version=all", list[forms.Plugin]),
+                ("ended-sandboxes", list[page_forms.Ended]),
+            ):
+                assert msgspec.convert(served.get(path), form) is not None, path
+
+    def test_the_plan_is_what_its_run_has_sealed_and_before_that_what_its_wish_means(self, stage):
+        asked = stage(LIFE, up)
+        with serving(asked.cluster) as served:
+            served.sign_in()
+            sealed = served.get("sandboxes/box/plan")
+            [[make], [seed]] = sealed["events"][0]["waves"]
+            assert (make["id"], seed["inputs"][0]["source"]) == ("db/make", "db/make.url")
+            served.ask("POST", SHOP, _box("new", wish()))
+            wait_for(lambda: served.call("GET", "sandboxes/new").status == 200)
+            assert served.get("sandboxes/new/plan") == sealed
+            served.ask("POST", SHOP, _box("odd", {"resources": [{"name": "db", "plugin": "nosuch"}]}))
+            wait_for(lambda: served.call("GET", "sandboxes/odd").status == 200)
+            said = served.call("GET", "sandboxes/odd/plan")
+            assert (said.status, said.json["error"]) == (404, "no resource plugin nosuch@latest")
+
+    def test_what_needs_somebody_with_commands_that_mean_this_cluster(self, stage):
+        asked = stage(NEVER_GOES, stuck)
+        with serving(asked.cluster) as served:
+            served.sign_in()
+            assert served.get("attention") == []
+        asked = stage(FAILING, failing)
+        with serving(asked.cluster) as served:
+            served.sign_in()
+            [concern] = served.get("attention")
+            assert (concern["kind"], concern["sandbox"], concern["units"]) == ("failed", "box", ["db/seed"])
+            assert f"`dayfly logs box db seed{FLAGS}`" in concern["next"]
+
+    def test_who_is_about_to_expire_is_told_though_nothing_changes(self, monkeypatch):
+        with serving(still(status={"expiresAt": "2026-01-01T01:00:00Z"})) as served:
+            served.sign_in()
+            wait_for(lambda: served.get("sandboxes/box")["status"].get("scheduledDeleteTime"))
+            monkeypatch.setattr("time.time_ns", lambda: (1_767_225_600 + 3_300) * 10**9)
+            [concern] = [each for each in served.get("attention") if each["kind"] == "expiring"]
+            assert f"`dayfly sandbox extend box --for 2h{FLAGS}`" in concern["next"]
+
+    def test_all_namespaces_tell_boxes_of_one_name_apart(self, stage):
+        asked = stage(FAILING, failing)
+        with serving(asked.cluster, namespace="") as served:
+            served.sign_in()
+            served.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "den"}})
+            served.ask("POST", SHOP.replace("shop", "den"), _box("box", namespace="den"))
+            with served.changes() as events:
+                names = {data["name"] for kind, data in until(events, "synced") if kind == "changed"}
+                while names != {"den:box", "shop:box"}:
+                    names.add(next(events)[1]["name"])
+            assert served.get("sandboxes/shop:box/report")["reason"] == "ResourceFailed"
+            assert served.get("sandboxes/den:box")["namespace"] == "den"
+            concerns = served.get("attention")
+            assert {each["sandbox"] for each in concerns} == {"shop:box"}
+            assert f"`dayfly logs box db seed{FLAGS}`" in concerns[0]["next"]
+            assert served.call("GET", "sandboxes/box").status == 404
+
+    def test_one_that_cannot_be_read_hides_no_other(self, stage):
+        """Whoever may write Sandboxes may nest what Dayfly keeps as it came."""
+
+        async def another(world: World) -> None:
+            await up(world)
+            world.sandbox({"middleware": [{"name": "DEEP"}]}, name="deep")
+
+        asked = stage(LIFE, another)
+        with serving(asked.cluster) as served:
+            served.sign_in()
+            with served.changes() as events:
+                found = {data["name"]: data for kind, data in until(events, "synced") if kind == "changed"}
+                assert "nested too deeply to be read" in found["deep"]["status"]["message"]
+                assert found["box"]["status"]["ready"]
+                served.ask("PATCH", BOX, {"spec": {"labels": {"team": "a"}}})
+                assert next(events)[1]["spec"] == {"labels": {"team": "a"}}
+
+
+class TestLogs:
+    def log(self, served, unit, offset=0, **more):
+        query = "&".join(f"{key}={value}" for key, value in more.items())
+        return served.call("GET", f"sandboxes/box/log?unit={unit}&attempt=1&offset={offset}&{query}")
+
+    def test_what_is_kept_and_what_comes_while_it_runs(self, stage):
+        pods = []
+
+        async def talking(world: World) -> None:
+            await running(world)
+            [pod] = world.pods("db/make")
+            pods.append(pod)
+            world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners").write(b"one\ntw")
+
+        asked = stage(LIFE, up)
+        with serving(asked.cluster) as served:
+            served.sign_in()
+            said = self.log(served, "db/seed").json
+            assert (said["data"], said["sealed"], said["next"]) == (LINE, True, len(LINE))
+            assert self.log(served, "db/nosuch").status == 400
+        asked = stage(SLOW, talking)
+        [pod] = pods
+        with serving(asked.cluster) as served:
+            served.sign_in()
+            assert served.get("sandboxes/box/attempts") == [
+                {"unit": "db/make", "attempt": 1, "size": 0, "sealed": False}
+            ]
+            said = self.log(served, "db/make", wait=20).json
+            assert (said["data"], said["sealed"]) == ("one\n", False)
+            log = asked.cluster.log_of(pod["metadata"]["name"], "dayfly-runners")
+            served.on_loop(lambda: log.write(b"o\n"))
+            assert self.log(served, "db/make", said["next"], wait=20).json["data"] == "two\n"
+
+    def test_without_the_right_to_running_pods_it_is_said_where_the_log_would_be(self, stage):
+        asked = stage(SLOW, running)
+        with serving(asked.cluster, denied=("/log",)) as served:
+            served.sign_in()
+            said = self.log(served, "db/make", wait=20)
+            assert said.status == 403
+            assert 'its log cannot be shown while it runs: User "ada" cannot get' in said.json["error"]
+            assert "it can be read here within seconds of its end" in said.json["error"]
+
+
+class TestRights:
+    def test_who_may_only_look_is_told_why_there_are_no_buttons(self, stage):
+        asked = stage(LIFE, up)
+        mine = ("delete sandboxes", "patch sandboxes", "get secrets")
+        with serving(asked.cluster, may_not=mine) as served:
+            served.sign_in()
+            denied = served.get("sandboxes/box/report")["denied"]
+            assert set(denied) == {"delete", "extend", "retry", "abandon", "outputs"}
+            assert denied["delete"].startswith('you may not delete sandboxes in namespace "shop"; ask')
+        with serving(asked.cluster) as served:
+            served.sign_in()
+            assert served.get("sandboxes/box/report")["denied"] == {}
+
+    @pytest.mark.parametrize(
+        ("part", "path"),
+        [
+            ("/secrets", MASKED),
+            ("/runs", "sandboxes/box/history"),
+            ("/objectlifecyclemethods", "sandboxes/box/plan"),
+            ("/resourceplugins", "resource-plugins?version=all"),
+            ("/steplogs", "sandboxes/box/attempts"),
+        ],
+    )
+    def test_what_is_forbidden_is_said_and_the_rest_is_there(self, stage, part, path):
+        asked = stage(LIFE, up)
+        with serving(asked.cluster, denied=(part,)) as served:
+            served.sign_in()
+            said = served.call("GET", path)
+            assert said.status == 403
+            assert said.json["error"].startswith('User "ada" cannot get')
+            assert served.get("sandboxes/box/report")["ready"]
+            assert served.get("sandboxes/box/why") == {}
+
+    def test_a_list_that_is_forbidden_is_no_empty_list(self):
+        with serving(still(), denied=(SHOP,)) as served:
+            served.sign_in()
+            with served.changes() as events:
+                kind, data = next(events)
+                assert (kind, data["error"][:20]) == ("trouble", 'User "ada" cannot ge')
+                served.ada.denied = ()
+                found = until(events, "synced")
+                assert [each for each in found if each[0] == "trouble"] in ([], [("trouble", {"error": ""})])
+                assert "changed" in [each[0] for each in found]
+
+    def test_a_cluster_that_is_away_is_said_until_it_is_back(self):
+        with serving(still(), away=True) as served:
+            served.sign_in()
+            with served.changes() as events:
+                kind, data = next(events)
+                assert (kind, data["error"][:31]) == ("trouble", "the cluster cannot be reached: ")
+                said = served.call("GET", "sandboxes/box/report")
+                assert (said.status, said.json["error"]) == (503, data["error"])
+                served.ada.away = False
+                assert "changed" in [kind for kind, _ in until(events, "synced")]
+
+    def test_sensitive_values_are_for_a_click_and_for_who_may_read_the_secret(self, stage):
+        asked = stage(LIFE, up)
+        with serving(asked.cluster, denied=("/runs",)) as served:
+            served.sign_in()
+            found = served.get(MASKED)
+            assert [(each["output"], each["value"], each["sensitive"]) for each in found] == [
+                ("url", "", True),
+                ("user", "", True),
+            ], "without the ledger nobody knows that they are not"
+            said = served.call("POST", "sandboxes/box/reveal", {"unit": "db/make", "output": "url"})
+            assert (said.status, said.json["value"]) == (200, "db://1")
+            assert served.call("POST", "sandboxes/box/reveal", {"unit": "db/make", "output": "no"}).status == 404
+            assert served.call("POST", "sandboxes/box/reveal", {"unit": 5}).status == 400
+        with serving(asked.cluster, denied=("/secrets",)) as served:
+            served.sign_in()
+            said = served.call("POST", "sandboxes/box/reveal", {"unit": "db/make", "output": "url"})
+            assert (said.status, "/secrets/" in said.json["error"]) == (403, True)
+
+
+class TestChanges:
+    def test_delete_retry_and_abandon_do_as_the_verbs_do(self, stage):
+        asked = stage(NEVER_GOES, stuck)
+        with serving(asked.cluster) as served:
+            served.sign_in()
+            [unit] = [each for each in served.get("sandboxes/box/report")["units"] if each["state"] == "retrying"]
+            assert served.call("POST", "sandboxes/box/retry", {"unit": "db/nosuch"}).status == 404
+            said = served.call("POST", "sandboxes/box/retry", {})
+            assert said.json == {"retried": [{"unit": unit["id"], "attempt": unit["attempt"]}]}
+            assert served.call("POST", "sandboxes/box/abandon", {"reason": " "}).status == 400
+            assert served.call("POST", "sandboxes/box/abandon", {"reason": "gone with its machine"}).status == 200
+            notes = asked.cluster.objects("sandboxes")[0]["metadata"]["annotations"]
+            assert notes == {
+                "dayfly.dev/retry": f"{unit['id']}={unit['attempt']}",
+                "dayfly.dev/abandon": "gone with its machine",
+            }
+            wait_for(lambda: served.get("sandboxes/box/report").get("abandon"))
+        asked = stage(LIFE, up)
+        with serving(asked.cluster) as served:
+            served.sign_in()
+            assert served.call("POST", "sandboxes/box/retry", {}).status == 409
+            assert served.call("DELETE", "sandboxes/box").status == 200
+            assert "deletionTimestamp" in asked.cluster.objects("sandboxes")[0]["metadata"]
+            assert served.call("DELETE", "sandboxes/bix").status == 404
+
+    def test_extend_lengthens_the_wish(self, monkeypatch):
+        cluster = still()
+        with serving(cluster) as served:
+            served.sign_in()
+            assert served.call("POST", "sandboxes/box/extend", {"seconds": 60}).status == 409
+            served.ask("PATCH", BOX, {"spec": {"ttl": {"duration": "1h"}}})
+            monkeypatch.setattr("time.time_ns", lambda: 1_767_225_600 * 10**9)
+            for wrong in ({"seconds": "1"}, {"until": 5}, {"hours": 1}, []):
+                assert served.call("POST", "sandboxes/box/extend", wrong).status == 400
+            said = served.call("POST", "sandboxes/box/extend", {"seconds": 7200})
+            assert said.json["status"]["scheduledDeleteTime"].startswith("2026-01-01T02:00:00")
+            assert cluster.objects("sandboxes")[0]["spec"]["ttl"] == {"duration": "120m"}
+
+    def test_what_the_cluster_refuses_is_its_own_sentence(self, stage):
+        asked = stage(LIFE, up)
+        asked.cluster.denied = {("delete", "sandboxes.dayfly.dev")}
+        with serving(asked.cluster) as served:
+            served.sign_in()
+            said = served.call("DELETE", "sandboxes/box")
+            assert said.status == 403
+            assert "cannot delete resource" in said.json["error"]
+
+    def test_one_that_a_control_plane_has_is_changed_there(self):
+        with serving(still(status={"servedFor": "acme/sb1"})) as served:
+            served.sign_in()
+            wait_for(lambda: "delete" in served.get("sandboxes/box/report")["denied"])
+            assert "a control plane has it, as acme/sb1" in served.call("DELETE", "sandboxes/box").json["error"]
+
+
+def _as_verbs_say(asked):
+    host = asked.host()
+    found = msgspec.json.encode((host.report("box"), host.why("box")))
+    host.close()
+    return msgspec.json.decode(found)
+
+
+def _box(name, spec=None, namespace="shop"):
+    about = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Sandbox"}
+    return about | {
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"cluster": "c", "resources": [], **(spec or {})},
+    }
