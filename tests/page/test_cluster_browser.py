@@ -36,7 +36,6 @@ def test_who_may_all_sees_it_change_reveals_and_deletes(browser, stage):
         }
         served.ask("POST", SHOP, box)
         page.wait_for_selector("text=2 sandboxes")
-        page.screenshot(path="/tmp/shot0.png")
         page.click("tbody a:has-text('box')")
         page.wait_for_selector(".node >> nth=2")
         page.wait_for_selector("svg text:has-text('url')")
@@ -44,7 +43,6 @@ def test_who_may_all_sees_it_change_reveals_and_deletes(browser, stage):
         page.wait_for_selector(".log pre:has-text('a line of its own')")
         page.wait_for_selector(".values li:has-text('user')")
         assert page.locator(".denied").count() == 0
-        page.screenshot(path="/tmp/shot1.png", full_page=True)
         assert visit.axe() == []
         page.click("text=Delete")
         page.click("dialog button.danger")
@@ -69,7 +67,6 @@ def test_who_may_only_look_has_no_buttons_and_reads_why(browser, stage):
         page.wait_for_selector("text=Its receipt and history cannot be shown")
         page.wait_for_selector("text=What goes between its units, and how they are run, cannot be shown")
         assert page.locator(".node").count() == 3, "and the graph is there all the same"
-        page.screenshot(path="/tmp/shot2.png", full_page=True)
         assert visit.axe() == []
         visit.open("/page/plugins", ".fault:has-text('cannot get')")
         visit.open("/page/ended", "text=A cluster keeps nothing of a sandbox that is gone")
