@@ -66,7 +66,7 @@ PAGE: tuple[Guard, ...] = (
     ),
     guard(
         "scripts read the cookie",
-        SESSIONS,
+        "control/page_cookie.py",
         "httponly=True",
         "httponly=False",
         TESTS + "a_link_becomes_a_cookie_that_no_script_reads_and_no_site_sends[sqlite]",

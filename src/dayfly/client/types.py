@@ -72,6 +72,7 @@ class Sandbox(_Form, frozen=True, kw_only=True):
     status: Status
     progress: Progress = Progress()
     warnings: tuple[str, ...] = ()
+    namespace: str = ""
 
 
 class RouteGroupStatus(Status, frozen=True, kw_only=True):
@@ -174,6 +175,7 @@ class Report(_Form, frozen=True, kw_only=True):
     abandon: Request | None = None
     born_at: int = 0
     unserved: tuple[str, ...] = ()
+    denied: dict[str, str] = {}
 
     @property
     def is_over(self) -> bool:
