@@ -17,7 +17,7 @@ from dayfly.testing.harm import Moment, listed, listing, paused
 from testing.planted import LABEL, MAKE, REMOVE, plugin
 from testing.test_lives import run, spec
 
-WEBHOOK = {"name": "call", "webhook": {"method": "POST", "url": "https://example.com/x"}}
+WEBHOOK = {"name": "call", "webhook": {"method": "POST", "url": "https://hooks.example.com/x"}}
 OBJECT = {"name": "thing", "object": {"manifest": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}}}
 PLAIN = spec(plugin(MAKE, REMOVE, LABEL))
 
