@@ -65,4 +65,25 @@ KUBE: tuple[Guard, ...] = (
         "            pass",
         "operator/test_good_operator.py::TestStatusIsNoInput::test_nor_what_somebody_wrote_over_that_of_a_hook",
     ),
+    guard(
+        "an object that is nested too deeply spoils every list",
+        "kube/answers.py",
+        "            decoded = decoder.decode(cut(answer.body))",
+        "            raise",
+        "operator/test_nesting.py::test_one_that_is_new_is_refused_and_others_live_on",
+    ),
+    guard(
+        "an object that is nested too deeply ends every watch",
+        "kube/watch.py",
+        "        return _decoded(request, resource, cut(line))",
+        "        raise",
+        "operator/test_nesting.py::test_one_that_lives_keeps_what_it_has_until_it_is_deleted",
+    ),
+    guard(
+        "a wish of which a part was cut is acted by",
+        "operator/front/sandboxes.py",
+        "        check_depth(seen.spec)\n",
+        "",
+        "operator/test_nesting.py::test_one_that_lives_keeps_what_it_has_until_it_is_deleted",
+    ),
 )

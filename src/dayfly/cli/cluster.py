@@ -12,7 +12,6 @@ from dayfly.cli import cluster_logs, from_status
 from dayfly.cli.cluster_objects import GROUP_DICTS, SANDBOX_DICTS, Objects, now, told
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.port import NO_TIMES, Piece, Standing, When
-from dayfly.client import subject
 from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.transport import HttpTransport
@@ -59,10 +58,10 @@ class Cluster:
         self._loop.close()
 
     def sandboxes(self) -> list[Standing]:
-        return [_standing(each) for each in self._run(self._objects.every(SANDBOX_DICTS, ""))]
+        return [_standing(each) for each in self._run(self._objects.every(SANDBOX_DICTS))]
 
     def groups(self) -> list[Standing]:
-        return [_standing(each) for each in self._run(self._objects.every(GROUP_DICTS, subject.PREFIX))]
+        return [_standing(each) for each in self._run(self._objects.every(GROUP_DICTS))]
 
     def sandbox(self, name: str) -> Standing:
         return _standing(self._get(name))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dayfly.cli import from_status, lifetime
 from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.cli.port import NO_TIMES, When
-from dayfly.cli.show import moment, talk
+from dayfly.cli.show import moment
 from dayfly.client import subject
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
 from dayfly.execute.pod import names
@@ -53,12 +53,9 @@ class Objects:
         self.client, self.namespace, self.flags = client, namespace, flags
         self._met: dict[str, str] = {}
 
-    async def every(self, kind: Resource[dict[str, Any]], prefix: str) -> list[Any]:
+    async def every(self, kind: Resource[dict[str, Any]]) -> list[Any]:
         """All of a kind, by name."""
-        try:
-            found = (await self.client.list_all(kind, self.namespace)).items
-        except RecursionError:
-            found = await self._one_by_one(kind, prefix)
+        found = (await self.client.list_all(kind, self.namespace)).items
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
     async def fetch(self, name: str) -> Any:
@@ -67,8 +64,6 @@ class Objects:
         kind, bare = kind_of(name), subject.bare(name)
         try:
             found = await self.client.get(kind, bare, self.namespace)
-        except RecursionError:
-            raise self.too_deep(name) from None
         except errors.NotFound:
             # No such object, or no such kind? The list of a kind that is there may be empty, and is not missing.
             await self.client.page(kind.metadata_only(), self.namespace, limit=1)
@@ -185,29 +180,6 @@ class Objects:
         except SpecError as fault:
             message = f"the resource plugin {name}@{highest} of the cluster is wrong: {fault}"
             raise CliError(Exit.FAILED, message, "see: kubectl get resourceplugins") from None
-
-    def too_deep(self, name: str) -> CliError:
-        """What is said of one that no reader of JSON takes."""
-        advice = f"see: kubectl{self.flags} get {kind_of(name).plural}.dayfly.dev {subject.bare(name)} -o yaml"
-        return CliError(Exit.FAILED, f"the {subject.title(name)} is nested too deeply to be read", advice)
-
-    async def _one_by_one(self, kind: Resource[Any], prefix: str) -> list[Any]:
-        """All of a kind, for one that cannot be read spoils the list of all; it is named and left out."""
-        try:
-            there = (await self.client.list_all(kind.metadata_only(), self.namespace)).items
-        except RecursionError:
-            message = f"a {subject.kind(prefix)} in namespace {self.namespace} is nested too deeply to be read"
-            raise CliError(Exit.FAILED, message, f"see: kubectl{self.flags} get {kind.plural}.dayfly.dev") from None
-        found = []
-        for each in there:
-            try:
-                found.append(await self.fetch(f"{prefix}{each.metadata.name}"))
-            except CliError as fault:
-                if fault.code not in (Exit.FAILED, Exit.NOT_FOUND):
-                    raise
-                if fault.code == Exit.FAILED:  # the other is gone meanwhile
-                    talk(f"dayfly: {fault}")
-        return found
 
     async def _no(self, name: str) -> CliError:
         known = []

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from dayfly.kube import errors
+from dayfly.kube.depth import cut
 from dayfly.kube.objects import ListMeta, Status
 from dayfly.kube.transport import Answer, Request
 
@@ -108,8 +109,12 @@ def decode(kind: type[T], answer: Answer, request: Request) -> T:
         errors.ServerTrouble: a read whose answer cannot be understood.
         errors.OutcomeUnknown: a change whose answer cannot be: it was done, and nobody learns what came of it.
     """
+    decoder = _decoder(cast("Any", kind))
     try:
-        decoded: T = _decoder(cast("Any", kind)).decode(answer.body)
+        try:
+            decoded: T = decoder.decode(answer.body)
+        except RecursionError:
+            decoded = decoder.decode(cut(answer.body))
         return decoded
     except msgspec.DecodeError as fault:
         if request.method in READS:

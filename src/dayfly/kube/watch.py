@@ -13,6 +13,7 @@ import msgspec
 
 from dayfly.kube import answers, errors
 from dayfly.kube.client import Client
+from dayfly.kube.depth import cut
 from dayfly.kube.forms import accept, given
 from dayfly.kube.objects import HasMeta, ObjectMeta, Resource, Slim, Status
 from dayfly.kube.transport import LostError, Request
@@ -114,6 +115,13 @@ async def _lines(request: Request, chunks: AsyncIterator[bytes], silence: float)
 
 
 def _event(request: Request, resource: Resource[T], line: bytes) -> WatchEvent[T] | Bookmark:
+    try:
+        return _decoded(request, resource, line)
+    except RecursionError:
+        return _decoded(request, resource, cut(line))
+
+
+def _decoded(request: Request, resource: Resource[T], line: bytes) -> WatchEvent[T] | Bookmark:
     try:
         head = _LINE.decode(line)
         if head.type == "BOOKMARK":

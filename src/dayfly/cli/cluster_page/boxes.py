@@ -15,7 +15,7 @@ from dayfly.control.exchange import flag, read_json, wait_seconds, whole_number
 from dayfly.control.overview import output_in, shown_plan
 from dayfly.kube import errors
 from dayfly.operator.agent import answers
-from dayfly.operator.cluster.objects import DOCUMENTS, RUNS
+from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, check_depth
 from dayfly.plan.reasons import Reason
 from dayfly.spec import documents
 from dayfly.spec.errors import quote
@@ -98,6 +98,7 @@ class Boxes:
 
     async def _meant(self, found: Any, objects: Objects) -> Compiled:
         meta = found["metadata"]
+        check_depth(found["spec"])
         wish = documents.from_wire({"name": meta["name"], "spec": found["spec"]}, "Sandbox", name=meta["name"])
         assert isinstance(wish, Sandbox), "asked for by its kind"
         plugins = [await objects.plugin(*each) for each in compiler.missing(wish)]

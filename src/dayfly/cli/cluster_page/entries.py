@@ -11,7 +11,6 @@ from dayfly.control import attention
 from dayfly.control.attention import Box, Concern
 from dayfly.kube.objects import AnnotatedMeta, Slim
 from dayfly.operator.cluster.objects import SANDBOXES
-from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import Report
 
@@ -125,21 +124,6 @@ def concerns(found: Any, name: str, flags: str, now: int) -> list[Concern]:
         typed = from_status.typeable(each.next, flags)
         changed.append(msgspec.structs.replace(each, subject=subject, sandbox=name, next=typed))
     return changed
-
-
-def unreadable(name: str, namespace: str, message: str) -> dict[str, Any]:
-    """The line of one that no reader of JSON takes."""
-    return {
-        "name": name,
-        "namespace": namespace,
-        "routingKey": "",
-        "createdAt": "",
-        "updatedAt": "",
-        "spec": {},
-        "endpoints": [],
-        "status": {"ready": False, "reason": Reason.REFUSED, "message": message},
-        "progress": {"phase": "open", "done": 0, "total": 0, "tone": "failed"},
-    }
 
 
 def _key(found: Any) -> str:

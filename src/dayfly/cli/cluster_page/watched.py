@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.cli.cluster_objects import Objects, now, told
+from dayfly.cli.cluster_objects import now, told
 from dayfly.cli.cluster_page import entries
 from dayfly.cli.cluster_page.entries import SEEN, Entry, Seen
 from dayfly.control.exchange import rfc3339
 from dayfly.control.feed import Feed
-from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.objects import Key
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 _ENDED = 500
 # How often it is looked whether the cluster can be asked, and when somebody who hears nothing is told that it is so.
 _LOOK_S = 1.0
-# Of so many that are looked at one by one.
-_AT_ONCE = 20
 STILL_THERE_S = 15.0
 
 
@@ -44,45 +41,13 @@ class Watched(Feed):
         self._client = client
         self._cache: Cache[Seen] = Cache()
         self._reflector = Reflector(client, SEEN, self._cache, namespace=namespace)
-        # Those that no reader of JSON takes: one of them would spoil every list.
-        self._aside: set[Key] = set()
         self._version = 1
         self._news = asyncio.Event()
         self._cache.listen(self._heard)
 
     async def run(self) -> None:
         """Keep it current until cancelled."""
-        while True:
-            try:
-                await self._reflector.run()
-            except RecursionError:
-                await self._set_aside()
-
-    async def _set_aside(self) -> None:
-        """Watch on without those that are nested too deeply; each is told of by its name."""
-        try:
-            there = (await self._client.list_all(SEEN.metadata_only(), self.namespace)).items
-            for start in range(0, len(there), _AT_ONCE):
-                keys = [Key.of(each) for each in there[start : start + _AT_ONCE]]
-                deep = await asyncio.gather(*map(self._is_deep, keys))
-                self._aside |= {key for key, is_deep in zip(keys, deep, strict=True) if is_deep}
-        except errors.ApiError as fault:
-            self._reflector.trouble = fault
-            await asyncio.sleep(_LOOK_S)
-            return
-        others = ",".join(f"metadata.name!={name}" for name in sorted({key.name for key in self._aside}))
-        self._reflector = Reflector(self._client, SEEN, self._cache, namespace=self.namespace, fields=others)
-        for key in self._aside:
-            name, flags = self._named(key), f"{self._flags} -n {key.namespace}"
-            said = str(Objects(self._client, key.namespace, flags).too_deep(key.name))
-            self.tell(name, "changed", msgspec.json.encode(entries.unreadable(name, key.namespace, said)))
-
-    async def _is_deep(self, key: Key) -> bool:
-        try:
-            await self._client.find(SEEN, key.name, key.namespace)
-        except RecursionError:
-            return True
-        return False
+        await self._reflector.run()
 
     @property
     def synced(self) -> bool:

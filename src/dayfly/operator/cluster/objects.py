@@ -9,8 +9,10 @@ import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.names import GROUP
+from dayfly.kube.depth import MOST, is_cut
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, Resource, Slim
 from dayfly.spec import documents
+from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import RunSpec, StepLogsSpec
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle
 from dayfly.spec.lifecycle_hook import LifecycleHook
@@ -42,6 +44,16 @@ SERVED_FINALIZER = f"{GROUP}/served"
 FORGET_ANNOTATION = f"{GROUP}/forget"
 # Units and the attempts after which nobody wants to wait: `db/drop=3 cache/remove=1`.
 RETRY_ANNOTATION = f"{GROUP}/retry"
+
+
+def check_depth(spec: dict[str, Any]) -> None:
+    """Let nobody act by a spec of which a part is missing.
+
+    Raises:
+        SpecError: it is nested so deeply that a part of it could not be read.
+    """
+    if is_cut(spec):
+        raise SpecError(f"is nested too deeply to be read: nest no field more than {MOST} deep", ("spec",))
 
 
 def retries(annotation: str) -> dict[str, int]:
@@ -122,6 +134,7 @@ class PluginObject(Slim, frozen=True):
             SpecError: it is wrong in a way that the API server's schema does not see.
         """
         body = {"name": self.spec.get("name", ""), "spec": {k: v for k, v in self.spec.items() if k != "name"}}
+        check_depth(self.spec)
         plugin = documents.from_wire(body, "ResourcePlugin")
         assert isinstance(plugin, Plugin), "asked for by its kind"
         return plugin
@@ -141,6 +154,7 @@ class HookObject(Slim, frozen=True):
             SpecError: it is wrong in a way that the API server's schema does not see.
         """
         name = self.metadata.name
+        check_depth(self.spec)
         hook = documents.from_wire({"name": name, "spec": self.spec}, "LifecycleHook", name=name)
         assert isinstance(hook, LifecycleHook), "asked for by its kind"
         return hook
@@ -160,6 +174,7 @@ class RouteGroupObject(Slim, frozen=True):
             SpecError: it is wrong in a way that the API server's schema does not see.
         """
         name = self.metadata.name
+        check_depth(self.spec)
         group = documents.from_wire({"name": name, "spec": self.spec}, "RouteGroup", name=name)
         assert isinstance(group, RouteGroup), "asked for by its kind"
         return group

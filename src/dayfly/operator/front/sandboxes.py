@@ -24,6 +24,7 @@ from dayfly.operator.cluster.objects import (
     PluginObject,
     RunObject,
     SandboxObject,
+    check_depth,
     is_served,
 )
 from dayfly.operator.front.in_use import InUse
@@ -197,6 +198,7 @@ class Sandboxes:
 
     def _compile(self, seen: SandboxObject, routed: Routed, *, new: bool) -> Compiled:
         meta = seen.metadata
+        check_depth(seen.spec)
         sandbox = documents.from_wire({"name": meta.name, "spec": seen.spec}, "Sandbox", name=meta.name)
         assert isinstance(sandbox, Sandbox), "asked for by its kind"
         compiled = compiler.compile(

@@ -1,0 +1,46 @@
+"""What is nested too deeply is cut, and nothing else of it is another than it was."""
+
+import json
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dayfly.kube import depth
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=8), st.just('a"[{\\'), st.just("]}")),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)),
+    max_leaves=30,
+)
+
+
+def bounded(value, most):
+    """The same by recursion, as it could be written if there were no bound to that."""
+    if isinstance(value, list | dict) and most == 0:
+        return depth.CUT
+    if isinstance(value, list):
+        return [bounded(each, most - 1) for each in value]
+    if isinstance(value, dict):
+        return {key: bounded(each, most - 1) for key, each in value.items()}
+    return value
+
+
+@given(VALUES, st.integers(0, 4), st.booleans())
+def test_it_is_what_recursion_would_make_of_it(value, most, spaced):
+    text = json.dumps(value, indent=1 if spaced else None).encode()
+    before, depth.MOST = depth.MOST, most
+    try:
+        found = json.loads(depth.cut(text))
+    finally:
+        depth.MOST = before
+    assert found == bounded(value, most)
+    assert depth.is_cut(found) == bool(re.search(re.escape(depth.CUT), json.dumps(found)))
+
+
+def test_as_deep_as_the_api_server_takes_and_as_large():
+    nested = b'{"a":' * 9_000 + b"1" + b"}" * 9_000
+    found = json.loads(depth.cut(b'{"before":[1],"deep":' + nested + b',"after":"' + b"x" * 1_000_000 + b'"}'))
+    assert (found["before"], len(found["after"])) == ([1], 1_000_000)
+    assert depth.is_cut(found)
+    assert not depth.is_cut({"before": [1]})

@@ -1,0 +1,70 @@
+"""A Sandbox that is nested as deeply as the API server takes, which no JSON decoder here does, is its author's trouble."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+import pytest
+from rig import world as worlds
+from rig.forking import play
+from rig.scenes import gone, ready, wish
+from rig.world import World
+
+DEEP = b"[" * 9_000 + b"]" * 9_000
+
+
+class Nesting(worlds.Paused):
+    """What says DEEP in the fake cluster's answers and events, is."""
+
+    async def send(self, request):
+        answer = await super().send(request)
+        return dataclasses.replace(answer, body=answer.body.replace(b'"DEEP"', DEEP))
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request):
+        async def nested(chunks):
+            async for chunk in chunks:
+                yield chunk.replace(b'"DEEP"', DEEP)
+
+        async with super().stream(request) as stream:
+            yield dataclasses.replace(stream, chunks=nested(stream.chunks))
+
+
+@pytest.fixture(autouse=True)
+def _nesting(monkeypatch):
+    monkeypatch.setattr(worlds, "Paused", Nesting)
+
+
+async def refused(world: World, name: str) -> None:
+    await world.until(lambda: world.status(name).get("reason") == "Refused", "the refusal", 60)
+    assert "is nested too deeply to be read" in world.status(name)["message"]
+
+
+def test_one_that_is_new_is_refused_and_others_live_on():
+    async def story(world: World) -> None:
+        world.sandbox(wish(middleware=[{"name": "DEEP"}]), "deep")
+        await refused(world, "deep")
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "another", 300)
+        await world.processes.pop().end()
+        world.start()  # the next one lists it
+        world.delete("deep")
+        await world.until(lambda: world.box("deep") is None, "it to go", 60)
+        world.delete()
+        await gone(world)
+
+    play(story)
+
+
+def test_one_that_lives_keeps_what_it_has_until_it_is_deleted():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 300)
+        world.change({"spec": {"routing": {"x": "DEEP"}}})
+        await refused(world, "box")
+        assert not [e for e in world.cloud.log if e.unit == "db/drop"]
+        world.delete()
+        await gone(world)
+
+    play(story)
