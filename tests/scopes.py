@@ -13,7 +13,7 @@ SPREAD = ("tests/operator/test_matrix.py", "tests/operator/test_schedules.py", "
 TOGETHER = {
     "tests/kube": ("test_auth.py", "test_strategic.py", "test_against_real.py"),
     "tests/page": ("test_browser.py", "test_hostile.py"),
-    "tests/deploy": ("test_access.py", "test_crds.py", "test_install.py"),
+    "tests/deploy": ("test_access.py", "test_crds.py", "test_install.py", "test_nesting.py"),
 }
 # Classes of tests that take minutes each, with a cluster that a worker has for all of its own.
 CLUSTERS = "tests/cluster/"

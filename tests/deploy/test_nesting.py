@@ -1,0 +1,36 @@
+"""How deep a real API server lets a Sandbox be nested, and that our client reads what it gives back."""
+
+import pytest
+
+from dayfly.kube import depth
+from dayfly.kube.answers import Page, decode
+from dayfly.kube.transport import Answer, Request
+from dayfly.operator.cluster.objects import SandboxObject
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
+
+PATH = "/apis/dayfly.dev/v1alpha1/namespaces/default/sandboxes"
+
+
+def raw(api, method, path, body=None):
+    """As `Api.ask`, which could not read this either."""
+    connection = api._connection()
+    connection.request(method, path, body, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def test_what_it_takes_our_client_reads(served):
+    nested = b"[" * 9_000 + b"]" * 9_000
+    head = b'{"apiVersion":"dayfly.dev/v1alpha1","kind":"Sandbox","metadata":{"name":"deep"},'
+    status, said = raw(served, "POST", PATH, head + b'"spec":{"cluster":"c","routing":{"x":' + nested + b"}}}")
+    assert status == 201, said[:500]
+    try:
+        status, body = raw(served, "GET", PATH)
+        assert status == 200
+        request = Request("GET", PATH, {})
+        [found] = decode(Page[SandboxObject], Answer(status, body, {}), request).items
+        assert (found.metadata.name, found.spec["cluster"]) == ("deep", "c")
+        assert depth.is_cut(found.spec["routing"])
+    finally:
+        assert raw(served, "DELETE", f"{PATH}/deep")[0] == 200
