@@ -9,10 +9,9 @@ from xdist.workermanage import WorkerController
 
 # Each test of these takes long, and shares nothing with the others.
 SPREAD = ("tests/operator/test_matrix.py", "tests/operator/test_schedules.py", "tests/embedded/test_crash.py")
-# Files that need the same server, or browser: one worker starts it for all of them.
+# Files that need the same server: one worker starts it for all of them.
 TOGETHER = {
     "tests/kube": ("test_auth.py", "test_strategic.py", "test_against_real.py"),
-    "tests/page": ("test_browser.py", "test_hostile.py"),
     "tests/deploy": ("test_access.py", "test_crds.py", "test_install.py", "test_nesting.py"),
 }
 # Classes of tests that take minutes each, with a cluster that a worker has for all of its own.

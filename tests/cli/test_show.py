@@ -120,7 +120,13 @@ def _answers() -> Fake:
         "sandboxes/box/attempts",
         [{"unit": unit, "attempt": 1, "size": len(EVIL.encode()), "sealed": True, "cut": 0}],
     )
-    fake.say("GET", "sandboxes/box/log", {"data": EVIL, "encoding": "utf-8"}, {"data": "", "encoding": "utf-8"})
+    place, size = {"unit": unit, "attempt": 1, "sealed": True, "encoding": "utf-8"}, len(EVIL.encode())
+    fake.say(
+        "GET",
+        "sandboxes/box/log",
+        {**place, "offset": 0, "next": size, "data": EVIL},
+        {**place, "offset": size, "next": size, "data": ""},
+    )
     fake.say(
         "GET",
         "sandboxes/box/outputs",

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     Enter = Callable[..., contextlib.AbstractContextManager[driven.Visit]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One for all tests of a worker; `tests/scopes.py` gives them to one."""
+    """One for all tests of a file: while its driver is there, no other event loop can run in this process."""
     with driven.chromium() as found:
         yield found
 
