@@ -29,8 +29,11 @@ def test_what_it_takes_our_client_reads(served):
         status, body = raw(served, "GET", PATH)
         assert status == 200
         request = Request("GET", PATH, {})
-        [found] = decode(Page[SandboxObject], Answer(status, body, {}), request).items
-        assert (found.metadata.name, found.spec["cluster"]) == ("deep", "c")
+        every = {
+            each.metadata.name: each for each in decode(Page[SandboxObject], Answer(status, body, {}), request).items
+        }
+        found = every["deep"]
+        assert found.spec["cluster"] == "c"
         assert depth.is_cut(found.spec["routing"])
     finally:
         assert raw(served, "DELETE", f"{PATH}/deep")[0] == 200

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -176,7 +177,8 @@ def test_cancelled_before_its_start_is_void(attempt, isolation):
 
     def cancel_early():
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-        os.kill(os.getpid(), signal.SIGTERM)
+        # To this thread: another one, as gRPC begins in a fork, would be ended by it, and this one with it.
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
     one = attempt().write("#!/bin/sh\necho ran\n", isolation=isolation)
     assert one.start(preexec_fn=cancel_early).wait(10) == 0
