@@ -15,6 +15,7 @@ from dayfly.cli.cluster_objects import told
 from dayfly.cli.cluster_page import rights
 from dayfly.cli.cluster_page.app import ClusterPage
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.listening import listening
 from dayfly.control.page_sessions import LINK_S
 from dayfly.kube import errors
 from dayfly.operator.cluster.objects import SANDBOXES
@@ -39,14 +40,7 @@ def serve(
     if not (files.STATIC / "index.html").is_file():
         raise CliError(Exit.FAILED, "the page is not built in this checkout", "build it with: make page")
     logging.getLogger("dayfly").addHandler(logging.NullHandler())  # what is in the way is said on the page
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((_ADDRESS, port))
-        except OSError as fault:
-            reason = (fault.strerror or "cannot be used").lower()
-            raise CliError(Exit.FAILED, f"port {port}: {reason}", "choose another with --port N") from None
-        sock.listen(128)
+    with listening(_ADDRESS, port, "choose another with --port N", called=f"port {port}") as sock:
         asyncio.run(_serve(context, namespace, sock, opens, everywhere=everywhere))
 
 

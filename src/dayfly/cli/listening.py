@@ -13,19 +13,22 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def listening(host: str, port: int, option: str) -> Iterator[socket.socket]:
+def listening(host: str, port: int, advice: str, *, called: str = "") -> Iterator[socket.socket]:
     """A socket that is bound and listens while the context lasts; port 0 takes a free one.
 
+    Who connects waits until somebody serves there. `called` is what a refusal calls the address, if not by itself.
+
     Raises:
-        CliError: that address cannot be had; `option` is what names another.
+        CliError: that address cannot be had; `advice` says how to name another.
     """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as sock:
+    with contextlib.ExitStack() as opened:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            sock = opened.enter_context(socket.socket(family, kind, protocol))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(address)
             sock.listen(128)
-            yield sock
-    except OSError as fault:
-        reason = (fault.strerror or "cannot be used").lower()
-        raise CliError(Exit.FAILED, f"{host}:{port}: {reason}", f"choose another with {option}") from None
+        except OSError as fault:
+            reason = (fault.strerror or "cannot be used").lower()
+            raise CliError(Exit.FAILED, f"{called or f'{host}:{port}'}: {reason}", advice) from None
+        yield sock

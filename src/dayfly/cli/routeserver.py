@@ -55,7 +55,7 @@ def command(
     source = _Source(server, context, namespace, of_cluster=bool(context) or in_cluster)
     _check_installed(source)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    with listening(listen, port, "--listen HOST and --port") as sock:
+    with listening(listen, port, "choose another with --listen HOST and --port") as sock:
         asyncio.run(_serve(sock, listen, grpc_port, source))
 
 

@@ -89,7 +89,7 @@ def command(
         receiver = events_out.told(events_to, options.webhook_servers(webhooks))
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     wish = _Wish(certificate, rate, _is_loopback(host), receiver)
-    with _opened(database) as store, listening(host, port, "--listen HOST:PORT") as sock:
+    with _opened(database) as store, listening(host, port, "choose another with --listen HOST:PORT") as sock:
         asyncio.run(_serve(store, sock, wish))
 
 

@@ -18,6 +18,7 @@ import click
 from dayfly.cli import lock, options, runner, server, show
 from dayfly.cli.client import CLUSTER, ORGANISATION, Address, Client
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.listening import listening
 from dayfly.client.home import Home
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ def command(
         proxy=proxy,
         forms=forms,
     )
-    with _listening(port) as sock:
+    advice = "choose another with --port N, or any free one with --port 0"
+    with listening(_ADDRESS, port, advice, called=f"port {port}") as sock:
         asyncio.run(_serve(wish, sock))
 
 
@@ -257,25 +259,6 @@ def _declare(address: Address, baselines: list[Wished]) -> None:
     for wished in baselines:
         applying.hand_over(client, wished)
     client.close()
-
-
-@contextlib.contextmanager
-def _listening(port: int) -> Iterator[socket.socket]:
-    """A socket on which somebody who connects waits until the server is there.
-
-    Raises:
-        CliError: the port is taken.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((_ADDRESS, port))
-        except OSError as fault:
-            reason = (fault.strerror or "cannot be used").lower()
-            advice = "choose another with --port N, or any free one with --port 0"
-            raise CliError(Exit.FAILED, f"port {port}: {reason}", advice) from None
-        sock.listen(128)
-        yield sock
 
 
 @contextlib.contextmanager

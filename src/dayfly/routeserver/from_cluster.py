@@ -95,11 +95,6 @@ class Watcher:
         follow(SERVICES, self._services, labels=FORK_LABEL)
         follow(DEPLOYMENTS.read_as(_Fork), self._forks, labels=FORK_LABEL)
 
-    @property
-    def trouble(self) -> str:
-        """What stands in the way of seeing; empty while nothing does."""
-        return next((str(each.trouble) for each in self._watches.reflectors if each.trouble), "")
-
     async def run(self) -> None:
         """Until cancelled."""
 

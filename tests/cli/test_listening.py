@@ -1,0 +1,24 @@
+"""Sockets that listen where an option says: whose fault it is where they cannot, and what is none of theirs."""
+
+import socket
+
+import pytest
+
+from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.listening import listening
+
+
+@pytest.mark.parametrize(("called", "said"), [("", "127.0.0.1:{port}"), ("port x", "port x")])
+def test_an_address_that_is_taken_is_said_with_what_names_another(called, said):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(CliError) as refused, listening("127.0.0.1", port, "choose another", called=called):
+            pass
+    assert refused.value.code == Exit.FAILED
+    assert str(refused.value) == f"{said.format(port=port)}: address already in use; choose another"
+
+
+def test_what_goes_wrong_later_is_not_the_address():
+    with pytest.raises(OSError, match="disk"), listening("127.0.0.1", 0, "choose another") as sock:
+        raise OSError(28, "disk full")
+    assert sock.fileno() == -1
